@@ -106,6 +106,7 @@ TOKENS = tuple(
         *(
             '"parent":null',
             '"parent":[1,"' + "A" * 43 + '"]',
+            '"copies":[[0,10]],',
             '"later":[3,"' + "A" * 43 + '",128],',
         ),
     )

@@ -260,6 +260,24 @@ def _rounded(values: Array, kind: ElementType) -> Array:
     return widen(narrow(values)) if kind.name == "bfloat16" else values
 
 
+def rounded_copy(bits: Array, kind: ElementType, out: Array) -> None:
+    """Write float32 numbers as numbers of `kind`, float16 or bfloat16 (LCC-CPY-03).
+
+    `bits` and `out` are components. Each number is rounded once, to nearest even. A NaN keeps its
+    sign and its top bits, and becomes quiet.
+    """
+    values = bits.view(np.float32)
+    if kind.name == "bfloat16":
+        out[:] = narrow(values)
+        return
+    with np.errstate(all="ignore"):
+        out[:] = values.astype(np.float16).view(np.uint16)
+    nan = np.isnan(values)
+    if nan.any():  # machines differ in the bits of a NaN
+        own = bits[nan]
+        out[nan] = (own >> 16 & 0x8000 | 0x7E00 | own >> 13 & 0x3FF).astype(np.uint16)
+
+
 def to_ordered(bits: Array, kind: ElementType) -> Array:
     """Map floating point patterns to unsigned integers in the order of the numbers (LCC-PLN-02)."""
     keys: Array = (bits.view(f"i{kind.size}") >> (8 * kind.size - 1)).view(bits.dtype)  # all zeros or ones

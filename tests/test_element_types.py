@@ -15,6 +15,7 @@ from lccodec.element_types import (
     element_type,
     from_components,
     narrow,
+    rounded_copy,
     subtract,
     widen,
 )
@@ -98,3 +99,23 @@ def test_bfloat16_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
         from_components(stored, kind, (2,), None)
     assert from_components(stored, kind, (2,), "float32").tolist() == [1.0, -2.0]
     assert from_components(stored, kind, (2,), "bits").dtype == BFLOAT16_BITS
+
+
+@given(st.lists(st.integers(0, 2**32 - 1), min_size=1), st.sampled_from(["float16", "bfloat16"]))
+def test_a_copy_is_rounded_once_to_nearest_even(patterns: list[int], name: str) -> None:
+    bits = np.array(patterns, np.uint32)
+    kind = next(kind for kind in ELEMENT_TYPES if kind.name == name)
+    out = np.empty(bits.size, np.uint16)
+    rounded_copy(bits, kind, out)
+    values = bits.view(np.float32)
+    with np.errstate(all="ignore"):
+        expected = values.astype(np.float16 if name == "float16" else BFLOAT16).view(np.uint16)
+    number = ~np.isnan(values)
+    np.testing.assert_array_equal(out[number], expected[number])
+    own, made = bits[~number], out[~number].astype(np.uint32)
+    top = 23 - kind.mantissa
+    assert (made >> 15 == own >> 31).all()
+    assert (
+        made & 0x7FFF
+        == own >> top & (1 << kind.mantissa) - 1 | 0x7FFF >> kind.mantissa - 1 << kind.mantissa - 1
+    ).all()

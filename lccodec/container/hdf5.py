@@ -1,9 +1,10 @@
 """The HDF5 part of a checkpoint file: the bytes around the payload and the manifest (SPEC 8).
 
-The file is a small HDF5 file (LCC-H5-02): the root group and two one-dimensional contiguous
-datasets of unsigned bytes, ``payload`` and then ``manifest``. All other bytes depend only on the
-two sizes (LCC-H5-05). They are laid out here without the HDF5 library, so that no version of it can
-stop a save or a check. The tests let the library write the same bytes.
+The file is a small HDF5 file (LCC-H5-02): the root group, two one-dimensional contiguous datasets
+of unsigned bytes, ``payload`` and then ``manifest``, and an attribute that says what the file is.
+All other bytes depend only on the two sizes (LCC-H5-05). They are laid out here without the HDF5
+library, so that no version of it can stop a save or a check. The tests let the library write the
+same bytes.
 """
 
 from __future__ import annotations
@@ -18,11 +19,15 @@ from .trailer import Trailer
 # name of a u64, or # for the checksum of all bytes since the last one.
 _HEAD: Final = """
 894844460d0a1a0a 02080800 *8 ff*8 end 30 *7 #
-4f484452 02004e
+4f484452 0200bc
 02120000 0000 ff*16
-0a060001 000202000800
-06120000 010007 7061796c6f6164 89 *7
-06130000 010008 6d616e6966657374 ec *7 00 #
+0a060001 000202003f00
+06120000 010007 7061796c6f6164 f7 *7
+06130000 010008 6d616e6966657374 5a01 *6
+15120004 0000 ff*16
+0c550000 0300 0600 0800 0400 00 61626f757400 13010000 3a000000 02000000
+6c63636f64656320636865636b706f69 6e743a2070697020696e7374616c6c20
+6c63636f6465633b206c63636f646563 20696e666f2046494c45 #
 4f484452 020058
 01140000 02010101 payload_size payload_size
 030c0001 10000000 010000000000 0800
@@ -48,7 +53,7 @@ def skeleton(trailer: Trailer) -> bytes:
     Examples
     --------
     >>> len(skeleton(Trailer(payload_length=10**12, manifest_length=500)))
-    335
+    445
     """
     values = {
         "payload_size": trailer.payload_length,

@@ -20,6 +20,7 @@ from ..constants import (
 )
 from ..errors import ArgumentError, FormatError, LimitError, UnsupportedError
 from .canonical import dump_json, parse_base64, parse_json, write_base64
+from .copies import Copy, parse_copies
 from .figures import StoredFigures, parse_figures
 from .frame_entry import FrameEntry
 from .scalars import Json, parse_scalars
@@ -61,8 +62,9 @@ class Manifest:
     scalars
         As `tree.flatten` returns them.
     arrays
-        For each array the number of its frame, from 1 on; 0 if it is its reference, unchanged. The
-        arrays of one frame lie in it in the order of their indices.
+        For each array the number of its frame, from 1 on; 0 if it is its reference, unchanged;
+        ``None`` if it is a copy of another array. The arrays of one frame lie in it in the order of
+        their indices.
     frames
         An entry for each frame, in the order of the payload.
     exact
@@ -73,6 +75,8 @@ class Manifest:
         Roots of the checkpoints that it took the place of (LCC-MAN-12).
     figures
         What the save measured of each array (LCC-FIG-01); ``None`` if nothing.
+    copies
+        For each array that is a copy, in their order, of which array and of which type.
     """
 
     step: int | None
@@ -81,7 +85,7 @@ class Manifest:
     metadata: dict[str, str]
     tree: Json
     scalars: list[Json]
-    arrays: tuple[int, ...]
+    arrays: tuple[int | None, ...]
     frames: tuple[FrameEntry, ...]
     minor: int = FORMAT_MINOR
     exact: bytes | None = None
@@ -90,6 +94,7 @@ class Manifest:
     weight: int = 0
     replaces: tuple[bytes, ...] = ()
     figures: StoredFigures | None = None
+    copies: tuple[Copy, ...] = ()
 
     @property
     def parents(self) -> tuple[Parent, ...]:
@@ -137,9 +142,10 @@ class Manifest:
             "tree": self.tree,
             "scalars": self.scalars,
             "arrays": list(self.arrays),
+            "copies": [copy.to_json() for copy in self.copies],
             "frames": [[entry.length, write_base64(entry.digest)] for entry in self.frames],
         }
-        for optional in ("later", "replaces", "exact", "figures", "metadata", "scalars"):
+        for optional in ("later", "replaces", "exact", "figures", "metadata", "scalars", "copies"):
             if not document[optional]:
                 del document[optional]
         if self.tree is INHERITED:
@@ -158,7 +164,7 @@ _MAX_LENGTH: Final = MAX_STEP  # bytes of a frame: like a step, exact in every J
 # LCC-MAN-03: in this order
 _KEYS: Final = (
     *("lccodec", "step", "parent", "later", "replaces", "exact", "policy", "figures"),
-    *("metadata", "tree", "scalars", "arrays", "frames"),
+    *("metadata", "tree", "scalars", "arrays", "copies", "frames"),
 )
 _REQUIRED_KEYS: Final = ("lccodec", "step", "parent", "policy", "arrays", "frames")
 
@@ -170,10 +176,11 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
     ------
     FormatError
         If it is not canonical JSON (LCC-MAN-01), or a field has another form (LCC-MAN-02 to
-        LCC-MAN-12, LCC-INT-01, LCC-EXA-02, LCC-FIG-01 to LCC-FIG-04, LCC-STA-01 to LCC-STA-06).
+        LCC-MAN-12, LCC-INT-01, LCC-EXA-02, LCC-CPY-01, LCC-FIG-01 to LCC-FIG-04, LCC-STA-01 to
+        LCC-STA-06).
     UnsupportedError
-        If it has a key that this version does not know (LCC-MAN-03, LCC-FIG-01), or a newer major
-        version (LCC-MAN-09).
+        If it has a key that this version does not know (LCC-MAN-03, LCC-FIG-01), a copy of a type
+        that copies do not have (LCC-CPY-01), or a newer major version (LCC-MAN-09).
     LimitError
         If it is nested too deep (LCC-LIM-05), or has too many arrays (LCC-LIM-06) or too long an
         integer (LCC-LIM-07).
@@ -217,6 +224,7 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
     parse_scalars(scalars, f"{where}: scalars")
     frames = _parse_frames(document["frames"], f"{where}: frames")
     arrays = _parse_arrays(document["arrays"], len(frames), parent is not None, f"{where}: arrays")
+    copies = parse_copies(document, arrays, f"{where}: copies")
     figures = None
     if "figures" in document:
         of_step = None if is_exact else step
@@ -237,6 +245,7 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         weight=weight,
         replaces=replaces,
         figures=figures,
+        copies=copies,
     )
     return manifest.inherit(document["tree"], where) if "tree" in document else manifest
 
@@ -278,15 +287,17 @@ def _parse_replaces(document: dict[str, Json], where: str) -> tuple[bytes, ...]:
     return roots
 
 
-def _parse_arrays(arrays: Json, frames: int, is_delta: bool, where: str) -> tuple[int, ...]:
+def _parse_arrays(arrays: Json, frames: int, is_delta: bool, where: str) -> tuple[int | None, ...]:
     if type(arrays) is not list:
         raise FormatError("LCC-MAN-10", where, "not a list")
     if len(arrays) > MAX_ARRAYS:
         raise LimitError("LCC-LIM-06", where, f"{len(arrays)} arrays")
     known = 0
     for index, number in enumerate(arrays):
+        if number is None:
+            continue  # a copy
         if not _is_integer(number, known + 1) or (number == 0 and not is_delta):
-            message = "not the next frame, an earlier frame or the parent's array"
+            message = "not the next frame, an earlier frame, the parent's array or null"
             raise FormatError("LCC-MAN-10", f"{where}: {index}", message)
         known = max(known, number)
     if frames != known:

@@ -44,7 +44,9 @@ def check_manifest(manifest: Manifest, frames: int) -> None:
             f" {MAX_MANIFEST_BYTES} (LCC-LIM-04)"
         )
     with _readable():
-        parse_manifest(replace(manifest, tree={}, scalars=[], arrays=(), frames=()).to_bytes(), "manifest")
+        parse_manifest(
+            replace(manifest, tree={}, scalars=[], arrays=(), copies=(), frames=()).to_bytes(), "manifest"
+        )
 
 
 @contextmanager

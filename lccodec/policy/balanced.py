@@ -167,16 +167,17 @@ class Balanced(Policy):
         """Return the policy with another `width`, unless that is None."""
         return self if width is None else replace(self, width=width)
 
-    def settle(self, candidates: Iterable[Candidate], width: float = 1.0) -> Policy:
+    def settle(self, candidates: Iterable[Candidate], width: float = 1.0, spared: int = 0) -> Policy:
         """Return the policy with the steps chosen for the arrays of one delta.
 
         Without a target, all steps are multiplied by `width`. If a target cannot be met, the policy
-        has the nearest steps, and its `shortfall` says so.
+        has the nearest steps, and its `shortfall` says so. `spared` are the bytes of other arrays,
+        which take none.
         """
         everything = list(candidates)
         waiting = {c.name for c in everything if self._waits(c)}
         parts = find_parts(self, everything, waiting)
-        total = sum(c.bits.nbytes for c in everything)
+        total = spared + sum(c.bits.nbytes for c in everything)
         inexact = waiting.union(*(part.names for part in parts))
         exact = sum(c.bits.nbytes for c in everything if c.name not in inexact)
         scaled = [part for part in parts if part.quantizer.scaled(2.0) is not part.quantizer]

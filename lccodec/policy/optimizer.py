@@ -14,7 +14,8 @@ none.
 
 All that an optimizer keeps of a parameter must be one of the `FAMILIES`, which say what of it are
 moments. If an optimizer keeps something else, nobody knows what errors do there: it has no moments,
-and no array of the state is a weight.
+and no array of the state is a weight. The exception are weights in float32 that it keeps
+(``master_param``): it computes with them in place of the model's.
 """
 
 from __future__ import annotations
@@ -125,11 +126,20 @@ def find_optimizers(
     `is_weight` says whether a name is one of a weight, `is_exact` whether it is a name of what is
     always exact.
     """
-    search = _Search(shapes, is_weight, is_exact)
+    masters = {name for name in shapes if _is_master(name)}
+    search = _Search({n: s for n, s in shapes.items() if n not in masters}, is_weight, is_exact)
     search.divide()
     if search.found.inside:
         search.mirror()
+    search.found.inside |= masters
     return search.found
+
+
+def _is_master(name: str) -> bool:
+    """Return whether an array is a weight in float32 that an optimizer keeps, by its name."""
+    words = [meaning(part) for part in name_parts(name)]
+    start = _optimizer_start(words)
+    return start is not None and any(word.master for word in words[start + 1 :])
 
 
 class _Search:

@@ -49,6 +49,7 @@ class Candidate:
     bits: Array  # its components
     reference: Array | None  # the parent's as decoded; None if the parent has no such array
     past: Past | None = None  # if it is known
+    source: str | None = None  # the array whose rounding it is, bit for bit; if it is known
 
     @property
     def elements(self) -> int:
@@ -193,10 +194,11 @@ class Policy:
         """Why the target cannot be met for the arrays of a delta; ``None`` if it is met."""
         return None
 
-    def settle(self, candidates: Iterable[Candidate], width: float = 1.0) -> Policy:  # noqa: ARG002
+    def settle(self, candidates: Iterable[Candidate], width: float = 1.0, spared: int = 0) -> Policy:  # noqa: ARG002
         """Return the policy for the arrays of one delta, with steps multiplied by a width.
 
-        It is the policy itself, except in `Balanced`.
+        `spared` are the bytes of other arrays, which take none. It is the policy itself, except in
+        `Balanced`.
         """
         return self
 

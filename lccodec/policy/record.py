@@ -18,7 +18,7 @@ from ..errors import ArgumentError
 from ..quantizers.registry import quantizer_text
 from .policy import Candidate, Policy
 from .presets import POLICIES, resolve_policy
-from .roles import ROLES, Assignment, Role, assign_roles, check_roles
+from .roles import MASTER, ROLES, ROUNDED, Assignment, Role, assign_roles, check_roles
 
 #: What is kept of the newest state: the exact file and the history's checkpoint, or that alone.
 Kept: TypeAlias = Literal["exact", "history"]
@@ -85,11 +85,12 @@ def needed_record(record: Record, arrays: Iterable[Candidate], known: Collection
     """Return the policy, and the roles that do not follow from names and shapes.
 
     `arrays` are all arrays of the state, in its order; `known` has the names of those whose roles
-    come from a framework's structures.
+    come from a framework's structures. The roles of some may come from their values.
     """
-    if not record.roles and not known:  # all follow from names and shapes
-        return replace(record, known={})
     candidates = list(arrays)
+    by_values = any(c.why in (MASTER, ROUNDED) for c in candidates)
+    if not record.roles and not known and not by_values:  # all follow from names and shapes
+        return replace(record, known={})
     shapes = {c.name: c.shape for c in candidates}
     by_name = assign_roles(shapes)
     given = {
@@ -99,7 +100,7 @@ def needed_record(record: Record, arrays: Iterable[Candidate], known: Collection
     }
     without = assign_roles(shapes, given)
     different = {i: c.role for i, c in enumerate(candidates) if c.role != without[c.name].role}
-    return replace(record, roles=given, known=different if known else {})
+    return replace(record, roles=given, known=different if known or by_values else {})
 
 
 def write_record(record: Record) -> Any:

@@ -22,7 +22,8 @@ framework knows by types:
    (``model``, ``params``), only below that.
 4. A tree that has the structure of a model and is known to be an average of its weights has
    weights, too (:mod:`lccodec.policy.averages`).
-5. All else is exact.
+5. All else is exact. But a save looks at values, too, and finds weights that it has in two types
+   (:mod:`lccodec.policy.copies`).
 """
 
 from __future__ import annotations
@@ -44,8 +45,11 @@ from .vocabulary import MODELS, ROLES, Role, meaning
 __all__ = [
     "AVERAGE",
     "EXACT_BY_DEFAULT",
+    "MASTER",
+    "OUTSIDE",
     "PARAMETER",
     "ROLES",
+    "ROUNDED",
     "UNKNOWN",
     "UNNAMED",
     "UNSAFE",
@@ -64,6 +68,8 @@ __all__ = [
 #: Why an array is a weight.
 PARAMETER: Final = "a parameter of the optimizer"
 AVERAGE: Final = "an average of the weights"
+MASTER: Final = "the float32 of a weight"
+ROUNDED: Final = "a weight, rounded"
 #: Why an array is ``other``: no source says anything about it, or not enough.
 UNNAMED: Final = "nothing names it"
 UNTRAINED: Final = "no parameter of the optimizer"

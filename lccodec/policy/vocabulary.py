@@ -173,6 +173,10 @@ _EXACT_PATTERN: Final = re.compile(
     r"|metrics|logs|losses|random_state|activation_post_process|sensitivity"
     r"|momentum_(?!buffer)\w+"  # the momentum encoder of MoCo
 )
+#: Words for the float32 weights that an optimizer changes, where a model computes with others; and
+#: for the others.
+MASTERS: Final = frozenset(["master", "masters", "fp32", "float32"])
+ROUNDED: Final = frozenset(["bf16", "bfloat16", "fp16", "float16", "half"])
 _WORD_PATTERN: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+[0-9]*|[0-9]+")
 
 
@@ -184,6 +188,8 @@ class Word:
     entry: bool  # of an optimizer, in one of the `FAMILIES`
     optimizer: bool
     exact: bool
+    master: bool  # float32, beside rounded weights
+    rounded: bool
     params: bool
     weight: bool  # if it is the last part
     weight_in_params: bool  # the same, below parameters
@@ -211,6 +217,8 @@ def meaning(part: str) -> Word:
         entry=text in ENTRIES,
         optimizer=bool(_OPTIMIZER_PATTERN.fullmatch(text)) or not OPTIMIZERS.isdisjoint(words),
         exact=text not in ENTRIES and (bool(_EXACT_PATTERN.fullmatch(text)) or not EXACT.isdisjoint(words)),
+        master=not MASTERS.isdisjoint(words),
+        rounded=not ROUNDED.isdisjoint(words),
         params=bool(_PARAMS_PATTERN.fullmatch(text)),
         weight=text in WEIGHTS or bool(_WEIGHT_PATTERN.fullmatch(text)),
         weight_in_params=text in _WEIGHTS_IN_PARAMS,

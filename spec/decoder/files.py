@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .frames import ELEMENTS, counts_of, decode_frame, frame_header, interpolate
+from .frames import ELEMENTS, counts_of, decode_frame, frame_header, interpolate, round_to
 from .manifests import check_manifest, check_tree, parse_json, scalar
 from .streams import Refused
 
 TRAILER_MAGIC = b"LCCODEC\x1a"
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
-HEAD_SIZE = 335  # bytes before the payload
+HEAD_SIZE = 445  # bytes before the payload
 
 
 class Array(NamedTuple):
@@ -134,8 +134,9 @@ def decode_arrays(checkpoint: Checkpoint, names: list[str], parent: dict[str, Ar
     """The arrays of a checkpoint by their names (LCC-CHN-03)."""
     numbers, frames = checkpoint.manifest["arrays"], checkpoint.manifest["frames"]
     groups: list[list[str]] = [[] for _ in range(len(frames) + 1)]
+    copies: list[str] = []
     for name, number in zip(names, numbers, strict=True):
-        groups[number].append(name)
+        (copies if number is None else groups[number]).append(name)
     if any(name not in parent for name in groups[0]):
         raise Refused("LCC-CHN-03", "the parent has no array of that name")
     arrays = {name: parent[name] for name in groups[0]}
@@ -164,7 +165,18 @@ def decode_arrays(checkpoint: Checkpoint, names: list[str], parent: dict[str, Ar
                 at += size
     finally:
         os.close(file)
+    for name, (source, code) in zip(copies, checkpoint.manifest.get("copies", []), strict=True):
+        arrays[name] = copy_of(arrays[names[source]], code)
     return arrays
+
+
+def copy_of(source: Array, code: int) -> Array:
+    """An array rounded to another type (LCC-CPY-02, LCC-CPY-03)."""
+    if source.dtype != "float32":
+        raise Refused("LCC-CPY-02", "the source of a copy is not float32")
+    element = ELEMENTS[code]
+    patterns = [round_to(pattern, element) for (pattern,) in struct.iter_unpack("<I", source.data)]
+    return Array(element.name, source.shape, struct.pack(f"<{len(patterns)}H", *patterns))
 
 
 def build(node: Any, arrays: list[Array], scalars: Iterator[Any]) -> Any:

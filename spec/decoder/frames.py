@@ -94,6 +94,22 @@ def interpolate(low: int, high: int, weight: int, element: ElementType) -> int:
     return low if (r & (top - 1)) >> mantissa == special else r
 
 
+def round_to(pattern: int, element: ElementType) -> int:
+    """The pattern of a float32 number in a smaller type (LCC-CPY-03)."""
+    top, mantissa = 1 << (8 * element.size - 1), element.mantissa
+    special = (top - 1) >> mantissa
+    sign = top if pattern >> 31 else 0
+    exponent, fraction = pattern >> 23 & 0xFF, pattern & 0x7FFFFF
+    if exponent == 0xFF:
+        quiet = (fraction >> (23 - mantissa) | 1 << (mantissa - 1)) if fraction else 0
+        return sign | special << mantissa | quiet
+    significand = fraction | (1 << 23 if exponent else 0)
+    if not significand:
+        return sign
+    unit = max(exponent, 1) - 127 - 23 + (special >> 1) + mantissa
+    return rounded(-significand if sign else significand, unit, element)
+
+
 def is_special(pattern: int, element: ElementType) -> bool:
     """Whether a pattern is an infinity or a NaN."""
     top = 1 << (8 * element.size - 1)

@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 from .streams import Refused
 
 MEMBERS = ["lccodec", "step", "parent", "later", "replaces", "exact", "policy", "figures"]
-MEMBERS += ["metadata", "tree", "scalars", "arrays", "frames"]
-OPTIONAL = {"later", "replaces", "exact", "figures", "metadata", "tree", "scalars"}
+MEMBERS += ["metadata", "tree", "scalars", "arrays", "copies", "frames"]
+OPTIONAL = {"later", "replaces", "exact", "figures", "metadata", "tree", "scalars", "copies"}
 FIGURES = ["since", "spread", "movement", "error", "lag"]
 FIGURES += ["rms", "minimum", "maximum", "zeros", "not_finite", "quantiles"]
 QUANTILES = 7  # numbers of each array
@@ -123,11 +123,32 @@ def check_arrays(arrays: Any, frames: int, least: int) -> None:
         raise Refused("LCC-LIM-06", "more than 2^20 arrays")
     last = 0
     for number in arrays:
+        if number is None:
+            continue
         if not is_integer(number, least, last + 1):
             raise Refused("LCC-MAN-10", "an array has no frame, or one before its turn")
         last = max(last, number)
     if last != frames:
         raise Refused("LCC-MAN-10", "a frame has no array")
+
+
+def check_copies(manifest: dict[str, Any]) -> None:
+    """Check what the arrays without a number are copies of."""
+    arrays, copies = manifest["arrays"], manifest.get("copies", [])
+    if "copies" in manifest and not copies:
+        raise Refused("LCC-CPY-01", "no copies, which is not said")
+    if not isinstance(copies, list) or len(copies) != arrays.count(None):
+        raise Refused("LCC-CPY-01", "not one entry for each array without a number")
+    sources = set()
+    for entry in copies:
+        if not isinstance(entry, list) or [type(item) for item in entry] != [int, int]:
+            raise Refused("LCC-CPY-01", "an entry is not two integers")
+        source, code = entry
+        if code not in (9, 10):
+            raise Refused("LCC-CPY-01", "a copy of another type than float16 and bfloat16")
+        if not is_integer(source, 0, len(arrays) - 1) or arrays[source] is None or source in sources:
+            raise Refused("LCC-CPY-01", "a source that is not there, is a copy, or has another copy")
+        sources.add(source)
 
 
 def check_links(manifest: dict[str, Any]) -> None:
@@ -213,6 +234,7 @@ def check_manifest(manifest: Any) -> tuple[int | None, list[tuple[int, bytes]]]:
         scalar(entry)
     check_frames(manifest["frames"])
     check_arrays(manifest["arrays"], len(manifest["frames"]), 1 if parent is None else 0)
+    check_copies(manifest)
     if "figures" in manifest:
         check_figures(manifest)
     return step, parents

@@ -142,7 +142,7 @@ def _files() -> Iterator[Broken]:
     why = "the parent of a delta is not in the bundle"
     orphan = bundle_of([CHILD], {"checkpoints": [two]})
     yield _case("LCC-CHN-02", "orphan", why, orphan, "ChainError")
-    place = 8 + 335 + 20
+    place = 8 + 445 + 20
     damaged = WHOLE[:place] + bytes([WHOLE[place] ^ 1]) + WHOLE[place + 1 :]
     why = "a byte of a frame is changed"
     yield _case("LCC-MAN-08", "frame", why, damaged, "ChecksumError")

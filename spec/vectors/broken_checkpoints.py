@@ -20,7 +20,7 @@ from lccodec.container.trailer import Trailer
 PARENT = "000000000001.lcc.h5"
 
 #: Bytes before the payload.
-HEAD = 335
+HEAD = 445
 
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
@@ -166,7 +166,7 @@ def _trailers() -> Iterator[Broken]:
         yield _case("LCC-TRL-04", f"layout-{layout}", f"the layout is {layout}", data, newer)
     rule, error = "LCC-TRL-05", "ChecksumError"
     yield _case(rule, "root", "a bit of the root is changed", SOUND[:-1] + bytes([SOUND[-1] ^ 1]), error)
-    for name, offset in (("head", 334), ("manifest", place + len(text) - 3)):
+    for name, offset in (("head", HEAD - 1), ("manifest", place + len(text) - 3)):
         data = SOUND[:offset] + bytes([SOUND[offset] ^ 1]) + SOUND[offset + 1 :]
         yield _case(rule, name, f"a bit of the {name} is not that of the root", data, error)
     rule, more = "LCC-TRL-06", len(payload) + 1
@@ -209,7 +209,8 @@ def _metadata() -> Iterator[Broken]:
 
     for name, offset, why in (
         ("dataset", 94, "the first dataset has another name than payload"),
-        ("checksum", 334, "the last byte of a checksum of HDF5 is changed"),
+        ("about", 230, "the attribute has another text"),
+        ("checksum", HEAD - 1, "the last byte of a checksum of HDF5 is changed"),
     ):
         data = SOUND[:offset] + bytes([SOUND[offset] ^ 0x10]) + SOUND[offset + 1 :]
         yield case(name, why, rooted(data, len(payload)))

@@ -29,6 +29,7 @@ from broken_checkpoints import PARENT, SOUND, broken_checkpoints
 from broken_frames import broken_frames
 from broken_interpolations import HALVES, broken_interpolations
 from broken_manifests import broken_manifests
+from copies import broken_copies, copied_states, rounded_file
 from forms import frame_head, stream_forms
 from pieces import FLOATS, KINDS, METHODS, Frame
 
@@ -297,6 +298,22 @@ def replaced_checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
             yield name, description, saved[int(name) - 115]
 
 
+def copied_checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
+    """Write checkpoints with copies, one of them by hand; yield as `checkpoints`."""
+    data, state = rounded_file()
+    (directory / "copies.lcc.h5").write_bytes(data)
+    yield "copies", "copies of both types, whose values are rounded by hand", state
+    with tempfile.TemporaryDirectory() as own, lccodec.Chain(own, "lossless") as chain:
+        for step, state in enumerate(copied_states(), 100):
+            chain.save(step, state)
+            name = f"{step:012d}.lcc.h5"
+            (directory / name).write_bytes(Path(own, name).read_bytes())
+            methods = {array.name: array.method for array in chain.info(step).arrays}
+            copies = [name for name, method in methods.items() if method == "copy"]
+            what = f"copies: {', '.join(copies) or 'none'}"
+            yield name.split(".", maxsplit=1)[0], f"step {step} of a chain in mixed precision; {what}", state
+
+
 def interpolated_states() -> Iterator[Any]:
     """Yield states of all types, with values that are easy to get wrong."""
     for step in range(9):
@@ -440,6 +457,7 @@ def broken_files() -> Iterator[Broken]:
     yield from broken_checkpoints()
     yield from broken_manifests()
     yield from broken_interpolations()
+    yield from broken_copies()
 
 
 def make(directory: Path) -> None:
@@ -448,7 +466,12 @@ def make(directory: Path) -> None:
     valid.mkdir(parents=True, exist_ok=True)
     invalid.mkdir(exist_ok=True)
     entries = [write_frame(vector, valid) for vector in frames()]
-    vectors = (*checkpoints(valid), *replaced_checkpoints(valid), *interpolated_checkpoints(valid))
+    vectors = (
+        *checkpoints(valid),
+        *replaced_checkpoints(valid),
+        *interpolated_checkpoints(valid),
+        *copied_checkpoints(valid),
+    )
     entries += [write_expected(*vector, valid) for vector in vectors]
     entries += [write_bundle(name, valid) for name in BUNDLES]
     (invalid / PARENT).write_bytes(SOUND)

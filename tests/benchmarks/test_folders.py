@@ -23,7 +23,7 @@ FOLDERS = {
     "pages": {"measure", "networks"},
 }
 PROGRAMS = {
-    *("averages", "frameworks", "hindsight", "lenet", "overlap", "promise", "report", "scale"),
+    *("averages", "copies", "frameworks", "hindsight", "lenet", "overlap", "promise", "report", "scale"),
     *("throughput", "training"),
 }
 

@@ -12,7 +12,7 @@ from lccodec.container import hdf5
 from lccodec.container.hdf5 import skeleton
 from lccodec.container.trailer import Trailer
 
-from ..support.hdf5_library import library, written
+from ..support.hdf5_library import ABOUT, library, written
 
 SPEC = Path(__file__).parents[2] / "spec" / "SPEC.md"
 SIZES = [(0, 1), (0, 500), (1, 1), (3, 3000), (100_000, 500), (1072, 600)]
@@ -38,7 +38,7 @@ def test_the_library_reads_both_datasets(tmp_path: Path, payload_size: int, mani
     path.write_bytes(skeleton(trailer) + payload + manifest + trailer.to_bytes())
     with h5py.File(path, "r") as file:
         assert sorted(file) == [MANIFEST_DATASET, PAYLOAD_DATASET]
-        assert not file.attrs
+        assert dict(file.attrs) == {"about": ABOUT}
         for name, expected, offset in (
             (PAYLOAD_DATASET, payload, PAYLOAD_OFFSET if payload_size else None),
             (MANIFEST_DATASET, manifest, trailer.manifest_offset),

@@ -207,3 +207,17 @@ def test_weights_and_their_second_moments() -> None:
     assert (
         find_moments(roles_of({"w": (2,), "opt/v": (3,)}), {"w": (2,), "opt/v": (3,)}, "second_moment") == {}
     )
+
+
+def test_what_takes_no_bytes_counts_for_a_ratio() -> None:
+    rng = np.random.default_rng(0)
+    before = rng.normal(size=20_000).astype(np.float32)
+    after = before + rng.normal(0, 1e-3, 20_000).astype(np.float32)
+    kind, bits = components(after)
+    arrays = [Candidate("w", "weight", "", kind, after.shape, bits, components(before)[1])]
+    told = "w", "weight", kind, after.size
+
+    def step(ratio: float, spared: int) -> object:
+        return Balanced(ratio=ratio).settle(arrays, 1.0, spared).choose(*told)
+
+    assert step(60, after.nbytes // 2) == step(40, 0) != step(60, 0)

@@ -277,6 +277,7 @@ def test_chains(decoder: ModuleType, tmp_path: Path, policy: str) -> None:
     assert parents.count(None) >= 2
     assert ("planes", True) in seen
     assert policy == "lossless" or ("codebook", True) in seen
+    assert ("copy", False) in seen
 
 
 def test_the_newest_state(decoder: ModuleType, tmp_path: Path) -> None:

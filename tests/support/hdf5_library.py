@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from h5py import h5d, h5f, h5fd, h5p, h5s, h5t
+from h5py import h5a, h5d, h5f, h5fd, h5p, h5s, h5t
+
+#: The attribute of every file (LCC-H5-06).
+ABOUT = b"lccodec checkpoint: pip install lccodec; lccodec info FILE"
 
 
 class _Sparse(io.RawIOBase):
@@ -84,7 +87,7 @@ def written(payload_size: int, manifest_size: int) -> tuple[bytes, int]:
     access.set_fileobj_driver(h5fd.fileobj_driver, file)
     access.set_libver_bounds(h5f.LIBVER_V18, h5f.LIBVER_V18)
     creation.set_obj_track_times(False)
-    _set("H5Pset_est_link_info", creation, 2, 8)
+    _set("H5Pset_est_link_info", creation, 2, 63)
     root = h5f.create(b"made in memory", h5f.ACC_TRUNC, fcpl=creation, fapl=access)
     datasets = []
     for name, size in ((b"payload", payload_size), (b"manifest", manifest_size)):
@@ -95,6 +98,10 @@ def written(payload_size: int, manifest_size: int) -> tuple[bytes, int]:
         properties.set_obj_track_times(False)
         _set("H5Pset_dset_no_attrs_hint", properties, 1)
         datasets.append(h5d.create(root, name, h5t.STD_U8LE, h5s.create_simple((size,)), properties))
+    kind = h5t.C_S1.copy()
+    kind.set_size(len(ABOUT))
+    kind.set_strpad(h5t.STR_NULLPAD)
+    h5a.create(root, b"about", kind, h5s.create(h5s.SCALAR)).write(np.array(ABOUT))
     offsets = []
     for dataset, size in zip(datasets, (payload_size, manifest_size), strict=True):
         if size:  # the first byte written allocates all

@@ -12,6 +12,7 @@ from lccodec.chain.read.replay import DecodedArray
 from lccodec.chain.save.encode import encode_plan
 from lccodec.chain.save.plan import candidates, make_plan
 from lccodec.container.tree import Flat
+from lccodec.element_types import ElementType
 from lccodec.frame.header import FrameHeader, parse_header
 from lccodec.workers.crew import Threads
 
@@ -20,7 +21,7 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass
 class FakeLink:
-    """A checkpoint in memory: its frames, and the frame of each array (``None``: unchanged)."""
+    """A checkpoint in memory: its frames, and the frame of each array (``None``: it has none)."""
 
     numbers: dict[str, int | None]
     frames: list[bytes]
@@ -28,6 +29,7 @@ class FakeLink:
     parent: FakeLink | None = None
     later: FakeLink | None = None
     weight: float = 0.5
+    copies: dict[str, tuple[str, ElementType]] = field(default_factory=dict)
     index_names: list[str] = field(init=False)
     names: dict[str, int] = field(init=False)
 

@@ -16,6 +16,7 @@ from ...container.manifest import Parent
 from ...container.scalars import Json
 from ...container.tree import Flat
 from ...element_types import Array
+from ...policy.copies import mark_copies
 from ...policy.policy import Candidate, Policy
 from ...policy.record import Record, needed_record, write_record
 from ...policy.roles import Assignment
@@ -24,7 +25,7 @@ from ...workers.crew import Crew
 from ..read.checkpoint import open_name
 from ..read.links import value_or_raise
 from ..read.replay import Decoded, DecodedArray, interpolated
-from ..save.encode import encode_plan, plan_manifest
+from ..save.encode import decoded_copies, encode_plan, plan_manifest
 from ..save.measurement import Measurement, Sampling, add_past
 from ..save.plan import candidates, make_plan
 from ..store.names import checkpoint_name
@@ -118,6 +119,7 @@ class AnchoredSave:
             self._references = interpolated(weight / 256, low.decoded, high.decoded, task.flat.names)
         self._decoded = {name: value_or_raise(a) for name, a in self._references.arrays.items()}
         self.arrays: Sequence[Candidate] = candidates(task.flat, self._decoded, record.roles, task.known)
+        mark_copies(self.arrays)
 
     def write(
         self,
@@ -163,6 +165,7 @@ class AnchoredSave:
             for pieces, decoded in encode_plan(plan, self._decoded, record.policy.effort, crew):
                 entries.append(writer.write_frame(pieces))
                 self._decoded.update(decoded)
+            self._decoded.update(decoded_copies(plan, self._decoded))
             figures = measurement.figures(self._decoded, task.before.samples, task.before.step)
             root = writer.commit(replace(manifest, frames=tuple(entries), figures=figures))
         found = {name: self._decoded[name] for name in task.flat.names}

@@ -26,6 +26,7 @@ from ...errors import ChainError
 from ...frame.content import Content
 from ...frame.encode import encode_content
 from ...parallel import slices
+from ...policy.copies import mark_copies
 from ...policy.policy import Candidate
 from ...policy.presets import POLICIES
 from ..read.checkpoint import OpenCheckpoint, open_name
@@ -160,6 +161,7 @@ def _plan(
         fits = above is not None and (above.kind, above.shape) == (array.kind, array.shape)
         reference = above.bits if above is not None and fits else None
         arrays.append(Candidate(name, "other", "", array.kind, array.shape, array.bits, reference))
+    mark_copies(arrays)
     return make_plan(arrays, POLICIES["lossless"], parent)
 
 

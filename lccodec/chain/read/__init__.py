@@ -1,8 +1,8 @@
 """From files to a state. Nothing is written.
 
 - `links`: one file as a link of a chain, and what is wrong with its parent.
-- `replay`: decoding along the links.
-- `array_ranges`: the same of a part of a large array; `crew`: who decodes what, if several do.
+- `needed`: which frames arrays need, and parts of a large array that can be decoded apart.
+- `replay`: decoding along the links; `crew`: who decodes what, if several do.
 - `info`: what is known without decoding.
 - `checkpoint`: an open checkpoint with its parents; `arrivals`: its leaves one after the other.
 - `exact`: the newest state bit for bit, and which file a restore takes.

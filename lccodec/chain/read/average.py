@@ -45,7 +45,8 @@ from ..store.store import Store
 from .checkpoint import OpenCheckpoint, checked_names, open_step, without_spare
 from .info import ArrayInfo, Head, checkpoint_info, next_heads
 from .links import Link, value_or_raise
-from .replay import DecodedArray, decoded_together, replay_each
+from .needed import decoded_together
+from .replay import DecodedArray, replay_each
 
 _FLOATS: Final = {kind.name for kind in ELEMENT_TYPES if kind.is_float}
 

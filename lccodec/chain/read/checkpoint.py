@@ -28,7 +28,8 @@ from ..store.names import check_name, step_index
 from ..store.store import Store
 from .info import CheckpointInfo, Head, array_heads, checkpoint_info
 from .links import Link, open_links
-from .replay import DecodedArray, Decoding, decoded_together, replay
+from .needed import decoded_together
+from .replay import DecodedArray, Decoding, replay
 
 _MAX_ATTEMPTS: Final = 3  # to open a checkpoint, while others take away what it was to need
 _MAX_SPARE_BYTES: Final = 64  # that the memory of an array may have beside its values

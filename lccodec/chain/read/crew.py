@@ -26,9 +26,9 @@ from ...parallel import batches
 from ...workers.crew import Crew
 from ...workers.memory import Arena
 from ...workers.task import Bench, Task
-from .array_ranges import Ranges
 from .checkpoint import OpenCheckpoint, open_file
 from .info import Head
+from .needed import Ranges
 from .replay import DecodedArray, Decoding, replay
 
 _FILE: Final = "file"  # where the open checkpoint lies on the bench

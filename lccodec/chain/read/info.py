@@ -25,7 +25,7 @@ from ...policy.record import Choice, Record, choose, read_record
 from ...policy.roles import ROLES, Role
 from ...table import Overview, Shown, ratio
 from ..overview import checkpoint_overview
-from .links import Link, member_names, part_arrays, value_or_raise
+from .links import Link, check_source, member_names, part_arrays, value_or_raise, with_sources
 
 #: What the quantizer of an array is called if this version does not know the policy.
 _UNKNOWN_QUANTIZER: Final = "unknown"
@@ -38,6 +38,7 @@ class Head(NamedTuple):
     shape: Shape
     unchanged: bool = False  # whether the frame is in an older link
     interpolated: bool = False  # whether its values are those of two frames, interpolated
+    copied: bool = False  # whether the frame is that of another array, which it is a copy of
 
 
 def array_heads(links: Sequence[Link]) -> dict[str, Head]:
@@ -47,15 +48,16 @@ def array_heads(links: Sequence[Link]) -> dict[str, Head]:
     """
     wanted: dict[int, dict[str, None]] = {id(link): {} for link in links}
     wanted[id(links[-1])] = dict.fromkeys(links[-1].index_names)
-    own: dict[int, tuple[dict[str, Head | LccodecError], list[str]]] = {}
+    own: dict[int, tuple[dict[str, Head | LccodecError], list[str], list[str]]] = {}
     for link in reversed(links):
-        heads, inherited = own[id(link)] = _own_heads(link, wanted.pop(id(link)))
+        heads, inherited, _ = own[id(link)] = _own_heads(link, with_sources(link, wanted.pop(id(link))))
         for above in link.parents:
             wanted[id(above)].update((name, None) for name in inherited if name in above.names)
     found: dict[int, dict[str, Head | LccodecError]] = {}
     for link in links:
-        heads, inherited = own[id(link)]
-        found[id(link)] = heads | _inherited([found[id(above)] for above in link.parents], inherited)
+        heads, inherited, copies = own[id(link)]
+        heads |= _inherited([found[id(above)] for above in link.parents], inherited)
+        found[id(link)] = heads | _copied(link, copies, heads)
     heads = found[id(links[-1])]
     return {name: value_or_raise(heads[name]) for name in links[-1].index_names}
 
@@ -64,8 +66,26 @@ def next_heads(
     link: Link, before: Sequence[Mapping[str, Head | LccodecError]]
 ) -> dict[str, Head | LccodecError]:
     """Return the head of every array of a link, or its error; `before` has those of its parents."""
-    heads, inherited = _own_heads(link, link.index_names)
-    return heads | _inherited(before, inherited)
+    heads, inherited, copies = _own_heads(link, link.index_names)
+    heads |= _inherited(before, inherited)
+    return heads | _copied(link, copies, heads)
+
+
+def _copied(
+    link: Link, names: Iterable[str], heads: Mapping[str, Head | LccodecError]
+) -> dict[str, Head | LccodecError]:
+    """Return the heads of copies: those of their sources, with another type."""
+    found: dict[str, Head | LccodecError] = {}
+    for name in names:
+        source, kind = link.copies[name]
+        try:
+            header, shape, _, interpolated, _ = value_or_raise(heads[source])
+            check_source(link, name, header.kind)
+            header = replace(header, kind=kind, shapes=(shape,), relative=False, run=False)
+            found[name] = Head(header, shape, interpolated=interpolated, copied=True)
+        except LccodecError as error:
+            found[name] = error
+    return found
 
 
 def _inherited(
@@ -76,7 +96,7 @@ def _inherited(
     for name in names:
         head = before[0][name]
         if isinstance(head, Head):
-            head = head._replace(unchanged=True)
+            head = head._replace(unchanged=True, copied=False)
             later = before[1].get(name) if len(before) == 2 else None
             if isinstance(later, Head) and not _is_same(head, later):
                 differs = (later.header.kind, later.shape) != (head.header.kind, head.shape)
@@ -90,9 +110,11 @@ def _is_same(one: Head, other: Head) -> bool:
     return one.header is other.header and not one.interpolated and not other.interpolated
 
 
-def _own_heads(link: Link, names: Iterable[str]) -> tuple[dict[str, Head | LccodecError], list[str]]:
-    """Return the heads of arrays that a link has frames of, and the names of inherited arrays."""
-    frames, inherited, broken = part_arrays(link, names)
+def _own_heads(
+    link: Link, names: Iterable[str]
+) -> tuple[dict[str, Head | LccodecError], list[str], list[str]]:
+    """Return the heads of arrays with frames, and the names of those inherited, and of copies."""
+    frames, inherited, broken, copies = part_arrays(link, names)
     heads: dict[str, Head | LccodecError] = {**broken}
     for number in frames:  # not array by array: a run has thousands
         members = member_names(link, number)
@@ -101,7 +123,7 @@ def _own_heads(link: Link, names: Iterable[str]) -> tuple[dict[str, Head | Lccod
             heads.update(zip(members, (Head(header, shape) for shape in header.shapes), strict=True))
         except LccodecError as error:
             heads.update(dict.fromkeys(members, error))
-    return heads, inherited
+    return heads, inherited, copies
 
 
 @dataclass(frozen=True)
@@ -115,8 +137,8 @@ class ArrayInfo:
     dtype, shape
         Type and shape of the array, the shape in elements.
     method
-        ``"raw"``, ``"planes"``, ``"codebook"``, ``"unchanged"`` from the parent, or
-        ``"interpolated"`` from both parents.
+        ``"raw"``, ``"planes"``, ``"codebook"``, ``"unchanged"`` from the parent,
+        ``"interpolated"`` from both parents, or a ``"copy"`` of another array, rounded.
     relative
         Whether its frame in this checkpoint is decoded against the parent's array.
     stored_bytes
@@ -285,11 +307,11 @@ def checkpoint_info(
     totals: dict[int, int] = {}  # bytes that a frame decodes to, by the id of its header
     measured = link.figures() if figures else dict.fromkeys(link.index_names, UNKNOWN)
     for index, name in enumerate(link.index_names):
-        header, shape, unchanged, interpolated = heads[name]
+        header, shape, unchanged, interpolated, _ = heads[name]
         nbytes = math.prod(shape) * sizes[header.kind]
         stored = 0
-        if not unchanged:
-            length = manifest.frames[manifest.arrays[index] - 1].length
+        if number := manifest.arrays[index]:
+            length = manifest.frames[number - 1].length
             if id(header) not in totals:
                 totals[id(header)] = header.nbytes
             stored = round(length * nbytes / totals[id(header)]) if nbytes else length
@@ -298,7 +320,7 @@ def checkpoint_info(
                 name=name,
                 dtype=header.kind.name,
                 shape=shape,
-                method="interpolated" if interpolated else "unchanged" if unchanged else header.method_name,
+                method=_method(heads[name]),
                 relative=not unchanged and header.relative,
                 stored_bytes=stored,
                 nbytes=nbytes,
@@ -327,6 +349,13 @@ def checkpoint_info(
         replaces=tuple(root.hex() for root in manifest.replaces),
         since=link.since,
     )
+
+
+def _method(head: Head) -> str:
+    """Return how a checkpoint has an array, in a word."""
+    if head.copied:
+        return "copy"
+    return "interpolated" if head.interpolated else "unchanged" if head.unchanged else head.header.method_name
 
 
 def _choices(link: Link, heads: Mapping[str, Head]) -> Mapping[str, Choice]:

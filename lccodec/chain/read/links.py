@@ -17,10 +17,12 @@ from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from ...constants import MAX_INTERPOLATED
+from ...container.copies import SOURCE_TYPE
 from ...container.figures import Figures, read_figures
 from ...container.manifest import INHERITED, Manifest, Parent
 from ...container.reader import CheckpointReader
 from ...container.tree import array_names
+from ...element_types import ElementType
 from ...entropy.bits import Stored
 from ...errors import ChainError, FormatError, LccodecError, LimitError, StorageError, TruncatedError
 from ...frame.header import FrameHeader, parse_header
@@ -67,6 +69,14 @@ class Link:
                 first.setdefault(index, name)
             self.index_names = [first[index] for index in range(len(manifest.arrays))]
             self.names = {name: index for index, name in first.items()}
+        nulls = (
+            name for name, number in zip(self.index_names, manifest.arrays, strict=True) if number is None
+        )
+        #: The arrays that are copies, by name: of which array, and of which type.
+        self.copies: dict[str, tuple[str, ElementType]] = {
+            name: (self.index_names[copy.source], copy.kind)
+            for name, copy in zip(nulls, manifest.copies, strict=True)
+        }
         self._members = manifest.members
         #: The indices of the arrays of each frame that holds several.
         self.runs: list[Sequence[int]] = [run for run in self._members if len(run) > 1]
@@ -94,7 +104,7 @@ class Link:
         return dict(zip(self.index_names, found, strict=True))
 
     def frame_of(self, index: int) -> int | None:
-        """Return the number of an array's frame; None if it is unchanged from the parent's."""
+        """Return the number of an array's frame; None if it is unchanged, or a copy."""
         number = self.manifest.arrays[index]
         return number - 1 if number else None
 
@@ -241,21 +251,26 @@ class Parted(NamedTuple):
 
     `frames` are the link's frames that hold some of them, each once, in their order. `inherited`
     are unchanged from the parent's. `broken` would be unchanged, but the parent does not have them.
+    `copies` are made of other arrays of the link, which are not among these for that.
     """
 
     frames: list[int]
     inherited: list[str]
     broken: dict[str, LccodecError]
+    copies: list[str]
 
 
 def part_arrays(link: Link, names: Iterable[str]) -> Parted:
     """Sort arrays of a link by where they are stored."""
     frames: dict[int, None] = {}
-    parted = Parted([], [], {})
+    parted = Parted([], [], {}, [])
     for name in names:
         number = link.frame_of(link.names[name])
         if number is not None:
             frames[number] = None
+            continue
+        if name in link.copies:
+            parted.copies.append(name)
             continue
         try:
             check_inherited(link, name)
@@ -264,6 +279,14 @@ def part_arrays(link: Link, names: Iterable[str]) -> Parted:
             parted.broken[name] = error
     parted.frames.extend(frames)
     return parted
+
+
+def with_sources(link: Link, names: Iterable[str]) -> dict[str, None]:
+    """Return names of arrays of a link, and then those of the arrays that they are copies of."""
+    own = dict.fromkeys(names)
+    if link.copies:
+        own.update((link.copies[name][0], None) for name in list(own) if name in link.copies)
+    return own
 
 
 def member_names(link: Link, number: int) -> list[str]:
@@ -279,6 +302,12 @@ def check_inherited(link: Link, name: str) -> None:
     if name not in parent.names:
         message = f"{parent.place}, its parent, has no such array"
         raise FormatError("LCC-CHN-03", array_place(link, name), message)
+
+
+def check_source(link: Link, name: str, kind: ElementType) -> None:
+    """Raise ``FormatError`` if a copy is one of an array of another type than float32."""
+    if kind != SOURCE_TYPE:
+        raise FormatError("LCC-CPY-02", array_place(link, name), f"a copy of an array of {kind.name}")
 
 
 def reference_names(link: Link, number: int) -> list[str]:

@@ -3,7 +3,8 @@
 A chain is a list of links, each a checkpoint, parents before their children. An array of a link is
 its reference, unchanged, or lies in a frame: alone, or in a run with others. The frame may be
 relative to the references. The reference is the parent's array of the same name, or the
-interpolation of both parents' (LCC-INT-04). Only the links read files.
+interpolation of both parents' (LCC-INT-04). Or the array is a copy of another one of the link.
+Only the links read files.
 
 The arrays of a run are views of one buffer. So a delta to all of them is coded and decoded in
 place.
@@ -23,12 +24,13 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ...element_types import Array, ElementType, from_components, interpolate
+from ...element_types import Array, ElementType, from_components, interpolate, rounded_copy
 from ...errors import DataError, FormatError, LccodecError
 from ...frame.decode import decode_components
 from ...frame.header import Shape
 from ...parallel import slices
-from .links import Link, array_place, member_names, part_arrays, reference_names, value_or_raise
+from .links import Link, array_place, check_source, member_names, value_or_raise
+from .needed import decoded_together, needed
 
 
 @dataclass(slots=True)
@@ -217,7 +219,7 @@ def replay_each(
     DataError
         As :func:`replay`.
     """
-    frames, names = _needed(links, wanted, known)
+    frames, names, copies = needed(links, wanted, known)
     single = all(link.later is None for link in links)  # then an array has one place at a time
     users = Counter(id(above) for link in links for above in link.parents)
     decoded: dict[int, Decoded] = {}  # of links that others still need
@@ -247,45 +249,13 @@ def replay_each(
             reuse = current.owned.issuperset(members)
             current.arrays.update(decode_frame(link, number, check, current.arrays, reuse, memory))
             current.owned.update(members)
+        for name in copies.get(id(link), ()):
+            current.arrays[name] = copied(link, name, current.arrays, memory.get(name))
+            current.owned.add(name)
         if users[id(link)]:
             decoded[id(link)] = current
         if position in wanted:
             yield position, {name: value_or_raise(current.arrays[name]) for name in wanted[position]}
-
-
-def decoded_together(links: Sequence[Link]) -> list[list[int]]:
-    """Return, for each array of the last link, the indices of all that are decoded with it.
-
-    These are the arrays that share a frame of any link with it, directly or through others.
-    Decoding one of them decodes that frame for all. Arrays that are decoded together have the same
-    list object.
-    """
-    leader: dict[str, str] = {}
-
-    def find(name: str) -> str:
-        while (above := leader.get(name, name)) != name:
-            leader[name] = leader.get(above, above)  # halves the path for later calls
-            name = above
-        return name
-
-    seen: set[tuple[int, tuple[int, ...]]] = set()  # deltas mostly have the runs of their parent
-    for link in links:
-        for run in link.runs:
-            if (key := (id(link.index_names), tuple(run))) not in seen:
-                seen.add(key)
-                first = find(link.index_names[run[0]])
-                for index in run:
-                    leader[find(link.index_names[index])] = first
-    groups: dict[str, list[int]] = {}
-    for index, name in enumerate(links[-1].index_names):
-        groups.setdefault(find(name), []).append(index)
-    return [groups[find(name)] for name in links[-1].index_names]
-
-
-def frames_of(links: Sequence[Link], name: str) -> list[tuple[Link, int]]:
-    """Return the frames that an array of the last link needs, those of parents first."""
-    frames, _ = _needed(links, {len(links) - 1: [name]}, ())
-    return [(link, number) for link in links for number, _ in frames.get(id(link), ())]
 
 
 def decode_frame(
@@ -296,7 +266,7 @@ def decode_frame(
     reuse: bool,
     into: Mapping[str, Array] = MappingProxyType({}),
 ) -> dict[str, DecodedArray]:
-    """Decode a frame of a link; `last` says whether to check the array sum (see `_needed`)."""
+    """Decode a frame of a link; `last` says whether to check the array sum (see `needed`)."""
     names = member_names(link, number)
     header = link.header(number)
     reference, out = None, into.get(names[0]) if len(names) == 1 else None
@@ -325,40 +295,23 @@ def within_frame(link: Link, number: int) -> Iterator[None]:
         raise error if error.where.startswith(link.place) else error.inside(where) from None
 
 
-def _needed(
-    links: Sequence[Link], wanted: Mapping[int, Collection[str]], known: Collection[int]
-) -> tuple[dict[int, list[tuple[int, bool]]], dict[int, list[str]]]:
-    """Return the frames that arrays of some links need, and the names of their references.
+def copied(
+    link: Link,
+    name: str,
+    arrays: Mapping[str, DecodedArray | LccodecError],
+    out: Array | None = None,
+) -> DecodedArray:
+    """Return a copy of another array of a link, which is decoded (LCC-CPY-02); `out` is memory."""
+    above, kind = link.copies[name]
+    source = value_or_raise(arrays[above])
+    check_source(link, name, source.kind)
+    return copy_of(source, kind, out)
 
-    Both are by the `id` of the link. Each frame comes with whether its array sum is checked. If the
-    arrays of one link are wanted, this is so if some array of the frame has no frame in a delta to
-    this link: a wrong value shows in the sums of that frame otherwise. What is interpolated shows
-    in no sum.
-    """
-    frames: dict[int, list[tuple[int, bool]]] = {}
-    references: dict[int, list[str]] = {}
-    names: dict[int, dict[str, None]] = {id(link): {} for link in links}
-    seen: dict[int, set[str]] = {}  # arrays that all children of a link have in frames
-    for position in reversed(range(len(links))):
-        link = links[position]
-        if position in known:
-            continue
-        own = names.pop(id(link))
-        own.update(dict.fromkeys(wanted.get(position, ())))
-        numbers, inherited, broken = part_arrays(link, own)
-        if broken:
-            raise next(iter(broken.values()))
-        newer = seen.pop(id(link), set())
-        found, needed = [], dict.fromkeys(inherited)
-        for number in numbers:
-            members = member_names(link, number)
-            found.append((number, len(wanted) > 1 or not newer.issuperset(members)))
-            newer.update(members)
-            # A run is decoded whole, with all of its references.
-            needed.update(dict.fromkeys(reference_names(link, number)))
-        frames[id(link)], references[id(link)] = found[::-1], list(needed)
-        for above in link.parents:
-            names[id(above)].update((name, None) for name in needed if name in above.names)
-            shown = newer if link.later is None else set[str]()
-            seen[id(above)] = seen[id(above)] & shown if id(above) in seen else set(shown)
-    return frames, references
+
+def copy_of(source: DecodedArray, kind: ElementType, out: Array | None = None) -> DecodedArray:
+    """Return a float32 array rounded to another type; `out` is memory for its components."""
+    if out is None or (out.size, out.dtype) != (source.bits.size, kind.bits):
+        out = np.empty(source.bits.size, kind.bits)
+    for part in slices(out.size):
+        rounded_copy(source.bits[part], kind, out[part])
+    return DecodedArray(kind, source.shape, out)

@@ -38,6 +38,7 @@ from .links import (
     member_names,
     missing_parent,
     open_parent,
+    part_arrays,
     value_or_raise,
 )
 from .replay import Decoded, DecodedArray, without_traceback
@@ -86,18 +87,16 @@ class Visit:
             members = member_names(link, number)
             if number in frames or (not above.isdisjoint(members) and link.header(number).relative):
                 found.update(members)  # a run is decoded whole
-        found.update(name for name in above if name in link.names and link.frame_of(link.names[name]) is None)
-        return found
+        found.update(part_arrays(link, above & link.names.keys()).inherited)
+        return found.union(name for name, (source, _) in link.copies.items() if source in found)
 
     def needed_of(self, step: int, names: Set[str]) -> set[str]:
         """Return which arrays of a parent may be needed: of the later one, those to interpolate."""
         link, heads = self.left.link, self.left.heads
         if link.later is None or step != link.later.manifest.step:
             return set(names)
-        of_type = {name: heads.get(name) for name in names}
-        return {
-            name for name, head in of_type.items() if isinstance(head, Head) and head.header.kind.is_float
-        }
+        found = ((name, heads.get(name)) for name in names)
+        return {name for name, head in found if isinstance(head, Head) and head.header.kind.is_float}
 
     def arrays(self) -> Mapping[str, DecodedArray | LccodecError]:
         """Return the decoded arrays by name, those that cannot be decoded as errors.
@@ -126,9 +125,10 @@ class Visit:
         return [(name, scalar_value(entry)) for name, index, entry in leaves if index is None]
 
     def runs(self) -> list[list[str]]:
-        """Return the names of arrays that share a frame, or raise `error`."""
+        """Return the names of arrays that share a frame or are copies, or raise `error`."""
         link = self.left.link
-        return [[link.index_names[index] for index in run] for run in link.runs]
+        runs = [[link.index_names[index] for index in run] for run in link.runs]
+        return runs + [[name, source] for name, (source, _) in link.copies.items()]
 
     def frame_bytes(self) -> dict[str, int]:
         """Return the bytes of the frames of each method, or raise as `info`."""

@@ -9,8 +9,8 @@ from collections.abc import Collection, Sequence
 from typing import TypeAlias
 
 from ...errors import LccodecError
-from .links import Link, member_names, part_arrays, reference_names, value_or_raise
-from .replay import Decoded, decode_frame, interpolated, within_frame, without_traceback
+from .links import Link, check_source, member_names, part_arrays, reference_names, value_or_raise
+from .replay import Decoded, copied, decode_frame, interpolated, within_frame, without_traceback
 
 #: Which arrays are decoded: all, none, or these.
 Decode: TypeAlias = bool | Collection[str]
@@ -22,7 +22,7 @@ def next_decoded(link: Link, parents: Sequence[Decoded], overwrite: bool, decode
     An array that cannot be decoded does not stop this. Arrays that depend on it get its error.
     `overwrite` says that the arrays of the parent may be overwritten; those of two parents never
     are. What is not decoded is verified. If only some arrays are decoded, all that share a frame
-    with one of them, in this link or in another, must be among them.
+    with one of them or are its copy, in this link or in another, must be among them.
     """
     wanted = link.names if decode is True else decode or ()
     names = [name for name in link.index_names if name in wanted]
@@ -31,7 +31,7 @@ def next_decoded(link: Link, parents: Sequence[Decoded], overwrite: bool, decode
         low, high = parents
         before = interpolated(link.weight, low, high, names)
         overwrite = True
-    frames, inherited, broken = part_arrays(link, names)
+    frames, inherited, broken, copies = part_arrays(link, names)
     arrays = {name: before.arrays[name] for name in inherited}
     arrays.update((name, without_traceback(error)) for name, error in broken.items())
     owned = before.owned.intersection(inherited) if overwrite else set()
@@ -50,6 +50,12 @@ def next_decoded(link: Link, parents: Sequence[Decoded], overwrite: bool, decode
             owned.update(members)
         except LccodecError as error:
             arrays.update(dict.fromkeys(members, without_traceback(error)))
+    for name in copies:
+        try:
+            arrays[name] = copied(link, name, arrays)
+            owned.add(name)
+        except LccodecError as error:
+            arrays[name] = without_traceback(error)
     found = Decoded(arrays, owned)
     _verify(link, parents, [name for name in link.index_names if name not in wanted], found)
     return found
@@ -60,7 +66,7 @@ def _verify(link: Link, parents: Sequence[Decoded], names: Sequence[str], found:
     failed: dict[str, LccodecError] = {}
     for above in parents:
         failed |= {name: error for name, error in above.arrays.items() if isinstance(error, LccodecError)}
-    frames, inherited, broken = part_arrays(link, names)
+    frames, inherited, broken, copies = part_arrays(link, names)
     errors = {**broken, **{name: failed[name] for name in inherited if name in failed}}
     found.verified.update((name, parents[0].verified[name]) for name in inherited if name not in failed)
     for number in frames:
@@ -75,4 +81,14 @@ def _verify(link: Link, parents: Sequence[Decoded], names: Sequence[str], found:
             found.verified.update((n, (header.kind, s)) for n, s in zip(members, header.shapes, strict=True))
         except LccodecError as error:
             errors.update(dict.fromkeys(members, error))
+    for name in copies:
+        source, kind = link.copies[name]
+        try:
+            if source in errors:
+                raise errors[source]
+            known, shape = found.verified[source]
+            check_source(link, name, known)
+            found.verified[name] = kind, shape
+        except LccodecError as error:
+            errors[name] = error
     found.arrays.update((name, without_traceback(error)) for name, error in errors.items())

@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from ...container.copies import Copy
 from ...container.manifest import INHERITED, Manifest, Parent
 from ...container.scalars import Json
 from ...container.tree import Flat
@@ -30,7 +31,7 @@ from ...policy.policy import Candidate
 from ...quantizers.base import Quantizer
 from ...workers.crew import Crew, Threads
 from ...workers.task import Bench
-from ..read.replay import DecodedArray, joined, split
+from ..read.replay import DecodedArray, copy_of, joined, split
 from .plan import SavePlan
 from .planned import FramePlan
 
@@ -170,6 +171,7 @@ def plan_manifest(
         scalars=flat.scalars,
         arrays=tuple(plan.frame_numbers()),
         frames=(),
+        copies=tuple(Copy(plan.copies[i], plan.candidates[i].kind) for i in sorted(plan.copies)),
     )
     check_manifest(manifest, len(plan.frames))
     return manifest
@@ -240,6 +242,12 @@ def _encode_together(frames: Iterable[FrameInput], crew: Crew) -> Iterator[Itera
         yield coder.join(crew.ordered(map(EncodeBlock, range(coder.blocks))))
         del coder
         crew.everywhere(CloseFrame())
+
+
+def decoded_copies(plan: SavePlan, arrays: Mapping[str, DecodedArray]) -> dict[str, DecodedArray]:
+    """Return the copies of a plan as decoded, by name; `arrays` has their sources as decoded."""
+    sources = ((plan.candidates[i], plan.candidates[source]) for i, source in plan.copies.items())
+    return {c.name: copy_of(arrays[source.name], c.kind) for c, source in sources}
 
 
 def encode_unchained(plan: SavePlan) -> Iterator[Iterator[bytes]]:

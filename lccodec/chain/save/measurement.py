@@ -33,8 +33,8 @@ from ...errors import LccodecError
 from ...frame.content import MAX_SHARED_COMPONENTS
 from ...parallel import slices
 from ...policy.policy import Candidate, Past
-from ..read.array_ranges import Ranges
 from ..read.checkpoint import OpenCheckpoint
+from ..read.needed import Ranges
 from ..read.replay import DecodedArray
 from ..store.names import checkpoint_name
 from ..store.store import Store

@@ -13,7 +13,7 @@ Source: SPEC 9.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
@@ -56,6 +56,8 @@ class SavePlan:
         The policy that chose.
     group
         What becomes of the step in a group of a history with hindsight, in words.
+    copies
+        Indices of the arrays that are copies, rising, and those of their sources.
     """
 
     parent: int | None
@@ -65,14 +67,15 @@ class SavePlan:
     waiting: frozenset[int]
     policy: Policy
     group: str | None = None
+    copies: Mapping[int, int] = field(default_factory=dict)
 
     def estimates(self) -> list[Estimate]:
         """Return how many bytes each array would take, and with which error; see `Estimate`."""
         return estimate_frames(self.candidates, self.frames, self.waiting, self.policy.effort)
 
-    def frame_numbers(self) -> list[int]:
-        """Return the number of each array's frame, from 1 on; 0 without a frame (SPEC 8)."""
-        numbers = [0] * len(self.candidates)
+    def frame_numbers(self) -> list[int | None]:
+        """Return the number of each array's frame, from 1 on; 0 without one, None for a copy."""
+        numbers: list[int | None] = [None if i in self.copies else 0 for i in range(len(self.candidates))]
         for number, frame in enumerate(self.frames, 1):
             for index in frame.arrays:
                 numbers[index] = number
@@ -86,10 +89,14 @@ class SavePlan:
         """Return what users are told of each array."""
         return [self._array(index, number) for index, number in enumerate(self.frame_numbers())]
 
-    def _array(self, index: int, number: int) -> ArrayPlan:
+    def _array(self, index: int, number: int | None) -> ArrayPlan:
         c, quantizer = self.candidates[index], self.quantizers[index]
-        if number:
-            stored: Stored = "delta" if self.frames[number - 1].relative else "whole"
+        stored: Stored
+        why = c.why
+        if number is None:
+            stored, why = "copy", f"{c.why}; the rounding of {self.candidates[self.copies[index]].name!r}"
+        elif number:
+            stored = "delta" if self.frames[number - 1].relative else "whole"
         else:
             stored = "waits" if index in self.waiting else "unchanged"
         return ArrayPlan(
@@ -98,7 +105,7 @@ class SavePlan:
             c.shape,
             c.bits.nbytes,
             c.role,
-            c.why,
+            why,
             quantizer_text(quantizer),
             self.policy.may_lose(c.name, c.role, c.kind, c.elements),
             quantizer.guarantee,
@@ -157,8 +164,11 @@ def make_plan(
     quantizers of arrays without a reference by name, in place of the policy's; `instead` those of
     arrays with one, and ``None`` for arrays that stay as their reference is.
     """
+    copies = _copies(arrays, policy)
     if parent is not None:
-        policy = policy.settle(arrays, width)
+        # No moments belong to copies, and their steps are those of their sources.
+        own = [c for i, c in enumerate(arrays) if i not in copies]
+        policy = policy.settle(own, width, sum(arrays[i].bits.nbytes for i in copies))
     quantizers, waiting = [], []
     frames: list[FramePlan] = []
     open_runs: dict[object, FramePlan] = {}  # runs that more arrays may join
@@ -166,12 +176,14 @@ def make_plan(
         quantizer = policy.choose(c.name, c.role, c.kind, c.elements)
         quantizers.append(quantizer)
         relative = False
+        if index in copies:
+            continue
         if parent is None or c.reference is None:
             coder = policy.choose_keyframe(c.name, c.role, c.kind, c.elements)
             coder = first.get(c.name, coder) if c.reference is None else coder
             coder = coder.settled(c.bits, c.reference, c.kind)
         else:
-            if _equal(c.bits, c.reference):
+            if _is_unchanged(c):
                 continue
             chosen = instead.get(c.name, quantizer)
             if chosen is None or chosen.waits(c.bits, c.reference, c.kind):
@@ -189,7 +201,41 @@ def make_plan(
                 open_runs[like] = frame
         frame.arrays.append(index)
         frame.size += c.bits.size
-    return SavePlan(parent, arrays, quantizers, frames, frozenset(waiting), policy)
+    moved = {index for frame in frames for index in frame.arrays}.union(waiting)
+    copies = {
+        index: source
+        for index, source in copies.items()
+        if parent is None or source in moved or not _is_unchanged(arrays[index])
+    }
+    return SavePlan(parent, arrays, quantizers, frames, frozenset(waiting), policy, copies=copies)
+
+
+def _is_unchanged(c: Candidate) -> bool:
+    return c.reference is not None and _equal(c.bits, c.reference)
+
+
+def _copies(arrays: Sequence[Candidate], policy: Policy) -> dict[int, int]:
+    """Return the arrays that are stored as copies, and of which, by index.
+
+    A copy loses what its source loses. So its source loses nothing, or the policy codes both in the
+    same way, and promises no bound, which the rounding of a lossy number may break.
+    """
+    places = {c.name: index for index, c in enumerate(arrays)} if any(c.source for c in arrays) else {}
+    found = {}
+    for index, c in enumerate(arrays):
+        place = places.get(c.source) if c.source else None
+        if place is not None:
+            coders = _coders(policy, arrays[place])
+            lossy = [coder for coder in coders if coder.lossy]
+            if not lossy or (coders == _coders(policy, c) and not any(coder.guarantee for coder in lossy)):
+                found[index] = place
+    return found
+
+
+def _coders(policy: Policy, c: Candidate) -> tuple[Quantizer, Quantizer]:
+    """Return what codes an array, in deltas and in keyframes."""
+    told = c.name, c.role, c.kind, c.elements
+    return policy.choose(*told), policy.choose_keyframe(*told)
 
 
 def _stands_alone(quantizer: Quantizer, c: Candidate) -> bool:

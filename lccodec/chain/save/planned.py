@@ -19,7 +19,7 @@ from ...table import Overview, Shown
 from ..overview import plan_overview
 
 #: How a save stores an array: without a reference, against the parent's array, or not at all.
-Stored: TypeAlias = Literal["whole", "delta", "unchanged", "waits"]
+Stored: TypeAlias = Literal["whole", "delta", "unchanged", "waits", "copy"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,8 @@ class ArrayPlan:
         guarantee.
     stored
         What this save does: it stores the array ``"whole"``, or as a ``"delta"`` to the parent's
-        array; or it does not store the array, which is ``"unchanged"`` or ``"waits"``.
+        array; or it does not store the array, which is ``"unchanged"``, ``"waits"``, or is a
+        ``"copy"`` of another array, rounded: then `why` names that.
     frame
         Number of the array's frame, from 0 on; ``None`` if it has no frame. Small arrays share a
         frame.

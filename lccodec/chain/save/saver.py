@@ -20,6 +20,7 @@ from ...container.manifest import Manifest
 from ...container.tree import Flat, flatten
 from ...errors import ChainError, DataError, LccodecError, StorageError, reason_of, warn
 from ...frame.encode import Effort
+from ...policy.copies import mark_copies
 from ...policy.record import Record, needed_record, read_record, write_record
 from ...policy.roles import Assignment
 from ...workers.crew import Crew
@@ -27,7 +28,7 @@ from ..progress import Tell, untold
 from ..read.exact import open_exact
 from ..store.names import checkpoint_name
 from ..store.store import WritableStore
-from .encode import encode_plan, plan_manifest
+from .encode import decoded_copies, encode_plan, plan_manifest
 from .exact import ExactRoot, Newest
 from .hindsight.groups import Base, Every, Groups
 from .measurement import Measurement, look_back
@@ -175,6 +176,7 @@ class Saver:
         """Return the plan of a checkpoint, and the policy and roles that it must record."""
         tail, settings = base.tail, self._settings
         compared = candidates(flat, {} if tail is None else tail.arrays, record.roles, known)
+        mark_copies(compared)
         if base.before is not None:
             look_back(self._store, base.before, compared)
         parent = None if base.is_keyframe or tail is None else tail.step
@@ -204,6 +206,7 @@ class Saver:
                 arrays.update(decoded)
                 done += len(decoded)
                 tell(done, total)
+            arrays.update(decoded_copies(plan, arrays))
             before = base.before
             originals = {} if before is None else before.originals or {}
             figures = measurement.figures(arrays, originals, None if before is None else before.step)

@@ -14,6 +14,7 @@ from ...container.scalars import metadata_strings
 from ...container.tree import flatten
 from ...container.writer import CheckpointWriter, to_bytes
 from ...errors import ArgumentError
+from ...policy.copies import mark_copies
 from ...policy.presets import POLICIES
 from ..progress import Progress, check_progress, telling
 from ..read.checkpoint import open_data, open_file
@@ -25,7 +26,9 @@ from .plan import SavePlan, candidates, make_plan
 def _planned(state: Any, metadata: Mapping[str, Any] | None) -> tuple[SavePlan, Manifest]:
     """Return the plan of a file, and its manifest without the frames."""
     flat = flatten(state)
-    plan = make_plan(candidates(flat, {}), POLICIES["lossless"], None)
+    arrays = candidates(flat, {})
+    mark_copies(arrays)
+    plan = make_plan(arrays, POLICIES["lossless"], None)
     metadata = metadata_strings(metadata)
     return plan, plan_manifest(plan, flat, step=None, policy="lossless", metadata=metadata)
 

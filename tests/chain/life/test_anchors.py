@@ -19,6 +19,7 @@ from lccodec import Chain, ChainError, Keep, LccodecWarning
 from lccodec.chain.life.anchors import AnchoredSave, Before, Task, anchor_of
 from lccodec.chain.read.survey import survey
 from lccodec.chain.store.directory import DirectoryStore
+from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.container.tree import flatten
 from lccodec.element_types import ELEMENT_TYPES, components, interpolate, unwork, work
 from lccodec.policy.presets import POLICIES
@@ -159,7 +160,7 @@ def test_a_damaged_end_is_named_by_what_needs_it(tmp_path: Path) -> None:
     grouped(tmp_path).close()
     path = checkpoints(tmp_path)[8]
     data = bytearray(path.read_bytes())
-    data[400] ^= 1
+    data[PAYLOAD_OFFSET + 65] ^= 1
     path.write_bytes(data)
     problems = lccodec.validate(tmp_path)
     lost = {p.where for p in problems if p.message == "cannot be restored as it needs step 8"}

@@ -16,6 +16,7 @@ from lccodec.chain.life.bundle import take_apart, write_bundle
 from lccodec.chain.read.exact import open_path
 from lccodec.chain.store.bundle import BundleStore
 from lccodec.chain.store.directory import DirectoryStore
+from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.container.bundle.bundle import Bundle
 from lccodec.errors import ArgumentError, ChainError, DataError, LccodecError, LccodecWarning, StorageError
 
@@ -140,7 +141,7 @@ def test_a_check_finds_what_is_wrong_with_the_files(tmp_path: Path) -> None:
     lccodec.bundle(chain.directory, path)
     whole = path.read_bytes()
     with Bundle(path) as bundle:
-        places = [offset + 400 for offset in bundle.index.offsets]
+        places = [offset + PAYLOAD_OFFSET + 65 for offset in bundle.index.offsets]
     for place, name in zip(places, ["000000000000", "000000000010", "000000000020", "exact"], strict=True):
         data = bytearray(whole)
         data[place] ^= 1

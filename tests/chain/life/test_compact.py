@@ -12,7 +12,7 @@ import pytest
 from lccodec import ArgumentError, Chain, ChainError, LccodecError, LccodecWarning, StorageError, validate
 from lccodec.chain.life.compact import compact
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.constants import EXACT_NAME
+from lccodec.constants import EXACT_NAME, PAYLOAD_OFFSET
 
 from ...support.chains import HistoryChain
 from ...support.crashes import broken
@@ -140,7 +140,7 @@ def test_what_is_broken_stays(tmp_path: Path) -> None:
     chain = run_of(tmp_path, "lossless")
     path = tmp_path / "000000000003.lcc.h5"
     data = bytearray(path.read_bytes())
-    data[400] ^= 1
+    data[PAYLOAD_OFFSET + 65] ^= 1
     path.write_bytes(data)
     with pytest.warns(LccodecWarning, match="step [36] stays as it is: .*000000000003") as caught:
         found = chain.compact(keyframe_every=8)

@@ -13,6 +13,7 @@ import pytest
 from lccodec import Chain, Keep, LccodecWarning, StorageError, validate
 from lccodec.chain.life.prune import prune
 from lccodec.chain.store.directory import DirectoryStore
+from lccodec.constants import PAYLOAD_OFFSET
 
 from ...support.crashes import broken
 from ...support.directories import entries
@@ -71,7 +72,7 @@ def test_what_cannot_be_written_anew_stays_with_what_it_needs(tmp_path: Path) ->
     chain = run_of(tmp_path)
     path = tmp_path / "000000000004.lcc.h5"
     data = bytearray(path.read_bytes())
-    data[400] ^= 1
+    data[PAYLOAD_OFFSET + 65] ^= 1
     path.write_bytes(data)
     with pytest.warns(LccodecWarning, match="step 5 cannot be rewritten, so what it needs stays"):
         found = chain.prune(Keep(steps=[5]), rewrite=True)

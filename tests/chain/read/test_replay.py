@@ -9,7 +9,7 @@ import lccodec
 from lccodec import Chain, ChecksumError, ExponentBuckets, FormatError, Lossless, UniformDeadzone
 from lccodec.chain.read import replay as replay_module
 from lccodec.chain.read.info import array_heads
-from lccodec.chain.read.replay import decoded_together, replay, replay_each
+from lccodec.chain.read.replay import replay, replay_each
 from lccodec.frame.content import MAX_SHARED_COMPONENTS
 
 from ...support.links import Arrays, FakeLink, drift, linked, links_of
@@ -106,19 +106,6 @@ def test_the_work_beside_decoding_grows_with_the_arrays(monkeypatch: pytest.Monk
         assert len(list(replay(links, range(arrays)))) == arrays
         counts.append(len(found))
     assert counts == [3 * 6, 3 * 12]
-
-
-def test_what_is_decoded_together() -> None:
-    """Arrays that share a frame of some link, directly or through others, whatever their order."""
-    first = FakeLink({"a": 0, "b": 0, "c": 1, "gone": 1, "d": 2, "e": 3}, [b""] * 4)
-    second = FakeLink({"c": 0, "a": None, "b": None, "gone": 0, "e": 1, "d": None}, [b""] * 2)
-    third = FakeLink({"e": 0, "d": 1, "b": 2, "a": 3, "c": 3}, [b""] * 4)
-    together = decoded_together([first, second, third])
-    names = [[third.index_names[index] for index in group] for group in together]
-    assert names == [["e"], ["d"], *[["b", "a", "c"]] * 3]
-    assert together[2] is together[3] is together[4]
-    assert decoded_together([first])[2] == [2, 3]
-    assert [len(group) for group in decoded_together([third])] == [1, 1, 1, 2, 2]
 
 
 @pytest.mark.parametrize("bits", [1, 3, 8])

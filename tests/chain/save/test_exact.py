@@ -23,6 +23,7 @@ from lccodec.chain.read.exact import describe_exact, open_exact_of, open_newest,
 from lccodec.chain.save.exact import check_newest
 from lccodec.chain.store.claim import _held
 from lccodec.chain.store.directory import DirectoryStore
+from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.container.disk.folder import Folder
 from lccodec.container.disk.system import System
 from lccodec.container.reader import open_checkpoint
@@ -453,7 +454,7 @@ def test_both_are_damaged(chain: Chain) -> None:
     for name in (EXACT, "000000000002.lcc.h5"):
         path = chain.directory / name
         data = bytearray(path.read_bytes())
-        data[400] ^= 1
+        data[PAYLOAD_OFFSET + 65] ^= 1
         path.write_bytes(data)
     with pytest.warns(LccodecWarning, match="is damaged"), pytest.raises(DataError) as caught:
         chain.restore()

@@ -11,6 +11,7 @@ from lccodec.chain.read.checkpoint import open_step
 from lccodec.chain.read.exact import describe_exact, open_exact, with_exact
 from lccodec.chain.store.bundle import BundleStore
 from lccodec.chain.store.directory import DirectoryStore
+from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.container.bundle.bundle import Bundle
 from lccodec.errors import ArgumentError, ChainError, LccodecError, LccodecWarning
 
@@ -88,7 +89,7 @@ def test_a_damaged_array_of_an_exact_file_comes_from_the_history(tmp_path: Path,
     lccodec.bundle(chain.directory, path)
     data = bytearray(path.read_bytes())
     with Bundle(path) as bundle:
-        place = bundle.index.offsets[-1] + 335 + 100
+        place = bundle.index.offsets[-1] + PAYLOAD_OFFSET + 100
     data[place] ^= 1
     path.write_bytes(data)
     with (

@@ -28,7 +28,8 @@ from ....quantizers.base import Quantizer
 from ....workers.crew import Threads
 from ...read.info import ArrayInfo
 from ...read.links import Link, value_or_raise
-from ...read.replay import Decoded, DecodedArray, decoded_together, interpolated, interpolates, replay_each
+from ...read.needed import decoded_together
+from ...read.replay import Decoded, DecodedArray, copy_of, interpolated, interpolates, replay_each
 from ...store.names import checkpoint_name
 from ...store.store import WritableStore
 from ..encode import encode_plan
@@ -128,7 +129,9 @@ class Group:
             for step, low, high, arrays in self._decoded(names):
                 before, after = Decoded(dict(low), set()), Decoded(dict(high), set())
                 above = interpolated(step.weight / 256, before, after, names).arrays
-                found = [self._candidate(name, arrays[name], above[name]) for name in names]
+                copies = {name: step.link.copies[name] for name in names if name in step.link.copies}
+                own = (name for name in names if name not in copies)
+                found = [self._candidate(name, arrays[name], above[name]) for name in own]
                 chosen = between_quantizers(self.policy, found, movements)
                 for c in found:
                     if c.reference is not None and chosen.get(c.name, ...) is None:
@@ -136,6 +139,10 @@ class Group:
                     elif c.reference is None or not np.array_equal(c.bits, c.reference):
                         step.quantizers.update({c.name: chosen[c.name]} if c.name in chosen else {})
                         step.coded.append(_copied(c))
+                for name, (source, kind) in copies.items():
+                    if source in step.lost:  # the copy is made of what is left of it
+                        made = copy_of(value_or_raise(above[source]), kind)
+                        step.lost[name] = _distance(self._candidate(name, arrays[name], made))
             yield
 
     def write_last(self) -> bool:
@@ -143,7 +150,7 @@ class Group:
         step, link = self.between[-1], self.between[-1].link
         step.coded.sort(key=lambda c: link.names[c.name])
         plan = make_plan(step.coded, self.policy, self.low.manifest.step, instead=step.quantizers)
-        numbers = [0] * len(link.index_names)
+        numbers = [None if name in link.copies else 0 for name in link.index_names]
         for number, frame in enumerate(plan.frames, 1):
             for index in frame.arrays:
                 numbers[link.names[step.coded[index].name]] = number

@@ -1,7 +1,8 @@
-"""Ranges of an array, each through all links: together they are the array, and damage is found."""
+"""What arrays need, and ranges of an array: together they are the array, and damage is found."""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -14,11 +15,12 @@ from hypothesis import strategies as st
 
 import lccodec
 from lccodec import Chain, DataError, ExponentBuckets, LogSteps, Lossless, UniformDeadzone
-from lccodec.chain.read.array_ranges import Ranges
 from lccodec.chain.read.exact import open_path
+from lccodec.chain.read.needed import Ranges, decoded_together, frames_of
 from lccodec.chain.read.replay import replay
 from lccodec.constants import METHOD_RAW, PAYLOAD_OFFSET
-from lccodec.element_types import Array, components
+from lccodec.container.copies import COPY_TYPES
+from lccodec.element_types import Array, components, narrow
 from lccodec.errors import ChecksumError
 from lccodec.frame.content import Content
 from lccodec.frame.raw import RawFrame
@@ -28,6 +30,7 @@ from ...support.directories import entries
 from ...support.links import FakeLink, drift, linked, links_of
 from ...support.strategies import ALL_DTYPES, bits_of, dtype_of, installed, random_array
 
+HALF, BRAIN = COPY_TYPES[9], COPY_TYPES[10]
 BLOCK = PIECE  # the smallest that the encoder can write
 BLOCK_LOG2 = BLOCK.bit_length() - 1
 LARGE = 2 * BLOCK + 1500
@@ -198,3 +201,63 @@ def test_links_without_a_frame_of_that_name() -> None:
     links = linked(FakeLink({"v": 0}, [b""]), FakeLink({"w": None}, []))
     with pytest.raises(DataError, match="has no such array"):
         Ranges.of(links, "w")  # type: ignore[arg-type]
+
+
+def test_what_is_decoded_together() -> None:
+    """Arrays that share a frame of some link, directly or through others, whatever their order."""
+    first = FakeLink({"a": 0, "b": 0, "c": 1, "gone": 1, "d": 2, "e": 3}, [b""] * 4)
+    second = FakeLink({"c": 0, "a": None, "b": None, "gone": 0, "e": 1, "d": None}, [b""] * 2)
+    third = FakeLink({"e": 0, "d": 1, "b": 2, "a": 3, "c": 3}, [b""] * 4)
+    together = decoded_together([first, second, third])
+    names = [[third.index_names[index] for index in group] for group in together]
+    assert names == [["e"], ["d"], *[["b", "a", "c"]] * 3]
+    assert together[2] is together[3] is together[4]
+    assert decoded_together([first])[2] == [2, 3]
+    assert [len(group) for group in decoded_together([third])] == [1, 1, 1, 2, 2]
+
+
+def test_a_copy_is_decoded_with_its_source() -> None:
+    first = FakeLink({"a": 0, "c": None, "b": 1, "d": 2}, [b""] * 3, copies={"c": ("b", HALF)})
+    second = FakeLink({"d": None, "c": 0, "b": 1, "a": 2}, [b""] * 3, copies={"d": ("a", BRAIN)})
+    third = FakeLink({"a": None, "b": None, "c": None, "d": None}, [])
+    assert decoded_together([first]) == [[0], [1, 2], [1, 2], [3]]
+    assert decoded_together([first, second, third]) == [[0, 3], [1, 2], [1, 2], [0, 3]]
+
+
+def test_the_frames_of_an_array() -> None:
+    links, _ = links_of(drift(3, ((300,), (20,))), lccodec.Lossless())
+    assert frames_of(links, "w0") == [(link, 0) for link in links]
+    links[1].numbers["w1"] = None
+    links[1].copies["w1"] = ("w0", BRAIN)
+    links[2].numbers["w1"] = None
+    assert frames_of(links, "w1") == [(links[0], 0), (links[1], 0)]
+
+
+def test_the_sum_of_a_source_is_checked() -> None:
+    """Its values are needed by the copy alone: no other sum would show that they are wrong."""
+    values = np.arange(300, dtype=np.float32)
+    frame = lccodec.encode(values, lccodec.Lossless())
+    wrong = bytearray(frame)
+    wrong[-12] ^= 1
+    wrong[-4:] = zlib.crc32(wrong[:-4]).to_bytes(4, "little")
+    newer = lccodec.encode(-values, lccodec.Lossless())
+    for own, copies in ((frame, True), (bytes(wrong), False)):
+        links = linked(
+            FakeLink({"c": None, "w": 0}, [own], copies={"c": ("w", BRAIN)}),
+            FakeLink({"c": None, "w": 0}, [newer]),
+        )
+        ((_, found),) = replay(links, [1])
+        np.testing.assert_array_equal(found.array(), -values)
+        if copies:
+            ((_, found),) = replay(links, [0])
+            np.testing.assert_array_equal(found.bits, narrow(values))
+            both = dict(replay(links, [1, 0]))
+            np.testing.assert_array_equal(both[0].bits, narrow(values))
+            np.testing.assert_array_equal(both[1].array(), -values)
+            memory = np.zeros(300, np.uint16)
+            ((_, found),) = replay(links, [0], into={0: memory})
+            assert found.bits is memory
+        else:
+            for wanted in ([0], [1, 0]):
+                with pytest.raises(ChecksumError, match="LCC-FRM-09"):
+                    list(replay(links, wanted))

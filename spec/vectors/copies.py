@@ -1,0 +1,163 @@
+"""Checkpoints with copies: one rounded by hand, broken ones, and a chain (SPEC 8, LCC-CPY)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from broken import Broken
+from broken_checkpoints import COUNTS, WEIGHT, Document, delta, entry, file_of, keyframe, text_of
+from pieces import KINDS, RAW, assembled, little
+
+from lccodec.element_types import from_components
+
+#: Patterns of float32 numbers, and what they are as bfloat16 and as float16 (LCC-CPY-03).
+ROUNDED = (
+    (0x00000000, 0x0000, 0x0000),  # 0
+    (0x80000000, 0x8000, 0x8000),  # -0
+    (0x3F800000, 0x3F80, 0x3C00),  # 1
+    (0x3F808000, 0x3F80, 0x3C04),  # halfway between two bfloat16: the even one, below
+    (0x3F818000, 0x3F82, 0x3C0C),  # the even one, above
+    (0x3F808001, 0x3F81, 0x3C04),  # a little more than halfway
+    (0x3F801000, 0x3F80, 0x3C00),  # halfway between two float16: the even one, below
+    (0x3F803000, 0x3F80, 0x3C02),  # the even one, above
+    (0x3F801001, 0x3F80, 0x3C01),
+    (0xBF801001, 0xBF80, 0xBC01),
+    (0x7F7F7FFF, 0x7F7F, 0x7C00),  # the largest that bfloat16 rounds to a number
+    (0x7F7F8000, 0x7F80, 0x7C00),  # and the first that becomes an infinity
+    (0xFF7FFFFF, 0xFF80, 0xFC00),
+    (0x477FEFFF, 0x4780, 0x7BFF),  # the same of float16: below 65,520
+    (0x477FF000, 0x4780, 0x7C00),
+    (0xC77FF000, 0xC780, 0xFC00),
+    (0x7F800000, 0x7F80, 0x7C00),  # infinities
+    (0xFF800000, 0xFF80, 0xFC00),
+    (0x00000001, 0x0000, 0x0000),  # subnormals of float32
+    (0x00008000, 0x0000, 0x0000),
+    (0x00008001, 0x0001, 0x0000),
+    (0x80018000, 0x8002, 0x8000),
+    (0x007FFFFF, 0x0080, 0x0000),
+    (0x387FE000, 0x3880, 0x0400),  # subnormals of float16: halfway to the least normal number
+    (0x387FDFFF, 0x3880, 0x03FF),
+    (0x33800000, 0x3380, 0x0001),  # the least
+    (0x33000000, 0x3300, 0x0000),  # half of it, which is 0
+    (0xB3000001, 0xB300, 0x8001),
+    (0x33C00000, 0x33C0, 0x0002),  # one and a half of it
+    (0x7FC00000, 0x7FC0, 0x7E00),  # NaN
+    (0xFFC00000, 0xFFC0, 0xFE00),
+    (0x7F800001, 0x7FC0, 0x7E00),  # signaling, with a payload that is cut off
+    (0xFFA04000, 0xFFE0, 0xFF02),
+    (0x7FFFFFFF, 0x7FFF, 0x7FFF),
+)
+
+
+def _of(bits: np.ndarray[Any, Any], kind: str) -> np.ndarray[Any, Any]:
+    """Return patterns as an array of a type."""
+    found = KINDS[kind]
+    return from_components(np.ascontiguousarray(bits, found.bits), found, bits.shape, "bits")
+
+
+def _raw(bits: np.ndarray[Any, Any]) -> bytes:
+    return assembled("", "", (RAW, "float32", bits.shape, 0), little(bits), bits).data
+
+
+def rounded_file() -> tuple[bytes, dict[str, np.ndarray[Any, Any]]]:
+    """Return a checkpoint with copies of both types, and its state."""
+    single, brain, half = (np.array(column, "<u4") for column in zip(*ROUNDED, strict=True))
+    state = {
+        "bfloat16": _of(brain, "bfloat16"),
+        "float16": _of(half, "float16").reshape(2, -1),
+        "first": _of(single, "float32"),
+        "second": _of(single, "float32").reshape(2, -1),
+    }
+    frames = [_raw(single), _raw(single.reshape(2, -1))]
+    document = {
+        "lccodec": [1, 1],
+        "step": None,
+        "parent": None,
+        "policy": "by hand",
+        "tree": {name: index for index, name in enumerate(state)},
+        "arrays": [None, None, 1, 2],
+        "copies": [[2, 10], [3, 9]],
+        "frames": [entry(frame) for frame in frames],
+    }
+    return file_of(text_of(document), b"".join(frames)), state
+
+
+def _document(copies: Any = ..., arrays: Any = (1, 2, None), **members: Any) -> Document:
+    """Return the manifest of `SOUND` with a third array, a copy of the first."""
+    tree = {"weight": 0, "list": ["l", 1, None], "pair": ["t", None, 0], "copy": 2}
+    document = keyframe(**{"tree": tree, "arrays": list(arrays), **members})
+    frames = document.pop("frames")
+    return {**document, **({} if copies is ... else {"copies": copies}), "frames": frames}
+
+
+def broken_copies() -> Iterator[Broken]:
+    """Yield every invalid checkpoint whose fault is in its copies."""
+    payload = WEIGHT + COUNTS
+    sound = file_of(text_of(_document([[0, 10]])), payload)
+
+    def case(rule: str, name: str, why: str, document: Document, error: str = "FormatError") -> Broken:
+        return Broken(rule, name, error, why, file_of(text_of(document), payload), sound)
+
+    rule = "LCC-CPY-01"
+    for name, why, copies in (
+        ("missing", "an array has no number, and there are no copies", ...),
+        ("null", "the copies are null", None),
+        ("object", "the copies are an object", {"2": [0, 10]}),
+        ("nothing", "the list of copies is empty", []),
+        ("two-for-one", "there are two copies, and one array without a number", [[0, 10], [1, 10]]),
+        ("no-list", "a copy is not a list", [0]),
+        ("no-type", "a copy has no element type", [[0]]),
+        ("three", "a copy is a list of three", [[0, 10, 0]]),
+        ("text", "the source of a copy is a name", [["weight", 10]]),
+        ("fraction", "the source of a copy has a fraction", [[0.5, 10]]),
+        ("boolean", "the source of a copy is false", [[False, 10]]),
+        ("type-text", "the type of a copy is a text", [[0, "bfloat16"]]),
+        ("beyond", "the source of a copy is not there", [[3, 10]]),
+        ("negative", "the source of a copy is -1", [[-1, 10]]),
+        ("itself", "an array is a copy of itself", [[2, 10]]),
+    ):
+        yield case(rule, name, why, _document(copies))
+    four = {"weight": 0, "list": ["l", 1, None], "pair": ["t", None, 0], "copy": 2, "again": 3}
+    for name, why, copies in (
+        ("chain", "an array is a copy of a copy", [[0, 10], [2, 10]]),
+        ("circle", "two arrays are copies of each other", [[3, 10], [2, 10]]),
+        ("twice", "an array has two copies", [[0, 10], [0, 9]]),
+    ):
+        yield case(rule, name, why, _document(copies, [1, 2, None, None], tree=four))
+    for code in (-1, 11, 15):
+        why = f"a copy has the element type {code}"
+        yield case(rule, f"type-{code}", why, _document([[0, code]]), "UnsupportedError")
+    why = "no array is a copy, and the list of copies is there"
+    nothing = {**keyframe(), "copies": []}
+    frames = nothing.pop("frames")
+    yield case(rule, "without-need", why, {**nothing, "frames": frames})
+    document = _document([[0, 10]])
+    copies = document.pop("copies")
+    yield case("LCC-MAN-03", "copies-last", "copies come after frames", {**document, "copies": copies})
+    yield case("LCC-CPY-02", "integers", "the source of a copy has integers", _document([[1, 10]]))
+    # A delta: its source is unchanged, and of another type than float32 as the parent has it.
+    tree = {"weight": 0, "list": ["l", 1, None], "pair": ["t", None, 0], "copy": 2}
+
+    def of_delta(source: int) -> bytes:
+        document = delta((), tree=tree, arrays=[0, 0, None])
+        frames = document.pop("frames")
+        return file_of(text_of({**document, "copies": [[source, 9]], "frames": frames}), b"")
+
+    why = "the source of a copy has integers in the parent"
+    data = of_delta(1)
+    yield Broken("LCC-CPY-02", "inherited", "FormatError", why, data, of_delta(0), of_the_chain=True)
+
+
+def copied_states() -> Iterator[dict[str, Any]]:
+    """Yield the steps of a state in mixed precision; the last two are the same."""
+    for step in range(4):
+        single, brain, half = (
+            np.roll(np.array(column, np.uint32), min(step, 2)) for column in zip(*ROUNDED, strict=True)
+        )
+        half[3] ^= step == 1  # not all of it is rounded to nearest
+        yield {
+            "model": {"w": _of(brain, "bfloat16"), "b": _of(half, "float16")},
+            "master": {"w": _of(single, "float32"), "b": _of(single, "float32")},
+        }
