@@ -32,6 +32,8 @@ class Plan:
         Tensors of 1 MiB in the checkpoint that one is read from.
     many
         Number of arrays of 1,000 values.
+    updates
+        Values of an array of which little changes.
     rounds
         Of every measurement; the best counts.
     settling
@@ -55,6 +57,7 @@ class Plan:
     tensor: int
     checkpoint: int
     many: int
+    updates: int
     rounds: int
     settling: int
     small_network: bool = False
@@ -73,6 +76,7 @@ FULL = Plan(
     tensor=4_000_000,
     checkpoint=1024,
     many=10_000,
+    updates=16_000_000,
     rounds=5,
     settling=24,
 )
@@ -86,6 +90,7 @@ QUICK = Plan(
     tensor=500_000,
     checkpoint=64,
     many=200,
+    updates=1_000_000,
     rounds=3,
     settling=4,
     small_network=True,

@@ -26,11 +26,13 @@ from ..measure.goals import missed, summary, table
 from ..measure.results import put_into
 from ..networks.datasets import data_directory
 from . import arrays, bundles, chains, newest, stages, tensors
-from .goals import goals
+from .goals import bounds, goals
 from .inputs import Walk, load_walk, train_states
 from .memory import memory
 from .plan import FULL, QUICK, Plan
 from .settled import SECTION, settled
+from .updates import SECTION as UPDATES
+from .updates import updates
 
 Section = Callable[[Plan, Walk], tuple[list[Figure], list[str]]]
 
@@ -40,6 +42,7 @@ SECTIONS: Mapping[str, Section] = {
     "zeros": arrays.zeros,
     "dtypes": arrays.dtypes,
     "huffman": arrays.huffman,
+    UPDATES: updates,
     "save": chains.save,
     "restore": chains.restore,
     "newest": newest.newest,
@@ -50,7 +53,7 @@ SECTIONS: Mapping[str, Section] = {
     "profile": stages.profile,
 }
 TOLD = "profile"  # the section that says where the time goes
-WALKING = set(SECTIONS) - {SECTION, "huffman"}  # sections on states of LeNet-5
+WALKING = set(SECTIONS) - {SECTION, UPDATES, "huffman"}  # sections on states of LeNet-5
 NOTHING_STORED = Path()  # `--check` without a file
 SECOND_LOOKS = 2  # how often what seems lost is measured again
 PACKAGES = (
@@ -79,7 +82,7 @@ def check(
     """
     for _ in range(SECOND_LOOKS):
         sections = {figure.section for figure, _ in losses(figures, stored)}
-        sections |= {SECTION} if missed(goals(figures)) else set()
+        sections |= {name for name, found in bounds(figures).items() if missed(found)}
         if not sections:
             break
         figures = better(figures, again(sections))

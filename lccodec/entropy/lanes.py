@@ -30,8 +30,10 @@ MAX_LANES: Final = 4096  # so that what is kept of every lane during writing sta
 
 _BATCH_SYMBOLS: Final = 1 << 16  # written at a time, so that their codes stay in the cache
 _STEP_COST_ENTRIES: Final = 500  # table entries that are made in the time of a step of few lanes
-_STEP_COST_BITS: Final = 220  # bits of lanes that are looked at in that time
-_MAX_JUMP_BITS: Final = 1 << 20  # bits of lanes that are looked at, with some 40 bytes of memory for each
+_STEP_COST_BITS: Final = 500  # bits of lanes that are looked at in that time
+_MAX_JUMP_BITS: Final = 200_000  # bits of lanes that are looked at; arrays of more leave the cache
+_FEW_LANES: Final = 32  # of fewer, jumps over four codes save more time than they take to find
+_BIT_PLACES: Final = np.arange(8, dtype=np.uint32)[:, None]
 _LENGTH_BITS: Final = 6  # low bits of an entry of joined codes, which hold their length
 
 
@@ -204,29 +206,33 @@ def _bit_by_bit(data: Array, starts: Array, lengths: Array, count: int) -> tuple
 def _jump(data: Array, starts: Array, lengths: Array, count: int) -> tuple[Array, Array]:
     """Decode few lanes: look at every bit as if a code began there, then jump from code to code.
 
-    A step of few lanes costs the time of its calls, not of its work. Here a step is one call, and
-    it jumps four codes. Returns the symbols, and where each lane ends, in bits.
+    A step of few lanes costs the time of its calls, not of its work. Here a step is one call. If
+    the lanes are very few, it jumps four codes. Returns the symbols, and where each lane ends, in
+    bits.
     """
     lanes = starts.size
     tables = _lookup_tables(lengths, 1)
-    padded = np.zeros(data.size + 8, np.uint8)
+    padded = np.zeros(data.size + 5, np.uint8)
     padded[: data.size] = data
-    words = np.ndarray(data.size + 4, "<u4", padded, strides=(1,)).astype(np.int64)
-    codes = words[:, None] >> np.arange(8)
-    codes &= (1 << tables.bits) - 1
-    codes = codes.reshape(-1)
+    words = np.ndarray(data.size + 2, "<u4", padded, strides=(1,)).astype(np.uint32)
+    by_bit = words >> _BIT_PLACES  # of a byte; the long dimension last, which is faster
+    by_bit &= np.uint32((1 << tables.bits) - 1)
+    codes = by_bit.T.reshape(-1)
     after = tables.length.view(np.int64).take(codes, mode="clip")
     after += np.arange(after.size)
     # What jumps past the data stays at a place where no lane ends.
     after[8 * data.size :] = after.size - 1
-    after_two = after.take(after, mode="clip")
-    after_four = after_two.take(after_two, mode="clip")
-    places = np.empty((-(-count // (4 * lanes)), 4, lanes), np.int64)
-    places[0, 0] = starts
-    for before, here in pairwise(places[:, 0]):
-        after_four.take(before, out=here, mode="clip")
-    places[:, 2] = after_two.take(places[:, 0], mode="clip")
-    places[:, 1::2] = after.take(places[:, ::2], mode="clip")
+    jumps = [after]  # over one code, over two, over four
+    while lanes < _FEW_LANES and len(jumps) < 3:
+        jumps.append(jumps[-1].take(jumps[-1], mode="clip"))
+    far = 1 << (len(jumps) - 1)
+    places = np.empty((-(-count // (far * lanes)) * far, lanes), np.int64)
+    places[0] = starts
+    for before, here in pairwise(places[::far]):
+        jumps[-1].take(before, out=here, mode="clip")
+    for jump in jumps[-2::-1]:
+        places[far // 2 :: far] = jump.take(places[::far], mode="clip")
+        far //= 2
     used = places.reshape(-1)[:count]
     # The last symbols, one of each lane, begin with the symbol of lane `count % lanes`.
     position = np.roll(after.take(used[-lanes:], mode="clip"), count % lanes)

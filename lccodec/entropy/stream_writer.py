@@ -78,7 +78,7 @@ def write_stream(symbols: Array, depth: int = 1) -> list[Piece]:
     largest = int(symbols.max())
     if nonzero == symbols.size and int(symbols.min()) == largest:
         return [bytes([STREAM_CONSTANT, largest])]
-    if symbols.size >= _LONG_RUN_SYMBOLS and largest >> 7 and _is_noise(symbols):
+    if largest >> 7 and _is_noise(symbols, symbols.size):
         return [bytes([STREAM_RAW]), symbols.data]
     inside = depth < MAX_STREAM_DEPTH  # whether another stream may lie inside this one
     if inside and _is_sparse(nonzero, symbols.size):
@@ -112,6 +112,17 @@ def write_run(run: Sparse | Array, count: int, columns: int = 0, depth: int = 1)
     return write_stream(dense(run, count), depth)
 
 
+def write_plane(run: Sparse | Array, count: int) -> list[Piece]:
+    """Code a run of `count` symbols (uint8) as the stream that :func:`write_stream` makes of it."""
+    if isinstance(run, Sparse):
+        if run.positions.size == 0:
+            return [bytes([STREAM_CONSTANT, 0])]
+        largest = int(run.values.max())
+        if _is_sparse(run.positions.size, count) and not (largest >> 7 and _is_noise(run, count)):
+            return _write_sparse(run, 1)
+    return write_stream(dense(run, count))
+
+
 def _write_classed(run: Sparse | Array, classes: Classes) -> list[Piece]:
     sizes = np.array(classes.sizes, np.uint32)
     pieces: list[Piece] = [_CLASSED_HEAD.pack(STREAM_CLASSED, classes.columns.size, sizes.size)]
@@ -132,10 +143,19 @@ def _is_sparse(nonzero: int, count: int) -> bool:
     return nonzero * ratio <= count
 
 
-def _is_noise(symbols: Array) -> bool:
+def _is_noise(run: Sparse | Array, count: int) -> bool:
     """Return whether a sample has nearly eight bits a symbol, so that a code is a waste of time."""
-    sample = symbols[:: symbols.size // (_LONG_RUN_SYMBOLS // 4)]
-    return float(entropy_bits(np.bincount(sample))) > _NOISE_BITS * sample.size
+    if count < _LONG_RUN_SYMBOLS:
+        return False
+    distance = count // (_LONG_RUN_SYMBOLS // 4)
+    if isinstance(run, Sparse):
+        sampled = -(-count // distance)
+        counts = np.bincount(run.values[run.positions % distance == 0], minlength=256)
+        counts[0] += sampled - counts.sum()
+    else:
+        sample = run[::distance]
+        sampled, counts = sample.size, np.bincount(sample)
+    return float(entropy_bits(counts)) > _NOISE_BITS * sampled
 
 
 def _coded(groups: Array, counts: Array, head: bytes) -> tuple[int, Callable[[], list[Piece]]]:

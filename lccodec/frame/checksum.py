@@ -44,3 +44,18 @@ def array_sum(bits: Array, first: int = 0) -> int:
         total += int(np.add.reduce(columns * _WEIGHTS[: columns.size])) + 2 * int(np.add.reduce(rows * heads))
         first += matrix.size
     return total & SUM_MASK
+
+
+def sum_change(new: Array, old: Array, words: Array) -> int:
+    """Return what :func:`array_sum` changes by if some words of an array change.
+
+    Parameters
+    ----------
+    new, old
+        The components of these words.
+    words
+        The index of each word, int64.
+    """
+    change = stored_view(new).view("<u8") - stored_view(old).view("<u8")
+    change *= 2 * words.astype(np.uint64) + np.uint64(1)
+    return int(np.add.reduce(change)) & SUM_MASK

@@ -201,14 +201,10 @@ class _PlaneCoder:
 
     def write_block(self, part: slice) -> tuple[bytes, int]:
         """Return a block and its part of the array sum; write the same components into `out`."""
-        block_sum, kind = 0, self.content.kind
-
-        def taken(start: int, own: Array) -> None:
-            nonlocal block_sum
-            start += part.start
-            block_sum += array_sum(own, start * kind.size // 8)
-            if self.out is not None:
-                self.out[start : start + own.size] = own
-
-        base = part_of(self.content.reference, part)
-        return b"".join(planes.write_block(self.content.bits[part], base, kind, taken)), block_sum
+        content = self.content
+        first = part.start * content.kind.size // 8
+        base, out = part_of(content.reference, part), part_of(self.out, part)
+        if self.out is content.reference:
+            out = base  # one object: only what differs is written
+        pieces, block_sum = planes.write_block(content.bits[part], base, content.kind, first, out)
+        return b"".join(pieces), block_sum

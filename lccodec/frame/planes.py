@@ -1,6 +1,8 @@
 """The planes method: any bit pattern, exactly, as byte planes of the difference to the reference.
 
-Each byte of the zigzag codes is a plane, and each plane is one stream.
+Each byte of the zigzag codes is a plane, and each plane is one stream. A code is 0 where a
+component is equal to its reference. If that is so for most of them, only the places and codes of
+the others are handled: a pass over all components then takes longer than their coding.
 
 Source: SPEC 6.2 and 7.5. The order-preserving difference is from FM-Delta (Ning et al., NeurIPS
 2024).
@@ -8,50 +10,270 @@ Source: SPEC 6.2 and 7.5. The order-preserving difference is from FM-Delta (Ning
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from ..element_types import Array, ElementType
 from ..entropy.bits import Cursor
-from ..entropy.runs import dense
+from ..entropy.masks import true_places
+from ..entropy.runs import Form, Sparse, as_sparse, dense
 from ..entropy.stream_reader import read_stream
-from ..entropy.stream_writer import Piece, write_stream
+from ..entropy.stream_writer import Piece, write_plane
 from ..entropy.zigzag import unzigzag, zigzag
-from ..parallel import slices
+from ..parallel import PIECE, slices
+from .checksum import array_sum, sum_change
+
+# With more than one changed component (or word of eight bytes) in so many, passes over all
+# components take less time than places.
+_CHANGED_RATIO: Final = 4
+_MERGE_COST: Final = 4  # places that are changed in the time of finding one of a plane among others
+_SAMPLE_DISTANCE: Final = 64  # of the words that are compared first: where all differ, that is enough
+_PIECE_BYTES: Final = 1 << 19  # that are searched at a time, if these are more than `PIECE` components
+_PART_MULTIPLE: Final = 1 << 14  # components; of such parts the array sum takes least time
+_MIN_COMPONENTS: Final = 1 << 13  # of fewer, the additional calls take longer than the passes
+_WORDS_AT_A_TIME: Final = 1 << 14  # that differ, so that they and their components stay in the cache
+_PLACES_AT_A_TIME: Final = 1 << 14  # that are changed, so that they and their codes stay in the cache
 
 
 def write_block(
-    bits: Array,
-    reference: Array | None,
-    kind: ElementType,
-    taken: Callable[[int, Array], None] | None = None,
-) -> list[Piece]:
-    """Return the pieces of one block: a stream for each byte of the codes, lowest byte first.
+    bits: Array, reference: Array | None, kind: ElementType, first: int = 0, out: Array | None = None
+) -> tuple[list[Piece], int]:
+    """Return the pieces of one block, and its part of the array sum.
 
-    `bits` may change meanwhile: every component is read once. `taken` is called with the place and
-    a copy of each part that was read; the same part of `reference` is not needed any more.
+    A piece is the stream of one byte of the codes, lowest byte first. `bits` may change meanwhile:
+    all that is stored of a component is computed from one reading of it. These components are
+    written into `out`, which may be `reference`.
+
+    Parameters
+    ----------
+    bits, reference, out
+        Components of the block.
+    first
+        Index of the block's first word in the array sum.
     """
-    planes = [np.empty(bits.size, np.uint8) for _ in range(kind.size)]
-    for part in slices(bits.size):
-        own = bits[part].copy()
-        codes = zigzag(own, None if reference is None else reference[part], kind)
-        for place, plane in enumerate(planes):
+    planes = _Planes(bits.size, kind, first)
+    for part in slices(bits.size, _part_length(bits.size, kind)):
+        here = first + part.start * kind.size // 8
+        before = None if reference is None else reference[part]
+        target = None if out is None else out[part]
+        changes = None if before is None else _changes(bits[part], before)
+        if before is None or changes is None:
+            own = bits[part].copy()
+            planes.total += array_sum(own, here)
+            planes.fill(part, zigzag(own, before, kind))
+            if target is not None:
+                target[:] = own
+            continue
+        planes.total += array_sum(before, here)
+        if target is not None:
+            if out is not reference:
+                target[:] = before
+            changes.apply(target)
+        planes.add(part, changes)
+    return [b"".join(write_plane(run, bits.size)) for run in planes.runs()], planes.total
+
+
+def _part_length(size: int, kind: ElementType) -> int:
+    """Return the length of about equal parts of a block, whole words.
+
+    A short part at the end, of which much differs, would make the whole block one with many codes.
+    """
+    parts = max(-(-size // max(PIECE, _PIECE_BYTES // kind.size)), 1)
+    return -(-size // (_PART_MULTIPLE * parts)) * _PART_MULTIPLE or _PART_MULTIPLE
+
+
+@dataclass(frozen=True, eq=False)
+class _Changes:
+    """The words of eight bytes in which components differ from their reference.
+
+    Parameters
+    ----------
+    places
+        Where the words are, int64, rising.
+    new, old
+        The words, and those of the reference, uint64. The last word of an array is filled up with
+        zeros.
+    """
+
+    places: Array
+    new: Array
+    old: Array
+
+    def apply(self, target: Array) -> None:
+        """Write the words into a copy of the reference, or into itself; it has components."""
+        joined = 8 // target.itemsize
+        whole = target.size - target.size % joined
+        places, new = self.places, self.new
+        if whole < target.size and places.size and int(places[-1]) == whole // joined:
+            target[whole:] = new[-1:].view(target.dtype)[: target.size - whole]
+            places, new = places[:-1], new[:-1]
+        target[:whole].view(np.uint64)[places] = new
+
+
+def _changes(bits: Array, before: Array) -> _Changes | None:
+    """Return in which words components differ from their reference; ``None`` if in many.
+
+    The answer is also ``None`` for a part too small to be searched. `bits` may change meanwhile.
+    Words that do not differ are not read again: they are those of the reference. Others are copied
+    once.
+    """
+    if bits.size < _MIN_COMPONENTS:
+        return None
+    words, old = (_whole_words(components) for components in (bits, before))
+    sample = words[::_SAMPLE_DISTANCE] != old[::_SAMPLE_DISTANCE]
+    if np.count_nonzero(sample) * 2 > sample.size:
+        return None
+    differs = words != old
+    if np.count_nonzero(differs) * _CHANGED_RATIO > differs.size:
+        return None
+    places = true_places(differs)
+    return _Changes(places, words.take(places), old.take(places))
+
+
+def _whole_words(bits: Array) -> Array:
+    """Return components as words of eight bytes (uint64); the last one is filled up with zeros."""
+    if bits.nbytes % 8:
+        filled = np.zeros(-(-bits.nbytes // 8) * 8 // bits.itemsize, bits.dtype)
+        filled[: bits.size] = bits
+        bits = filled
+    return bits.view(np.uint64)
+
+
+class _Planes:
+    """The codes of a block: those that are not 0 with their places; or whole planes, if many.
+
+    Parameters
+    ----------
+    size
+        Components of the block.
+    first
+        Index of the block's first word in the array sum.
+
+    Attributes
+    ----------
+    total
+        The block's part of the array sum. What changes add to it is there after `runs`.
+    """
+
+    def __init__(self, size: int, kind: ElementType, first: int) -> None:
+        self._size, self._kind, self._first = size, kind, first
+        self.total = 0
+        self._waiting = 0  # words
+        self._few: list[_Changes] = []  # that wait, each with its places in the block
+        self._found: list[tuple[Array, Array]] = []  # places and codes of components that differ
+        self._planes: list[Array] | None = None
+
+    def add(self, part: slice, changes: _Changes) -> None:
+        """Add a part of the block in which few words differ."""
+        start = part.start * self._kind.size // 8
+        self._waiting += changes.places.size
+        self._few.append(_Changes(changes.places + start, changes.new, changes.old))
+        if self._waiting > _WORDS_AT_A_TIME:
+            self._narrow()
+        for plane in self._planes or ():
+            plane[part] = 0
+
+    def fill(self, part: slice, codes: Array) -> None:
+        """Add all codes of a part of the block."""
+        for place, plane in enumerate(self._spread(part.start)):
             plane[part] = codes >> (8 * place)
-        if taken is not None:
-            taken(part.start, own)
-    pieces: list[Piece] = []
-    while planes:  # a plane is not needed any more when its stream is there
-        pieces.append(b"".join(write_stream(planes.pop(0))))
-    return pieces
+
+    def runs(self) -> Iterator[Sparse | Array]:
+        """Yield the planes, lowest byte first; a plane is not needed any more when the next is."""
+        self._narrow()
+        few = (np.zeros(0, np.int64), np.zeros(0, self._kind.bits))
+        places, codes = (np.concatenate(parts) for parts in zip(few, *self._found, strict=True))
+        self._found = []
+        for place in range(self._kind.size):
+            values = (codes >> (8 * place)).astype(np.uint8)
+            if self._planes is None:
+                yield as_sparse(Sparse(places, values), self._size)
+            else:
+                plane = self._planes.pop(0)
+                plane[places] = values
+                yield plane
+
+    def _narrow(self) -> None:
+        """Turn words that differ into places and codes of components; add what they change."""
+        if not self._few:
+            return
+        words, new, old = (
+            np.concatenate([getattr(each, name) for each in self._few]) for name in ("places", "new", "old")
+        )
+        self._few, self._waiting = [], 0
+        own, before = new.view(self._kind.bits), old.view(self._kind.bits)
+        self.total += sum_change(own, before, words + self._first)
+        found = (own != before).nonzero()[0]
+        joined_log2 = 3 - self._kind.size.bit_length() + 1  # components of a word
+        places = words.take(found >> joined_log2)
+        places <<= joined_log2
+        places += found & (1 << joined_log2) - 1
+        self._found.append((places, zigzag(own.take(found), before.take(found), self._kind)))
+
+    def _spread(self, start: int) -> list[Array]:
+        """Return whole planes; the part at `start` is the first with many changes."""
+        if self._planes is None:
+            self._planes = [np.empty(self._size, np.uint8) for _ in range(self._kind.size)]
+            for plane in self._planes:
+                plane[:start] = 0
+        return self._planes
 
 
 def read_block(cursor: Cursor, reference: Array | None, kind: ElementType, out: Array) -> None:
     """Read one block into `out`, which may be `reference`; both are components."""
-    planes = [dense(read_stream(cursor, out.size), out.size) for _ in range(kind.size)]
+    planes: list[Form] = []
+    changed = 0
+    for number in range(kind.size):
+        planes.append(read_stream(cursor, out.size))
+        places = planes[-1].positions.size if isinstance(planes[-1], Sparse) else out.size
+        changed += places * _MERGE_COST if number else places
+        if changed * _CHANGED_RATIO > out.size:
+            planes = [dense(plane, out.size) for plane in planes]
+    few = [plane for plane in planes if isinstance(plane, Sparse)]
+    if len(few) == kind.size:
+        _change(few, reference, kind, out)
+        return
+    _combine([dense(plane, out.size) for plane in planes], reference, kind, out)
+
+
+def _combine(planes: Sequence[Array], reference: Array | None, kind: ElementType, out: Array) -> None:
+    """Write the components of whole planes into `out`."""
     for part in slices(out.size):
         codes = planes[-1][part].astype(kind.bits)
         for plane in planes[-2::-1]:
             codes <<= 8
             codes |= plane[part]
         unzigzag(codes, None if reference is None else reference[part], kind, out[part])
+
+
+def _change(planes: Sequence[Sparse], reference: Array | None, kind: ElementType, out: Array) -> None:
+    """Write the reference into `out`, with the few codes of some planes added."""
+    if reference is None:
+        out[:] = 0
+    elif out is not reference:
+        np.copyto(out, reference)
+    places, codes = _joined(planes, kind)
+    for part in slices(places.size, _PLACES_AT_A_TIME):
+        at = places[part]
+        values = np.empty(at.size, kind.bits)
+        unzigzag(codes[part], None if reference is None else out.take(at, mode="clip"), kind, values)
+        out[at] = values
+
+
+def _joined(planes: Sequence[Sparse], kind: ElementType) -> tuple[Array, Array]:
+    """Return the places of all planes (int64, rising), and the codes at them."""
+    places, codes = planes[0].positions, planes[0].values.astype(kind.bits)
+    for number, plane in enumerate(planes[1:], 1):
+        if plane.positions.size == 0:
+            continue
+        at = np.searchsorted(places, plane.positions)
+        new = places.take(at, mode="clip") != plane.positions if places.size else np.ones(at.size, bool)
+        if new.any():
+            places = np.insert(places, at[new], plane.positions[new])
+            codes = np.insert(codes, at[new], 0)
+            at = np.searchsorted(places, plane.positions)
+        codes[at] |= plane.values.astype(kind.bits) << (8 * number)
+    return places, codes

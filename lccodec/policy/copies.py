@@ -69,13 +69,13 @@ def mark_copies(arrays: Sequence[Candidate]) -> None:
         if c.kind.name == "float32" and c.shape in shapes:
             sample = _sample(c.bits)
             for kind in kinds.values():
-                sampled.setdefault((kind.name, c.shape, _rounded(sample, kind).tobytes()), []).append(c)
+                sampled.setdefault((kind.name, c.shape, tuple(_rounded(sample, kind).tolist())), []).append(c)
     used: set[str] = set()
     for c in small:
         sample = _sample(c.bits)
         if (sample == sample[0]).all():  # of a constant: any constant of the shape would do
             continue
-        found = sampled.get((c.kind.name, c.shape, sample.tobytes()), ())
+        found = sampled.get((c.kind.name, c.shape, tuple(sample.tolist())), ())
         own = path_of(c.name)
         for source in sorted(found, key=lambda other: -_common_end(own, path_of(other.name))):
             if source.name not in used and _is_rounding(c, source):

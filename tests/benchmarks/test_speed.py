@@ -28,6 +28,7 @@ from benchmarks.speed import (
     savers,
     settled,
     stages,
+    updates,
 )
 
 from ..support.tiny_tasks import tiny_task
@@ -44,6 +45,7 @@ def tiny(directory: Path):
         tensor=20_000,
         checkpoint=3,
         many=5,
+        updates=20_000,
         rounds=1,
         settling=1,
         small_network=True,
@@ -182,9 +184,37 @@ def test_bounds_are_those_of_settled_deltas() -> None:
         (33.0, False),
         (33 / 20, False),
     ]
-    assert len(goals.goals([])) == 16
+    assert len(goals.goals([])) == 24
     assert not [
         goal for goal in goals.goals([replace(f, case="500 float32") for f in found]) if goal.measured
+    ]
+
+
+@pytest.mark.parametrize("where", [updates.SPREAD, updates.ROWS])
+@pytest.mark.parametrize("share", updates.SHARES)
+def test_an_update_changes_its_share_by_small_steps(share: float, where: str) -> None:
+    after, before = updates.update(1_000_000, share, where)
+    assert np.mean(after != before) == pytest.approx(share, rel=0.1)
+    steps = after.astype(np.int64) - before
+    assert np.mean(abs(steps[steps != 0]) == 1) == pytest.approx(updates.ONE_STEP, abs=0.01)
+
+
+def test_bounds_of_updates_find_their_figures() -> None:
+    def of(subject: str, action: str, ratio: float, bits: float) -> figures.Figure:
+        case = f"16,000,000 bfloat16, 1.0% changed, {updates.SPREAD}"
+        return figures.Figure(updates.SECTION, case, subject, action, ratio, bits=bits)
+
+    rows = [
+        of(updates.OWN, "encode", 13.0, 0.09),
+        of(updates.OWN, "decode in place", 5.0, 0.09),
+        of(updates.PEER, "encode", 9.0, 0.18),
+    ]
+    measured = {goal.what: goal for goal in goals.goals(rows) if goal.measured is not None}
+    assert [(goal.measured, goal.is_met) for goal in measured.values()] == [
+        (0.09, True),
+        (0.5, True),
+        (13.0, False),
+        (5.0, True),
     ]
 
 

@@ -41,6 +41,13 @@ def test_round_trip_of_every_word_form(longest: int) -> None:
     np.testing.assert_array_equal(decode(Cursor(memoryview(stored), "run"), data.size), data)
 
 
+@pytest.mark.parametrize("count", [5_000, 13_000, 40_000, 200_000])
+def test_round_trip_of_few_and_many_lanes(count: int) -> None:
+    """The way to decode depends on their number: jumps of several codes, of one, steps of all."""
+    data = np.minimum(np.random.default_rng(0).geometric(0.3, count), 255).astype(np.uint8)
+    np.testing.assert_array_equal(decode(Cursor(memoryview(run(data)), "run"), count), data)
+
+
 def test_uneven_lanes_take_wide_sizes() -> None:
     data = np.zeros(40_000, np.uint8)
     lanes_apart = 100  # what the encoder makes of it is its choice; some lanes are far longer than others

@@ -3,10 +3,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
-from lccodec import Lossless, encode
-from lccodec.element_types import components
+from lccodec import Lossless, decode, encode
+from lccodec.constants import STREAM_RAW
+from lccodec.element_types import ELEMENT_TYPES, Array, ElementType, components
 from lccodec.entropy.bits import Cursor
+from lccodec.entropy.stream_writer import write_stream
+from lccodec.entropy.zigzag import zigzag
+from lccodec.frame import planes
+from lccodec.frame.checksum import SUM_MASK, array_sum
 from lccodec.frame.planes import read_block, write_block
 
 from ..support.strategies import array_and_reference, dtype_of
@@ -17,12 +23,122 @@ def test_round_trip(pair: tuple[np.ndarray, np.ndarray | None]) -> None:
     array, reference = pair
     kind, bits = components(array)
     base = None if reference is None else components(reference)[1]
-    stored = b"".join(write_block(bits, base, kind))
+    pieces, total = write_block(bits, base, kind)
+    assert total == array_sum(bits)
+    stored = b"".join(pieces)
     out = np.empty_like(bits)
     cursor = Cursor(memoryview(stored), "block")
     read_block(cursor, base, kind, out)
     assert cursor.remaining == 0
     np.testing.assert_array_equal(out, bits)
+
+
+def changed(kind: ElementType, size: int, places: Array, seed: int, largest: int) -> tuple[Array, Array]:
+    """Components that differ from others at some places by steps of up to a size."""
+    rng = np.random.default_rng(seed)
+    before = rng.integers(0, 2, size) if kind.kind == "b" else rng.integers(0, 2 ** (8 * kind.size - 1), size)
+    before = before.astype(kind.bits)
+    after = before.copy()
+    if kind.kind == "b":
+        after[places] ^= 1
+        return after, before
+    steps = rng.integers(1, largest + 1, places.size) * rng.choice([-1, 1], places.size)
+    after[places] += steps.astype(f"i{kind.size}").view(kind.bits)
+    return after, before
+
+
+def check_all_ways(after: Array, before: Array, kind: ElementType, first: int = 0) -> None:
+    """Whether and how changes are searched makes no difference: not to bytes, sums and values."""
+    codes = zigzag(after, before, kind)
+    expected = b"".join(
+        b"".join(write_stream((codes >> (8 * place)).astype(np.uint8))) for place in range(kind.size)
+    )
+    for out in (None, np.zeros_like(before), before.copy()):
+        base = before if out is None or not out.any() else out
+        pieces, total = write_block(after, base, kind, first, out)
+        assert b"".join(pieces) == expected
+        assert total & SUM_MASK == array_sum(after, first)
+        assert out is None or np.array_equal(out, after)
+    for out in (np.empty_like(before), before.copy()):
+        base = before if not np.array_equal(out, before) else out
+        read_block(Cursor(memoryview(expected), "block"), base, kind, out)
+        np.testing.assert_array_equal(out, after)
+
+
+@given(
+    st.sampled_from(ELEMENT_TYPES),
+    st.integers(1, 700),
+    st.integers(0, 60),
+    st.sampled_from([1, 3, 300, 2**40]),
+    st.sampled_from([0, 64]),
+    st.integers(0, 2**32),
+)
+def test_few_changes_in_small_parts(
+    kind: ElementType, size: int, count: int, largest: int, spread: int, seed: int
+) -> None:
+    """Parts, batches and bounds are made small, so that arrays of any form cross them."""
+    rng = np.random.default_rng(seed)
+    places = np.unique(rng.integers(0, spread or size, count) % size)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planes, "_MIN_COMPONENTS", 1)
+        patch.setattr(planes, "_PIECE_BYTES", 256)
+        patch.setattr(planes, "PIECE", 64)
+        patch.setattr(planes, "_PART_MULTIPLE", 8)
+        patch.setattr(planes, "_WORDS_AT_A_TIME", 4)
+        patch.setattr(planes, "_PLACES_AT_A_TIME", 5)
+        after, before = changed(kind, size, places, seed, min(largest, 2 ** (8 * kind.size - 2)))
+        check_all_ways(after, before, kind, first=int(rng.integers(0, 100)))
+
+
+@pytest.mark.parametrize("name", ["uint8", "bfloat16", "float32", "complex128"])
+@pytest.mark.parametrize("size", [8_191, 8_193, 300_007])
+@pytest.mark.parametrize("every", [3, 4, 64, 1_000, 1 << 20])
+def test_changes_at_every_so_many_components(name: str, size: int, every: int) -> None:
+    (kind,) = (kind for kind in ELEMENT_TYPES if kind.name == name)
+    after, before = changed(kind, size, np.arange(0, size, every), every, 127 if kind.size == 1 else 10_000)
+    check_all_ways(after, before, kind)
+
+
+def test_changes_in_step_with_the_sample_that_finds_noise() -> None:
+    """Of a long run, every so many symbols are looked at; here they are those that are not 0."""
+    kind, size = ELEMENT_TYPES[10], 1 << 20
+    after, before = changed(kind, size, np.arange(0, size, 16), 0, 10_000)
+    check_all_ways(after, before, kind)
+    pieces, _ = write_block(after, before, kind)
+    assert pieces[0][0] == STREAM_RAW
+
+
+def test_one_dense_part_among_others() -> None:
+    kind = ELEMENT_TYPES[10]
+    size = 3 * planes._PIECE_BYTES // kind.size + 5
+    few = np.arange(0, size, 100)
+    middle = np.arange(size // 3, size // 2)
+    check_all_ways(*changed(kind, size, np.union1d(few, middle), 0, 3), kind)
+
+
+@pytest.mark.parametrize("offset", [1, 3])
+def test_components_that_are_not_at_whole_words(offset: int) -> None:
+    after, before = changed(ELEMENT_TYPES[10], 20_000, np.arange(offset, 20_000, 99), 0, 2)
+    check_all_ways(after[offset:], before[offset:], ELEMENT_TYPES[10])
+
+
+def test_an_array_that_changes_between_search_and_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What differs is copied once, perhaps when it is equal; what was equal is not read again."""
+    before = np.arange(20_000, dtype=np.int32)
+    after = before.copy()
+    after[[5, 700, 19_999]] += 1
+    search = planes.true_places
+
+    def changing(mask: Array) -> Array:
+        found = search(mask)
+        after[5] -= 1
+        after[9_000] += 1
+        return found
+
+    monkeypatch.setattr(planes, "true_places", changing)
+    frame = encode(after, Lossless(), before)
+    decoded = decode(frame, before)  # the sum of what was stored
+    assert np.flatnonzero(decoded != before).tolist() == [700, 19_999]
 
 
 def test_small_movements_take_the_low_planes_only() -> None:
