@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
@@ -21,6 +21,8 @@ from ..errors import ArgumentError, FormatError, LimitError
 _FRAMEWORKS: Final = {"torch": "torch", "jax": "jax", "jaxlib": "jax", "flax": "jax"}
 
 Json: TypeAlias = Any  # recursive, and often from a file: checked when it is read, not by the type checker
+
+_MAX_NUMBERS: Final = 256  # of a checkpoint: a state may have a counter for each of its arrays
 
 _INTEGER_BOUND: Final = 10**MAX_INTEGER_DIGITS  # LCC-LIM-07
 _MAX_FLOAT_LENGTH: Final = len("-2.2250738585072014e-308")
@@ -159,3 +161,24 @@ def with_metrics(
             raise ArgumentError(f"{name!r} must be in metadata or in metrics, not in both")
         plain[name] = number
     return {**(metadata or {}), **plain}
+
+
+def numbers_of(metadata: Mapping[str, str], scalars: Iterable[tuple[str, Any]]) -> dict[str, float]:
+    """Return the numbers of a checkpoint by name: of its metadata, then of its state.
+
+    Examples
+    --------
+    >>> numbers_of({"loss": "0.25", "run": "first"}, [("epoch", 3), ("nesterov", True)])
+    {'loss': 0.25, 'epoch': 3.0}
+    """
+    found: dict[str, float] = {}
+    for name, value in [*metadata.items(), *scalars]:
+        if name in found or type(value) not in (str, int, float):
+            continue
+        try:
+            found[name] = float(value)
+        except (ValueError, OverflowError):
+            continue
+        if len(found) == _MAX_NUMBERS:
+            break
+    return found

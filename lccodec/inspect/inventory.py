@@ -15,11 +15,11 @@ from typing import Any
 from ..chain.read.info import ArrayInfo, CheckpointInfo
 from ..chain.read.survey import Visit
 from ..container.reader import CheckpointReader
+from ..container.scalars import numbers_of
 from ..errors import ChainError, LccodecError
 from ..policy.record import policy_name, shortened
 from ..policy.roles import Role, find_moments
 from .report import STREAMS, ArrayRow, Checkpoint
-from .scalars import numbers_of
 
 
 @dataclass

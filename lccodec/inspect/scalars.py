@@ -5,34 +5,11 @@ They are in the metadata as text, where ``metrics=`` of a save puts them, or sca
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 #: The first ones are shown: a state may have a counter for each of its arrays.
 MAX_SERIES: Final = 24
-
-_MAX_NUMBERS: Final = 256  # of a checkpoint
-
-
-def numbers_of(metadata: Mapping[str, str], scalars: Iterable[tuple[str, Any]]) -> dict[str, float]:
-    """Return the numbers of a checkpoint by name: of its metadata, then of its state.
-
-    Examples
-    --------
-    >>> numbers_of({"loss": "0.25", "run": "first"}, [("epoch", 3), ("nesterov", True)])
-    {'loss': 0.25, 'epoch': 3.0}
-    """
-    found: dict[str, float] = {}
-    for name, value in [*metadata.items(), *scalars]:
-        if name in found or type(value) not in (str, int, float):
-            continue
-        try:
-            found[name] = float(value)
-        except (ValueError, OverflowError):
-            continue
-        if len(found) == _MAX_NUMBERS:
-            break
-    return found
 
 
 def series_of(

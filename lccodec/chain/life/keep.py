@@ -32,9 +32,10 @@ class Keep:
     every
         Keep steps that are a multiple of this number.
     best
-        How many steps to keep, the metadata key to rank them by, and whether the ``"min"`` or the
-        ``"max"`` is best, as in ``(3, "loss", "min")``. Among equal values, later steps are kept.
-        Steps without a numeric value are not ranked.
+        How many steps to keep, the name of a number to rank them by, and whether the ``"min"`` or
+        the ``"max"`` is best, as in ``(3, "loss", "min")``. The number is in the metrics or the
+        metadata of a save, or is a scalar of the state. Among equal values, later steps are kept.
+        Steps without the number are not ranked.
     steps
         Steps to keep.
     newer_than
@@ -79,7 +80,7 @@ class Keep:
     def choose(
         self,
         there: Sequence[int],
-        metadata: Callable[[int], Mapping[str, str]],
+        numbers: Callable[[int], Mapping[str, float]],
         written: Callable[[int], float],
     ) -> dict[int, str]:
         """Return the steps to keep, in rising order, each with the reason.
@@ -88,8 +89,8 @@ class Keep:
         ----------
         there
             The steps of a chain, rising.
-        metadata
-            Returns the metadata of a step. Called only if `best` is given.
+        numbers
+            Returns the numbers beside the arrays of a step. Called only if `best` is given.
         written
             Returns when the file of a step was written, in seconds since 1970. Called only if
             `newer_than` is given.
@@ -101,16 +102,16 @@ class Keep:
             every = self.every
             _add(found, (step for step in there if step % every == 0), f"every {every}")
         if self.best is not None:
-            _add(found, self._best(there, metadata), f"best {self.best[1]}")
+            _add(found, self._best(there, numbers), f"best {self.best[1]}")
         _add(found, (step for step in self.steps if step in there), "asked for")
         if self.newer_than is not None:
             _add(found, self._newer(there, written), "newer")
         return dict(sorted(found.items()))
 
-    def _best(self, there: Iterable[int], metadata: Callable[[int], Mapping[str, str]]) -> list[int]:
+    def _best(self, there: Iterable[int], numbers: Callable[[int], Mapping[str, float]]) -> list[int]:
         count, key, which = self.best or (0, "", "min")
         sign = 1 if which == "min" else -1
-        values = {step: _number(metadata(step).get(key)) for step in there}
+        values = {step: numbers(step).get(key, math.nan) for step in there}
         ranked = sorted((sign * value, -step) for step, value in values.items() if not math.isnan(value))
         return [-step for _, step in ranked[:count]]
 
@@ -151,11 +152,3 @@ def _checked_best(best: object) -> tuple[int, str, str]:
             f'best must be a tuple such as (3, "loss", "min") or (3, "accuracy", "max"); got {best!r}'
         )
     return _positive(count, "the first of best"), key, which
-
-
-def _number(text: str | None) -> float:
-    """Return a metadata value as a number; NaN if it is none."""
-    try:
-        return math.nan if text is None else float(text)
-    except ValueError:
-        return math.nan

@@ -191,7 +191,7 @@ def _plan(store: WritableStore, keep: Keep, ancestry: Ancestry) -> tuple[Pruning
         raise ChainError(store.nothing())
     ancestry.unreadable.clear()
     kept = keep.choose(
-        list(steps), lambda step: ancestry.metadata(step, steps), lambda step: store.written(steps[step])
+        list(steps), lambda step: ancestry.numbers(step, steps), lambda step: store.written(steps[step])
     )
     if not kept:
         raise ArgumentError(f"{keep} keeps none of the {len(steps)} steps of {store.path}")

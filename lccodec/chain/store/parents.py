@@ -13,11 +13,14 @@ Source: SPEC 9 (LCC-CHN-09).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from ...container.disk.system import storage_errors
+from ...container.leaves import leaves_of
+from ...container.manifest import INHERITED
+from ...container.scalars import Json, numbers_of, scalar_value
 from ...errors import DataError
 from .store import Held, Store
 
@@ -29,10 +32,12 @@ class _Known:
     identity: tuple[int, ...]
     parents: tuple[int, ...]
     metadata: Mapping[str, str] | None  # None if it cannot be read
+    tree: Json = None
+    scalars: Sequence[Json] = ()
 
 
 class Ancestry:
-    """The parents and the metadata of checkpoints, each read once.
+    """The parents of checkpoints, and the numbers beside their arrays, each read once.
 
     Attributes
     ----------
@@ -46,6 +51,7 @@ class Ancestry:
         self.unreadable: dict[int, str] = {}
         self._store = store
         self._known: dict[str, _Known] = {}
+        self._numbers: dict[str, tuple[_Known, Mapping[str, float]]] = {}
 
     def parents(self, step: int, steps: Mapping[int, str]) -> tuple[int, ...]:
         """Return the parents of a step, the earlier one first. `steps` are those of the chain."""
@@ -54,9 +60,25 @@ class Ancestry:
             return tuple(sorted(other for other in steps if other < step)[-1:])
         return known.parents
 
-    def metadata(self, step: int, steps: Mapping[int, str]) -> Mapping[str, str]:
-        """Return the metadata of a step; none if the file cannot be read."""
-        return self._read(step, steps[step]).metadata or {}
+    def numbers(self, step: int, steps: Mapping[int, str]) -> Mapping[str, float]:
+        """Return the numbers of a step by name: of its metadata, then of its state.
+
+        There are none if the file cannot be read, and none of the state if its names cannot.
+        """
+        name, known = steps[step], self._read(step, steps[step])
+        if self._numbers.get(name, (None,))[0] is not known:
+            tree = self._tree(known, steps)
+            leaves = [] if tree is None else leaves_of(tree, known.scalars)
+            scalars = [(path, scalar_value(entry)) for path, index, entry in leaves if index is None]
+            self._numbers[name] = known, numbers_of(known.metadata or {}, scalars)
+        return self._numbers[name][1]
+
+    def _tree(self, known: _Known, steps: Mapping[int, str]) -> Json:
+        """Return the tree of a checkpoint that has scalars, its own or inherited, or ``None``."""
+        above, count = known, len(known.scalars)
+        while count and above.tree is INHERITED and above.parents and above.parents[0] in steps:
+            above = self._read(above.parents[0], steps[above.parents[0]])
+        return above.tree if count and above.tree is not INHERITED and len(above.scalars) == count else None
 
     def needed(
         self,
@@ -90,7 +112,8 @@ class Ancestry:
             try:
                 with self._store.open(name) as reader:
                     parents = tuple(parent.step for parent in reader.manifest.parents)
-                    known = _Known(identity, parents, reader.manifest.metadata)
+                    found = reader.manifest
+                    known = _Known(identity, parents, found.metadata, found.tree, found.scalars)
                     self.unreadable.pop(step, None)
             except DataError as error:
                 known = _Known(identity, (), None)

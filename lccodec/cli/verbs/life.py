@@ -119,7 +119,7 @@ def _age(_context: click.Context, _parameter: click.Parameter, text: str | None)
 @click.option(
     "--best",
     type=(click.IntRange(1), str, click.Choice(["min", "max"])),
-    help="Keep the best by a number in the metadata, as in: --best 3 loss min",
+    help="Keep the best by a number of the metrics, metadata or state: --best 3 loss min",
 )
 @click.option("--step", "steps", type=STEP, multiple=True, help="Keep this step; repeatable.")
 @click.option("--newer-than", callback=_age, help="Keep what was written since then, as in: 90m, 12h, 7d")

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from lccodec import ArgumentError, Chain, Keep
 from lccodec.chain.life.keep import check_keep
+from lccodec.container.scalars import numbers_of
 
 FILES = range(0, 50, 5)
 
@@ -58,7 +59,9 @@ def test_what_is_kept(rule: Keep, kept: dict[int, str]) -> None:
 )
 def test_the_best(best: Any, kept: list[int]) -> None:
     texts = {0: "3.5", 5: "2", 10: "NaN", 15: "low", 20: "1e0", 25: "1", 30: "-0.5", 35: "inf", 40: ""}
-    found = Keep(best=best).choose(FILES, lambda step: {"loss": texts[step]} if step in texts else {}, never)
+    found = Keep(best=best).choose(
+        FILES, lambda step: numbers_of({"loss": texts[step]} if step in texts else {}, []), never
+    )
     assert list(found) == kept
     assert set(found.values()) <= {"best loss"}
 
@@ -130,7 +133,7 @@ def test_parts_are_joined(steps: set[int], latest: int, every: int, asked: set[i
 @given(st.dictionaries(st.integers(0, 50), st.floats(allow_nan=True) | st.text()), st.integers(1, 9))
 def test_the_best_are_the_best(values: dict[int, Any], count: int) -> None:
     rule = Keep(best=(count, "x", "max"))
-    kept = set(rule.choose(sorted(values), lambda step: {"x": str(values[step])}, never))
+    kept = set(rule.choose(sorted(values), lambda step: numbers_of({"x": str(values[step])}, []), never))
     numbers = {}
     for step, value in values.items():
         try:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from lccodec import Chain, StorageError
+from lccodec import Chain, Keep, StorageError
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.parents import Ancestry
 from lccodec.container.reader import CheckpointReader
@@ -26,13 +27,22 @@ def test_needed(tmp_path: Path) -> None:
     assert ancestry.parents(4, steps) == (3,)
 
 
-def test_metadata(tmp_path: Path) -> None:
-    chain, states = chain_of(tmp_path)
-    chain.save(9, states[0], {"loss": 0.5})
+def test_numbers(tmp_path: Path) -> None:
+    chain = Chain(tmp_path, policy="lossless", keyframe_every=2)
+    for step, loss in enumerate((0.5, 0.25, 2.0, 1.0)):
+        state = {"w": np.arange(100.0) + step, "log": {"loss": loss}, "epoch": step // 2}
+        chain.save(step, state, metrics={"lr": 0.1 / (1 + step)})
+    chain.save(4, {"w": np.arange(100.0), "loss": 7.0}, {"loss": "8", "note": "none"})  # metadata first
     store = DirectoryStore(tmp_path)
     steps, ancestry = store.checkpoints(), Ancestry(store)
-    assert ancestry.metadata(9, steps) == {"loss": "0.5"}
-    assert ancestry.metadata(1, steps) == {}
+    for _ in range(2):
+        assert ancestry.numbers(1, steps) == {"lr": 0.05, "log/loss": 0.25, "epoch": 0}  # names of step 0
+        assert ancestry.numbers(3, steps) == {"lr": 0.025, "log/loss": 1.0, "epoch": 1}
+        assert ancestry.numbers(4, steps) == {"loss": 8.0}
+    orphan = {1: steps[1]}
+    assert Ancestry(store).numbers(1, orphan) == {"lr": 0.05}
+    kept = chain.prune(Keep(best=(1, "log/loss", "min"))).kept
+    assert list(kept) == [1, 4]  # the newest step stays
 
 
 def test_a_file_is_read_once_while_it_is_the_same(tmp_path: Path) -> None:
@@ -48,7 +58,7 @@ def test_a_file_is_read_once_while_it_is_the_same(tmp_path: Path) -> None:
     steps, ancestry = store.checkpoints(), Ancestry(store)
     for _ in range(3):
         ancestry.needed([5], steps)
-        ancestry.metadata(5, steps)
+        ancestry.numbers(5, steps)
     assert len(opened) == 3
     chain.rollback(4)
     chain.save(5, states[7])
@@ -65,7 +75,7 @@ def test_a_file_that_cannot_be_read_needs_the_one_before(tmp_path: Path, data: b
     (tmp_path / steps[5]).write_bytes(data)
     assert ancestry.needed([5], steps) == {3: 5, 4: 5}
     assert "000000000005.lcc.h5" in ancestry.unreadable[5]
-    assert ancestry.metadata(5, steps) == {}
+    assert ancestry.numbers(5, steps) == {}
     (tmp_path / steps[5]).unlink()
     with pytest.raises(StorageError):
         ancestry.parents(5, steps)
