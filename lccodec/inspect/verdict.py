@@ -18,9 +18,12 @@ _FALLING: Final = ("loss", "perplexity", "nll", "error", "wer", "rmse", "mse", "
 _RISING: Final = ("acc", "accuracy", "bleu", "f1", "auc", "score", "reward", "return")
 
 _EARLIER: Final = 4  # changes before a jump, at least
-_RECENT: Final = 8
-_SPREADS: Final = 8  # a jump is larger than so many times the median of recent changes
+_RECENT: Final = 24
+_NEIGHBOURS: Final = 3  # a jump is one from the worst of so many numbers before
+_SPREADS: Final = 4  # a jump is larger than so many times the median of recent changes
+_SPREADS_ALONE: Final = 6  # the same, if no number after it is as bad: that may be noise
 _LEAST_JUMP: Final = 0.2  # of the number before
+_LEAST_FACTOR: Final = 1.3  # of what should fall and is positive
 _LEAST_CONSTANT: Final = 3  # checkpoints before and after a setting was changed
 _SENTENCES: Final = 3  # of flags in a verdict
 _NAMED: Final = 3
@@ -110,20 +113,30 @@ def _number_flags(name: str, series: Series, steps: Sequence[int | None]) -> Ite
 
 
 def _jumps(name: str, points: Sequence[tuple[int, float]], sign: int) -> Iterator[Flag]:
-    """Yield at most one flag: the first change for the worse that is far above those before."""
-    changes: list[float] = []
-    for (_, before), (step, now) in pairwise(points):
-        change = now - before
-        if len(changes) >= _EARLIER and change * sign < 0:
-            usual = statistics.median(abs(each) for each in changes[-_RECENT:])
-            if abs(change) > max(_SPREADS * usual, _LEAST_JUMP * abs(before)):
-                word = "rises" if change > 0 else "falls"
-                last = points[-1][1]
-                end = "" if points[-1][0] == step else f" At the end it is {last:.3g}."
-                sentence = f"{name} {word} suddenly at step {step}, from {before:.3g} to {now:.3g}.{end}"
-                yield Flag("warning", "jumping", None, step, sentence)
-                return
-        changes.append(change)
+    """Yield at most one flag: the first change for the worse that is far above the noise.
+
+    What should fall, such as a loss, is compared by ratios: late in a run, a small change may be a
+    large one. One number that is better or worse than its neighbours is no jump.
+    """
+    numbers = [x for _, x in points]
+    by_ratio = sign < 0 and min(numbers, default=0) > 0
+    scale = [math.log(x) if by_ratio else -sign * x for x in numbers]
+    for place in range(_EARLIER + 1, len(scale)):
+        recent = scale[max(place - _RECENT, 0) : place]
+        usual = statistics.median(abs(now - then) for then, now in pairwise(recent))
+        least = math.log(_LEAST_FACTOR) if by_ratio else _LEAST_JUMP * abs(numbers[place - 1])
+        worst = max(recent[-_NEIGHBOURS:])
+        after = scale[place + 1 : place + 1 + _NEIGHBOURS]
+        stays = bool(after) and max(after) > worst + max(_SPREADS * usual, least)
+        spreads = _SPREADS if stays else _SPREADS_ALONE
+        if scale[place] - worst > max(spreads * usual, least):
+            before, now, last = numbers[place - 1], numbers[place], numbers[-1]
+            word = "rises" if now > before else "falls"
+            end = "" if place == len(scale) - 1 else f" At the end it is {last:.3g}."
+            step = points[place][0]
+            sentence = f"{name} {word} suddenly at step {step}, from {before:.3g} to {now:.3g}.{end}"
+            yield Flag("warning", "jumping", None, step, sentence)
+            return
 
 
 def _settings(name: str, points: Sequence[tuple[int, float]]) -> Iterator[Flag]:

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 import lccodec
@@ -64,6 +65,21 @@ def test_numbers_that_jump():
     assert jumps([*falling[:3], 2.5]) == []  # too early to say
     assert jumps([0.5, 0.5, 0.5, 0.5, 0.5, 0.5001]) == []
     assert jumps([None, *falling, None]) == []
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.1, 0.3])
+def test_noise_is_no_jump(noise):
+    rng = np.random.default_rng(0)
+    course = 2 * np.exp(-np.arange(200) / 60) + 0.3
+    noisy = [course * np.exp(noise * rng.standard_normal(200)) for _ in range(40)]
+    assert sum(bool(jumps(losses.tolist())) for losses in noisy) <= 4
+    assert sum(bool(jumps([*losses[:150], *(8 * losses[150:])])) for losses in noisy) >= 38
+
+
+def test_a_spike_that_stays_counts_sooner():
+    course = [1.0, 0.9, 1.0, 0.9, 1.0, 0.9]
+    assert jumps([*course, 1.6, 0.9, 1.0, 0.9, 1.0]) == []
+    assert jumps([*course, 1.6, 1.7, 1.6, 1.8, 1.7]) == [("warning", "jumping", 6)]
 
 
 def test_settings_that_are_changed():

@@ -11,7 +11,7 @@ function findingsSection(id, run, place) {
   }
   const item = ({ severity, kind, array, step, sentence }) => element("li", { class: `flag ${SEVERITIES.includes(severity) ? severity : "note"}` },
     element("span", { class: "severity" }, severity), element("span", { class: "flag-kind" }, kind),
-    array === null ? null : flagArray(run, place, array, step), wholeText(sentence, 240));
+    array === null ? null : flagArray(run, place, array, step), wholeText(sentence, 600));
   const list = element("ul", { class: "flags", tabindex: "-1" });
   result.append(limited(list, list, flags, item, 20));
   return { node: result, drawings: [] };

@@ -45,7 +45,7 @@ function movementSection(id, run, cautions, showArray) {
       rowHeight: rows.length > 25 ? 15 : 18, marks: keyframePlaces(run),
     }), {
       describe: ({ x, value, index }) => `${shorten(run.arrays[index].name, 80)}\nstep ${formatCount(run.steps[x])}: ${formatNumber(value)}`,
-      click: ({ index }) => index !== undefined && showArray(index),
+      click: ({ index, x }) => index !== undefined && showArray(index, run.steps[x]),
     });
   }
   return { node: result, drawings: [() => show(0)] };

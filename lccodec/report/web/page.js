@@ -8,14 +8,14 @@ function summaryOf(run) {
   const exact = run.streams["exact file"] ?? 0;
   const full = readable.reduce((sum, { nbytes }) => sum + nbytes, 0);
   const bad = checkpoints.filter(({ sound }) => !sound).length;
-  const whole = bad ? `${formatCount(bad)} of ${formatCount(checkpoints.length)} damaged` : checkpoints.length ? "all whole" : "none";
+  const whole = bad ? `${formatCount(bad)} of ${formatCount(checkpoints.length)} damaged` : checkpoints.length ? "all intact" : "none";
   return facts([
     ["checkpoints", formatCount(checkpoints.length)],
     ["steps", steps.length ? `${formatCount(steps[0])}${steps.length > 1 ? ` to ${formatCount(steps.at(-1))}` : ""}` : "–"],
     ["on the disk", `${formatBytes(stored)}${exact ? `, exact file ${formatBytes(exact)}` : ""}`],
     ["size", full && stored ? `${(full / stored).toPrecision(3)} times smaller than full checkpoints` : "–"],
     ["arrays", formatCount(run.arrays.length)],
-    ["condition", element("span", { class: bad ? "bad" : "good" }, whole)],
+    ["files", element("span", { class: bad ? "bad" : "good" }, whole)],
   ]);
 }
 
@@ -24,7 +24,7 @@ const isCaution = (note) => note.startsWith("Movement is not quality");
 
 function runParts(run, index, several, cautions) {
   const id = (name) => `${name}${several ? `-${index + 1}` : ""}`;
-  const showArray = (array) => { location.hash = linkTo(index, run.arrays[array].name); };
+  const showArray = (array, step) => { location.hash = linkTo(index, run.arrays[array].name, step); };
   return [
     scalarsSection(id("run-scalars"), run), findingsSection(id("findings"), run, index),
     movementSection(id("movement"), run, cautions, showArray), treeSection(id("arrays"), run, index), lossSection(id("loss"), run),

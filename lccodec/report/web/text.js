@@ -99,3 +99,8 @@ function median(values) {
 function largest(values) {
   return values.reduce((best, value) => (value !== null && (best === null || value > best) ? value : best), null);
 }
+
+// The value that is farthest from 0.
+function farthest(values) {
+  return present(values).reduce((best, value) => (best === null || Math.abs(value) > Math.abs(best) ? value : best), null);
+}
