@@ -11,8 +11,8 @@ from ..chain.read.checkpoint import OpenCheckpoint, open_name
 from ..chain.read.exact import describe_exact
 from ..chain.read.survey import Visit, survey, visit_file
 from ..chain.read.walk import Decode
-from ..chain.store.bundle import open_store
 from ..chain.store.directory import DirectoryStore
+from ..chain.store.opening import open_store
 from ..chain.store.store import Store
 from ..container.bundle.bundle import is_bundle
 from ..container.reader import open_checkpoint

@@ -46,7 +46,6 @@ ADDRESSES = [
 DOORS = {
     "save_file": lambda path: lccodec.save_file(STATE, path),
     "load_file": lccodec.load_file,
-    "open": lccodec.open,
     "npz.save_file": lambda path: npz.save_file(STATE, path),
     "npz.load_file": npz.load_file,
     "hdf5.save_file": lambda path: hdf5.save_file(STATE, path),

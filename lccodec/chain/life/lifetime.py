@@ -24,7 +24,7 @@ from ..read.history import History
 from ..save.background.client import WorkerOptions
 from ..save.hindsight.groups import check_hindsight, check_lossy
 from ..save.writer import Writer
-from ..store.directory import DirectoryStore
+from ..store.directory import DirectoryStore, as_directory
 from ..store.parents import Ancestry
 from ..store.store import WritableStore
 from .compact import Compaction, code_anew, compact
@@ -106,14 +106,14 @@ class Lifetime(Shown, History):
         `lccodec.chain.life.rollback.rollback`.
         """
         with self._writer.at_rest() as claim:
-            gone = rollback(self._store, step, delete=delete, claim=claim)
+            gone = rollback(as_directory(self._store, "a rollback"), step, delete=delete, claim=claim)
             self._writer.settings.forget_saves()
             return gone
 
     @property
     def rolled_back(self) -> list[RolledBack]:
         """What rollbacks have set aside, oldest first."""
-        return list_rolled_back(self._store)
+        return list_rolled_back(as_directory(self._store, "a rollback"))
 
     def undo_rollback(self, name: str | None = None) -> RolledBack:
         """Put the steps that a rollback set aside back into the chain, by default the last ones.
@@ -122,7 +122,7 @@ class Lifetime(Shown, History):
         """
         with self._writer.at_rest() as claim:
             self._writer.settings.forget_saves()
-            return undo_rollback(self._store, name, claim=claim)
+            return undo_rollback(as_directory(self._store, "a rollback"), name, claim=claim)
 
     def delete_rolled_back(self, name: str | None = None, *, pinned: bool = False) -> list[RolledBack]:
         """Delete the steps that a rollback set aside, by default those of all rollbacks.
@@ -130,14 +130,14 @@ class Lifetime(Shown, History):
         Pinned steps are refused, unless `pinned` is set. Errors are those of
         `lccodec.chain.life.set_aside.delete_rolled_back`.
         """
-        return delete_rolled_back(self._store, name, pinned=pinned)
+        return delete_rolled_back(as_directory(self._store, "a rollback"), name, pinned=pinned)
 
     def fork(self, directory: str | os.PathLike[str], step: int) -> list[int]:
         """Start a new chain in `directory` from a step of this one; return its steps.
 
         Errors are those of `lccodec.chain.life.fork.fork`.
         """
-        return fork(self._store, DirectoryStore(checked_path(directory)), step)
+        return fork(as_directory(self._store, "a fork"), DirectoryStore(checked_path(directory)), step)
 
     def prune(
         self, keep: Keep, *, rewrite: bool = False, dry_run: bool = False, progress: Progress = False
@@ -203,7 +203,7 @@ class Lifetime(Shown, History):
             if policy is not None or hindsight:
                 return self._code_anew(policy, every, target, dry_run, hindsight, tell)
             if target is not None and not dry_run:
-                duplicate_chain(self._store, target)
+                duplicate_chain(as_directory(self._store, "a compaction to a directory"), target)
             if target is None or dry_run:
                 return compact(self._store, every, dry_run=dry_run, claim=claim, tell=tell)
             return compact(target, every, tell=tell)

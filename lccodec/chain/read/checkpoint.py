@@ -26,6 +26,7 @@ from ..progress import Progress, watched
 from ..store.directory import DirectoryStore
 from ..store.names import check_name, step_index
 from ..store.store import Store
+from .ahead import frames_ahead, headers_ahead
 from .info import CheckpointInfo, Head, array_heads, checkpoint_info
 from .links import Link, open_links
 from .needed import decoded_together
@@ -135,6 +136,7 @@ class OpenCheckpoint:
         return wanted
 
     def _replay(self, indices: list[int]) -> Decoding:
+        frames_ahead(self._links, indices)
         if self._decode is not None:
             decoding = self._decode(self, indices)
         else:
@@ -161,6 +163,7 @@ class OpenCheckpoint:
     def heads(self) -> dict[str, Head]:
         """Return what is known of each array before it is decoded, by name."""
         self._check_open()
+        headers_ahead(self._links)
         return array_heads(self._links)
 
     def info(self) -> CheckpointInfo:
@@ -225,6 +228,7 @@ def open_file(path: str | os.PathLike[str]) -> OpenCheckpoint:
 
 def open_name(store: Store, name: str) -> OpenCheckpoint:
     """Open a file of a store by its name. Errors are as for `open_file`."""
+    store.ahead([name])
     for _ in range(_MAX_ATTEMPTS - 1):
         # A prune may write a file anew, and remove its parent, before the parent is opened. Where a
         # group is settled, the parent is another one then, and interpolated.
@@ -262,7 +266,8 @@ def open_step(store: Store, step: int | None = None) -> OpenCheckpoint:
 
 def _open_listed(store: Store, wanted: int | None) -> OpenCheckpoint | None:
     """Open a step as `open_step`; ``None`` if it was taken away after it was listed."""
-    steps = store.steps()
+    listed = store.snapshot()
+    steps = listed.steps()
     if wanted is None:
         if not steps:
             raise ChainError(store.nothing())
@@ -272,9 +277,9 @@ def _open_listed(store: Store, wanted: int | None) -> OpenCheckpoint | None:
         why = "; it was never saved, or it was pruned" if steps else ""
         raise ChainError(f"{store.path} has no step {wanted}; {nearest}{why}")
     try:
-        file = open_name(store, steps[wanted])
+        file = open_name(listed, name := steps[wanted])
     except (ChainError, StorageError):
-        if store.has(steps[wanted]):
+        if store.has(name) and (listed is store or listed.identity(name) == store.identity(name)):
             raise
         return None
     try:

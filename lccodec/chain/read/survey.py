@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from ...container.disk.address import Place
 from ...container.figures import Figures
 from ...container.leaves import leaves_of
 from ...container.reader import CheckpointReader
@@ -50,7 +50,7 @@ class Visit:
     """A checkpoint as a survey meets it. Its methods work until the next checkpoint is visited."""
 
     step: int  # by its name; 0 for a file without a step
-    path: Path
+    path: Place
     reader: CheckpointReader | None  # the open file; None if the file itself cannot be opened
     error: LccodecError | None  # why it cannot be read as a checkpoint of its chain
     _left: _Left | None

@@ -12,8 +12,8 @@ from ...chain.read.exact import describe_exact, open_path, with_exact
 from ...chain.read.info import ArrayInfo, CheckpointInfo
 from ...chain.read.survey import survey
 from ...chain.read.validate import validate
-from ...chain.store.bundle import open_store
-from ...chain.store.directory import readable_chains_in
+from ...chain.store.directory import DirectoryStore, readable_chains_in
+from ...chain.store.opening import open_store
 from ...chain.store.store import Store
 from ...container.bundle.bundle import is_bundle
 from ...errors import ArgumentError, ChainError, FormatError, LccodecError
@@ -48,7 +48,7 @@ def ls(place: Path, quality: bool, as_json: bool) -> int:
 
 def _list(store: Store, quality: bool, as_json: bool) -> int:
     steps, exact, pins = store.steps(), describe_exact(store), store.pins()
-    chains = readable_chains_in(store.path) if store.path.is_dir() else []
+    chains = readable_chains_in(store.path) if isinstance(store, DirectoryStore) else []
     if not steps and exact is None and not chains:
         raise ChainError(store.nothing())
     found: dict[int, CheckpointInfo | LccodecError] = {}

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from ...chain.store.bundle import open_store
+from ...chain.store.opening import open_store
 from ...container.bundle.bundle import is_bundle
 from ...container.disk.system import checked_path
 from ...policy.presets import POLICIES

@@ -305,7 +305,9 @@ def open_background(
 ) -> Background:
     """Return the saves of a chain in the background; warn if there can be no workers."""
     obstacle = find_obstacle(policy)
-    if obstacle is not None and has_lock():
+    if not store.shared:
+        obstacle = "no other process has this store"
+    elif obstacle is not None and has_lock():
         warn(f"{store.path}: workers cannot save; a thread of this process saves instead: {obstacle}")
     client = None if obstacle else Client(store, opening, claim)
     if client is not None:

@@ -1,0 +1,8 @@
+"""Object stores as stores of a chain: S3, Google, Azure, and any file system of fsspec.
+
+- `keys`: the names of objects, and what a listing says; no network.
+- `backend`: the few calls that a store needs; `obstore`, `fsspec`: who makes them.
+- `patience`: attempts, and several requests at a time; `cache`: what is kept of what was read.
+- `source`: one file by ranges; `store`: all files; `lease`, `claim`: who may write.
+- `connect`: from an address to a store.
+"""
