@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from ...container.disk.source import Source, read_ahead
+from ...container.reader import CheckpointReader
 from .links import HEADER_BYTES, MEMBER_BYTES, Link
 
 
@@ -50,9 +51,12 @@ def _row(links: Sequence[Link], name: str) -> list[tuple[Link, int]]:
 
 def headers_ahead(links: Collection[Link]) -> None:
     """Fetch the headers of all frames of links."""
-    read_ahead(
-        link.reader.span(number, HEADER_BYTES + MEMBER_BYTES * len(link.members(number)))
-        for link in links
-        if link.reader.source.far
-        for number in range(len(link.manifest.frames))
-    )
+    read_ahead(span for link in links if link.reader.source.far for span in headers_of(link.reader))
+
+
+def headers_of(reader: CheckpointReader) -> list[tuple[Source, int, int]]:
+    """Return the ranges of the headers of all frames of a file."""
+    return [
+        reader.span(number, HEADER_BYTES + MEMBER_BYTES * len(members))
+        for number, members in enumerate(reader.manifest.members)
+    ]

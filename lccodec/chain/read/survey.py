@@ -13,11 +13,13 @@ Source: SPEC 4 (Validator), 9.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from ...container.disk.address import Place
+from ...container.disk.source import Source, read_ahead
 from ...container.figures import Figures
 from ...container.leaves import leaves_of
 from ...container.reader import CheckpointReader
@@ -27,6 +29,7 @@ from ...errors import ChainError, LccodecError, StorageError
 from ...frame.header import Shape
 from ..store.names import check_name, checkpoint_name
 from ..store.store import Store
+from .ahead import headers_of
 from .checkpoint import OpenCheckpoint
 from .info import CheckpointInfo, Head, checkpoint_info, next_heads
 from .links import (
@@ -181,6 +184,8 @@ def survey(
     `rising`, checkpoints come by rising step: then every branch of the chain waits in memory while
     another one is visited, and so does what an interpolated checkpoint needs of later steps.
     """
+    if store.far:
+        _look_ahead(store, steps.values(), decode)
     parents = _parents(store, steps)
     order = _rising(steps, parents) if rising else _depth_first(steps, parents)
     found = _Survey(store, steps, parents, decode)
@@ -195,6 +200,16 @@ def survey(
                 yield visit
                 visit.end()
             following = next(due, None)
+
+
+def _look_ahead(store: Store, names: Collection[str], decode: bool) -> None:
+    """Let a store that is far fetch what a survey reads: all of it, or the starts of frames."""
+    store.ahead(names)
+    wanted: list[tuple[Source, int, int]] = []
+    for name in names:
+        with suppress(LccodecError), store.open(name) as reader:  # the visit will raise it
+            wanted += [(reader.source, 0, reader.file_size)] if decode else headers_of(reader)
+    read_ahead(wanted)
 
 
 class _Survey:

@@ -288,8 +288,7 @@ class BucketStore(WritableStore):
 
     def close(self) -> None:
         """End the threads. Closing again does nothing."""
-        if self._listing is None:
-            self._backend.close()
+        self._backend.close()
 
 
 class _HeldBucket:
