@@ -79,6 +79,11 @@ class Lifetime(Shown, History):
         return self._writer.wait(timeout)
 
     @property
+    def pending(self) -> list[int]:
+        """The steps of the saves in the background that are not done, in their order."""
+        return self._writer.pending
+
+    @property
     def failure(self) -> BaseException | None:
         """The error of a save in the background that failed, until a call raises it."""
         return self._writer.failure

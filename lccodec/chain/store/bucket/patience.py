@@ -67,8 +67,17 @@ class PatientBackend:
         self.shared = backend.shared
 
     def call_between(self, between: Callable[[], object]) -> None:
-        """Let a function be called by this thread while something takes long."""
+        """Let a function be called by this thread while something takes long.
+
+        It is the thread of saves in the background: its reads are as patient as writes.
+        """
         self._owner, self._between = threading.get_ident(), between
+
+    @property
+    def _reading(self) -> float:
+        """The seconds for a read: of a save in the background as many as for its writes."""
+        patience = self._patience
+        return patience.writing if threading.get_ident() == self._owner else patience.reading
 
     def _look(self) -> None:
         if threading.get_ident() == self._owner:
@@ -76,7 +85,7 @@ class PatientBackend:
 
     def objects(self, folder: str = "") -> list[Object]:
         """Return all objects of the chain, or of one of its folders."""
-        return self._tried(lambda: self._backend.objects(folder), self._patience.reading)
+        return self._tried(lambda: self._backend.objects(folder), self._reading)
 
     def read(self, key: str, start: int, size: int) -> bytes:
         """Return as many bytes of an object as asked for."""
@@ -111,13 +120,13 @@ class PatientBackend:
                 raise UnreachableError(None, message, f"{self._place}/{key}")
             return data
 
-        return self._tried(attempt, self._patience.reading)
+        return self._tried(attempt, self._reading)
 
     def read_small(self, keys: Sequence[str], limit: int) -> list[bytes]:
         """Return small objects, or their first bytes, in one round."""
 
         def read(key: str) -> bytes:
-            return self._tried(lambda: self._backend.read_all(key, limit), self._patience.reading)
+            return self._tried(lambda: self._backend.read_all(key, limit), self._reading)
 
         return self._each(read, keys)
 
@@ -142,11 +151,11 @@ class PatientBackend:
         """Remove objects."""
         gone = list(keys)
         if gone:
-            self._tried(lambda: self._backend.delete(gone), self._patience.reading)
+            self._tried(lambda: self._backend.delete(gone), self._reading)
 
     def head(self, key: str) -> Object | None:
         """Return what is known of an object; ``None`` if there is none."""
-        return self._tried(lambda: self._backend.head(key), self._patience.reading)
+        return self._tried(lambda: self._backend.head(key), self._reading)
 
     def _each(self, call: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         """Return the results of calls that run side by side."""
