@@ -12,6 +12,7 @@ import hashlib
 import hmac
 import http.client
 import json
+import logging
 import os
 import random
 import shutil
@@ -304,3 +305,19 @@ def proxy_before(endpoint: str) -> Iterator[Proxy]:
             with suppress(OSError):
                 client.shutdown(socket.SHUT_RDWR)
         server.server_close()
+
+
+@contextmanager
+def moto() -> Iterator[str]:
+    """The endpoint of moto's server, which runs in this process and keeps objects in memory."""
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        endpoint = "http://{}:{}".format(*server.get_host_and_port())
+        make_bucket(endpoint)
+        yield endpoint
+    finally:
+        server.stop()

@@ -184,11 +184,12 @@ def survey(
     `rising`, checkpoints come by rising step: then every branch of the chain waits in memory while
     another one is visited, and so does what an interpolated checkpoint needs of later steps.
     """
+    listed = store.snapshot()
     if store.far:
-        _look_ahead(store, steps.values(), decode)
-    parents = _parents(store, steps)
+        _look_ahead(listed, steps.values(), decode)
+    parents = _parents(listed, steps)
     order = _rising(steps, parents) if rising else _depth_first(steps, parents)
-    found = _Survey(store, steps, parents, decode)
+    found = _Survey(store, listed, steps, parents, decode)
     ready: dict[int, Visit | None] = {}
     due = iter(steps if rising else order)
     following = next(due, None)
@@ -216,9 +217,15 @@ class _Survey:
     """The checkpoints that were visited so far, and what they left for those to come."""
 
     def __init__(
-        self, store: Store, steps: Mapping[int, str], parents: Mapping[int, Sequence[int]], decode: Decode
+        self,
+        store: Store,
+        listed: Store,
+        steps: Mapping[int, str],
+        parents: Mapping[int, Sequence[int]],
+        decode: Decode,
     ) -> None:
-        self._store, self._steps, self._parents, self._decode = store, steps, parents, decode
+        self._store, self._listed = store, listed
+        self._steps, self._parents, self._decode = steps, parents, decode
         self._users = Counter(above for each in parents.values() for above in each)
         self._known: dict[int, _Known | LccodecError] = {}  # an error if the file cannot be opened
         self.waiting: dict[int, _Left] = {}
@@ -232,7 +239,7 @@ class _Survey:
                 self.waiting.pop(above, None)
         name = self._steps[step]
         try:
-            reader = self._store.open(name)
+            reader = self._listed.open(name)
         except LccodecError as error:
             self._known[step] = without_traceback(error)
             if isinstance(error, StorageError) and not self._store.has(name):
@@ -270,8 +277,8 @@ class _Survey:
             left = waiting if known is not None else None
             if left is None:
                 # The order did not have this parent: files came or changed in the meantime.
-                with open_parent(reader, parent, self._store) as opened:
-                    left = visit_file(self._store, name, opened, self._decode).left
+                with open_parent(reader, parent, self._listed) as opened:
+                    left = visit_file(self._listed, name, opened, self._decode).left
             check_span(reader, left.link.reader)
             found.append(left)
         return found

@@ -47,7 +47,8 @@ def ls(place: Place, quality: bool, as_json: bool) -> int:
 
 
 def _list(store: Store, quality: bool, as_json: bool) -> int:
-    steps, exact, pins = store.steps(), describe_exact(store), store.pins()
+    listed = store.snapshot()
+    steps, exact, pins = listed.steps(), describe_exact(listed), listed.pins()
     chains = readable_chains_in(store.path) if isinstance(store, DirectoryStore) else []
     if not steps and exact is None and not chains:
         raise ChainError(store.nothing())
@@ -60,9 +61,9 @@ def _list(store: Store, quality: bool, as_json: bool) -> int:
             except LccodecError as problem:  # the other checkpoints are still listed
                 found[visit.step] = problem
             update(done, len(steps))
-    listed = [(step, found[step]) for step in steps if step in found]
-    infos = [info for _, info in listed if isinstance(info, CheckpointInfo)]
-    errors = [(step, error) for step, error in listed if isinstance(error, LccodecError)]
+    read = [(step, found[step]) for step in steps if step in found]
+    infos = [info for _, info in read if isinstance(info, CheckpointInfo)]
+    errors = [(step, error) for step, error in read if isinstance(error, LccodecError)]
     document = {
         "directory": str(store.path),
         "checkpoints": [

@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from ....constants import EXACT_NAME, PAYLOAD_OFFSET
+from ....constants import CHECKPOINT_SUFFIX, EXACT_NAME, PAYLOAD_OFFSET
 from ....container.disk.address import Address
 from ....container.disk.system import System
 from ....container.manifest import Manifest
@@ -68,9 +68,9 @@ class _Reader:
         self.swept = -math.inf  # when data without a commit was looked for
         self._commits: dict[tuple[str, float], bytes] = {}
 
-    def listing(self, below: str) -> Listing:
-        """Return what there is now."""
-        objects = self.backend.objects()
+    def listing(self, below: str, folder: str = "") -> Listing:
+        """Return what there is now: of all files, or of one alone."""
+        objects = self.backend.objects(folder)
         modified = {each.key: each.modified for each in objects}
 
         def read(keys: list[str]) -> list[bytes]:
@@ -128,18 +128,26 @@ class BucketStore(WritableStore):
     def _listed(self) -> Listing:
         return self._listing or self._reader.listing(self._below)
 
+    def _about(self, name: str) -> Listing:
+        """Return what there is of one file, without a listing of all others."""
+        if self._listing is not None or self._below:
+            return self._listed()
+        if name.endswith(CHECKPOINT_SUFFIX):
+            return self._reader.listing("", name)
+        found = self._backend.head(name)
+        return Listing(others={} if found is None else {name: found})
+
     def names(self) -> list[str]:
         """Return the names of all files."""
         return self._listed().names
 
     def has(self, name: str) -> bool:
         """Return whether there is a file of that name."""
-        listing = self._listed()
-        return name in listing.entries or name in listing.missing or name in listing.others
+        return name in self._about(name).names
 
     def source(self, name: str) -> BucketSource:
         """Open a file for reads of ranges: its ends are fetched, if they are not at hand."""
-        entry = self._entry(self._listed(), name)
+        entry = self._entry(self._about(name), name)
         self._reader.reading.ahead(_ends(entry))
         return BucketSource(self._reader.reading, entry, str(self.path / name))
 
@@ -171,22 +179,22 @@ class BucketStore(WritableStore):
 
     def identity(self, name: str) -> tuple[int, ...]:
         """Return what tells a file from another that takes its name."""
-        entry = self._entry(self._listed(), name)
+        entry = self._entry(self._about(name), name)
         return entry.generation, int.from_bytes(entry.data.root, "big")
 
     def root(self, name: str) -> tuple[bytes, int]:
         """Return the root of a file, and its bytes, as its name says."""
-        entry = self._entry(self._listed(), name)
+        entry = self._entry(self._about(name), name)
         return entry.data.root, entry.object.size
 
     def exact_step(self) -> int | None:
         """Return the step of the exact file, as its name says."""
-        entry = self._listed().entries.get(EXACT_NAME)
+        entry = self._about(EXACT_NAME).entries.get(EXACT_NAME)
         return None if entry is None else entry.data.step
 
     def parents_of(self, name: str) -> tuple[int, ...]:
         """Return the steps of the parents of a checkpoint, as its name says."""
-        entry = self._listed().entries.get(name)
+        entry = self._about(name).entries.get(name)
         return () if entry is None else entry.data.parents
 
     def _entry(self, listing: Listing, name: str) -> Entry:
@@ -201,19 +209,19 @@ class BucketStore(WritableStore):
 
     def writer(self, name: str, *, overwrite: bool = False) -> CheckpointWriter:
         """Return the writer of a file that is there whole or not at all."""
-        generation = self._listed().next_generation(name) if overwrite else 0
+        generation = self._about(name).next_generation(name) if overwrite else 0
         return _ObjectWriter(self, name, generation, self._backend)
 
     def written(self, name: str) -> float:
         """Return when the data of a file was put, by the clock of the store."""
-        return self._entry(self._listed(), name).object.modified
+        return self._entry(self._about(name), name).object.modified
 
     def replaced(self, name: str, generation: int) -> None:
         """Remove the commits that a newer one replaces, but for the first of a checkpoint.
 
         That one keeps its place from a writer that believes the step to be new.
         """
-        entry = self._listed().entries.get(name)
+        entry = self._about(name).entries.get(name)
         older = () if entry is None else [g for g in entry.generations if g < generation]
         self._backend.delete(commit_key(name, g) for g in older if g or name == EXACT_NAME)
 

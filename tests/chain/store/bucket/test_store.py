@@ -16,6 +16,7 @@ from lccodec.container.disk.address import Address
 from lccodec.container.reader import open_bytes
 from lccodec.errors import ArgumentError, ChainError, StorageError
 
+from ....support.buckets import BUCKET, environment, moto
 from ....support.walks import NAMES, assert_same, walk
 
 
@@ -42,6 +43,17 @@ def test_a_chain_is_saved_and_restored(place: str) -> None:
     with lccodec.open(place, step=1) as file:
         assert file.info().parent == 0
         assert_same(file.get("fixed"), states[1]["fixed"])
+
+
+def test_another_server_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the protocol leaves open differs from server to server: pages, order, answers."""
+    with moto() as endpoint:
+        for name, value in environment(endpoint).items():
+            monkeypatch.setenv(name, value)
+        test_a_chain_is_saved_and_restored(f"s3://{BUCKET}/a")
+        test_of_two_writers_of_a_step_one_wins(f"s3://{BUCKET}/b")
+        test_who_commits_the_same_file_has_won(f"s3://{BUCKET}/c")
+        test_what_is_pruned_leaves_the_listing_first(f"s3://{BUCKET}/d", monkeypatch)
 
 
 def test_the_files_are_those_of_a_directory(place: str, tmp_path: Path) -> None:
