@@ -223,6 +223,7 @@ TESTED_WITH = {
     "chain/save/encode": "chain/save/test_plan",
     "chain/read/history": "chain/test_chain",
     "chain/store/bucket/backend": "chain/store/bucket/test_obstore",
+    "chain/store/bucket/writer": "chain/store/bucket/test_store",
     "chain/checkpoint_file": "chain/read/test_checkpoint",
     "chain/save/planned": "chain/save/test_plan",
     "chain/save/background/client": "chain/save/background/test_background",

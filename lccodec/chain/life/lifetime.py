@@ -111,14 +111,14 @@ class Lifetime(Shown, History):
         `lccodec.chain.life.rollback.rollback`.
         """
         with self._writer.at_rest() as claim:
-            gone = rollback(as_directory(self._store, "a rollback"), step, delete=delete, claim=claim)
+            gone = rollback(self._store, step, delete=delete, claim=claim)
             self._writer.settings.forget_saves()
             return gone
 
     @property
     def rolled_back(self) -> list[RolledBack]:
         """What rollbacks have set aside, oldest first."""
-        return list_rolled_back(as_directory(self._store, "a rollback"))
+        return list_rolled_back(self._store)
 
     def undo_rollback(self, name: str | None = None) -> RolledBack:
         """Put the steps that a rollback set aside back into the chain, by default the last ones.
@@ -127,7 +127,7 @@ class Lifetime(Shown, History):
         """
         with self._writer.at_rest() as claim:
             self._writer.settings.forget_saves()
-            return undo_rollback(as_directory(self._store, "a rollback"), name, claim=claim)
+            return undo_rollback(self._store, name, claim=claim)
 
     def delete_rolled_back(self, name: str | None = None, *, pinned: bool = False) -> list[RolledBack]:
         """Delete the steps that a rollback set aside, by default those of all rollbacks.
@@ -135,7 +135,7 @@ class Lifetime(Shown, History):
         Pinned steps are refused, unless `pinned` is set. Errors are those of
         `lccodec.chain.life.set_aside.delete_rolled_back`.
         """
-        return delete_rolled_back(as_directory(self._store, "a rollback"), name, pinned=pinned)
+        return delete_rolled_back(self._store, name, pinned=pinned)
 
     def fork(self, directory: str | os.PathLike[str], step: int) -> list[int]:
         """Start a new chain in `directory` from a step of this one; return its steps.

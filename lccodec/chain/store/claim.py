@@ -95,11 +95,6 @@ class Claim(ABC):
     def is_held(self) -> bool:
         """Whether it is held."""
 
-    @property
-    def was_taken(self) -> bool:
-        """Whether it was held when it was taken last."""
-        return self.is_held
-
     def used_by(self, begin: Callable[[], Future[Result]]) -> Future[Result]:
         """Take the claim for a save in the background, and use it until that is done. Return it."""
         self.take(make=True)
@@ -117,7 +112,7 @@ class Claim(ABC):
         self.take()
         try:
             yield
-            if not self.was_taken:
+            if not self.is_held:
                 with suppress(ChainError):  # somebody else came first; the save stands
                     self.take()
                     self.done()
@@ -214,11 +209,6 @@ class DirectoryClaim(Claim):
     def is_held(self) -> bool:
         """Whether it has the lock of the file that is there now."""
         return self._holds(self._directory / WRITER_NAME)
-
-    @property
-    def was_taken(self) -> bool:
-        """Whether there was a lock to take."""
-        return bool(self._locks)
 
     def _holds(self, path: Path) -> bool:
         """Return whether it has the lock of the file that is there now.

@@ -17,6 +17,7 @@ from ...container.writer import CheckpointWriter
 from ...errors import ArgumentError, StorageError
 from .claim import DirectoryClaim
 from .names import checkpoints_among
+from .shelf import DirectoryShelf
 from .store import Store, WritableStore
 
 _MAX_NAMES_SHOWN: Final = 5  # in one message
@@ -104,6 +105,10 @@ class DirectoryStore(WritableStore):
         """Open the directory and hold its lock; yield ``None`` if another process has it."""
         with Folder(self.path, self.system) as folder:
             yield folder if folder.lock(wait=False) else None
+
+    def shelf(self) -> DirectoryShelf:
+        """Return what rollbacks have set aside in the directory."""
+        return DirectoryShelf(self.path, self.system, lambda path: DirectoryStore(path, self.system))
 
     def remove_stale(self) -> None:
         """Remove the temporaries of writers that are gone."""

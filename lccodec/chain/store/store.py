@@ -207,6 +207,31 @@ class Held(Protocol):
         """Bring what was added to stable storage."""
 
 
+class Shelf(Protocol):
+    """What rollbacks have set aside of a store. Whoever changes it holds the lock of the store."""
+
+    def names(self) -> list[tuple[str, int]]:
+        """Return the name of each, and the step that was rolled back to; the oldest first."""
+
+    def chain(self, name: str) -> WritableStore:
+        """Return the chain that was set aside under a name."""
+
+    def add(self, step: int, files: Sequence[str], pins: Iterable[int]) -> str:
+        """Set files and pins of the store aside; return the name when all is durable."""
+
+    def pin(self, name: str, pins: Iterable[int]) -> None:
+        """Pin steps that were set aside, and bring that to stable storage."""
+
+    def is_same(self, name: str, file: str) -> bool:
+        """Return whether a file of the store is the one that was set aside."""
+
+    def put_back(self, name: str, file: str, *, overwrite: bool = False) -> None:
+        """Put a file that was set aside into the store."""
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove what was set aside under names, and what an earlier call has left unfinished."""
+
+
 class WritableStore(Store):
     """The files of a chain that can be saved to."""
 
@@ -239,6 +264,10 @@ class WritableStore(Store):
     @abstractmethod
     def locked_if_free(self) -> AbstractContextManager[Held | None]:
         """Hold the lock as `locked`; yield ``None`` if another process has it."""
+
+    @abstractmethod
+    def shelf(self) -> Shelf:
+        """Return what rollbacks have set aside."""
 
     @abstractmethod
     def remove_stale(self) -> None:

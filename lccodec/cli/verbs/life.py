@@ -46,7 +46,7 @@ def rollback(directory: Place, step: int, delete: bool, as_json: bool) -> None:
 
     All later steps are set aside in DIR/.rolled-back, with the exact file: see rolled-back.
     """
-    gone = roll_back(as_directory(writable_store(directory), "a rollback"), step, delete=delete)
+    gone = roll_back(writable_store(directory), step, delete=delete)
     done = (
         "there are no later steps" if not gone.bytes else "removed" if delete else f"set aside as {gone.name}"
     )
@@ -68,7 +68,7 @@ def rolled_back(  # one parameter for each option
         raise click.UsageError("give --undo or --delete, not both")
     if pinned and not delete:
         raise click.UsageError("--pinned needs --delete")
-    store = as_directory(writable_store(directory), "a rollback")
+    store = writable_store(directory)
     if undo:
         found = [undo_rollback(store, name)]
     elif delete:

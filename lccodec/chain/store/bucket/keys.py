@@ -216,7 +216,8 @@ def read_listing(
         elif above == below.removesuffix("/"):
             listing.others[leaf] = each
     data = _data_of(known)
-    named = _named(referred, data, read)
+    last = {generations[max(generations)] for generations in commits.values()}
+    named = _named(referred, data, last, read)
     for name, generations in commits.items():
         newest = max(generations)
         key = named.get(generations[newest])
@@ -245,9 +246,10 @@ def _data_of(known: Iterable[str]) -> dict[tuple[str, int], list[str]]:
 def _named(
     commits: Iterable[tuple[str, int]],
     data: dict[tuple[str, int], list[str]],
+    last: set[str],
     read: Callable[[list[str]], Iterable[bytes]],
 ) -> dict[str, str]:
-    """Return the key that each commit names, by the key of the commit."""
+    """Return the key that each commit names, by its own key; `last` are those that count."""
     named: dict[str, str] = {}
     unknown: list[str] = []
     for folder, generation in commits:
@@ -255,7 +257,7 @@ def _named(
         found = data.get((folder.rpartition("/")[2], generation), [])
         if len(found) == 1:
             named[key] = found[0]
-        elif found:  # two writers have met here, or what was here before was rolled back
+        elif found or key in last:  # two writers have met here; or it was rolled back and put back
             unknown.append(key)
     for key, commit in zip(unknown, read(unknown) if unknown else (), strict=True):
         named[key] = named_by(commit, key)

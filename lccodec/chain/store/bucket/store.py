@@ -1,8 +1,7 @@
 """A prefix of a bucket as the store of a chain.
 
-A save writes a file to a temporary directory, uploads it as data under a name of its own, and puts
-the commit if there is none (:mod:`.keys`). A lost answer looks as if another writer had come first:
-if the commit names the same data, it is this one.
+A save uploads a file as data under a name of its own, and puts the commit if there is none
+(:mod:`.writer`). What there is stands in the names of objects (:mod:`.keys`).
 
 What is removed loses its commit first, so that readers do not find it any more. Data goes only when
 it is older than `MIN_AGE_SECONDS`: a writer may be about to commit it, or a reader has just found
@@ -15,37 +14,32 @@ from __future__ import annotations
 
 import errno
 import math
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from ....constants import CHECKPOINT_SUFFIX, EXACT_NAME, PAYLOAD_OFFSET
+from ....constants import CHECKPOINT_SUFFIX, EXACT_NAME, PAYLOAD_OFFSET, ROLLED_BACK_NAME
 from ....container.disk.address import Address
-from ....container.disk.system import System
-from ....container.manifest import Manifest
 from ....container.writer import CheckpointWriter
 from ....errors import ChainError, StorageError
-from ..store import Held, OvertakenError, WritableStore
+from ..store import Held, WritableStore
 from .backend import ExistsError
 from .cache import Disk
 from .claim import BucketClaim
 from .keys import (
     MAX_COMMIT_BYTES,
-    Data,
     Entry,
     Listing,
     Object,
-    commit_bytes,
     commit_key,
-    named_by,
     read_listing,
 )
 from .lease import Lease, LeasedError
 from .patience import PatientBackend
+from .shelf import BucketShelf
 from .source import BucketSource, Range, Reading
+from .writer import ObjectWriter
 
 #: Seconds that data without a commit is left alone.
 MIN_AGE_SECONDS: Final = 3600.0
@@ -117,6 +111,12 @@ class BucketStore(WritableStore):
         if self._listing is not None:
             return self
         return self._with(self._below, self._reader.listing(self._below))
+
+    def _set_aside(self, name: str) -> BucketStore:
+        """Return the chain that a rollback has set aside under a name."""
+        made = self._with(f"{ROLLED_BACK_NAME}/{name}/", None)
+        made.path = self.path / ROLLED_BACK_NAME / name
+        return made
 
     def _with(self, below: str, listing: Listing | None) -> BucketStore:
         made = object.__new__(BucketStore)
@@ -210,7 +210,7 @@ class BucketStore(WritableStore):
     def writer(self, name: str, *, overwrite: bool = False) -> CheckpointWriter:
         """Return the writer of a file that is there whole or not at all."""
         generation = self._about(name).next_generation(name) if overwrite else 0
-        return _ObjectWriter(self, name, generation, self._backend)
+        return ObjectWriter(self._backend, self.path, name, generation, self.replaced)
 
     def written(self, name: str) -> float:
         """Return when the data of a file was put, by the clock of the store."""
@@ -278,6 +278,10 @@ class BucketStore(WritableStore):
         with suppress(ExistsError):
             self._backend.put_if_absent(self._below + name, b"")
 
+    def shelf(self) -> BucketShelf:
+        """Return what rollbacks have set aside in the bucket."""
+        return BucketShelf(self._backend, self, self._set_aside, self._reader.listing)
+
     def remove_stale(self) -> None:
         """Remove data that no commit names and that is old enough; look for it now and then."""
         if time.monotonic() - self._reader.swept > _SECONDS_BETWEEN_SWEEPS:
@@ -315,68 +319,6 @@ class _HeldBucket:
 
     def sync(self) -> None:
         """Do nothing."""
-
-
-class _Volatile(System):
-    """The system, for files that need not outlast a loss of power: they are uploaded at once."""
-
-    @staticmethod
-    def fsync(fd: Any) -> None:
-        """Do nothing."""
-
-
-class _ObjectWriter(CheckpointWriter):
-    """Writes a file to a temporary directory, and commits it to the bucket."""
-
-    def __init__(self, store: BucketStore, name: str, generation: int, backend: PatientBackend) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="lccodec-")
-        self._path = Path(self._folder.name) / name
-        super().__init__(self._path, system=_Volatile())
-        self._store, self._name, self._generation, self._backend = store, name, generation, backend
-
-    def __exit__(self, *args: object) -> None:
-        super().__exit__(*args)
-        self._folder.cleanup()
-
-    def commit(self, manifest: Manifest, check: Callable[[Path], object] | None = None) -> bytes:
-        """Write the rest, upload the file, and put the commit that names it.
-
-        `check` is called between the two.
-
-        Raises
-        ------
-        ChainError
-            If another writer has committed a file of that name.
-        StorageError
-            If the store refuses, or cannot be reached for long.
-        """
-        root = super().commit(manifest)
-        self.root = None  # until it is in the bucket
-        tail = self.size - PAYLOAD_OFFSET - manifest.payload_length
-        parents = tuple(parent.step for parent in manifest.parents)
-        data = Data(self._generation, manifest.step or 0, root, parents, tail)
-        key = f"{self._name}/{data.name()}"
-        self._backend.upload(key, self._path)
-        if check is not None:
-            check(self._path)
-        self._put(commit_key(self._name, self._generation), key, data)
-        self.root = root
-        if self._generation:
-            with suppress(StorageError):  # a later one does it
-                self._store.replaced(self._name, self._generation)
-        return root
-
-    def _put(self, commit: str, key: str, data: Data) -> None:
-        try:
-            self._backend.put_if_absent(commit, commit_bytes(key))
-        except ExistsError:
-            found = named_by(self._backend.read_small([commit], MAX_COMMIT_BYTES)[0], commit)
-            other = Data.parse(found.rpartition("/")[2])
-            if other is None or other.root != data.root:
-                raise OvertakenError(
-                    f"{self._store.path}: another process is saving to this chain, which has one writer"
-                    f" at a time, and has committed {self._name} first; save to another directory"
-                ) from None
 
 
 def _ends(entry: Entry) -> list[Range]:

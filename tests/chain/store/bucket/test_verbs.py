@@ -117,3 +117,58 @@ def test_a_chain_thins_itself_out(place: str) -> None:
         for step, state in enumerate(walk(5)):
             saved.save(step, state)
         assert saved.steps == [3, 4]
+
+
+def test_a_rollback_sets_aside_and_is_undone(chain: str) -> None:
+    before = {step: lccodec.Chain(chain).restore(step, exact=False) for step in range(0, 60, 10)}
+    with lccodec.Chain(chain) as saved:
+        saved.pin(40)
+        gone = saved.rollback(20)
+        assert (gone.name, gone.steps, gone.exact, gone.pins) == ("0001-to-20", (30, 40, 50), True, (40,))
+        assert saved.steps == [0, 10, 20]
+        assert saved.pins == []
+        assert saved.exact_step is None
+        assert saved.rolled_back == [gone]
+        assert lccodec.validate(chain, deep=True) == []
+        undone = saved.undo_rollback()
+        assert undone == gone
+        assert saved.rolled_back == []
+        assert saved.steps == [0, 10, 20, 30, 40, 50]
+        assert saved.pins == [40]
+        assert saved.exact_step == 50
+        assert lccodec.validate(chain, deep=True) == []
+        for step, state in before.items():
+            assert_same(saved.restore(step, exact=False), state)
+        saved.save(60, walk(7)[6])
+        assert saved.info(60).parent == 50
+
+
+def test_what_was_rolled_back_outlasts_other_steps_of_the_same_number(
+    chain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lccodec.chain.store.bucket.store.MIN_AGE_SECONDS", -60.0)
+    before = lccodec.Chain(chain).restore(40, exact=False)
+    other = walk(6, seed=7)
+    with lccodec.Chain(chain) as saved:
+        saved.rollback(20)
+        saved.save(30, other[3])
+        saved.save(40, other[4])
+        assert_same(saved.restore(), other[4])
+        with pytest.raises(ArgumentError, match="has other steps now"):
+            saved.undo_rollback()
+        saved.rollback(20)
+        assert [each.name for each in saved.rolled_back] == ["0001-to-20", "0002-to-20"]
+        saved.undo_rollback("0001-to-20")
+        assert_same(saved.restore(40, exact=False), before)
+        assert [each.name for each in saved.delete_rolled_back()] == ["0002-to-20"]
+        assert saved.rolled_back == []
+        assert lccodec.validate(chain, deep=True) == []
+
+
+def test_a_rollback_that_deletes(chain: str) -> None:
+    assert answer(f"rollback {chain} 30 --delete")["steps"] == [40, 50]
+    assert lccodec.Chain(chain).steps == [0, 10, 20, 30]
+    assert answer(f"rolled-back {chain}")["rolled_back"] == []
+    assert answer(f"rollback {chain} 0")["name"] == "0001-to-0"
+    assert answer(f"rolled-back {chain} --undo")["done"] == "undone"
+    assert lccodec.Chain(chain).steps == [0, 10, 20, 30]
