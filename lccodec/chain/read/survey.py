@@ -29,7 +29,6 @@ from ...errors import ChainError, LccodecError, StorageError
 from ...frame.header import Shape
 from ..store.names import check_name, checkpoint_name
 from ..store.store import Store
-from .ahead import headers_of
 from .checkpoint import OpenCheckpoint
 from .info import CheckpointInfo, Head, checkpoint_info, next_heads
 from .links import (
@@ -38,6 +37,7 @@ from .links import (
     check_parent,
     check_span,
     check_step,
+    headers_of,
     member_names,
     missing_parent,
     open_parent,
@@ -203,13 +203,13 @@ def survey(
             following = next(due, None)
 
 
-def _look_ahead(store: Store, names: Collection[str], decode: bool) -> None:
+def _look_ahead(store: Store, names: Collection[str], decode: Decode) -> None:
     """Let a store that is far fetch what a survey reads: all of it, or the starts of frames."""
     store.ahead(names)
     wanted: list[tuple[Source, int, int]] = []
     for name in names:
         with suppress(LccodecError), store.open(name) as reader:  # the visit will raise it
-            wanted += [(reader.source, 0, reader.file_size)] if decode else headers_of(reader)
+            wanted += [(reader.source, 0, reader.file_size)] if decode is not False else headers_of(reader)
     read_ahead(wanted)
 
 

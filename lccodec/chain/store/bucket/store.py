@@ -17,13 +17,14 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from copy import copy
 from typing import Final
 
 from ....constants import CHECKPOINT_SUFFIX, EXACT_NAME, PAYLOAD_OFFSET, ROLLED_BACK_NAME
 from ....container.disk.address import Address
 from ....container.writer import CheckpointWriter
 from ....errors import ChainError, StorageError
-from ..store import Held, WritableStore
+from ..store import Held, Store, WritableStore
 from .backend import ExistsError
 from .cache import Disk
 from .claim import BucketClaim
@@ -115,13 +116,11 @@ class BucketStore(WritableStore):
     def _set_aside(self, name: str) -> BucketStore:
         """Return the chain that a rollback has set aside under a name."""
         made = self._with(f"{ROLLED_BACK_NAME}/{name}/", None)
-        made.path = self.path / ROLLED_BACK_NAME / name
+        Store.__init__(made, self.path / ROLLED_BACK_NAME / name)
         return made
 
     def _with(self, below: str, listing: Listing | None) -> BucketStore:
-        made = object.__new__(BucketStore)
-        made.path, made.shared = self.path, self.shared
-        made._backend, made._reader = self._backend, self._reader
+        made = copy(self)
         made._below, made._listing = below, listing
         return made
 
