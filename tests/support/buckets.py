@@ -60,8 +60,8 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def seaweed(shared: Path) -> Iterator[str]:
-    """The endpoint of a server of seaweedfs that all processes with the same folder share."""
+def seaweed(shared: Path) -> Iterator[dict[str, str]]:
+    """The endpoints of a server of seaweedfs that all processes with the same folder share."""
     shared.mkdir(parents=True, exist_ok=True)
     state = shared / "state.json"
     with _locked(shared):
@@ -69,7 +69,7 @@ def seaweed(shared: Path) -> Iterator[str]:
         known["users"] += 1
         state.write_text(json.dumps(known))
     try:
-        yield known["endpoint"]
+        yield known
     finally:
         with _locked(shared):
             known = json.loads(state.read_text())
@@ -109,7 +109,12 @@ def _start(folder: Path) -> dict[str, Any]:
         try:
             make_bucket(endpoint)
             process.returncode = 0  # whichever process of pytest is the last ends it
-            return {"endpoint": endpoint, "pid": process.pid, "users": 0}
+            return {
+                "endpoint": endpoint,
+                "web": f"http://127.0.0.1:{filer}/buckets",
+                "pid": process.pid,
+                "users": 0,
+            }
         except Exception:
             if time.monotonic() > end or process.poll() is not None:
                 process.kill()

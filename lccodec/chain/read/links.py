@@ -12,13 +12,13 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeVar
 
 from ...constants import MAX_INTERPOLATED
 from ...container.copies import SOURCE_TYPE
-from ...container.disk.source import Source
+from ...container.disk.source import Source, read_ahead
 from ...container.figures import Figures, read_figures
 from ...container.manifest import INHERITED, Manifest, Parent
 from ...container.reader import CheckpointReader
@@ -152,6 +152,16 @@ def headers_of(reader: CheckpointReader) -> Iterator[tuple[Source, int, int]]:
     """Yield the ranges of the headers of all frames of a file, for `read_ahead`."""
     for number, members in enumerate(reader.manifest.members):
         yield reader.span(number, _HEADER_BYTES + _MEMBER_BYTES * len(members))
+
+
+def look_ahead(store: Store, names: Collection[str], *, whole: bool) -> None:
+    """Let a store that is far fetch files: all of them, or what their headers and ends say."""
+    store.ahead(names)
+    wanted: list[tuple[Source, int, int]] = []
+    for name in names:
+        with suppress(LccodecError), store.open(name) as reader:  # who opens it next raises it
+            wanted += [(reader.source, 0, reader.file_size)] if whole else headers_of(reader)
+    read_ahead(wanted)
 
 
 def check_step(child: CheckpointReader) -> None:

@@ -13,13 +13,11 @@ Source: SPEC 4 (Validator), 9.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Container, Iterator, Mapping, Sequence, Set
-from contextlib import suppress
+from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 from ...container.disk.address import Place
-from ...container.disk.source import Source, read_ahead
 from ...container.figures import Figures
 from ...container.leaves import leaves_of
 from ...container.reader import CheckpointReader
@@ -37,7 +35,7 @@ from .links import (
     check_parent,
     check_span,
     check_step,
-    headers_of,
+    look_ahead,
     member_names,
     missing_parent,
     open_parent,
@@ -186,7 +184,7 @@ def survey(
     """
     listed = store.snapshot()
     if store.far:
-        _look_ahead(listed, steps.values(), decode)
+        look_ahead(listed, steps.values(), whole=decode is not False)
     parents = _parents(listed, steps)
     order = _rising(steps, parents) if rising else _depth_first(steps, parents)
     found = _Survey(store, listed, steps, parents, decode)
@@ -201,16 +199,6 @@ def survey(
                 yield visit
                 visit.end()
             following = next(due, None)
-
-
-def _look_ahead(store: Store, names: Collection[str], decode: Decode) -> None:
-    """Let a store that is far fetch what a survey reads: all of it, or the starts of frames."""
-    store.ahead(names)
-    wanted: list[tuple[Source, int, int]] = []
-    for name in names:
-        with suppress(LccodecError), store.open(name) as reader:  # the visit will raise it
-            wanted += [(reader.source, 0, reader.file_size)] if decode is not False else headers_of(reader)
-    read_ahead(wanted)
 
 
 class _Survey:

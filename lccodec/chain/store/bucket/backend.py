@@ -1,4 +1,4 @@
-"""What a chain needs of an object store: seven calls, and what their errors mean.
+"""What a chain needs of an object store: six calls, and what their errors mean.
 
 A backend does one request, or what belongs to it. It raises `UnreachableError` for what may go away
 by itself, and :mod:`.patience` tries again; `MissingError` and `ExistsError` for what the caller
@@ -30,9 +30,6 @@ class Backend(Protocol):
 
     def read(self, key: str, start: int, size: int) -> bytes:
         """Return bytes of an object: fewer if it ends earlier."""
-
-    def read_all(self, key: str, limit: int) -> bytes:
-        """Return an object, or as many of its first bytes."""
 
     def put_if_absent(self, key: str, data: bytes) -> None:
         """Put a small object in one request; raise `ExistsError` if there is one."""

@@ -1,4 +1,4 @@
-"""Any file system of fsspec as an object store: ``memory://``, ``hf://`` and others.
+"""Any file system of fsspec as an object store: ``memory://``, ``hf://``, ``https://`` and others.
 
 Not every one of them can put a file only if there is none. Where it cannot, this looks first and
 then puts, so that two writers who meet within that moment may both go on: such a store is for one
@@ -7,6 +7,7 @@ writer.
 
 from __future__ import annotations
 
+import errno
 import inspect
 import time
 from collections.abc import Iterable
@@ -39,6 +40,7 @@ class FsspecBackend:
         except (ImportError, ValueError) as error:
             raise ArgumentError(f"{self._place} cannot be opened: {error}") from error
         self.shared = address.scheme != "memory"
+        self._reads_only = address.scheme in ("http", "https")
         self._creates = "mode" in inspect.signature(self._files.pipe_file).parameters
 
     def objects(self, folder: str = "") -> list[Object]:
@@ -52,11 +54,19 @@ class FsspecBackend:
         except Exception as error:
             raise self._meaning(error, "") from error
         start = len(self._base.strip("/")) + 1
-        return [
-            Object(path.lstrip("/")[start:], int(each["size"]), _modified(each))
-            for path, each in found.items()
-            if each.get("type", "file") == "file"
-        ]
+        try:
+            return [
+                Object(path.strip("/")[start:], self._size(path, each), _modified(each))
+                for path, each in found.items()
+                if each.get("type", "file") == "file"
+            ]
+        except Exception as error:
+            raise self._meaning(error, "") from error
+
+    def _size(self, path: str, found: dict[str, Any]) -> int:
+        """Return the bytes of a file, which listings of the web do not have."""
+        size = found.get("size")
+        return int(self._files.info(path)["size"] or 0 if size is None else size)
 
     def read(self, key: str, start: int, size: int) -> bytes:
         """Return bytes of a file."""
@@ -65,12 +75,10 @@ class FsspecBackend:
         except Exception as error:
             raise self._meaning(error, key) from error
 
-    def read_all(self, key: str, limit: int) -> bytes:
-        """Return a file, or its first bytes."""
-        return self.read(key, 0, limit)
-
     def put_if_absent(self, key: str, data: bytes) -> None:
         """Put a small file if there is none."""
+        if self._reads_only:
+            raise StorageError(errno.EROFS, "an address of the web can only be read", self._place)
         try:
             if self._creates:
                 self._files.pipe_file(self._path(key), data, mode="create")

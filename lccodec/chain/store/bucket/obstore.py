@@ -102,10 +102,6 @@ class ObstoreBackend:
                 return b""  # nothing is there from `start` on
             raise self._meaning(error, key) from error
 
-    def read_all(self, key: str, limit: int) -> bytes:
-        """Return an object, or its first bytes."""
-        return self.read(key, 0, limit)
-
     def put_if_absent(self, key: str, data: bytes) -> None:
         """Put a small object if there is none."""
         try:

@@ -126,7 +126,7 @@ class PatientBackend:
         """Return small objects, or their first bytes, in one round."""
 
         def read(key: str) -> bytes:
-            return self._tried(lambda: self._backend.read_all(key, limit), self._reading)
+            return self._tried(lambda: self._backend.read(key, 0, limit), self._reading)
 
         return self._each(read, keys)
 

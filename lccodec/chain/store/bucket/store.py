@@ -25,7 +25,7 @@ from ....container.disk.address import Address
 from ....container.writer import CheckpointWriter
 from ....errors import ChainError, StorageError
 from ..store import Held, Store, WritableStore
-from .backend import ExistsError
+from .backend import ExistsError, MissingError
 from .cache import Disk
 from .claim import BucketClaim
 from .keys import (
@@ -46,6 +46,7 @@ from .writer import ObjectWriter
 MIN_AGE_SECONDS: Final = 3600.0
 
 _SECONDS_BETWEEN_SWEEPS: Final = 600.0
+_MAX_ATTEMPTS: Final = 3  # to list, while others remove
 
 LOCK_FOLDER: Final = ".lock"
 _SECONDS_BETWEEN_ATTEMPTS: Final = 0.2
@@ -65,6 +66,12 @@ class _Reader:
 
     def listing(self, below: str, folder: str = "") -> Listing:
         """Return what there is now: of all files, or of one alone."""
+        for _ in range(_MAX_ATTEMPTS - 1):
+            with suppress(MissingError):  # a commit was removed before it could be read
+                return self._listing(below, folder)
+        return self._listing(below, folder)
+
+    def _listing(self, below: str, folder: str) -> Listing:
         objects = self.backend.objects(folder)
         modified = {each.key: each.modified for each in objects}
 

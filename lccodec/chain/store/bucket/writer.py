@@ -21,7 +21,7 @@ from ....container.manifest import Manifest
 from ....container.writer import CheckpointWriter
 from ....errors import StorageError
 from ..store import OvertakenError
-from .backend import ExistsError
+from .backend import ExistsError, MissingError
 from .keys import MAX_COMMIT_BYTES, Data, commit_bytes, commit_key, named_by
 from .patience import PatientBackend
 
@@ -99,7 +99,10 @@ class ObjectWriter(CheckpointWriter):
         try:
             self._backend.put_if_absent(commit, commit_bytes(key))
         except ExistsError:
-            found = named_by(self._backend.read_small([commit], MAX_COMMIT_BYTES)[0], commit)
+            try:
+                found = named_by(self._backend.read_small([commit], MAX_COMMIT_BYTES)[0], commit)
+            except MissingError:
+                found = ""  # another's, which is removed already
             other = Data.parse(found.rpartition("/")[2])
             if other is None or other.root != data.root:
                 raise OvertakenError(

@@ -13,12 +13,18 @@ from ....support.buckets import BUCKET, Proxy, environment, proxy_before, seawee
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[str]:
-    """The endpoint of a server for ``s3://``, one for all processes of pytest."""
+def endpoints(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[dict[str, str]]:
+    """The endpoints of a server, one for all processes of pytest."""
     base = tmp_path_factory.getbasetemp()
     shared = (base if worker_id == "master" else base.parent) / "seaweed"
-    with seaweed(shared) as endpoint:
-        yield endpoint
+    with seaweed(shared) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def server(endpoints: dict[str, str]) -> str:
+    """The endpoint for ``s3://``."""
+    return endpoints["endpoint"]
 
 
 @pytest.fixture(autouse=True)

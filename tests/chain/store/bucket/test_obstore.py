@@ -22,7 +22,6 @@ def test_objects_are_put_once_and_found(run: str) -> None:
         found.put_if_absent("a/b", b"other")
     assert found.read("a/b", 1, 3) == b"yte"
     assert found.read("a/b", 3, 99) == b"es"
-    assert found.read_all("a/b", 2) == b"by"
     head = found.head("a/b")
     assert head is not None
     assert (head.key, head.size) == ("a/b", 5)
