@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from typing import Any, Final, Literal, Self
 
 import numpy as np
 
-from ...container.disk.source import Source, read_ahead
+from ...container.disk.source import read_ahead
 from ...container.disk.system import checked_path
 from ...container.leaves import select
 from ...container.reader import CheckpointReader, open_bytes
@@ -28,8 +28,8 @@ from ..store.directory import DirectoryStore
 from ..store.names import check_name, step_index
 from ..store.store import Store
 from .info import CheckpointInfo, Head, array_heads, checkpoint_info
-from .links import Link, headers_of, open_links
-from .needed import decoded_together
+from .links import Link, open_links
+from .needed import decoded_together, frames_ahead, headers_of
 from .replay import DecodedArray, Decoding, replay
 
 _MAX_ATTEMPTS: Final = 3  # to open a checkpoint, while others take away what it was to need
@@ -179,28 +179,6 @@ class OpenCheckpoint:
     def _check_open(self) -> None:
         if (reader := self._links[-1].reader).closed:
             raise ArgumentError(f"{reader.name}: closed")
-
-
-def frames_ahead(links: Sequence[Link], indices: Iterable[int]) -> Iterator[tuple[Source, int, int]]:
-    """Yield the ranges of the frames that arrays may need, for `read_ahead`, array by array.
-
-    Whether a frame needs its parent's array stands in its header, which is part of the frame. So
-    the frames of an array are taken from all links down to the keyframe.
-    """
-    names, told = links[-1].index_names, set[tuple[int, int]]()
-    for index in indices:
-        left, seen, row = [links[-1]], {id(links[-1])}, list[tuple[Link, int]]()
-        while left:
-            link = left.pop()
-            number = link.frame_of(link.names[names[index]]) if names[index] in link.names else None
-            row += [] if number is None else [(link, number)]
-            above = [each for each in link.parents if names[index] in link.names and id(each) not in seen]
-            seen.update(map(id, above))
-            left += above
-        for link, number in reversed(row):  # parents before their children
-            if (id(link), number) not in told:
-                told.add((id(link), number))
-                yield link.reader.span(number)
 
 
 def checked_names(keys: object) -> list[str]:

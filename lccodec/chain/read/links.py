@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeVar
 
 from ...constants import MAX_INTERPOLATED
 from ...container.copies import SOURCE_TYPE
-from ...container.disk.source import Source, read_ahead
 from ...container.figures import Figures, read_figures
 from ...container.manifest import INHERITED, Manifest, Parent
 from ...container.reader import CheckpointReader
@@ -33,8 +32,8 @@ from ..store.store import Store
 Found = TypeVar("Found")
 
 #: A header of a frame has about so many bytes, and so many more for each array of the frame.
-_HEADER_BYTES: Final = 64
-_MEMBER_BYTES: Final = 16
+HEADER_BYTES: Final = 64
+MEMBER_BYTES: Final = 16
 
 
 class Link:
@@ -133,7 +132,7 @@ class Link:
 
     def _read_header(self, number: int) -> FrameHeader:
         """Read as much of a frame as its header needs."""
-        size = _HEADER_BYTES + _MEMBER_BYTES * len(self._members[number])
+        size = HEADER_BYTES + MEMBER_BYTES * len(self._members[number])
         whole = self.manifest.frames[number].length
         while True:
             try:
@@ -146,22 +145,6 @@ class Link:
 
 def _counts(manifest: Manifest) -> tuple[int, int]:
     return len(manifest.arrays), len(manifest.scalars)
-
-
-def headers_of(reader: CheckpointReader) -> Iterator[tuple[Source, int, int]]:
-    """Yield the ranges of the headers of all frames of a file, for `read_ahead`."""
-    for number, members in enumerate(reader.manifest.members):
-        yield reader.span(number, _HEADER_BYTES + _MEMBER_BYTES * len(members))
-
-
-def look_ahead(store: Store, names: Collection[str], *, whole: bool) -> None:
-    """Let a store that is far fetch files: all of them, or what their headers and ends say."""
-    store.ahead(names)
-    wanted: list[tuple[Source, int, int]] = []
-    for name in names:
-        with suppress(LccodecError), store.open(name) as reader:  # who opens it next raises it
-            wanted += [(reader.source, 0, reader.file_size)] if whole else headers_of(reader)
-    read_ahead(wanted)
 
 
 def check_step(child: CheckpointReader) -> None:

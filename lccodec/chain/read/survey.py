@@ -35,13 +35,13 @@ from .links import (
     check_parent,
     check_span,
     check_step,
-    look_ahead,
     member_names,
     missing_parent,
     open_parent,
     part_arrays,
     value_or_raise,
 )
+from .needed import look_ahead
 from .replay import Decoded, DecodedArray, without_traceback
 from .walk import Decode, next_decoded
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import lccodec
-from lccodec.chain.read.checkpoint import frames_ahead, open_step
-from lccodec.chain.read.links import headers_of
+from lccodec.chain.read.checkpoint import open_step
+from lccodec.chain.read.needed import frames_ahead, headers_of
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.disk.source import FileSource, Source
 

@@ -71,6 +71,21 @@ def test_one_array_of_a_deep_chain_takes_two_rounds(
     assert received <= 1.2 * stored(run, "large")
 
 
+def test_a_copy_brings_what_it_is_made_of(run: str, rounds: list[int]) -> None:
+    """Weights in mixed precision: the rounded array has no frame of its own."""
+    import ml_dtypes
+
+    with lccodec.Chain(run, "lossless", newest="history") as chain:
+        for step, weight in enumerate(np.random.default_rng(0).standard_normal((3, 90, 90)).astype("f4")):
+            chain.save(step, {"master": weight, "model": weight.astype(ml_dtypes.bfloat16)})
+    rounds.clear()
+    with lccodec.open(run) as file:
+        assert [array.method for array in file.info().arrays if array.name == "model"] == ["copy"]
+        rounds.clear()
+        np.testing.assert_array_equal(file.get("model"), weight.astype(ml_dtypes.bfloat16))
+    assert rounds == [3]
+
+
 def test_what_was_read_is_not_read_again(
     run: str, deep: list[dict[str, np.ndarray]], proxy: Proxy, rounds: list[int]
 ) -> None:
