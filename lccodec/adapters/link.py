@@ -20,8 +20,8 @@ from ..chain.read.checkpoint import OpenCheckpoint, open_file
 from ..chain.read.exact import open_exact_of
 from ..chain.save.settings import LOG
 from ..chain.save.single_file import save_file
-from ..chain.store.directory import DirectoryStore
 from ..chain.store.names import checkpoint_name
+from ..chain.store.opening import writable_store
 from ..constants import MAX_STEP
 from ..container.disk.system import checked_path
 from ..errors import ChainError, FormatError, StorageError
@@ -87,7 +87,7 @@ def write_link(chain: Chain, step: int, path: str | os.PathLike[str]) -> None:
 
     If only the exact file has the step, the root is that of the exact file.
     """
-    store = DirectoryStore(chain.directory)
+    store = writable_store(chain.directory)
     with store.open(store.name_of(step)) as reader:
         root = reader.root.hex()
     directory = Path(os.path.relpath(chain.directory, Path(path).parent)).as_posix()

@@ -17,6 +17,8 @@ from ..chain.life.prune import Pruning, prune
 from ..chain.progress import Tell, untold
 from ..chain.read.checkpoint import open_file
 from ..chain.store.directory import DirectoryStore, chains_in, inner_directories
+from ..chain.store.opening import writable_store
+from ..container.disk.address import Address, Place
 from ..container.disk.system import checked_path, storage_errors
 from ..container.reader import open_checkpoint
 from ..errors import ArgumentError, FormatError
@@ -35,7 +37,7 @@ def prune_named(
     rewrite: bool = False,
     dry_run: bool = False,
     tell: Tell = untold,
-) -> dict[Path, Pruning]:
+) -> dict[Place, Pruning]:
     """Remove the steps of a chain that no link and no record names, and that no kept step needs.
 
     The newest step of each chain and pinned steps stay, so that a save that is just being made
@@ -77,15 +79,17 @@ def prune_named(
     return {chain: prune(DirectoryStore(chain), rule, **options) for chain, rule in rules.items()}
 
 
-def prune_together(directory: Path, keep: Keep, **options: Any) -> dict[Path, Pruning]:
+def prune_together(directory: Place, keep: Keep, **options: Any) -> dict[Place, Pruning]:
     """Prune a chain; if it holds records of DCP, also the chains of the ranks in its directory.
 
     The records that stay say which steps of the ranks stay. Ranks whose chains lie elsewhere may
     have other records: `prune_named` is for them. Parameters, results and errors are otherwise
     those of `prune` and `prune_named`.
     """
-    store = DirectoryStore(directory)
-    done = {directory: prune(store, keep, **options)}
+    store = writable_store(directory)
+    done: dict[Place, Pruning] = {directory: prune(store, keep, **options)}
+    if isinstance(directory, Address):  # ranks of DCP have directories
+        return done
     stays = {*done[directory].kept, *done[directory].needed}
     steps = {step: directory / name for step, name in store.checkpoints().items()}
     if not _named_by(steps[max(steps)]):

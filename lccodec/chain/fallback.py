@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import TypeVar
 
+from ..container.disk.address import Place
 from ..errors import ChainError, DataError, StorageError, warn
 
 Found = TypeVar("Found")
@@ -19,7 +19,7 @@ def steps_until(steps: Iterable[int], step: int | None) -> list[int]:
     return [each for each in there if each <= step] if step in there else []
 
 
-def newest_whole(place: Path, steps: Iterable[int], read: Callable[[int], Found]) -> Found:
+def newest_whole(place: Place, steps: Iterable[int], read: Callable[[int], Found]) -> Found:
     """Return what `read` returns for the newest of the steps that it can read.
 
     An `LccodecWarning` names the steps that were skipped, and why.

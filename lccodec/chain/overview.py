@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ..constants import EXACT_NAME
+from ..container.disk.address import Place
 from ..container.figures import Figures
 from ..container.reader import CheckpointReader
 from ..errors import LccodecError
@@ -60,6 +61,7 @@ def chain_overview(store: Store, policy: str | None, failure: BaseException | No
     facts: dict[str, object] = {} if failure is None else {"failed": failure}
     title = f"Chain {_place(store.path)}"
     try:
+        store = store.snapshot()
         names = store.names()
     except LccodecError as error:
         return Overview(title, {**facts, "unreadable": error})
@@ -68,6 +70,7 @@ def chain_overview(store: Store, policy: str | None, failure: BaseException | No
         found = dict(sorted({**found, exact: EXACT_NAME}.items()))
     steps, table = list(found), None
     first, _, last = ends(steps)
+    store.ahead(found[step] for step in (*first, *last))
     rows = {step: _row(store, found[step]) for step in (*first, *last)}
     recorded = [row.policy for row in rows.values() if row.policy is not None]
     if name := policy or next(reversed(recorded), None):
@@ -103,10 +106,10 @@ def _checkpoints(steps: Sequence[int], rows: Mapping[int, _Row]) -> Table:
     return table
 
 
-def _place(path: Path) -> str:
-    """Return a path, relative to the working directory if it is in there."""
+def _place(path: Place) -> str:
+    """Return a path, relative to the working directory if it is in there; or an address."""
     try:
-        return str(path.relative_to(Path.cwd()))
+        return str(path.relative_to(Path.cwd()) if isinstance(path, Path) else path)
     except (ValueError, OSError):  # elsewhere; or there is no working directory any more
         return str(path)
 

@@ -85,7 +85,8 @@ class CheckpointReader:
         stretch = Stretch(self._read, self._offsets[index], entry.length)
         if not verify:
             return stretch
-        data: Stored = stretch if entry.length > _MAX_WHOLE_BYTES else stretch[:]
+        twice = entry.length > _MAX_WHOLE_BYTES and not self.source.far
+        data: Stored = stretch if twice else stretch[:]
         if FrameEntry.of(Cursor(data, self.name).chunks(entry.length, "frame")) != entry:
             name = self._names[index]
             where = f"{self.name}: frame {index}" + ("" if name is None else f" ({name!r})")
@@ -95,6 +96,11 @@ class CheckpointReader:
     def frame_head(self, index: int, size: int) -> bytes:
         """Return the first `size` bytes of a frame, or all of a shorter one, not verified."""
         return self._read(self._offsets[index], min(size, self._entry(index).length))
+
+    def span(self, index: int, size: int | None = None) -> tuple[Source, int, int]:
+        """Return the range of a frame, or of its first `size` bytes, for `read_ahead`."""
+        length = self._entry(index).length
+        return self.source, self._offsets[index], length if size is None else min(size, length)
 
     def rest(self) -> None:
         """Give up the open file until the next read, which opens it again if it is the same."""

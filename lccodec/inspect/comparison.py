@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from ..chain.read.exact import open_path
+from ..container.disk.address import Place
 from ..policy.roles import Role
 from .difference import ArrayChange, Leaves, Replacement, compare_states
 from .report import Compared, Comparison
 
 
 def compare(
-    left: tuple[Path, int | None],
-    right: tuple[Path, int | None],
+    left: tuple[Place, int | None],
+    right: tuple[Place, int | None],
     progress: Callable[[int, int], object] | None = None,
 ) -> Comparison:
     """Compare two states, each given by its path and its step there."""
@@ -37,7 +37,7 @@ def compare(
     )
 
 
-def _label(path: Path, step: int | None) -> str:
+def _label(path: Place, step: int | None) -> str:
     return str(path) if step is None else f"{path} step {step}"
 
 

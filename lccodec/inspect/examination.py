@@ -14,12 +14,12 @@ import os
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 from ..chain.read.replay import DecodedArray
 from ..chain.read.survey import Visit
-from ..container.disk.system import StrPath, checked_path
+from ..container.disk.address import checked_place
+from ..container.disk.system import StrPath
 from ..container.reader import check_skeleton
 from ..errors import ArgumentError, ChainError, LccodecError
 from ..policy.record import shortened
@@ -86,7 +86,7 @@ def examine(
     >>> run.arrays[0].name, run.steps, run.figures["movement"]
     ('weight', [0, 1, 2], [[None, 1.0, 0.5]])
     """
-    paths = [checked_path(each) for each in (path, other) if each is not None]
+    paths = [checked_place(each) for each in (path, other) if each is not None]
     if against is not None and len(paths) > 1:
         raise ArgumentError("against= needs exactly one path; got two")
     with ExitStack() as opened:
@@ -100,7 +100,7 @@ def examine(
                 progress(done, total)
 
         if isinstance(against, str | os.PathLike):
-            against = ChainOriginals(opened.enter_context(closing(open_source(checked_path(against)))))
+            against = ChainOriginals(opened.enter_context(closing(open_source(checked_place(against)))))
         runs = [_run(source, steps, against, tick) for source in sources]
         notes = [_NOTE]
         comparison = _compared(runs, steps, notes) if len(runs) > 1 else None
@@ -260,7 +260,7 @@ def _compared(runs: Sequence[Run], wanted: Container[int] | None, notes: list[st
         if not (left and right):
             raise ChainError("one of the runs has no sound checkpoint")
         steps = [common[-1]] * 2 if common else [left[-1], right[-1]]
-        first, second = [(Path(run.path), step) for run, step in zip(runs, steps, strict=True)]
+        first, second = [(checked_place(run.path), step) for run, step in zip(runs, steps, strict=True)]
         return compare(first, second)
     except LccodecError as error:
         notes.append(shortened(f"The states were not compared: {error}"))

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..chain.read.info import ArrayInfo, CheckpointInfo
 from ..chain.read.survey import Visit
+from ..container.disk.address import Place
 from ..container.reader import CheckpointReader
 from ..container.scalars import numbers_of
 from ..errors import ChainError, LccodecError
@@ -186,8 +187,8 @@ def _shortened_strings(metadata: Mapping[str, str]) -> dict[str, str]:
     return {shortened(key): shortened(text) for key, text in metadata.items()}
 
 
-def _size(path: Path) -> int:
+def _size(path: Place) -> int:
     try:
-        return path.stat().st_size
+        return Path(path).stat().st_size
     except OSError:  # in a bundle, or gone
         return 0

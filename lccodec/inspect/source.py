@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from ..chain.read.checkpoint import OpenCheckpoint, open_name
 from ..chain.read.exact import describe_exact
 from ..chain.read.survey import Visit, survey, visit_file
 from ..chain.read.walk import Decode
-from ..chain.store.bundle import open_store
 from ..chain.store.directory import DirectoryStore
+from ..chain.store.opening import is_chain, is_folder, open_store
 from ..chain.store.store import Store
-from ..container.bundle.bundle import is_bundle
+from ..container.disk.address import Address, Place
 from ..container.reader import open_checkpoint
 from ..errors import ArgumentError
 
@@ -31,7 +30,7 @@ class Source:
         The names of the files by rising step. A file without a step has the number 0.
     """
 
-    path: Path
+    path: Place
     kind: Literal["chain", "bundle", "file"]
     store: Store
     steps: Mapping[int, str]
@@ -63,7 +62,7 @@ class Source:
         return int(found["bytes"] or 0) if found else 0
 
 
-def open_source(path: Path) -> Source:
+def open_source(path: Place) -> Source:
     """Open a chain, a bundle or a checkpoint file.
 
     Raises
@@ -73,11 +72,11 @@ def open_source(path: Path) -> Source:
     DataError, StorageError
         If a file is neither a checkpoint nor a bundle, is damaged, or cannot be read.
     """
-    if not path.is_dir() and not is_bundle(path):
+    if not isinstance(path, Address) and not is_chain(path):
         with open_checkpoint(path) as reader:  # its error says why it is none
             return Source(path, "file", DirectoryStore(path.parent), {reader.manifest.step or 0: path.name})
-    store = open_store(path)
-    source = Source(path, "chain" if path.is_dir() else "bundle", store, store.steps())
+    store = open_store(path).snapshot()
+    source = Source(path, "chain" if is_folder(path) else "bundle", store, store.steps())
     if not source.steps:
         source.close()
         raise ArgumentError(store.nothing())

@@ -23,8 +23,8 @@ FOLDERS = {
     "pages": {"measure", "networks"},
 }
 PROGRAMS = {
-    *("averages", "copies", "frameworks", "hindsight", "lenet", "overlap", "promise", "report", "scale"),
-    *("throughput", "training"),
+    *("averages", "buckets", "copies", "frameworks", "hindsight", "lenet", "overlap", "promise"),
+    *("report", "scale", "throughput", "training"),
 }
 
 

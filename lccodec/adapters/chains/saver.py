@@ -23,7 +23,7 @@ from ...chain.adapter import Adapter
 from ...chain.chain import Chain
 from ...chain.life.lifetime import thin_out
 from ...chain.save.settings import LOG
-from ...chain.store.directory import DirectoryStore
+from ...chain.store.opening import writable_store
 from ...chain.store.parents import Ancestry
 from ...errors import ArgumentError
 from ...policy.roles import Assignment
@@ -205,7 +205,7 @@ class LinkSaver:
         """Remove what is not kept of what was saved before: its links are on the disk."""
         chain, keep = self._chain, self._options.keep
         if chain is not None and keep is not None and chain.steps:
-            store = DirectoryStore(chain.directory)
+            store = writable_store(chain.directory)
             self._ancestry = self._ancestry or Ancestry(store)
             thin_out(store, keep, self._ancestry)
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ...chain.store.directory import DirectoryStore
-from ...container.bundle.bundle import is_bundle
+from ...chain.store.opening import is_chain
+from ...container.disk.address import Place
 from ...container.tree import array_names, flatten
 from ...errors import ArgumentError
 from ...inspect.measures.originals import Originals
@@ -50,7 +51,7 @@ class FileOriginals:
         return {**plain_names(found), **found}
 
 
-def open_originals(path: Path) -> Originals | Path:
+def open_originals(path: Place) -> Originals | Place:
     """Return originals as :func:`lccodec.inspect.examination.examine` takes them.
 
     These are the files of a directory, or one in each of its folders; a chain or a bundle is its
@@ -61,7 +62,7 @@ def open_originals(path: Path) -> Originals | Path:
     ArgumentError
         If there are none, or their steps are not clear (`lccodec.adapters.files.steps`).
     """
-    if path.is_dir() and not DirectoryStore(path).checkpoints():
+    if isinstance(path, Path) and path.is_dir() and not DirectoryStore(path).checkpoints():
         numbering = number_files(files_below(path))
         if numbering is None:
             raise ArgumentError(
@@ -69,6 +70,6 @@ def open_originals(path: Path) -> Originals | Path:
                 " step, as in step100.npz"
             )
         return FileOriginals(numbering.steps, f"the files in {path}")
-    if not path.is_dir() and not is_bundle(path):
+    if not is_chain(path):
         raise ArgumentError(f"originals must be a directory of files, a chain or a bundle; got {path}")
     return path

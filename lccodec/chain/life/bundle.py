@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple, Self
 
 from ...constants import EXACT_NAME
 from ...container.bundle.index import BundledFile, BundleIndex
 from ...container.bundle.writer import BundleWriter, check_index_size
-from ...container.disk.system import checked_path
+from ...container.disk.address import checked_place
+from ...container.disk.source import read_ahead
+from ...container.disk.system import SYSTEM, checked_path
 from ...container.disk.whole_file import WholeFile, remove_stale_temporaries
 from ...container.manifest import Parent
 from ...container.reader import CheckpointReader
@@ -27,7 +30,8 @@ from ..read.links import check_step, decoding_order
 from ..store.bundle import BundleStore
 from ..store.directory import DirectoryStore, in_chain
 from ..store.names import check_name, checkpoint_name, checkpoints_among, step_index
-from ..store.store import Store
+from ..store.opening import writable_store
+from ..store.store import Store, WritableStore
 
 
 def bundle(
@@ -67,38 +71,44 @@ def bundle(
     DataError, StorageError
         If a file is damaged, or the operating system refuses. An existing bundle is unchanged.
     """
-    store, target = DirectoryStore(checked_path(directory)), checked_path(path)
-    with telling(check_progress(progress), "bundle", "files") as tell:
+    target = checked_path(path)
+    with (
+        closing(writable_store(checked_place(directory))) as store,
+        telling(check_progress(progress), "bundle", "files") as tell,
+    ):
         return write_bundle(store, target, steps, tell)
 
 
 def write_bundle(
-    store: DirectoryStore, target: Path, steps: Iterable[int] | None = None, tell: Tell = untold
+    store: WritableStore, target: Path, steps: Iterable[int] | None = None, tell: Tell = untold
 ) -> int:
     """Copy the checkpoints of a store into one file; see `bundle`."""
     if in_chain(target):
         raise ArgumentError(f"{target} is a checkpoint of a chain: choose another name or directory")
-    found = store.checkpoints()
+    system = store.system if isinstance(store, DirectoryStore) else SYSTEM
+    listed = store.snapshot()
+    found = listed.checkpoints()
     if not found:
         raise ChainError(store.nothing())
-    chosen = sorted(found) if steps is None else _with_parents(store, found, steps)
+    chosen = sorted(found) if steps is None else _with_parents(listed, found, steps)
     check_index_size(len(chosen) + 1)
-    with_exact = chosen[-1] == max(found) and store.has(EXACT_NAME)
+    with_exact = chosen[-1] == max(found) and listed.has(EXACT_NAME)
     total = len(chosen) + with_exact
     entries: dict[int, BundledFile] = {}
     links: dict[int, _Link] = {}
     named: bytes | None = None  # the exact file of the last
     if target.parent.is_dir():
-        remove_stale_temporaries(target.parent, store.system)
-    with BundleWriter(target, system=store.system) as writer:
+        remove_stale_temporaries(target.parent, system)
+    with BundleWriter(target, system=system) as writer:
         for step in counted(chosen, tell, total):
-            with store.open(found[step]) as reader:
+            with listed.open(found[step]) as reader:
                 check_name(found[step], reader.manifest.step)
                 links[step], named = _Link.of(reader), reader.manifest.exact
+                read_ahead([(reader.source, 0, reader.file_size)])
                 entries[step] = writer.add(reader.source, reader.root)
         for link in links.values():
             link.check(links)
-        exact = _add_exact(writer, store, chosen[-1], named) if with_exact else None
+        exact = _add_exact(writer, listed, chosen[-1], named) if with_exact else None
         writer.commit_index(BundleIndex(entries, exact))
     if with_exact:
         tell(total, total)
@@ -164,6 +174,7 @@ def _add_exact(writer: BundleWriter, store: Store, newest: int, named: bytes | N
     else:
         with reader:
             if is_newest_exact(reader, newest, named):
+                read_ahead([(reader.source, 0, reader.file_size)])
                 return writer.add(reader.source, reader.root)
         problem = f"not that of step {newest}"
     warn(f"{store.path / EXACT_NAME} is left out: {problem}")

@@ -24,7 +24,7 @@ from ..read.history import History
 from ..save.background.client import WorkerOptions
 from ..save.hindsight.groups import check_hindsight, check_lossy
 from ..save.writer import Writer
-from ..store.directory import DirectoryStore
+from ..store.directory import DirectoryStore, as_directory
 from ..store.parents import Ancestry
 from ..store.store import WritableStore
 from .compact import Compaction, code_anew, compact
@@ -77,6 +77,11 @@ class Lifetime(Shown, History):
         Returns whether all saves are finished. Raises the error of a save that failed.
         """
         return self._writer.wait(timeout)
+
+    @property
+    def pending(self) -> list[int]:
+        """The steps of the saves in the background that are not done, in their order."""
+        return self._writer.pending
 
     @property
     def failure(self) -> BaseException | None:
@@ -137,7 +142,7 @@ class Lifetime(Shown, History):
 
         Errors are those of `lccodec.chain.life.fork.fork`.
         """
-        return fork(self._store, DirectoryStore(checked_path(directory)), step)
+        return fork(as_directory(self._store, "a fork"), DirectoryStore(checked_path(directory)), step)
 
     def prune(
         self, keep: Keep, *, rewrite: bool = False, dry_run: bool = False, progress: Progress = False
@@ -203,7 +208,7 @@ class Lifetime(Shown, History):
             if policy is not None or hindsight:
                 return self._code_anew(policy, every, target, dry_run, hindsight, tell)
             if target is not None and not dry_run:
-                duplicate_chain(self._store, target)
+                duplicate_chain(as_directory(self._store, "a compaction to a directory"), target)
             if target is None or dry_run:
                 return compact(self._store, every, dry_run=dry_run, claim=claim, tell=tell)
             return compact(target, every, tell=tell)

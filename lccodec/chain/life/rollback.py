@@ -16,15 +16,15 @@ from ...container.disk.system import storage_errors
 from ...errors import ArgumentError, DataError, StorageError
 from ..read.checkpoint import open_step
 from ..store.claim import Claim
-from ..store.directory import DirectoryStore
 from ..store.names import pin_name, step_index
 from ..store.parents import Ancestry, remove_steps
+from ..store.store import WritableStore
 from .rewrite_step import end_at
-from .set_aside import RolledBack, add_pins, cut_short, list_rolled_back, set_aside, verified_exact_step
+from .set_aside import RolledBack, cut_short, list_rolled_back, verified_exact_step
 
 
 def rollback(
-    store: DirectoryStore,
+    store: WritableStore,
     step: int,
     *,
     delete: bool = False,
@@ -60,7 +60,7 @@ def rollback(
     with (
         (claim or store.claim()).held(),
         storage_errors("cannot roll back", store.path),
-        store.locked() as folder,
+        store.locked() as held,
     ):
         open_step(store, step).close()  # nobody removes it from here on
         steps = store.checkpoints()
@@ -79,20 +79,20 @@ def rollback(
         if not delete:
             if (before := cut_short(store, step, later, exact)) is not None:
                 name = before.name
-                add_pins(folder, name, pinned)
+                store.shelf().pin(name, pinned)
             else:
                 above = Ancestry(store).needed(later, steps)
-                name = set_aside(folder, step, [*(steps[each] for each in above), *names], pinned)
+                name = store.shelf().add(step, [*(steps[each] for each in above), *names], pinned)
             found = next(each for each in list_rolled_back(store) if each.name == name)
         end_at(store, step)
-        remove_steps(store, folder, later)
+        remove_steps(store, held, later)
         # Until here the exact file belongs to the newest step that is there.
         with storage_errors("cannot remove files of", store.path):
-            folder.remove([*map(pin_name, pinned), *([EXACT_NAME] if exact else [])])
+            held.remove([*map(pin_name, pinned), *([EXACT_NAME] if exact else [])])
     return found
 
 
-def _is_of_later(store: DirectoryStore, step: int) -> bool:
+def _is_of_later(store: WritableStore, step: int) -> bool:
     """Return whether the exact file is of a later step; also if it is damaged, and of none."""
     try:
         found = verified_exact_step(store)

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, Self
 
 import numpy as np
 
+from ...container.disk.source import read_ahead
 from ...container.disk.system import checked_path
 from ...container.leaves import select
 from ...container.reader import CheckpointReader, open_bytes
@@ -28,7 +29,7 @@ from ..store.names import check_name, step_index
 from ..store.store import Store
 from .info import CheckpointInfo, Head, array_heads, checkpoint_info
 from .links import Link, open_links
-from .needed import decoded_together
+from .needed import decoded_together, frames_ahead, headers_of
 from .replay import DecodedArray, Decoding, replay
 
 _MAX_ATTEMPTS: Final = 3  # to open a checkpoint, while others take away what it was to need
@@ -135,6 +136,8 @@ class OpenCheckpoint:
         return wanted
 
     def _replay(self, indices: list[int]) -> Decoding:
+        if self._links[-1].reader.source.far:
+            read_ahead(frames_ahead(self._links, indices))
         if self._decode is not None:
             decoding = self._decode(self, indices)
         else:
@@ -161,6 +164,7 @@ class OpenCheckpoint:
     def heads(self) -> dict[str, Head]:
         """Return what is known of each array before it is decoded, by name."""
         self._check_open()
+        read_ahead(span for link in self._links for span in headers_of(link.reader))
         return array_heads(self._links)
 
     def info(self) -> CheckpointInfo:
@@ -225,6 +229,7 @@ def open_file(path: str | os.PathLike[str]) -> OpenCheckpoint:
 
 def open_name(store: Store, name: str) -> OpenCheckpoint:
     """Open a file of a store by its name. Errors are as for `open_file`."""
+    store.ahead([name])
     for _ in range(_MAX_ATTEMPTS - 1):
         # A prune may write a file anew, and remove its parent, before the parent is opened. Where a
         # group is settled, the parent is another one then, and interpolated.
@@ -262,7 +267,8 @@ def open_step(store: Store, step: int | None = None) -> OpenCheckpoint:
 
 def _open_listed(store: Store, wanted: int | None) -> OpenCheckpoint | None:
     """Open a step as `open_step`; ``None`` if it was taken away after it was listed."""
-    steps = store.steps()
+    listed = store.snapshot()
+    steps = listed.steps()
     if wanted is None:
         if not steps:
             raise ChainError(store.nothing())
@@ -272,9 +278,9 @@ def _open_listed(store: Store, wanted: int | None) -> OpenCheckpoint | None:
         why = "; it was never saved, or it was pruned" if steps else ""
         raise ChainError(f"{store.path} has no step {wanted}; {nearest}{why}")
     try:
-        file = open_name(store, steps[wanted])
+        file = open_name(listed, name := steps[wanted])
     except (ChainError, StorageError):
-        if store.has(steps[wanted]):
+        if store.has(name) and (listed is store or listed.identity(name) == store.identity(name)):
             raise
         return None
     try:

@@ -18,13 +18,13 @@ from typing import Any
 
 from ...constants import EXACT_NAME
 from ...container.bundle.bundle import is_bundle
-from ...container.disk.system import checked_path
+from ...container.disk.address import checked_place
 from ...container.reader import CheckpointReader
-from ...errors import ArgumentError, DataError, FormatError, LccodecError, StorageError, warn
+from ...errors import ArgumentError, ChainError, DataError, FormatError, LccodecError, StorageError, warn
 from ...policy.record import read_record
-from ..store.bundle import open_store
 from ..store.directory import DirectoryStore
 from ..store.names import checkpoint_name, step_index
+from ..store.opening import open_store
 from ..store.store import Store
 from .checkpoint import OpenCheckpoint, open_file, open_name, open_step
 from .info import CheckpointInfo, Head
@@ -200,15 +200,21 @@ def open_newest(store: Store, step: int | None = None) -> OpenCheckpoint:
     ArgumentError, ChainError, DataError, StorageError
         As `open_step`.
     """
-    file, problem = _find(store, step)
+    listed = store.snapshot()
+    file, problem = _find(listed, step)
     if file is not None:
         if problem is not None:
             warn(f"{store.path}: {problem}")
         return file
-    checkpoint = open_step(store, step)
+    try:
+        checkpoint = open_step(listed, step)
+    except (ChainError, StorageError):
+        if listed is store:
+            raise
+        checkpoint = open_step(store, step)  # it was pruned after it was listed
     if problem is not None:
         warn(f"{store.path}: {problem}; returned the newest state of the history")
-    elif not store.has(EXACT_NAME) and _is_missed(checkpoint, store):
+    elif not listed.has(EXACT_NAME) and _is_missed(checkpoint, listed):
         warn(f"{store.path}: the exact file is missing; returned the newest lossy state of the history")
     return checkpoint
 
@@ -237,8 +243,8 @@ def is_newest_exact(reader: CheckpointReader, newest: int, named: bytes | None) 
 
 def open_path(path: str | os.PathLike[str], *, step: int | None = None, exact: bool = True) -> OpenCheckpoint:
     """Open a step of a chain or a bundle, or a checkpoint file; see :func:`lccodec.open`."""
-    checked = checked_path(path)
-    if not os.path.isdir(checked):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
+    checked = checked_place(path)
+    if isinstance(checked, Path) and not os.path.isdir(checked):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
         if step is None:
             try:
                 return open_file(checked)

@@ -12,17 +12,19 @@ import errno
 import math
 import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Literal
 
 from ...arguments import as_integer, as_number
-from ...container.disk.system import checked_path, storage_errors
+from ...container.disk.address import checked_place
+from ...container.disk.system import storage_errors
 from ...errors import ArgumentError, ChainError
 from ...policy.roles import Role
 from ..adapter import Adapter, as_framework, check_adapter
 from ..fallback import newest_whole, steps_until
 from ..progress import Progress, check_progress, telling
-from ..store.directory import DirectoryStore
 from ..store.names import step_index
+from ..store.opening import writable_store
 from ..store.store import Store
 from .arrivals import Arrivals
 from .average import average
@@ -69,7 +71,7 @@ def select_shares(
 
     Examples
     --------
-    >>> run = DirectoryStore(checked_path("run"))
+    >>> run = writable_store(checked_place("run"))
     >>> select_shares(run, [30, 10, 20], weights=[2, 1, 1])
     {10: 0.25, 20: 0.25, 30: 0.5}
     >>> select_shares(run, [10, 30], decay=0.25)
@@ -141,7 +143,7 @@ def _numbers(weights: Iterable[float], count: int) -> list[float]:
 
 
 class History:
-    """The checkpoints of one run in a directory: the half of `Chain` that reads.
+    """The checkpoints of one run in a directory or a bucket: the half of `Chain` that reads.
 
     Parameters
     ----------
@@ -158,12 +160,12 @@ class History:
         restorers: Restorers | None = None,
     ) -> None:
         self._restorers = restorers
-        self.directory = checked_path(directory)
-        self._store = DirectoryStore(self.directory)
+        self.directory = checked_place(directory)
+        self._store = writable_store(self.directory)
         self.adapter = check_adapter(adapter)
         self._bits: Literal["bits"] | None = None if adapter is None else "bits"
         with storage_errors("cannot read the directory", self.directory):
-            if self.directory.exists() and not self.directory.is_dir():
+            if isinstance(self.directory, Path) and self.directory.exists() and not self.directory.is_dir():
                 raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(directory))
 
     @property
@@ -292,7 +294,7 @@ class History:
             return file
         if resumes:
             self._resumes()
-        if self._restorers is not None:
+        if self._restorers is not None and isinstance(self.directory, Path):
             self._restorers.share(file, self.directory / file.links[-1].place)
         return file
 

@@ -14,7 +14,7 @@ import os
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from ...constants import MAX_INTERPOLATED
 from ...container.copies import SOURCE_TYPE
@@ -30,6 +30,10 @@ from ..store.names import checkpoint_name
 from ..store.store import Store
 
 Found = TypeVar("Found")
+
+#: A header of a frame has about so many bytes, and so many more for each array of the frame.
+HEADER_BYTES: Final = 64
+MEMBER_BYTES: Final = 16
 
 
 class Link:
@@ -127,8 +131,9 @@ class Link:
         return self._headers[number]
 
     def _read_header(self, number: int) -> FrameHeader:
-        """Read as much of a frame as its header needs, which is about 16 bytes for each array."""
-        size, whole = 64 + 16 * len(self._members[number]), self.manifest.frames[number].length
+        """Read as much of a frame as its header needs."""
+        size = HEADER_BYTES + MEMBER_BYTES * len(self._members[number])
+        whole = self.manifest.frames[number].length
         while True:
             try:
                 return parse_header(self.reader.frame_head(number, size), f"{self.place}: frame {number}")

@@ -1,6 +1,7 @@
 """What arrays of a chain need: frames of links, and arrays beside them; and what can be done apart.
 
-Only the headers of frames are read to find what is needed.
+Only the headers of frames are read to find what is needed. A store that is far is told before what
+will be read, and fetches it together.
 
 A frame is cut into blocks behind one codebook, and the blocks do not depend on each other. So
 whole blocks of a large array can be decoded apart, through all links, if all of them cut it in the
@@ -12,19 +13,32 @@ Source: SPEC 6, 9.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Self
 
 from ...constants import METHOD_RAW
+from ...container.disk.source import Source, read_ahead
+from ...container.reader import CheckpointReader
 from ...element_types import Array
-from ...errors import DataError
+from ...errors import DataError, LccodecError
 from ...frame.checksum import array_sum
 from ...frame.decode import check_array_sum, decode_range
 from ...frame.header import FrameHeader
 from ...parallel import PIECE
-from .links import Link, array_place, member_names, part_arrays, reference_names, with_sources
+from ..store.store import Store
+from .links import (
+    HEADER_BYTES,
+    MEMBER_BYTES,
+    Link,
+    array_place,
+    member_names,
+    part_arrays,
+    reference_names,
+    with_sources,
+)
 
 
 def decoded_together(links: Sequence[Link]) -> list[list[int]]:
@@ -206,3 +220,47 @@ class Ranges:
     def _placed(self, error: DataError, link: Link) -> DataError:
         """Return an error that names the file and the array."""
         return error if error.where.startswith(link.place) else error.inside(array_place(link, self.name))
+
+
+def frames_ahead(links: Sequence[Link], indices: Iterable[int]) -> Iterator[tuple[Source, int, int]]:
+    """Yield the ranges of the frames that arrays may need, for `read_ahead`, array by array.
+
+    Whether a frame needs its parent's array stands in its header, which is part of the frame. So
+    the frames of an array are taken from all links down to the keyframe.
+    """
+    told = set[tuple[int, int]]()
+    for index in indices:
+        left, seen, row = (
+            [(links[-1], links[-1].index_names[index])],
+            set[tuple[int, str]](),
+            list[tuple[Link, int]](),
+        )
+        while left:
+            link, name = left.pop()
+            if name not in link.names or (id(link), name) in seen:
+                continue
+            seen.add((id(link), name))
+            if (number := link.frame_of(link.names[name])) is not None:
+                row.append((link, number))
+            left += [(above, name) for above in link.parents]
+            left += [(link, link.copies[name][0])] if name in link.copies else []
+        for link, number in reversed(row):  # parents before their children
+            if (id(link), number) not in told:
+                told.add((id(link), number))
+                yield link.reader.span(number)
+
+
+def headers_of(reader: CheckpointReader) -> Iterator[tuple[Source, int, int]]:
+    """Yield the ranges of the headers of all frames of a file, for `read_ahead`."""
+    for number, members in enumerate(reader.manifest.members):
+        yield reader.span(number, HEADER_BYTES + MEMBER_BYTES * len(members))
+
+
+def look_ahead(store: Store, names: Collection[str], *, whole: bool) -> None:
+    """Let a store that is far fetch files: all of them, or what their headers and ends say."""
+    store.ahead(names)
+    wanted: list[tuple[Source, int, int]] = []
+    for name in names:
+        with suppress(LccodecError), store.open(name) as reader:  # who opens it next raises it
+            wanted += [(reader.source, 0, reader.file_size)] if whole else headers_of(reader)
+    read_ahead(wanted)

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from ...container.disk.address import Place
 from ...container.figures import Figures
 from ...container.leaves import leaves_of
 from ...container.reader import CheckpointReader
@@ -41,6 +41,7 @@ from .links import (
     part_arrays,
     value_or_raise,
 )
+from .needed import look_ahead
 from .replay import Decoded, DecodedArray, without_traceback
 from .walk import Decode, next_decoded
 
@@ -50,7 +51,7 @@ class Visit:
     """A checkpoint as a survey meets it. Its methods work until the next checkpoint is visited."""
 
     step: int  # by its name; 0 for a file without a step
-    path: Path
+    path: Place
     reader: CheckpointReader | None  # the open file; None if the file itself cannot be opened
     error: LccodecError | None  # why it cannot be read as a checkpoint of its chain
     _left: _Left | None
@@ -181,9 +182,12 @@ def survey(
     `rising`, checkpoints come by rising step: then every branch of the chain waits in memory while
     another one is visited, and so does what an interpolated checkpoint needs of later steps.
     """
-    parents = _parents(store, steps)
+    listed = store.snapshot()
+    if store.far:
+        look_ahead(listed, steps.values(), whole=decode is not False)
+    parents = _parents(listed, steps)
     order = _rising(steps, parents) if rising else _depth_first(steps, parents)
-    found = _Survey(store, steps, parents, decode)
+    found = _Survey(store, listed, steps, parents, decode)
     ready: dict[int, Visit | None] = {}
     due = iter(steps if rising else order)
     following = next(due, None)
@@ -201,9 +205,15 @@ class _Survey:
     """The checkpoints that were visited so far, and what they left for those to come."""
 
     def __init__(
-        self, store: Store, steps: Mapping[int, str], parents: Mapping[int, Sequence[int]], decode: Decode
+        self,
+        store: Store,
+        listed: Store,
+        steps: Mapping[int, str],
+        parents: Mapping[int, Sequence[int]],
+        decode: Decode,
     ) -> None:
-        self._store, self._steps, self._parents, self._decode = store, steps, parents, decode
+        self._store, self._listed = store, listed
+        self._steps, self._parents, self._decode = steps, parents, decode
         self._users = Counter(above for each in parents.values() for above in each)
         self._known: dict[int, _Known | LccodecError] = {}  # an error if the file cannot be opened
         self.waiting: dict[int, _Left] = {}
@@ -217,7 +227,7 @@ class _Survey:
                 self.waiting.pop(above, None)
         name = self._steps[step]
         try:
-            reader = self._store.open(name)
+            reader = self._listed.open(name)
         except LccodecError as error:
             self._known[step] = without_traceback(error)
             if isinstance(error, StorageError) and not self._store.has(name):
@@ -255,8 +265,8 @@ class _Survey:
             left = waiting if known is not None else None
             if left is None:
                 # The order did not have this parent: files came or changed in the meantime.
-                with open_parent(reader, parent, self._store) as opened:
-                    left = visit_file(self._store, name, opened, self._decode).left
+                with open_parent(reader, parent, self._listed) as opened:
+                    left = visit_file(self._listed, name, opened, self._decode).left
             check_span(reader, left.link.reader)
             found.append(left)
         return found

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from ...constants import CHECKPOINT_SUFFIX, EXACT_NAME, TEMPORARY_PREFIX
 from ...container.bundle.bundle import is_bundle
-from ...container.disk.system import checked_path, storage_errors
+from ...container.disk.address import Address, Place, checked_place
+from ...container.disk.system import storage_errors
 from ...container.reader import CheckpointReader, check_skeleton
 from ...errors import ArgumentError, ChainError, DataError, FormatError, LccodecError
 from ..store.bundle import BundleStore
 from ..store.directory import DirectoryStore
 from ..store.names import checkpoint_name, checkpoints_among
+from ..store.opening import writable_store
 from ..store.store import Store
 from .checkpoint import open_name
 from .exact import check_exact, check_state, check_values, link_problem, open_exact
@@ -69,7 +72,10 @@ def validate(path: str | os.PathLike[str], deep: bool = False) -> list[Problem]:
     StorageError
         If the operating system refuses access to it.
     """
-    target = checked_path(path)
+    target = checked_place(path)
+    if isinstance(target, Address):
+        with closing(writable_store(target)) as store:
+            return _validate_store(store.snapshot(), deep)
     with storage_errors("cannot look at", target):
         try:
             target.stat()
@@ -218,7 +224,7 @@ def _damaged_frames(reader: CheckpointReader) -> dict[int, LccodecError]:
 
 
 def _byte_problems(
-    reader: CheckpointReader, path: Path, frames: Mapping[int, LccodecError] | None = None
+    reader: CheckpointReader, path: Place, frames: Mapping[int, LccodecError] | None = None
 ) -> list[Problem]:
     """Return what is wrong with the bytes of a file, whatever its parents are."""
     frames = _damaged_frames(reader) if frames is None else frames
@@ -250,7 +256,7 @@ def _error(check: Callable[[], object]) -> LccodecError | None:
     return found if isinstance(found, LccodecError) else None
 
 
-def _problems(errors: Iterable[LccodecError | None], path: Path) -> list[Problem]:
+def _problems(errors: Iterable[LccodecError | None], path: Place) -> list[Problem]:
     """Return errors in a file as problems, each once."""
     return list(dict.fromkeys(_problem(error, path.name) for error in errors if error is not None))
 

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 from ...arguments import as_integer
 from ...constants import EXACT_NAME
+from ...container.disk.address import Place
 from ...container.disk.system import OPEN_FLAGS, WINDOWS, flag
 from ...container.manifest import Manifest
 from ...container.tree import Flat
@@ -26,7 +27,7 @@ from ...errors import ArgumentError, DataError, LccodecError, StorageError, reas
 from ...parallel import thread_count
 from ...policy.presets import POLICIES
 from ...policy.record import KEPT, Kept
-from ..store.store import WritableStore
+from ..store.store import OvertakenError, WritableStore
 from .encode import plan_manifest, raw_frames
 from .plan import SavePlan, make_plan
 
@@ -75,13 +76,13 @@ def write_exact(store: WritableStore, plan: SavePlan, flat: Flat, checkpoint: Ma
 
 
 @contextmanager
-def _freed_beside(path: Path) -> Iterator[None]:
+def _freed_beside(path: Place) -> Iterator[None]:
     """Let a thread free the disk space of a file that is replaced: of a large one that takes long.
 
     The space is free when the last descriptor of the file is closed.
     """
     descriptor = -1
-    if not WINDOWS:  # which does not replace an open file
+    if not WINDOWS and isinstance(path, Path):  # which does not replace an open file
         with suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY | flag("O_NONBLOCK") | OPEN_FLAGS)
     try:
@@ -146,6 +147,8 @@ class Newest:
             return None, None
         try:
             return write_exact(self._store, plan, flat, checkpoint), None
+        except OvertakenError:
+            raise
         except (LccodecError, OSError, MemoryError) as error:
             return None, f"writing its exact file failed: {reason_of(error)}"
 

@@ -84,7 +84,8 @@ class Tail:
     def is_unchanged(self, store: Store) -> bool:
         """Return whether the files of the tail are those that they were."""
         try:
-            found = [store.root(checkpoint_name(link.step)) for link in self.links]
+            listed = store.snapshot()
+            found = [listed.root(checkpoint_name(link.step)) for link in self.links]
         except LccodecError:
             return False
         return found == [(link.root, link.size) for link in self.links]

@@ -27,7 +27,7 @@ from ...workers.crew import Crew
 from ..progress import Tell, untold
 from ..read.exact import open_exact
 from ..store.names import checkpoint_name
-from ..store.store import WritableStore
+from ..store.store import OvertakenError, Store, WritableStore
 from .encode import decoded_copies, encode_plan, plan_manifest
 from .exact import ExactRoot, Newest
 from .hindsight.groups import Base, Every, Groups
@@ -83,6 +83,8 @@ class Saver:
         """
         try:
             return self._save(step, flat, metadata, known, tell)
+        except OvertakenError as error:
+            raise ChainError(str(error)) from error
         except ChainError as error:  # what the delta was taken against is gone
             warn(f"{self._store.path}: the save was started again: {error}")
             return self._save(step, flat, metadata, known, tell, last=True)
@@ -105,12 +107,14 @@ class Saver:
             exact file that keeps the state.
         """
         start = time.perf_counter()
-        step = self._store.next_step(step)
-        unfinished = self._store.unfinished_step()
+        listed = self._store.snapshot()
+        step = listed.next_step(step)
+        unfinished = listed.unfinished_step()
         if unfinished is not None and unfinished < step:
             self._finish(unfinished)
+            listed = self._store.snapshot()
         record = self._settings.record
-        base = self._find_reference()
+        base = self._find_reference(listed)
         plan, needed = self._plan(flat, record, known, base)
         self._groups.check(record)
         self._settings.examine(plan, record)
@@ -148,7 +152,7 @@ class Saver:
                 manifest, root = file.links[-1].manifest, file.links[-1].reader.root
                 flat = flatten(file.state(dtype="bits"))
             record = read_record(manifest.policy)
-            base = self._find_reference()
+            base = self._find_reference(self._store.snapshot())
             plan, needed = self._plan(flat, record, record.known_of(flat.names), base)
             manifest = replace(_manifest(plan, flat, step, needed, manifest.metadata, base.tail), exact=root)
             self._write(plan, manifest, flat, base, record.policy.effort, untold)
@@ -160,13 +164,13 @@ class Saver:
 
     def plan(self, flat: Flat, known: Mapping[str, Assignment]) -> SavePlan:
         """Return what the next save would do with a state. Nothing is written."""
-        base = self._find_reference()
+        base = self._find_reference(self._store.snapshot())
         plan, _ = self._plan(flat, self._settings.record, known, base)
         return replace(plan, group=self._groups.fate(base))
 
-    def _find_reference(self) -> Base:
+    def _find_reference(self, listed: Store) -> Base:
         """Return what the next save is taken against."""
-        tail = find_tail(self._tail, self._store, list(self._store.checkpoints()), self._crew.empty)
+        tail = find_tail(self._tail, listed, list(listed.checkpoints()), self._crew.empty)
         self._tail = tail or self._tail
         return self._groups.base(tail)
 

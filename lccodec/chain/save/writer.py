@@ -20,7 +20,7 @@ from ...workers.memory import Arena
 from ..adapter import Adapter, from_framework
 from ..progress import Progress, telling_of_save
 from ..store.claim import Claim
-from ..store.store import WritableStore
+from ..store.store import WritableStore, check_next
 from .background.background import Background, WhenBusy, open_background
 from .background.client import WorkerOptions
 from .background.state_copy import Question, Snapshot, Staging
@@ -71,6 +71,7 @@ class Writer:
         self._claim = store.claim()
         self._closed = False
         self._saved_in: int | None = None  # the process
+        self._last: int | None = None  # the step that was saved last in the background
 
     def save(  # what `Chain.save` is given
         self,
@@ -181,10 +182,30 @@ class Writer:
         raises: bool = True,
     ) -> Future[int | None]:
         """Start a save in the background."""
-        index = self._store.next_step(step, background.steps)
+        index = self._next_step(step, background)
         copy = partial(self._copied, index, state, metadata, known, watched=progress is not False)
         begin = partial(background.submit, copy, index, when_busy, progress=progress, raises=raises)
-        return self._claim.used_by(begin)
+        future = self._claim.used_by(begin)
+        skipped = future.done() and future.exception() is None and future.result() is None
+        if not skipped:
+            self._last = index
+            future.add_done_callback(self._note)
+        return future
+
+    def _next_step(self, step: object, background: Background) -> int:
+        """Return a step as an int; raise ``ArgumentError`` if it does not come after all others.
+
+        A store that is far is not asked again after a save: a loop must not wait for it.
+        """
+        begun = [*background.steps, *([] if self._last is None else [self._last])]
+        if self._store.far and begun:
+            return check_next(step, begun[-1:], self._store.path)
+        return self._store.next_step(step, background.steps)
+
+    def _note(self, future: Future[int | None]) -> None:
+        """Ask the store again after a save that failed."""
+        if future.cancelled() or future.exception() is not None:
+            self._last = None
 
     def _copied(
         self,
@@ -217,6 +238,11 @@ class Writer:
         return (background := self._own_background()) is None or background.wait(timeout)
 
     @property
+    def pending(self) -> list[int]:
+        """The steps of the saves in the background that are not done."""
+        return [] if (background := self._own_background()) is None else background.steps
+
+    @property
     def failure(self) -> BaseException | None:
         """The error of a save in the background that failed, until a call raises it."""
         return None if (background := self._own_background()) is None else background.failure
@@ -237,6 +263,7 @@ class Writer:
             yield self._claim
 
     def _release(self) -> None:
+        self._last = None
         self._saver.forget()
         background, self._background = self._own_background(), None
         if background is not None:

@@ -11,7 +11,6 @@ from ...container.bundle.bundle import Bundle
 from ...container.disk.source import Section
 from ...container.reader import CheckpointReader
 from ...errors import StorageError
-from .directory import DirectoryStore
 from .names import checkpoint_name
 from .store import Store
 
@@ -24,6 +23,8 @@ class BundleStore(Store):
     StorageError, DataError
         If it cannot be opened or read, or is not a sound bundle.
     """
+
+    path: Path
 
     def __init__(self, path: Path) -> None:
         self.bundle = Bundle(path)
@@ -65,8 +66,3 @@ class BundleStore(Store):
         if name not in self._files:
             raise StorageError(errno.ENOENT, "the bundle has no such file", str(self.path / name))
         return self._files[name]
-
-
-def open_store(path: Path) -> Store:
-    """Return the store of a chain: a directory, or a bundle."""
-    return DirectoryStore(path) if path.is_dir() else BundleStore(path)

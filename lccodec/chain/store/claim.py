@@ -21,7 +21,8 @@ import platform
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -54,15 +55,85 @@ class _Lock:
     descriptor: int
     identity: _Identity
     claims: int = 1
-    user: Claim | None = None
+    user: DirectoryClaim | None = None
 
 
 _held: dict[_Identity | None, _Lock] = {}
 _changing = threading.RLock()
 
 
-class Claim:
-    """A claim on a directory, which is taken before a save and kept.
+class Claim(ABC):
+    """A claim on a chain, which is taken before a save and kept."""
+
+    #: What a worker that saves for this process keeps open.
+    descriptors: Sequence[int] = ()
+
+    @abstractmethod
+    def take(self, *, make: bool = False) -> None:
+        """Take the claim, if it is not held already, and use it until `done` is called.
+
+        With `make`, make the place of the chain before. Where there can be no claim, nothing is
+        held.
+
+        Raises
+        ------
+        ChainError
+            If another process holds it, or another claim of this process is used, and does not
+            release it within 5 s.
+        """
+
+    @abstractmethod
+    def done(self) -> None:
+        """End one use: what was taken is kept, and others of this process may use it."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Release the claim. Releasing it again does nothing."""
+
+    @property
+    @abstractmethod
+    def is_held(self) -> bool:
+        """Whether it is held."""
+
+    def used_by(self, begin: Callable[[], Future[Result]]) -> Future[Result]:
+        """Take the claim for a save in the background, and use it until that is done. Return it."""
+        self.take(make=True)
+        try:
+            future = begin()
+        except BaseException:
+            self.done()
+            raise
+        future.add_done_callback(lambda _: self.done())
+        return future
+
+    @contextmanager
+    def around_save(self) -> Iterator[None]:
+        """Take the claim before a save, or after it if it has made the place of the chain."""
+        self.take()
+        try:
+            yield
+            if not self.is_held:
+                with suppress(ChainError):  # somebody else came first; the save stands
+                    self.take()
+                    self.done()
+        finally:
+            self.done()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the claim, and release it afterwards if it was not held before. Raise as `take`."""
+        before = self.is_held
+        self.take()
+        try:
+            yield
+        finally:
+            self.done()
+            if not before:
+                self.release()
+
+
+class DirectoryClaim(Claim):
+    """A claim on a directory, by a lock on a file in it.
 
     Parameters
     ----------
@@ -80,22 +151,12 @@ class Claim:
         self.release()
 
     @property
-    def descriptors(self) -> list[int]:
+    def descriptors(self) -> Sequence[int]:  # type: ignore[override]  # a property is enough
         """The descriptors of the lock, for a worker that saves for this process."""
         return [lock.descriptor for lock in self._locks if _held.get(lock.identity) is lock]
 
     def take(self, *, make: bool = False) -> None:
-        """Take the claim, if it is not held already, and use it until `done` is called.
-
-        With `make`, make the directory before. Where there is no directory or no lock, nothing is
-        held.
-
-        Raises
-        ------
-        ChainError
-            If another process holds it, or another claim of this process is used, and does not
-            release it within 5 s.
-        """
+        """Take the claim; with `make`, make the directory before. Without one, nothing is held."""
         path = self._directory / WRITER_NAME
         if make and not self._holds(path):
             with suppress(OSError):  # the save will say so
@@ -134,42 +195,6 @@ class Claim:
                 if not self._uses:
                     lock.user = None
 
-    def used_by(self, begin: Callable[[], Future[Result]]) -> Future[Result]:
-        """Take the claim for a save in the background, and use it until that is done. Return it."""
-        self.take(make=True)
-        try:
-            future = begin()
-        except BaseException:
-            self.done()
-            raise
-        future.add_done_callback(lambda _: self.done())
-        return future
-
-    @contextmanager
-    def around_save(self) -> Iterator[None]:
-        """Take the claim before a save, or after it if it has made the directory."""
-        self.take()
-        try:
-            yield
-            if not self._locks:
-                with suppress(ChainError):  # somebody else came first; the save stands
-                    self.take()
-                    self.done()
-        finally:
-            self.done()
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the claim, and release it afterwards if it was not held before. Raise as `take`."""
-        before = self._holds(self._directory / WRITER_NAME)
-        self.take()
-        try:
-            yield
-        finally:
-            self.done()
-            if not before:
-                self.release()
-
     def release(self) -> None:
         """Release the claim. Releasing it again does nothing."""
         locks, self._locks = self._locks, []
@@ -179,6 +204,11 @@ class Claim:
                 lock.user = None if lock.user is self else lock.user
                 if lock.claims == 0 and _held.get(lock.identity) is lock:
                     _give_up(lock, self._system)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it has the lock of the file that is there now."""
+        return self._holds(self._directory / WRITER_NAME)
 
     def _holds(self, path: Path) -> bool:
         """Return whether it has the lock of the file that is there now.

@@ -14,10 +14,11 @@ from ...container.disk.source import FileSource
 from ...container.disk.system import SYSTEM, System, storage_errors
 from ...container.disk.whole_file import remove_stale_temporaries
 from ...container.writer import CheckpointWriter
-from ...errors import StorageError
-from .claim import Claim
+from ...errors import ArgumentError, StorageError
+from .claim import DirectoryClaim
 from .names import checkpoints_among
-from .store import WritableStore
+from .shelf import DirectoryShelf
+from .store import Store, WritableStore
 
 _MAX_NAMES_SHOWN: Final = 5  # in one message
 
@@ -32,6 +33,8 @@ class DirectoryStore(WritableStore):
     system
         The calls to the operating system.
     """
+
+    path: Path
 
     def __init__(self, path: Path, system: System = SYSTEM) -> None:
         super().__init__(path)
@@ -103,19 +106,30 @@ class DirectoryStore(WritableStore):
         with Folder(self.path, self.system) as folder:
             yield folder if folder.lock(wait=False) else None
 
+    def shelf(self) -> DirectoryShelf:
+        """Return what rollbacks have set aside in the directory."""
+        return DirectoryShelf(self.path, self.system, lambda path: DirectoryStore(path, self.system))
+
     def remove_stale(self) -> None:
         """Remove the temporaries of writers that are gone."""
         if os.path.lexists(self.path):
             remove_stale_temporaries(self.path, self.system)
 
-    def claim(self) -> Claim:
+    def claim(self) -> DirectoryClaim:
         """Return a claim on the directory, not yet taken."""
-        return Claim(self.path, self.system)
+        return DirectoryClaim(self.path, self.system)
 
     def sync(self) -> None:
         """Bring the names in the directory to stable storage."""
         with storage_errors("cannot sync", self.path):
             sync_directory(self.path, self.system)
+
+
+def as_directory(store: Store, what: str) -> DirectoryStore:
+    """Return a store that is a directory; raise ``ArgumentError`` if it is another one."""
+    if not isinstance(store, DirectoryStore):
+        raise ArgumentError(f"{store.path}: {what} needs a directory on a disk")
+    return store
 
 
 def inner_directories(directory: Path) -> list[Path]:

@@ -9,16 +9,16 @@ Source: SPEC 9.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, closing
-from pathlib import Path
 from typing import Protocol, Self
 
 from ...constants import EXACT_NAME, MAX_STEP
+from ...container.disk.address import Place
 from ...container.disk.source import Source
 from ...container.reader import CheckpointReader, exact_step, parent_steps, read_root
 from ...container.writer import CheckpointWriter
-from ...errors import ArgumentError, LccodecError
+from ...errors import ArgumentError, ChainError, LccodecError
 from .claim import Claim
 from .names import checkpoint_name, checkpoints_among, pins_among, step_index
 
@@ -30,9 +30,16 @@ class Store(ABC):
     ----------
     path
         What messages call the store. They call a file of it by this path and the file's own name.
+    far
+        Whether each call takes long, so that what will be read is better told before (`ahead`).
+    shared
+        Whether other processes see the same files.
     """
 
-    def __init__(self, path: Path) -> None:
+    far = False
+    shared = True
+
+    def __init__(self, path: Place) -> None:
         self.path = path
         self._prefix = str(path / "_")[:-1]
 
@@ -48,6 +55,16 @@ class Store(ABC):
 
     def close(self) -> None:  # noqa: B027 - most stores hold nothing open
         """Release what is held open. Closing again does nothing."""
+
+    def snapshot(self) -> Store:
+        """Return the store as it is now, so that several questions take one listing.
+
+        Where a listing is quick, this is the store itself, which changes.
+        """
+        return self
+
+    def ahead(self, names: Iterable[str]) -> None:  # noqa: B027 - most stores are near
+        """Take note that files will be opened, with all that they need, to fetch them together."""
 
     @abstractmethod
     def names(self) -> list[str]:
@@ -122,23 +139,25 @@ class Store(ABC):
         That is the checkpoint, or the exact file of a step that the history does not have: a crash
         may leave it as the only file of that step.
         """
-        names = self.names()
+        listed = self.snapshot()
+        names = listed.names()
         found = checkpoints_among(names)
-        if EXACT_NAME in names and (step := self.exact_step()) is not None and step not in found:
+        if EXACT_NAME in names and (step := listed.exact_step()) is not None and step not in found:
             found[step] = EXACT_NAME
         return dict(sorted(found.items()))
 
     def name_of(self, step: int) -> str:
         """Return the name of the file of a step as `steps`; of its checkpoint if there is none."""
-        name = checkpoint_name(step)
-        return EXACT_NAME if not self.has(name) and self.exact_step() == step else name
+        name, listed = checkpoint_name(step), self.snapshot()
+        return EXACT_NAME if not listed.has(name) and listed.exact_step() == step else name
 
     def unfinished_step(self) -> int | None:
         """Return the newest step if only the exact file has it; ``None`` otherwise.
 
         The save of that step was cut short, or its checkpoint could not be written.
         """
-        newest, exact = max(self.checkpoints(), default=-1), self.exact_step()
+        listed = self.snapshot()
+        newest, exact = max(listed.checkpoints(), default=-1), listed.exact_step()
         return exact if exact is not None and exact > newest else None
 
     def next_step(self, step: object, running: Iterable[int] = ()) -> int:
@@ -147,8 +166,9 @@ class Store(ABC):
         `running` are the steps of saves that are not done. A step that only the exact file has,
         because its save was cut short, may be saved again.
         """
-        there, begun = list(self.steps()), list(running)
-        unfinished = self.unfinished_step()
+        listed = self.snapshot()
+        there, begun = list(listed.steps()), list(running)
+        unfinished = listed.unfinished_step()
         if unfinished is not None and unfinished not in begun and step_index(step) == unfinished:
             there.remove(unfinished)
         return check_next(step, [*there, *begun], self.path)
@@ -170,6 +190,10 @@ class Store(ABC):
         return f"{self.path} holds no checkpoint"
 
 
+class OvertakenError(ChainError):
+    """Another writer has committed first: a save must not be started again."""
+
+
 class Held(Protocol):
     """A store while its lock is held: the one who may pin and remove files."""
 
@@ -183,8 +207,36 @@ class Held(Protocol):
         """Bring what was added to stable storage."""
 
 
+class Shelf(Protocol):
+    """What rollbacks have set aside of a store. Whoever changes it holds the lock of the store."""
+
+    def names(self) -> list[tuple[str, int]]:
+        """Return the name of each, and the step that was rolled back to; the oldest first."""
+
+    def chain(self, name: str) -> WritableStore:
+        """Return the chain that was set aside under a name."""
+
+    def add(self, step: int, files: Sequence[str], pins: Iterable[int]) -> str:
+        """Set files and pins of the store aside; return the name when all is durable."""
+
+    def pin(self, name: str, pins: Iterable[int]) -> None:
+        """Pin steps that were set aside, and bring that to stable storage."""
+
+    def is_same(self, name: str, file: str) -> bool:
+        """Return whether a file of the store is the one that was set aside."""
+
+    def put_back(self, name: str, file: str, *, overwrite: bool = False) -> None:
+        """Put a file that was set aside into the store."""
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove what was set aside under names, and what an earlier call has left unfinished."""
+
+
 class WritableStore(Store):
     """The files of a chain that can be saved to."""
+
+    def call_between(self, between: Callable[[], object]) -> None:
+        """Let a function be called while a call to the store takes long, by the same thread."""
 
     @abstractmethod
     def make(self) -> None:
@@ -214,6 +266,10 @@ class WritableStore(Store):
         """Hold the lock as `locked`; yield ``None`` if another process has it."""
 
     @abstractmethod
+    def shelf(self) -> Shelf:
+        """Return what rollbacks have set aside."""
+
+    @abstractmethod
     def remove_stale(self) -> None:
         """Remove what writers that are gone have left unfinished."""
 
@@ -226,7 +282,7 @@ class WritableStore(Store):
         """Bring the names of files to stable storage."""
 
 
-def check_next(step: object, steps: Sequence[int], path: Path) -> int:
+def check_next(step: object, steps: Sequence[int], path: Place) -> int:
     """Return a step as an int; raise ``ArgumentError`` if it does not come after `steps`."""
     index = step_index(step)
     if not 0 <= index <= MAX_STEP:

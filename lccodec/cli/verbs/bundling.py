@@ -9,6 +9,7 @@ import click
 from ...chain.life.bundle import bundle as bundle_chain
 from ...chain.life.bundle import unbundle as unbundle_chain
 from ...container.bundle.bundle import Bundle
+from ...container.disk.address import Place
 from ...printable import printable
 from .. import render
 from ..program import say_result, verb
@@ -25,7 +26,7 @@ from .parameters import FILE, NEW, STEP, chain_argument
     multiple=True,
     help="A step to take, with what it needs; repeatable.  [default: all]",
 )
-def bundle(directory: Path, output: Path, steps: tuple[int, ...], as_json: bool) -> None:
+def bundle(directory: Place, output: Path, steps: tuple[int, ...], as_json: bool) -> None:
     """Copy the checkpoints of a chain into one file, which is replaced if it exists.
 
     The files are copied as they are, with the exact file of the newest step. ls, info, show, diff,

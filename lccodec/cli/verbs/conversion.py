@@ -17,13 +17,13 @@ from ...printable import printable
 from .. import render
 from ..program import say_result, tell, verb
 from .output import save_output, shard_option
-from .parameters import CHAIN_OR_FILE, FILE, NEW, STEP
+from .parameters import FILE, FILE_OR_FOLDER, NEW, STEP
 
 _FRAMEWORK: Final = click.Choice(["torch", "flax"])
 
 
 @verb
-@click.argument("source", metavar="FILE|DIR", type=CHAIN_OR_FILE)
+@click.argument("source", metavar="FILE|DIR", type=FILE_OR_FOLDER)
 @click.argument("output", metavar="OUTPUT", type=NEW)
 @click.option("--step", type=STEP, help="Of a chain or a bundle.  [default: the latest]")
 @click.option("--from", "source_framework", type=_FRAMEWORK, help="The framework of the state in FILE ...")

@@ -12,10 +12,10 @@ from ...chain.read.exact import describe_exact, open_path, with_exact
 from ...chain.read.info import ArrayInfo, CheckpointInfo
 from ...chain.read.survey import survey
 from ...chain.read.validate import validate
-from ...chain.store.bundle import open_store
-from ...chain.store.directory import readable_chains_in
+from ...chain.store.directory import DirectoryStore, readable_chains_in
+from ...chain.store.opening import is_chain, open_store
 from ...chain.store.store import Store
-from ...container.bundle.bundle import is_bundle
+from ...container.disk.address import Place
 from ...errors import ArgumentError, ChainError, FormatError, LccodecError
 from ...inspect.course import course
 from ...inspect.difference import Leaves, compare_states
@@ -40,15 +40,16 @@ from .parameters import (
 @click.option(
     "--quality", is_flag=True, help="What the saves lost: error and lag of weights and first moments."
 )
-def ls(place: Path, quality: bool, as_json: bool) -> int:
+def ls(place: Place, quality: bool, as_json: bool) -> int:
     """List the checkpoints of a chain or a bundle, and the chains in the folders of DIR."""
     with open_store(place) as store:
         return _list(store, quality, as_json)
 
 
 def _list(store: Store, quality: bool, as_json: bool) -> int:
-    steps, exact, pins = store.steps(), describe_exact(store), store.pins()
-    chains = readable_chains_in(store.path) if store.path.is_dir() else []
+    listed = store.snapshot()
+    steps, exact, pins = listed.steps(), describe_exact(listed), listed.pins()
+    chains = readable_chains_in(store.path) if isinstance(store, DirectoryStore) else []
     if not steps and exact is None and not chains:
         raise ChainError(store.nothing())
     found: dict[int, CheckpointInfo | LccodecError] = {}
@@ -60,9 +61,9 @@ def _list(store: Store, quality: bool, as_json: bool) -> int:
             except LccodecError as problem:  # the other checkpoints are still listed
                 found[visit.step] = problem
             update(done, len(steps))
-    listed = [(step, found[step]) for step in steps if step in found]
-    infos = [info for _, info in listed if isinstance(info, CheckpointInfo)]
-    errors = [(step, error) for step, error in listed if isinstance(error, LccodecError)]
+    read = [(step, found[step]) for step in steps if step in found]
+    infos = [info for _, info in read if isinstance(info, CheckpointInfo)]
+    errors = [(step, error) for step, error in read if isinstance(error, LccodecError)]
     document = {
         "directory": str(store.path),
         "checkpoints": [
@@ -91,7 +92,7 @@ def _list(store: Store, quality: bool, as_json: bool) -> int:
 @verb
 @click.argument("path", type=CHAIN_OR_FILE)
 @step_option
-def info(path: Path, step: int | None, as_json: bool) -> None:
+def info(path: Place, step: int | None, as_json: bool) -> None:
     """Show what is known about a checkpoint and its arrays, without decoding them.
 
     Of a file of another kind, say what it is and how to convert or save it.
@@ -99,11 +100,11 @@ def info(path: Path, step: int | None, as_json: bool) -> None:
     try:
         with open_path(path, step=step, exact=False) as file:
             found = file.info()
-        if path.is_dir() or is_bundle(path):
+        if is_chain(path):
             with open_store(path) as store:
                 found = with_exact(found, store)
     except FormatError:
-        foreign = None if path.is_dir() else describe_foreign(path)
+        foreign = describe_foreign(path) if isinstance(path, Path) and path.is_file() else None
         if foreign is None:
             raise
         say(render.dump_json(foreign) if as_json else foreign_text(foreign))
@@ -120,7 +121,7 @@ def info(path: Path, step: int | None, as_json: bool) -> None:
 @history_option
 @click.option("--over-time", is_flag=True, help="Also what the array is at every step of the chain.")
 def show(  # one parameter for each option: click passes them by name
-    path: Path, name: str, step: int | None, history: bool, over_time: bool, as_json: bool
+    path: Place, name: str, step: int | None, history: bool, over_time: bool, as_json: bool
 ) -> None:
     """Show one array: role, dtype, shape, range, and a histogram; or the value of a scalar."""
     with open_path(path, step=step, exact=not history) as file:
@@ -142,8 +143,8 @@ def show(  # one parameter for each option: click passes them by name
     say(render.dump_json(document) if as_json else "\n\n".join(parts))
 
 
-def _course(path: Path, array: ArrayInfo) -> Trajectory:
-    if not path.is_dir() and not is_bundle(path):
+def _course(path: Place, array: ArrayInfo) -> Trajectory:
+    if not is_chain(path):
         raise ArgumentError(f"--over-time needs a chain; {path} is a file")
     with open_store(path) as store, render.progress("reading") as update:
         return course(store, array, update)
@@ -157,7 +158,7 @@ def _series(found: Trajectory) -> dict[str, Sequence[float | None]]:
 @place_argument
 @click.argument("old", metavar="STEP", type=STEP)
 @click.argument("new", metavar="STEP", type=STEP)
-def diff(place: Path, old: int, new: int, as_json: bool) -> None:
+def diff(place: Place, old: int, new: int, as_json: bool) -> None:
     """Show what changed between two steps of a chain or a bundle, and by how much."""
     with (
         open_path(place, step=old, exact=False) as before,
@@ -179,7 +180,7 @@ def diff(place: Path, old: int, new: int, as_json: bool) -> None:
 @verb
 @click.argument("paths", metavar="PATH...", type=CHAIN_OR_FILE, nargs=-1, required=True)
 @click.option("--deep", is_flag=True, help="Also decode every array.")
-def check(paths: tuple[Path, ...], deep: bool, as_json: bool) -> int:
+def check(paths: tuple[Place, ...], deep: bool, as_json: bool) -> int:
     """Check chains, bundles or checkpoint files; print every problem, not only the first."""
     found = []
     with render.progress("checking") as update:

@@ -19,7 +19,10 @@ from ...chain.life.prune import Pruning
 from ...chain.life.rollback import rollback as roll_back
 from ...chain.life.set_aside import RolledBack, delete_rolled_back, list_rolled_back, undo_rollback
 from ...chain.save.settings import KEYFRAME_EVERY
-from ...chain.store.directory import DirectoryStore
+from ...chain.store.directory import DirectoryStore, as_directory
+from ...chain.store.opening import writable_store
+from ...chain.store.store import WritableStore
+from ...container.disk.address import Place
 from ...errors import ArgumentError
 from ...policy.hindsight import GROUP
 from ...policy.presets import POLICIES
@@ -27,7 +30,7 @@ from ...printable import printable
 from .. import render
 from ..program import say, say_result, verb
 from ..pruning import compaction_text, net_text, pruning_text
-from .parameters import CHAIN_OR_FILE, NEW, STEP, chain_argument
+from .parameters import FILE_OR_FOLDER, NEW, STEP, chain_argument
 
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -38,12 +41,12 @@ _steps_argument = click.argument("steps", metavar="STEP...", type=STEP, nargs=-1
 @chain_argument
 @click.argument("step", metavar="STEP", type=STEP)
 @click.option("--delete", is_flag=True, help="Delete the later steps instead of setting them aside.")
-def rollback(directory: Path, step: int, delete: bool, as_json: bool) -> None:
+def rollback(directory: Place, step: int, delete: bool, as_json: bool) -> None:
     """Roll a chain back to STEP, from which it then continues.
 
     All later steps are set aside in DIR/.rolled-back, with the exact file: see rolled-back.
     """
-    gone = roll_back(DirectoryStore(directory), step, delete=delete)
+    gone = roll_back(writable_store(directory), step, delete=delete)
     done = (
         "there are no later steps" if not gone.bytes else "removed" if delete else f"set aside as {gone.name}"
     )
@@ -58,14 +61,14 @@ def rollback(directory: Path, step: int, delete: bool, as_json: bool) -> None:
 @click.option("--delete", is_flag=True, help="Delete the steps for good.")
 @click.option("--pinned", is_flag=True, help="With --delete: also pinned steps.")
 def rolled_back(  # one parameter for each option
-    directory: Path, name: str | None, undo: bool, delete: bool, pinned: bool, as_json: bool
+    directory: Place, name: str | None, undo: bool, delete: bool, pinned: bool, as_json: bool
 ) -> None:
     """List the steps that rollbacks have set aside, put them back, or delete them for good."""
     if undo and delete:
         raise click.UsageError("give --undo or --delete, not both")
     if pinned and not delete:
         raise click.UsageError("--pinned needs --delete")
-    store = DirectoryStore(directory)
+    store = writable_store(directory)
     if undo:
         found = [undo_rollback(store, name)]
     elif delete:
@@ -92,12 +95,12 @@ def _content(gone: RolledBack) -> str:
 @chain_argument
 @click.argument("step", metavar="STEP", type=STEP)
 @click.argument("target", metavar="NEW", type=NEW)
-def fork(directory: Path, step: int, target: Path, as_json: bool) -> None:
+def fork(directory: Place, step: int, target: Path, as_json: bool) -> None:
     """Start a new chain in the directory NEW from a step of DIR, which stays as it is.
 
     NEW gets the step and its parents, as hard links where the file system supports them.
     """
-    steps = fork_chain(DirectoryStore(directory), DirectoryStore(target), step)
+    steps = fork_chain(as_directory(writable_store(directory), "a fork"), DirectoryStore(target), step)
     document = {"directory": str(directory), "fork": str(target), "steps": steps}
     say_result(as_json, document, f"{printable(target)}: {len(steps)} checkpoints, the newest is step {step}")
 
@@ -127,7 +130,7 @@ def _age(_context: click.Context, _parameter: click.Parameter, text: str | None)
     "--named-by",
     "places",
     metavar="PATH",
-    type=CHAIN_OR_FILE,
+    type=FILE_OR_FOLDER,
     multiple=True,
     help="Keep only what links and DCP records at or below PATH name; repeatable.",
 )
@@ -141,7 +144,7 @@ def _age(_context: click.Context, _parameter: click.Parameter, text: str | None)
     "--dry-run", is_flag=True, help="Only show what would be removed, and what that frees and costs."
 )
 def prune(  # one parameter for each option: click passes them by name
-    directory: Path,
+    directory: Place,
     latest: int | None,
     every: int | None,
     best: tuple[int, str, Literal["min", "max"]] | None,
@@ -164,11 +167,12 @@ def prune(  # one parameter for each option: click passes them by name
         raise click.UsageError("--grow needs --rewrite")
     keep = None if places else Keep(latest, every, best, steps, newer_than)
 
-    def pruned_chains(only_say: bool) -> dict[Path, Pruning]:
+    def pruned_chains(only_say: bool) -> dict[Place, Pruning]:
         with render.progress("pruning") as update:
             options: dict[str, Any] = {"rewrite": rewrite, "dry_run": only_say, "tell": update}
             if keep is None:
-                return prune_named(directory, places, **options)
+                chains = as_directory(writable_store(directory), "--named-by").path
+                return prune_named(chains, places, **options)
             return prune_together(directory, keep, **options)
 
     if rewrite and not dry_run:
@@ -222,7 +226,7 @@ def prune(  # one parameter for each option: click passes them by name
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 def compact(
-    directory: Path,
+    directory: Place,
     target: Path | None,
     policy: str | None,
     keyframe_every: int,
@@ -244,9 +248,9 @@ def compact(
 @verb
 @chain_argument
 @_steps_argument
-def pin(directory: Path, steps: tuple[int, ...], as_json: bool) -> None:
+def pin(directory: Place, steps: tuple[int, ...], as_json: bool) -> None:
     """Pin steps, so that no prune removes them; without a STEP, list the pins."""
-    store = DirectoryStore(directory)
+    store = writable_store(directory)
     for step in steps:
         pin_step(store, step)
     _tell_pins(store, as_json)
@@ -255,15 +259,15 @@ def pin(directory: Path, steps: tuple[int, ...], as_json: bool) -> None:
 @verb
 @chain_argument
 @_steps_argument
-def unpin(directory: Path, steps: tuple[int, ...], as_json: bool) -> None:
+def unpin(directory: Place, steps: tuple[int, ...], as_json: bool) -> None:
     """Remove the pins of steps."""
-    store = DirectoryStore(directory)
+    store = writable_store(directory)
     for step in steps:
         unpin_step(store, step)
     _tell_pins(store, as_json)
 
 
-def _tell_pins(store: DirectoryStore, as_json: bool) -> None:
+def _tell_pins(store: WritableStore, as_json: bool) -> None:
     pins = store.pins()
     text = f"pinned: {', '.join(map(str, pins))}" if pins else "no pins"
     say_result(as_json, {"directory": str(store.path), "pins": pins}, text)

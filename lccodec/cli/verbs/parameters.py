@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from ...chain.store.bundle import open_store
-from ...container.bundle.bundle import is_bundle
+from ...chain.store.opening import is_chain, open_store
+from ...container.disk.address import Address, Place, checked_place
 from ...container.disk.system import checked_path
 from ...policy.presets import POLICIES
 
@@ -21,24 +20,34 @@ class _Path(click.Path):
         return super().convert(checked_path(value), param, ctx)
 
 
+class _Place(_Path):
+    """A path, or the address of a chain in a bucket."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path or the address."""
+        place = checked_place(value)
+        return place if isinstance(place, Address) else super().convert(value, param, ctx)
+
+
 FILE: Final = _Path(exists=True, dir_okay=False)
-CHAIN_OR_FILE: Final = _Path(exists=True)
+FILE_OR_FOLDER: Final = _Path(exists=True)
+CHAIN_OR_FILE: Final = _Place(exists=True)
 NEW: Final = _Path()
 STEP: Final = click.IntRange(min=0)
 
 
-class _Chain(_Path):
-    """A directory, or a bundle."""
+class _Chain(_Place):
+    """A directory, a bundle, or the address of a chain."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path."""
-        path = super().convert(value, param, ctx)
-        if not path.is_dir() and not is_bundle(path):
+        """Return the path or the address."""
+        place = super().convert(value, param, ctx)
+        if not is_chain(place):
             self.fail(f"must be a directory or a bundle; got {value!r}", param, ctx)
-        return path
+        return place
 
 
-chain_argument = click.argument("directory", metavar="DIR", type=_Path(exists=True, file_okay=False))
+chain_argument = click.argument("directory", metavar="DIR", type=_Place(exists=True, file_okay=False))
 place_argument = click.argument("place", metavar="DIR|BUNDLE", type=_Chain(exists=True))
 step_option = click.option("--step", type=STEP, help="The step.  [default: the latest]")
 policy_option = click.option(
@@ -55,7 +64,7 @@ history_option = click.option(
 )
 
 
-def steps_of(place: Path) -> list[int]:
+def steps_of(place: Place) -> list[int]:
     """Return the steps of a chain or a bundle, with that of the exact file."""
     with open_store(place) as store:
         return list(store.steps())

@@ -15,6 +15,7 @@ import lccodec
 
 from ...adapters.files.originals import open_originals
 from ...chain.overview import figures_words, role_words
+from ...container.disk.address import Place
 from ...errors import ArgumentError, DependencyError
 from ...inspect.examination import examine
 from ...inspect.report import Report, Run, document
@@ -73,10 +74,10 @@ def _steps(context: click.Context, parameter: click.Parameter, text: str | None)
 @click.option("-o", "--output", metavar="FILE", type=NEW, help="The page.  [default: report.html]")
 @click.option("--tensorboard", "logdir", metavar="DIR", type=NEW, help="Write events for TensorBoard there.")
 def report(
-    path: Path,
-    other: Path | None,
+    path: Place,
+    other: Place | None,
     steps: _Steps | None,
-    against: Path | None,
+    against: Place | None,
     output: Path | None,
     logdir: Path | None,
     as_json: bool,

@@ -19,6 +19,8 @@ from ...chain.read.exact import open_path
 from ...chain.read.history import select_shares
 from ...chain.read.info import CheckpointInfo
 from ...chain.store.directory import DirectoryStore
+from ...chain.store.opening import writable_store
+from ...container.disk.address import Place
 from ...policy.hindsight import GROUP
 from ...policy.record import Kept
 from ...policy.roles import ROLES, Role
@@ -29,7 +31,7 @@ from ..importing import Loader, forecasts_text, loss_text, map_files, mapping_te
 from ..program import say, say_result, verb
 from .output import save_output, shard_option
 from .parameters import (
-    CHAIN_OR_FILE,
+    FILE_OR_FOLDER,
     NEW,
     STEP,
     chain_argument,
@@ -76,7 +78,7 @@ def _step_list(
 
 @verb
 @click.argument("directory", metavar="DIR", type=NEW)
-@click.argument("files", metavar="FILE|FOLDER...", type=CHAIN_OR_FILE, nargs=-1, required=True)
+@click.argument("files", metavar="FILE|FOLDER...", type=FILE_OR_FOLDER, nargs=-1, required=True)
 @click.option("--step", type=STEP, help="Step of the first file; each further file is one step later.")
 @click.option(
     "--steps", metavar="STEP,...", callback=_step_list, help="A step for each file, as in: 100,200,500"
@@ -195,7 +197,7 @@ def save(  # one parameter for each option: click passes them by name
 )
 @shard_option
 def restore(  # one parameter for each option: click passes them by name
-    place: Path,
+    place: Place,
     step: int | None,
     output: Path,
     keys: tuple[str, ...],
@@ -259,7 +261,7 @@ def restore(  # one parameter for each option: click passes them by name
 @_strip_option
 @_dtype_option
 def average(  # one parameter for each option: click passes them by name
-    directory: Path,
+    directory: Place,
     last: int | None,
     steps: tuple[int, ...],
     decay: float | None,
@@ -277,7 +279,7 @@ def average(  # one parameter for each option: click passes them by name
     as in restore.
     """
     _check_output(output, keys, strip)
-    store = DirectoryStore(directory)
+    store = writable_store(directory)
     shares = select_shares(store, steps or None, last, decay=decay)
     newest = max(shares)
     with open_path(directory, step=newest, exact=False) as file:

@@ -11,16 +11,56 @@ import os
 import stat
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, Protocol
 
 from ...errors import ArgumentError, ChainError, FormatError, StorageError, TruncatedError
 from ..frame_entry import Bytes
 from .system import OPEN_FLAGS, StrPath, checked_path, flag, storage_errors
 
 _MAX_RESTING: Final = 32  # descriptors that are open for files that rest
+
+
+class Source(Protocol):
+    """What a checkpoint is read from."""
+
+    @property
+    def size(self) -> int:
+        """The bytes that there are."""
+
+    @property
+    def far(self) -> bool:
+        """Whether each read takes long, so that what is needed is better read at once."""
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return `size` bytes from `offset` on. Several threads may read at once."""
+
+    def ahead(self, wanted: Iterable[tuple[Source, int, int]]) -> None:
+        """Take note of ranges that will be read, of this source and others of the same store."""
+
+    def rest(self, root: bytes) -> None:
+        """Hold nothing open until the next read. `root`, the end of the file, identifies it."""
+
+    def close(self) -> None:
+        """Release what is held open."""
+
+
+def read_ahead(wanted: Iterable[tuple[Source, int, int]]) -> None:
+    """Let sources of one store that are far fetch ranges, given by start and size, together."""
+    far = [each for each in wanted if each[0].far]
+    if far:
+        far[0][0].ahead(far)
+
+
+class _Near:
+    """A source that is quick to read."""
+
+    far = False
+
+    def ahead(self, wanted: Iterable[tuple[Source, int, int]]) -> None:
+        """Do nothing."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +146,7 @@ class _Descriptor:
 _RESTING: Final[OrderedDict[int, _Descriptor]] = OrderedDict()
 
 
-class FileSource:
+class FileSource(_Near):
     """A file that stays open until it rests. From then on it is opened when it is read.
 
     Several threads may read at once.
@@ -166,7 +206,7 @@ class FileSource:
         _RESTING.pop(id(self), None)
 
 
-class BytesSource:
+class BytesSource(_Near):
     """Bytes in memory, which must not change while they are read."""
 
     def __init__(self, data: Bytes) -> None:
@@ -189,7 +229,7 @@ class BytesSource:
         self._view.release()
 
 
-class Section:
+class Section(_Near):
     """A part of a file that others read too: a checkpoint in a bundle. Its opener closes it."""
 
     def __init__(self, source: FileSource, offset: int, size: int) -> None:
@@ -205,6 +245,3 @@ class Section:
 
     def close(self) -> None:
         """Do nothing."""
-
-
-Source: TypeAlias = FileSource | BytesSource | Section

@@ -23,7 +23,7 @@ from lccodec import Chain, ChainError, Keep, LccodecWarning
 from lccodec.chain.life.rollback import rollback
 from lccodec.chain.save.background import background
 from lccodec.chain.store import claim
-from lccodec.chain.store.claim import Claim
+from lccodec.chain.store.claim import DirectoryClaim
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import WRITER_NAME
 from lccodec.container.disk.system import System
@@ -271,7 +271,7 @@ def test_without_locks_saves_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_file_that_cannot_be_made_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = Claim(tmp_path / "missing")
+    held = DirectoryClaim(tmp_path / "missing")
     held.take()
     assert held.descriptors == []
     opening = System.open
@@ -332,7 +332,7 @@ def test_a_second_name_of_what_cannot_be_opened(tmp_path: Path) -> None:
     (tmp_path / "other").write_bytes(b"mine")
     (tmp_path / WRITER_NAME).hardlink_to(tmp_path / "other")
     with pytest.raises(ChainError, match=r"did not make, .*; remove it"):
-        Claim(tmp_path, Faulty(errno.EACCES, lambda name, _: name == "open")).take()
+        DirectoryClaim(tmp_path, Faulty(errno.EACCES, lambda name, _: name == "open")).take()
 
 
 @pytest.mark.usefixtures("impatient")
@@ -374,7 +374,7 @@ def test_a_file_that_another_removes_at_once(tmp_path: Path) -> None:
                 (tmp_path / WRITER_NAME).unlink()
             System.lock(fd, wait)
 
-    with Claim(tmp_path, Removing()).held():
+    with DirectoryClaim(tmp_path, Removing()).held():
         assert count == 2
         assert (tmp_path / WRITER_NAME).exists()
     assert list(tmp_path.iterdir()) == []

@@ -27,6 +27,7 @@ from ....workers.memory import Arena, PrivateArena
 from ....workers.task import Done
 from ...progress import Progress, Tell, telling_of_save, untold
 from ...store.claim import Claim
+from ...store.names import checkpoint_name
 from ...store.store import WritableStore
 from ..saver import Saver
 from ..settings import LOG
@@ -183,7 +184,7 @@ class Background:
             self._release(arena)
             return
         step = snapshot.step
-        before = self._stored(step)
+        before = None if self._store.far else self._stored(step)  # nobody waits for what is not needed
         try:
             with telling_of_save(progress, self._warnings.append) as tell:
                 report = self._ask(snapshot, tell)
@@ -211,9 +212,13 @@ class Background:
     def _stored(self, step: int) -> tuple[int, ...] | None:
         """Return what tells the file of a step from another; ``None`` if there is none."""
         try:
-            return self._store.identity(self._store.name_of(step))
+            return self._store.identity(self._name_of(step))
         except StorageError:
             return None
+
+    def _name_of(self, step: int) -> str:
+        """Return the file of a step: the checkpoint, where nobody has looked before the save."""
+        return checkpoint_name(step) if self._store.far else self._store.name_of(step)
 
     def _kept(self, step: int, before: tuple[int, ...] | None) -> int | None:
         """Return the bytes of the file of a step whose worker is gone, if it was committed.
@@ -225,7 +230,7 @@ class Background:
             return None
         try:
             self._store.sync()  # the worker may not have come to that
-            return self._store.size([self._store.name_of(step)])
+            return self._store.size([self._name_of(step)])
         except StorageError:
             return None
 
@@ -237,6 +242,7 @@ class Background:
                 if self._client.started:
                     raise
                 self._go_on_alone(f"{error}; saves go on in a thread of this process")
+        self._store.call_between(lambda: None)  # so that this thread is patient
         flat, known = snapshot.flat(), snapshot.assignments()
         return Report(Done(self._saver.save(snapshot.step, flat, snapshot.metadata, known, tell)))
 
@@ -305,7 +311,9 @@ def open_background(
 ) -> Background:
     """Return the saves of a chain in the background; warn if there can be no workers."""
     obstacle = find_obstacle(policy)
-    if obstacle is not None and has_lock():
+    if not store.shared:
+        obstacle = "no other process has this store"
+    elif obstacle is not None and has_lock():
         warn(f"{store.path}: workers cannot save; a thread of this process saves instead: {obstacle}")
     client = None if obstacle else Client(store, opening, claim)
     if client is not None:

@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from .... import errors
+from ....container.disk.address import checked_place
 from ....container.scalars import Json
 from ....errors import WorkerError
 from ....policy.presets import resolve_policy
@@ -34,7 +34,7 @@ from ....workers.process import Worker, connect
 from ....workers.task import Bench, Done
 from ...progress import untold
 from ...read.crew import TASKS as DECODING_TASKS
-from ...store.directory import DirectoryStore
+from ...store.opening import writable_store
 from ..encode import TASKS as ENCODING_TASKS
 from ..hindsight.groups import Every
 from ..planned import ArrayPlan, Estimate
@@ -103,7 +103,8 @@ class Leader:
         self._channel = channel
         self._beaten = time.monotonic()
         self._crew = make_crew(opening.members, self._between, opening.worker_timeout)
-        store = DirectoryStore(Path(opening.directory))
+        store = writable_store(checked_place(opening.directory))
+        store.call_between(self._between)
         policy = None if opening.policy is None else resolve_policy(opening.policy)
         self._settings = Settings(store, policy, opening.roles, opening.newest)
         self._saver = Saver(store, self._settings, opening.every, self._crew)

@@ -1,0 +1,201 @@
+"""A bucket as the store of a chain: saves, reads, removals, and who comes first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import lccodec
+from lccodec.chain.store.bucket import store as module
+from lccodec.chain.store.bucket.connect import connect
+from lccodec.chain.store.bucket.store import BucketStore
+from lccodec.chain.store.directory import DirectoryStore
+from lccodec.container.disk.address import Address
+from lccodec.container.reader import open_bytes
+from lccodec.errors import ArgumentError, ChainError, StorageError
+
+from ....support.buckets import BUCKET, environment, moto
+from ....support.walks import NAMES, assert_same, walk
+
+
+def store_of(place: str) -> BucketStore:
+    return connect(Address.of(place))
+
+
+def keys(place: str) -> list[str]:
+    return sorted(each.key for each in store_of(place)._backend.objects())
+
+
+def test_a_chain_is_saved_and_restored(place: str) -> None:
+    states = walk(5)
+    with lccodec.Chain(place, policy="balanced", keyframe_every=2) as chain:
+        assert chain.latest is None
+        for step, state in enumerate(states):
+            chain.save(step, state)
+        assert_same(chain.restore(), states[-1])
+    chain = lccodec.Chain(place)
+    assert chain.steps == [0, 1, 2, 3, 4]
+    assert chain.exact_step == 4
+    assert_same(chain.restore(), states[-1])
+    assert lccodec.validate(place, deep=True) == []
+    with lccodec.open(place, step=1) as file:
+        assert file.info().parent == 0
+        assert_same(file.get("fixed"), states[1]["fixed"])
+
+
+def test_another_server_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the protocol leaves open differs from server to server: pages, order, answers."""
+    with moto() as endpoint:
+        for name, value in environment(endpoint).items():
+            monkeypatch.setenv(name, value)
+        test_a_chain_is_saved_and_restored(f"s3://{BUCKET}/a")
+        test_of_two_writers_of_a_step_one_wins(f"s3://{BUCKET}/b")
+        test_who_commits_the_same_file_has_won(f"s3://{BUCKET}/c")
+        test_what_is_pruned_leaves_the_listing_first(f"s3://{BUCKET}/d", monkeypatch)
+
+
+def test_the_files_are_those_of_a_directory(place: str, tmp_path: Path) -> None:
+    for where in (place, tmp_path / "run"):
+        with lccodec.Chain(where, policy="lc-3", keyframe_every=2) as chain:
+            for step, state in enumerate(walk(4)):
+                chain.save(step, state)
+    remote, local = store_of(place).snapshot(), DirectoryStore(tmp_path / "run")
+    assert remote.steps() == local.steps()
+    for name in [*local.steps().values(), "exact.lcc.h5"]:
+        with remote.open(name) as ours, local.open(name) as theirs:
+            size = theirs.file_size
+            assert ours.source.read(0, size) == theirs.source.read(0, size)
+        assert remote.root(name) == local.root(name)
+        assert remote.size([name]) == local.size([name])
+        assert remote.parents_of(name) == local.parents_of(name)
+    assert remote.exact_step() == local.exact_step() == 3
+
+
+def test_saves_in_the_background_arrive_in_order(place: str) -> None:
+    states = walk(4)
+    with lccodec.Chain(place, policy="lc-3", max_concurrent_saves=2) as chain:
+        futures = [chain.save_async(step, state) for step, state in enumerate(states)]
+        assert all(future.result() for future in futures)
+        assert chain.steps == [0, 1, 2, 3]
+    assert_same(lccodec.Chain(place).restore(), states[-1])
+
+
+def test_an_overwritten_file_keeps_one_commit(place: str) -> None:
+    with lccodec.Chain(place, policy="lc-3") as chain:
+        for step, state in enumerate(walk(3)):
+            chain.save(step, state)
+    commits = [key for key in keys(place) if key.startswith("exact") and key.count(".") == 2]
+    assert commits == ["exact.lcc.h5/2"]
+
+
+def put(place: str, data: bytes, check: Callable[[Path], object] | None = None) -> bytes:
+    """Write a checkpoint file to a store as a save does; return its root."""
+    with open_bytes(data) as reader, store_of(place).writer(NAMES[0]) as writer:
+        for number in range(len(reader.manifest.frames)):
+            writer.write_frame(reader.frame(number)[:])
+        return writer.commit(reader.manifest, check)
+
+
+def test_of_two_writers_of_a_step_one_wins(place: str) -> None:
+    """Both have seen an empty chain, and uploaded, before one of them commits."""
+    mine, other = (lccodec.save(state) for state in walk(2))
+    with pytest.raises(ChainError, match="another process is saving to this chain, which has one writer"):
+        put(place, mine, lambda _: put(place, other))
+    with store_of(place).open(NAMES[0]) as reader, open_bytes(other) as won:
+        assert reader.root == won.root
+    data = [key for key in keys(place) if key.startswith(f"{NAMES[0]}/0.")]
+    assert len(data) == 2  # that of the loser is removed later
+
+
+def test_who_commits_the_same_file_has_won(place: str) -> None:
+    """As after an answer that was lost: the commit is there, and names what this writer has put."""
+    data = lccodec.save(walk(1)[0])
+    assert put(place, data) == put(place, data)
+
+
+def test_data_without_a_commit_goes_when_it_is_old(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, other = (lccodec.save(state) for state in walk(2))
+    with pytest.raises(ChainError):
+        put(place, mine, lambda _: put(place, other))
+    before = keys(place)
+    store_of(place).remove_stale()
+    assert keys(place) == before
+    monkeypatch.setattr(module, "MIN_AGE_SECONDS", -60.0)
+    store_of(place).remove_stale()
+    assert len(keys(place)) == len(before) - 1
+    with store_of(place).open(NAMES[0]) as reader, open_bytes(other) as won:
+        assert reader.root == won.root
+
+
+def test_what_is_pruned_leaves_the_listing_first(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with lccodec.Chain(place, policy="lossless", keyframe_every=0) as chain:
+        for step, state in enumerate(walk(4)):
+            chain.save(step, state)
+        gone = chain.prune(lccodec.Keep(latest=2))
+        assert gone.removed == (0, 1)
+        assert chain.steps == [2, 3]
+        assert [key for key in keys(place) if key.startswith(NAMES[0])] != []  # young data stays
+        with pytest.raises(ChainError, match="has no step 1"):
+            chain.restore(1)
+        monkeypatch.setattr(module, "MIN_AGE_SECONDS", -60.0)
+        chain.prune(lccodec.Keep(latest=1))
+        assert {key.partition("/")[0] for key in keys(place)} == {NAMES[3], ".writer"}
+
+
+def test_a_reader_of_a_pruned_step_gets_the_usual_error(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MIN_AGE_SECONDS", -60.0)
+    with lccodec.Chain(place, policy="lossless", keyframe_every=0) as chain:
+        for step, state in enumerate(walk(3, shape=(99, 99))):
+            chain.save(step, state)
+        with lccodec.open(place, step=0) as file:
+            chain.prune(lccodec.Keep(latest=1))
+            with pytest.raises(ChainError, match="was pruned while it was read"):
+                file.get("layer/weight")
+
+
+def test_pins_keep_steps(place: str) -> None:
+    with lccodec.Chain(place, policy="lossless", keyframe_every=0) as chain:
+        for step, state in enumerate(walk(4)):
+            chain.save(step, state)
+        chain.pin(1)
+        assert lccodec.Chain(place).pins == [1]
+        assert chain.prune(lccodec.Keep(latest=1)).removed == (0, 2)
+        assert chain.unpin(1)
+        assert not chain.unpin(1)
+        assert chain.pins == []
+
+
+def test_a_second_writer_is_refused(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two chains of one process are told apart while one of them saves."""
+    monkeypatch.setattr("lccodec.chain.store.bucket.claim._SECONDS_FOR_OTHERS", 0.0)
+    claim = store_of(place).claim()
+    claim.take()
+    with pytest.raises(ChainError, match="another Chain of this process is saving"):
+        lccodec.Chain(place).save(0, walk(1)[0])
+    claim.done()
+    claim.release()
+    with lccodec.Chain(place) as chain:
+        chain.save(0, walk(1)[0])
+
+
+def test_a_step_that_exists_is_refused(place: str) -> None:
+    with lccodec.Chain(place) as chain:
+        chain.save(3, walk(1)[0])
+        with pytest.raises(ArgumentError, match="step 3 exists already"):
+            chain.save(3, walk(1)[0])
+        with pytest.raises(ArgumentError, match="must be above the latest"):
+            chain.save(2, walk(1)[0])
+
+
+def test_missing_data_is_told(place: str) -> None:
+    with lccodec.Chain(place, policy="lossless", keyframe_every=0) as chain:
+        for step, state in enumerate(walk(2)):
+            chain.save(step, state)
+    store = store_of(place)
+    store._backend.delete(key for key in keys(place) if key.startswith(f"{NAMES[0]}/0."))
+    with pytest.raises(StorageError, match="its data is missing in the bucket"):
+        store.open(NAMES[0])
+    assert [problem.rule for problem in lccodec.validate(place)] == ["storage"]
+    assert lccodec.Chain(place).restore(1)["epoch"] == 1
