@@ -73,7 +73,7 @@ def test_noise_is_no_jump(noise):
     course = 2 * np.exp(-np.arange(200) / 60) + 0.3
     noisy = [course * np.exp(noise * rng.standard_normal(200)) for _ in range(40)]
     assert sum(bool(jumps(losses.tolist())) for losses in noisy) <= 4
-    assert sum(bool(jumps([*losses[:150], *(8 * losses[150:])])) for losses in noisy) >= 38
+    assert sum(bool(jumps([*losses[:150], *(20 * losses[150:])])) for losses in noisy) >= 38
 
 
 def test_a_spike_that_stays_counts_sooner():
