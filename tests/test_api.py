@@ -103,7 +103,7 @@ def test_public_names_of_the_exchange() -> None:
         (lccodec.bundle, ["directory", "path", "steps", "progress"]),
         (lccodec.unbundle, ["path", "directory", "progress"]),
         (lccodec.validate, ["path", "deep"]),
-        (lccodec.follow, ["path", "step", "keys", "exact", "poll", "timeout"]),
+        (lccodec.follow, ["path", "step", "keys", "exact", "poll", "timeout", "start"]),
         (lccodec.Follower.prepare, ["self", "timeout"]),
         (lccodec.Follower.state, ["self", "dtype"]),
         (lccodec.Update.apply_to, ["self", "arrays"]),

@@ -2,7 +2,8 @@
 
 - `changes`: what differs between two decoded arrays, and how that goes into other memory.
 - `update`: all that differs between two steps, as users see it.
-- `held`: the state that a follower keeps, and the way from it to another step.
+- `held`: the state that a follower keeps, and the way from it to another step; `start`: the same
+  from arrays at hand.
 - `since`: what must be read to go on from a state; `watch`: which step comes next.
 - `follower`: waiting, handing out updates, closing.
 """

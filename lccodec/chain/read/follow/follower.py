@@ -12,16 +12,18 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal, NamedTuple, Self
 
+import numpy as np
+
 from ....arguments import as_number
 from ....container.disk.system import checked_path
-from ....element_types import check_dtype
+from ....element_types import Array, check_dtype
 from ....errors import ArgumentError, StorageError
 from ...store.bundle import open_store
 from ...store.directory import DirectoryStore
 from ...store.names import step_index
 from ...store.store import Store
 from ..checkpoint import checked_names
-from .update import Update
+from .update import Update, arrays_by_name
 from .watch import Watch, Way
 
 #: Seconds between two looks at the names in a store.
@@ -54,11 +56,14 @@ class Follower(Iterator[Update]):
         exact: bool,
         poll: float,
         timeout: float | None,
+        start: tuple[int, Any] | None,
     ) -> None:
         self._once, self._poll, self._timeout = step is not None, poll, timeout
         self._closed = threading.Event()
         names = None if keys is None else checked_names(keys)
         self._watch = Watch(store, step, names, exact, lambda: not self._closed.is_set())
+        if start is not None:
+            self._watch.start(*_checked_start(start))
         self._ready: Way | None = None
         self._last: Update | None = None
         self._looking, self._committing = threading.Lock(), threading.Lock()
@@ -197,6 +202,7 @@ def follow(  # which state, and how to wait for it, by keyword
     exact: bool = True,
     poll: float = POLL_SECONDS,
     timeout: float | None = None,
+    start: tuple[int, Any] | None = None,
 ) -> Follower:
     """Follow a chain: keep a state at its newest step, and say what is new in it.
 
@@ -220,6 +226,10 @@ def follow(  # which state, and how to wait for it, by keyword
         Seconds between two looks for a new step.
     timeout
         Seconds that an iteration waits for a new step before it ends. By default it does not end.
+    start
+        A step, and its arrays by name or as a nested state, if they are at hand: then that step is
+        not read, and the first update has what differs from it. The arrays are compared with the
+        sums of the step, and copied.
 
     Returns
     -------
@@ -229,9 +239,10 @@ def follow(  # which state, and how to wait for it, by keyword
     Raises
     ------
     ArgumentError
-        For a path, a step, keys or seconds that cannot be any.
-    StorageError, DataError
-        If `path` is a file that cannot be read, or is not a bundle.
+        For a path, a step, keys or seconds that cannot be any, or if the arrays of `start` are not
+        those of its step.
+    StorageError, DataError, ChainError
+        If `path` is a file that cannot be read, or is not a bundle, or has no step to start from.
 
     Examples
     --------
@@ -256,7 +267,15 @@ def follow(  # which state, and how to wait for it, by keyword
         raise ArgumentError(f"poll must be a number of seconds above 0; got {poll!r}")
     place = checked_path(path)
     store = open_store(place) if os.path.lexists(place) else DirectoryStore(place)
-    return Follower(store, pinned, keys, exact, between, wait)
+    return Follower(store, pinned, keys, exact, between, wait, start)
+
+
+def _checked_start(start: object) -> tuple[int, dict[str, Array]]:
+    """Return a step and copies of its arrays by name."""
+    if not isinstance(start, tuple) or len(start) != 2:
+        raise ArgumentError(f"start must be a pair of a step and its arrays; got {type(start).__name__}")
+    step, arrays = step_index(start[0]), arrays_by_name(start[1])
+    return step, {name: np.array(array, order="C") for name, array in arrays.items()}
 
 
 def _seconds(name: str, value: object) -> float | None:

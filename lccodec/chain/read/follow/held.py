@@ -101,7 +101,7 @@ class Held:
         buffer = _Buffer()
         touched = _touched(links) if based else {*self.arrays, *links[-1].names}
         found.outdated = self.arrays.keys() & touched
-        for group in _groups(links, names):
+        for group in groups_of(links, names):
             if not wanted():
                 raise CancelledError
             new = [name for name in group if name in touched]
@@ -168,7 +168,7 @@ def _touched(links: Sequence[Link]) -> set[str]:
     return found & links[-1].names.keys()
 
 
-def _groups(links: Sequence[Link], names: Iterable[str]) -> list[list[str]]:
+def groups_of(links: Sequence[Link], names: Iterable[str]) -> list[list[str]]:
     """Return the arrays to decode, those together that are decoded together."""
     own, together = links[-1], decoded_together(links)
     groups = {id(group): group for group in (together[own.names[name]] for name in names)}
@@ -177,4 +177,4 @@ def _groups(links: Sequence[Link], names: Iterable[str]) -> list[list[str]]:
 
 def _closed(links: Sequence[Link], names: Iterable[str]) -> list[str]:
     """Return arrays, and all that are decoded with them."""
-    return [name for group in _groups(links, names) for name in group]
+    return [name for group in groups_of(links, names) for name in group]

@@ -58,6 +58,8 @@ class Update:
         How many checkpoints were read for it: 1 for the next step.
     bytes_read
         Bytes of their files.
+    root, base_root
+        What identifies the checkpoints of both states, hexadecimal; see `CheckpointInfo.root`.
     """
 
     step: int
@@ -67,6 +69,8 @@ class Update:
     metadata: dict[str, str]
     steps: int
     bytes_read: int
+    root: str
+    base_root: str | None
     _changes: Mapping[str, Change] | None
 
     def __repr__(self) -> str:
@@ -94,7 +98,7 @@ class Update:
             If an array is missing, of another type or shape, or cannot be written to, or if the
             follower has gone on. Nothing is written then.
         """
-        changes, found = self._valid(), _by_name(arrays)
+        changes, found = self._valid(), arrays_by_name(arrays)
         missing = [name for name in changes if name not in found]
         if missing:
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
@@ -127,7 +131,7 @@ class Update:
         self._changes = None
 
 
-def _by_name(arrays: Any) -> Mapping[str, Any]:
+def arrays_by_name(arrays: Any) -> Mapping[str, Any]:
     """Return arrays by their names in the state, each place with a name of its own."""
     flat = flatten(arrays)
     found: dict[str, Any] = {name: flat.arrays[index] for name, index in array_names(flat.tree).items()}

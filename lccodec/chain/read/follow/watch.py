@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from ....constants import EXACT_NAME
 from ....container.leaves import select
 from ....container.tree import unflatten
+from ....element_types import Array
 from ....errors import ChainError, ChecksumError, DataError, FormatError, LccodecError, StorageError, warn
 from ...store.names import check_name
 from ...store.store import Store
@@ -33,6 +34,7 @@ from ..exact import find_exact
 from ..links import Link, open_links
 from .held import CancelledError, Held, Prepared
 from .since import is_state_of, open_since
+from .start import held_from
 from .update import Update
 
 _MAX_ATTEMPTS: Final = 3  # to read a checkpoint, while others take away what it needs
@@ -85,6 +87,10 @@ class Watch:
         """The held step; ``None`` if there is no state yet."""
         link = self._held.link
         return None if link is None else link.manifest.step
+
+    def start(self, step: int, arrays: Mapping[str, Array]) -> None:
+        """Hold a step from arrays at hand; errors are those of `held_from`."""
+        self._held = held_from(self.store, step, arrays, self._names)
 
     def next(self) -> Way | None:
         """Prepare the way to the newest step that can be read, if it is not the held one.
@@ -233,6 +239,8 @@ class Watch:
             metadata=dict(last.manifest.metadata),
             steps=len(links),
             bytes_read=sum(link.reader.file_size for link in links),
+            root=last.reader.root.hex(),
+            base_root=None if before is None else before.reader.root.hex(),
             _changes=changes,
         )
         return update, prepared
