@@ -11,8 +11,9 @@ from .chain.life.prune import Pruning
 from .chain.life.rewrite_step import Rewriting
 from .chain.life.set_aside import RolledBack
 from .chain.read.arrivals import Arrivals
-from .chain.read.follow.follower import Follower, Lag, follow
+from .chain.read.follow.follower import Follower, follow
 from .chain.read.follow.update import Patch, Update
+from .chain.read.follow.watch import Lag
 from .chain.read.info import ArrayInfo, CheckpointInfo
 from .chain.read.validate import Problem, validate
 from .chain.save.planned import ArrayPlan, Estimate, Plan

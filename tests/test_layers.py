@@ -225,6 +225,8 @@ TESTED_WITH = {
     "chain/save/background/client": "chain/save/background/test_background",
     "inspect/measures/trajectory": "inspect/test_examination",
     "adapters/dcp/reader": "adapters/dcp/test_dcp",
+    "adapters/files/tensor_types": "adapters/test_safetensors",
+    "adapters/weights/names": "adapters/weights/test_local",
     "adapters/jax/single_file": "adapters/jax/test_states",
     "adapters/torch/single_file": "adapters/torch/test_states",
     "cli/pruning": "cli/verbs/test_life",

@@ -5,36 +5,27 @@ It waits, hands out updates and can be closed by another thread; :mod:`.watch` s
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, Literal, NamedTuple, Self
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 
 from ....arguments import as_number
 from ....container.disk.system import checked_path
 from ....element_types import Array, check_dtype
-from ....errors import ArgumentError, StorageError
+from ....errors import ArgumentError
 from ...store.bundle import open_store
 from ...store.directory import DirectoryStore
 from ...store.names import step_index
-from ...store.store import Store
 from ..checkpoint import checked_names
 from .update import Update, arrays_by_name
-from .watch import Watch, Way
+from .watch import Lag, Watch, Watching
 
 #: Seconds between two looks at the names in a store.
 POLL_SECONDS: Final = 0.25
-
-
-class Lag(NamedTuple):
-    """How far a follower is behind: the steps after its own, and the bytes of their files."""
-
-    steps: int
-    nbytes: int
 
 
 class Follower(Iterator[Update]):
@@ -48,23 +39,10 @@ class Follower(Iterator[Update]):
     in their order.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        step: int | None,
-        keys: Iterable[str] | str | None,
-        exact: bool,
-        poll: float,
-        timeout: float | None,
-        start: tuple[int, Any] | None,
-    ) -> None:
-        self._once, self._poll, self._timeout = step is not None, poll, timeout
+    def __init__(self, watch: Watching, *, once: bool, poll: float, timeout: float | None) -> None:
+        self._watch, self._once, self._poll, self._timeout = watch, once, poll, timeout
         self._closed = threading.Event()
-        names = None if keys is None else checked_names(keys)
-        self._watch = Watch(store, step, names, exact, lambda: not self._closed.is_set())
-        if start is not None:
-            self._watch.start(*_checked_start(start))
-        self._ready: Way | None = None
+        self._ready: Any = None  # the way to the next state
         self._last: Update | None = None
         self._looking, self._committing = threading.Lock(), threading.Lock()
 
@@ -92,21 +70,13 @@ class Follower(Iterator[Update]):
     @property
     def refused(self) -> dict[int, str]:
         """Why newer steps than the held one cannot be read, by step; empty if all is well."""
-        return {seen[0]: reason for seen, reason in self._watch.refused.items()}
+        return dict(self._watch.refused())
 
     @property
     def lag(self) -> Lag:
         """How far the held state is behind the chain as it is now. It reads names and sizes."""
         self._check_open()
-        own, store, found = -1 if self.step is None else self.step, self._watch.store, 0
-        later = [name for step, name in store.steps().items() if step > own]
-        for name in later:
-            try:
-                found += store.size([name])
-            except StorageError as error:
-                if error.errno != errno.ENOENT:  # it was pruned meanwhile
-                    raise
-        return Lag(len(later), found)
+        return self._watch.lag()
 
     def __next__(self) -> Update:
         if self._closed.is_set() or (self._once and self._last is not None):
@@ -169,25 +139,26 @@ class Follower(Iterator[Update]):
         with self._committing:
             self._check_open()
             if self.step is None:
-                raise ArgumentError(f"{self._watch.store.path}: no step was read yet")
+                raise ArgumentError(f"{self._watch.place}: no step was read yet")
             return self._watch.state(dtype)
 
     def _check_open(self) -> None:
         if self._closed.is_set():
-            raise ArgumentError(f"{self._watch.store.path}: this follower is closed")
+            raise ArgumentError(f"{self._watch.place}: this follower is closed")
 
     def _look(self) -> Update | None:
         """Return the next update if there is one now; the caller has the lock."""
         if self._ready is None:
-            self._ready = self._watch.next()
+            self._ready = self._watch.next(lambda: not self._closed.is_set())
         if (way := self._ready) is None:
             return None
         with self._committing:
             if way.update is not None:
                 self._expire()
             self._watch.commit(way)  # after an interrupt, this is done again
-            self._last, self._ready = way.update or self._last, None
-        return way.update
+            update: Update | None = way.update
+            self._last, self._ready = update or self._last, None
+        return update
 
     def _expire(self) -> None:
         if self._last is not None:
@@ -262,12 +233,21 @@ def follow(  # which state, and how to wait for it, by keyword
     >>> follower.close(); chain.close()
     """
     pinned = None if step is None else step_index(step)
+    between, wait = checked_waits(poll, timeout)
+    place = checked_path(path)
+    store = open_store(place) if os.path.lexists(place) else DirectoryStore(place)
+    watch = Watch(store, pinned, None if keys is None else checked_names(keys), exact)
+    if start is not None:
+        watch.start(*_checked_start(start))
+    return Follower(watch, once=pinned is not None, poll=between, timeout=wait)
+
+
+def checked_waits(poll: float, timeout: float | None) -> tuple[float, float | None]:
+    """Return seconds between looks and seconds to wait; raise ``ArgumentError`` if they are not."""
     wait, between = _seconds("timeout", timeout), _seconds("poll", poll)
     if not between:
         raise ArgumentError(f"poll must be a number of seconds above 0; got {poll!r}")
-    place = checked_path(path)
-    store = open_store(place) if os.path.lexists(place) else DirectoryStore(place)
-    return Follower(store, pinned, keys, exact, between, wait, start)
+    return between, wait
 
 
 def _checked_start(start: object) -> tuple[int, dict[str, Array]]:

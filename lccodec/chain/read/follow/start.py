@@ -25,7 +25,13 @@ from .held import Held, groups_of
 _MAX_NAMES_SHOWN: Final = 5  # in one message
 
 
-def held_from(store: Store, step: int, given: Mapping[str, Array], names: Callable[[Link], set[str]]) -> Held:
+def held_from(
+    store: Store,
+    step: int,
+    given: Mapping[str, Array],
+    names: Callable[[Link], set[str]],
+    root: str | None = None,
+) -> Held:
     """Return a step as held, from arrays that are at hand.
 
     Parameters
@@ -34,6 +40,9 @@ def held_from(store: Store, step: int, given: Mapping[str, Array], names: Callab
         The arrays by name. Their memory is used, and gets later values.
     names
         Returns the arrays of the checkpoint that are followed.
+    root
+        The root of the checkpoint that the arrays are known to be of, hexadecimal. If the step has
+        it still, they are not compared.
 
     Raises
     ------
@@ -50,7 +59,7 @@ def held_from(store: Store, step: int, given: Mapping[str, Array], names: Callab
             raise ChainError(f"{store.path}: step {step} is interpolated, and cannot be started from")
         missing = [name for name in link.index_names if name in followed and name not in given]
         heads = file.heads()
-        wrong = []
+        wrong, known = [], link.reader.root.hex() == root
         for group in groups_of(file.links, followed):
             ours = {name: given[name] for name in group if name in given and name in followed}
             found = {
@@ -64,7 +73,7 @@ def held_from(store: Store, step: int, given: Mapping[str, Array], names: Callab
                 same = {name for name in found if np.array_equal(found[name].bits, stored[name].bits)}
                 held.arrays.update(stored)
             else:
-                same = {name for name in found if _has_sum(file.links, name, found[name].bits)}
+                same = {n for n, array in found.items() if known or _has_sum(file.links, n, array.bits)}
                 held.arrays.update(found)
             wrong += [name for name in ours if name not in same]
         if missing or wrong:

@@ -21,17 +21,18 @@ import errno
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from ....constants import EXACT_NAME
 from ....container.leaves import select
 from ....container.tree import unflatten
-from ....element_types import Array
+from ....element_types import Array, components
 from ....errors import ChainError, ChecksumError, DataError, FormatError, LccodecError, StorageError, warn
 from ...store.names import check_name
 from ...store.store import Store
 from ..exact import find_exact
 from ..links import Link, open_links
+from ..replay import DecodedArray
 from .held import CancelledError, Held, Prepared
 from .since import is_state_of, open_since
 from .start import held_from
@@ -41,6 +42,47 @@ _MAX_ATTEMPTS: Final = 3  # to read a checkpoint, while others take away what it
 
 #: What tells the files of a step from others that take their names.
 _Seen: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...]]
+
+
+class Lag(NamedTuple):
+    """How far a follower is behind: the steps after its own, and the bytes of their files."""
+
+    steps: int
+    nbytes: int
+
+
+class Watching(Protocol):
+    """What a follower needs of what it follows: the state that is held, and what comes after it."""
+
+    @property
+    def place(self) -> object:
+        """What messages call it."""
+
+    @property
+    def step(self) -> int | None:
+        """The held step; ``None`` if there is no state yet."""
+
+    def next(self, wanted: Callable[[], bool]) -> Any:
+        """Prepare the way to a new state; it has the `update` that leads there, or ``None``.
+
+        ``None`` if there is no new state. `wanted` is asked from time to time whether it is still
+        wanted.
+        """
+
+    def commit(self, way: Any) -> None:
+        """Go a way that was prepared. Doing it again does nothing."""
+
+    def refused(self) -> Mapping[int, str]:
+        """Return why newer steps cannot be read, by step."""
+
+    def lag(self) -> Lag:
+        """Return how far the held state is behind."""
+
+    def state(self, dtype: str | None) -> Any:
+        """Return a copy of the held state."""
+
+    def close(self) -> None:
+        """Release what is held."""
 
 
 class Way(NamedTuple):
@@ -64,35 +106,45 @@ class Watch:
         Names of what is followed; ``None`` for the whole state.
     exact
         Whether to prefer the exact file.
-    wanted
-        Is asked from time to time whether what is being prepared is still wanted.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        pinned: int | None,
-        keys: Sequence[str] | None,
-        exact: bool,
-        wanted: Callable[[], bool],
-    ) -> None:
-        self.store = store
-        self.refused: dict[_Seen, str] = {}  # files that cannot be read, and why
-        self._pinned, self._keys, self._exact, self._wanted = pinned, keys, exact, wanted
+    def __init__(self, store: Store, pinned: int | None, keys: Sequence[str] | None, exact: bool) -> None:
+        self._store, self._pinned, self._keys, self._exact = store, pinned, keys, exact
+        self._refused: dict[_Seen, str] = {}  # files that cannot be read, and why
+        self._wanted: Callable[[], bool] = lambda: True
         self._held = Held()
         self._seen: _Seen | None = None  # the files of the held state
 
     @property
+    def place(self) -> object:
+        """What messages call the chain."""
+        return self._store.path
+
+    @property
+    def link(self) -> Link | None:
+        """The checkpoint of the held state, closed; ``None`` if there is no state yet."""
+        return self._held.link
+
+    @property
     def step(self) -> int | None:
         """The held step; ``None`` if there is no state yet."""
-        link = self._held.link
-        return None if link is None else link.manifest.step
+        return None if self.link is None else self.link.manifest.step
 
-    def start(self, step: int, arrays: Mapping[str, Array]) -> None:
-        """Hold a step from arrays at hand; errors are those of `held_from`."""
-        self._held = held_from(self.store, step, arrays, self._names)
+    def start(self, step: int | None, arrays: Mapping[str, Array], root: str | None = None) -> None:
+        """Hold arrays at hand; errors and parameters are those of `held_from`.
 
-    def next(self) -> Way | None:
+        If no step is given, the next state is read whole, and still only what differs is new.
+        """
+        if step is None:
+            self._held = Held()
+            self._held.arrays = {
+                name: DecodedArray(components(array)[0], array.shape, components(array)[1])
+                for name, array in arrays.items()
+            }
+        else:
+            self._held = held_from(self._store, step, arrays, self._names, root)
+
+    def next(self, wanted: Callable[[], bool] = lambda: True) -> Way | None:
         """Prepare the way to the newest step that can be read, if it is not the held one.
 
         Raises
@@ -100,7 +152,8 @@ class Watch:
         ArgumentError, StorageError, DataError, ChainError
             As :meth:`lccodec.Follower.prepare`. The held state is as before.
         """
-        steps = self.store.steps()
+        self._wanted = wanted
+        steps = self._store.steps()
         for step in self._candidates(list(steps)):
             try:
                 seen = self._look_at(step, steps[step])
@@ -110,20 +163,20 @@ class Watch:
                 return None  # it was taken away meanwhile
             if seen == self._seen:
                 return None
-            if seen in self.refused:
+            if seen in self._refused:
                 continue
             try:
                 found = self._prepare(step, steps[step])
             except CancelledError:
                 return None
             except (DataError, ChainError) as error:
-                if not self.store.has(steps[step]):
+                if not self._store.has(steps[step]):
                     return None
                 if self._pinned is not None:
                     raise
                 self._refuse(seen, error)
                 continue
-            self.refused = {each: why for each, why in self.refused.items() if each[0] > step}
+            self._refused = {each: why for each, why in self._refused.items() if each[0] > step}
             if found is not None:
                 return Way(*found, seen)
             self._seen = seen
@@ -135,10 +188,26 @@ class Watch:
         self._held.commit(way.prepared)
         self._seen = way.seen
 
+    def refused(self) -> dict[int, str]:
+        """Return why newer steps than the held one cannot be read, by step."""
+        return {seen[0]: reason for seen, reason in self._refused.items()}
+
+    def lag(self) -> Lag:
+        """Return the steps after the held one, and the bytes of their files."""
+        own, found = -1 if self.step is None else self.step, 0
+        later = [name for step, name in self._store.steps().items() if step > own]
+        for name in later:
+            try:
+                found += self._store.size([name])
+            except StorageError as error:
+                if error.errno != errno.ENOENT:  # it was pruned meanwhile
+                    raise
+        return Lag(len(later), found)
+
     def close(self) -> None:
         """Release the memory of the state, and the store."""
         self._held, self._seen = Held(), None
-        self.store.close()
+        self._store.close()
 
     def state(self, dtype: str | None) -> Any:
         """Return a copy of the held state; with keys, a dict of these leaves by name."""
@@ -164,18 +233,18 @@ class Watch:
         return [step for step in reversed(steps) if step >= least]
 
     def _look_at(self, step: int, name: str) -> _Seen:
-        beside = EXACT_NAME if self._exact and self.store.has(EXACT_NAME) else name
-        return step, self.store.identity(name), self.store.identity(beside)
+        beside = EXACT_NAME if self._exact and self._store.has(EXACT_NAME) else name
+        return step, self._store.identity(name), self._store.identity(beside)
 
     def _refuse(self, seen: _Seen, error: LccodecError) -> None:
-        self.refused[seen] = str(error)
+        self._refused[seen] = str(error)
         stays = "there is no state yet" if self.step is None else f"the state stays at step {self.step}"
-        warn(f"{self.store.path}: step {seen[0]} cannot be read, and {stays} or goes on without it: {error}")
+        warn(f"{self._store.path}: step {seen[0]} cannot be read, and {stays} or goes on without it: {error}")
 
     def _prepare(self, step: int, name: str) -> tuple[Update | None, Prepared] | None:
         """Prepare the way to a step; ``None`` if its state is the held one."""
         if self._exact:
-            file, problem = find_exact(self.store, step)
+            file, problem = find_exact(self._store, step)
             if file is not None:
                 try:
                     with file:
@@ -185,7 +254,7 @@ class Watch:
                     if name == EXACT_NAME:
                         raise
             if problem is not None:
-                warn(f"{self.store.path}: {problem}; step {step} is followed as the history has it")
+                warn(f"{self._store.path}: {problem}; step {step} is followed as the history has it")
         for _ in range(_MAX_ATTEMPTS - 1):
             # A prune may write a file anew, and remove its parent, before the parent is opened.
             try:
@@ -199,21 +268,21 @@ class Watch:
 
     def _of_history(self, name: str) -> tuple[Update | None, Prepared] | None:
         with ExitStack() as opened:
-            reader = opened.enter_context(self.store.open(name))
+            reader = opened.enter_context(self._store.open(name))
             check_name(name, reader.manifest.step)
             held = self._held.link
             if held is not None:
                 if is_state_of(reader, held.reader) and reader.manifest.step == self.step:
                     held.reader = reader  # later deltas name this root
                     return None
-                links = open_since(reader, held, self.store, opened)
+                links = open_since(reader, held, self._store, opened)
                 if links is not None and self._held.reaches(links, self._names(links[-1])):
                     try:
                         return self._way(links, based=True)
                     except ChecksumError as error:
                         if error.rule != "LCC-FRM-09":  # a sum that only another reference fits
                             raise
-            return self._way(open_links(reader, self.store, opened), based=False)
+            return self._way(open_links(reader, self._store, opened), based=False)
 
     def _way(self, links: list[Link], *, based: bool) -> tuple[Update | None, Prepared] | None:
         """Prepare the way to the last of some links."""
