@@ -9,5 +9,7 @@ Weight versions need the extra ``weights`` (zstandard).
 """
 
 from .local import Pulled, pull
+from .publish import Published, publish
+from .reader import follow
 
-__all__ = ["Pulled", "pull"]
+__all__ = ["Published", "Pulled", "follow", "publish", "pull"]

@@ -8,20 +8,21 @@ from __future__ import annotations
 import errno
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from ...container.frame_entry import Bytes
 from ...element_types import ELEMENT_TYPES, Array, ElementType, from_components, in_host_order
 from ...errors import FormatError, StorageError
 from ..files.disk import regular_file
 from ..files.shards import INDEX_SUFFIX, read_index
 from ..files.tensor_types import DTYPE_NAMES, FLOAT8_NAMES
 
-__all__ = ["INDEX_NAME", "SINGLE_NAME", "Layout", "Tensor", "read_header", "read_layout"]
+__all__ = ["INDEX_NAME", "SINGLE_NAME", "Layout", "Tensor", "read_header", "read_layout", "tensor_file"]
 
 SINGLE_NAME: Final = "model.safetensors"
 INDEX_NAME: Final = SINGLE_NAME + INDEX_SUFFIX
@@ -146,6 +147,22 @@ def read_header(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     if not sound:
         raise FormatError(_RULE, str(path), "the header is damaged, or a tensor does not lie in the file")
     return dict(sorted(tensors.items(), key=lambda item: item[1].offset)), metadata
+
+
+def tensor_file(
+    tensors: Iterable[tuple[str, str, tuple[int, ...], Bytes]], metadata: Mapping[str, str]
+) -> Iterator[Bytes]:
+    """Yield the pieces of a ``.safetensors`` file: of each tensor name, type, shape and bytes."""
+    header: dict[str, Any] = {"__metadata__": dict(metadata)}
+    end, pieces = 0, list[Bytes]()
+    for name, dtype, shape, data in tensors:
+        start, end = end, end + memoryview(data).nbytes
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [start, end]}
+        pieces.append(data)
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % _LENGTH_BYTES)
+    yield len(text).to_bytes(_LENGTH_BYTES, "little") + text
+    yield from pieces
 
 
 def _is_sound(tensor: Tensor, start: int, size: int) -> bool:

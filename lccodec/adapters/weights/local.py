@@ -17,12 +17,11 @@ done.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -35,7 +34,7 @@ from ...chain.store.bundle import open_store
 from ...chain.store.names import step_index
 from ...container.disk.folder import Folder
 from ...container.disk.source import FileSource
-from ...container.disk.system import OPEN_FLAGS, SYSTEM, System, checked_path, storage_errors
+from ...container.disk.system import SYSTEM, System, checked_path, storage_errors
 from ...container.disk.whole_file import WholeFile, remove_stale_temporaries
 from ...element_types import Array
 from ...errors import ArgumentError, ChainError, DataError
@@ -43,13 +42,12 @@ from ...parallel import slices
 from ..files.tensor_types import FLOAT8_NAMES
 from ..tree.plain import BYTE_TYPES, read_types
 from .layout import INDEX_NAME, Layout, Tensor, read_layout
+from .lock import NOTE_FOLDER, locked
 from .names import Prefix
 
 __all__ = ["Pulled", "pull"]
 
-NOTE_FOLDER: Final = ".lccodec"
 _NOTE_NAME: Final = "state.json"
-_LOCK_NAME: Final = "lock"
 _SUFFIX: Final = re.compile(r"-step[0-9]{12,16}-[0-9a-f]{8}(?=\.safetensors$)")
 _PIECE: Final = 1 << 22  # elements that are copied at a time
 
@@ -118,7 +116,7 @@ def pull(
         If the chain has no such step, a file is damaged, or the operating system refuses.
     """
     place, part = checked_path(model), Prefix(prefix)
-    with _locked(place, system):
+    with locked(place, system):
         layout = read_layout(place)
         _remove_leftovers(layout, system)
         held, arrays = _holding(layout), {part.path(n): a for n, a in layout.arrays().items()}
@@ -298,23 +296,3 @@ def _remove_leftovers(layout: Layout, system: System) -> None:
         ours = {name for name in folder.names() if _SUFFIX.search(name) or name in noted}
         if left := ours.difference(layout.files):
             folder.remove(left)
-
-
-@contextmanager
-def _locked(directory: Path, system: System) -> Iterator[None]:
-    """Hold the lock of a directory; one process of a host at a time does."""
-    with storage_errors("cannot lock", directory):
-        with Folder(directory, system) as folder:
-            folder.make(NOTE_FOLDER)
-        path, flags = directory / NOTE_FOLDER / _LOCK_NAME, os.O_RDWR | os.O_CREAT | OPEN_FLAGS
-        descriptor = system.open(path, flags, 0o666)
-    try:
-        with storage_errors("cannot lock", directory):
-            try:
-                system.lock(descriptor, True)
-            except OSError as error:
-                if error.errno != errno.ENOTSUP:
-                    raise
-        yield
-    finally:
-        system.close(descriptor)

@@ -28,6 +28,10 @@ class Prefix:
         """Return where a tensor is in the state."""
         return self._start + leaf_name((name,))
 
+    def holds(self, path: str) -> bool:
+        """Return whether a place in the state is below the entry."""
+        return path.startswith(self._start)
+
     def name(self, path: str) -> str:
         """Return the name of the tensor at a place."""
         return path.removeprefix(self._start).replace("~1", "/").replace("~0", "~")

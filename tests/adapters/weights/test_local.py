@@ -185,7 +185,7 @@ def test_files_that_were_changed_by_others(run: Path, model: Path) -> None:
     assert read_model(model) == bytes_of(STATES[5])
 
 
-@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize("shards", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_every_crash_leaves_a_model(run: Path, tmp_path: Path, shards: int) -> None:
     """Kills and losses of power at any moment: the old model or the new one, and a pull goes on."""
     write_model(tmp_path / "local", STATES[3], shards)

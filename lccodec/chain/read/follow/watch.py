@@ -101,7 +101,7 @@ class Watch:
     store
         The files of the chain.
     pinned
-        The one step to be followed; ``None`` for the newest.
+        The one step to be followed; ``None`` for the newest. It may be set to another one.
     keys
         Names of what is followed; ``None`` for the whole state.
     exact
@@ -109,7 +109,7 @@ class Watch:
     """
 
     def __init__(self, store: Store, pinned: int | None, keys: Sequence[str] | None, exact: bool) -> None:
-        self._store, self._pinned, self._keys, self._exact = store, pinned, keys, exact
+        self._store, self.pinned, self._keys, self._exact = store, pinned, keys, exact
         self._refused: dict[_Seen, str] = {}  # files that cannot be read, and why
         self._wanted: Callable[[], bool] = lambda: True
         self._held = Held()
@@ -172,7 +172,7 @@ class Watch:
             except (DataError, ChainError) as error:
                 if not self._store.has(steps[step]):
                     return None
-                if self._pinned is not None:
+                if self.pinned is not None:
                     raise
                 self._refuse(seen, error)
                 continue
@@ -187,6 +187,12 @@ class Watch:
         """Go a way that was prepared. Doing it again does nothing."""
         self._held.commit(way.prepared)
         self._seen = way.seen
+
+    def array(self, path: str) -> DecodedArray | None:
+        """Return an array of the held state by its path; it must not be changed."""
+        link = self._held.link
+        index = None if link is None else link.paths.get(path)
+        return None if link is None or index is None else self._held.arrays.get(link.index_names[index])
 
     def refused(self) -> dict[int, str]:
         """Return why newer steps than the held one cannot be read, by step."""
@@ -225,8 +231,8 @@ class Watch:
 
     def _candidates(self, steps: list[int]) -> list[int]:
         """Return the steps to be tried, the best one first."""
-        if self._pinned is not None:
-            return [step for step in steps if step == self._pinned]
+        if self.pinned is not None:
+            return [step for step in steps if step == self.pinned]
         own = -1 if self.step is None else self.step
         # Only a rollback leads back, not a newest step that is damaged.
         least = own if steps and steps[-1] >= own else 0
