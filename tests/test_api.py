@@ -106,6 +106,7 @@ def test_public_names_of_the_exchange() -> None:
         (lccodec.follow, ["path", "step", "keys", "exact", "poll", "timeout", "start"]),
         (lccodec.Follower.prepare, ["self", "timeout"]),
         (lccodec.Follower.state, ["self", "dtype"]),
+        (lccodec.Follower.get, ["self", "name", "dtype"]),
         (lccodec.Update.apply_to, ["self", "arrays"]),
         (lccodec.Update.patches, ["self", "dtype"]),
         (

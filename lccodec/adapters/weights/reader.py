@@ -28,6 +28,7 @@ from ..files.disk import regular_file
 from ..files.tensor_types import FLOAT8_NAMES
 from ..tree.plain import names_by_type, with_types
 from .layout import INDEX_NAME, Layout, read_header, read_layout
+from .names import Prefix
 from .versions import RULE, VersionIndex, apply, check_digest, read_index_of, version_name, versions_in
 
 __all__ = ["follow"]
@@ -130,6 +131,10 @@ class _Versions:
         """Return copies of the tensors by name."""
         arrays = {} if self._held is None else self._held.arrays
         return {name: array.array(dtype).copy() for name, array in arrays.items()}
+
+    def array(self, path: str) -> DecodedArray | None:
+        """Return a tensor of the held version; it must not be changed."""
+        return None if self._held is None else self._held.arrays.get(Prefix("").name(path))
 
     def close(self) -> None:
         """Release the memory."""

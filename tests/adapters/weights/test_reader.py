@@ -59,6 +59,7 @@ def test_version_by_version(tmp_path: Path, base: Path, encoding: str) -> None:
             if version > 1:
                 assert update.nbytes < 2000
             assert bytes_of(follower.state("bits")) == BYTES[version]
+            assert follower.get("norm") == STATES[version]["norm"]
 
 
 def test_a_late_joiner_and_a_full_version(tmp_path: Path, base: Path) -> None:

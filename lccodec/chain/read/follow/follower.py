@@ -142,6 +142,22 @@ class Follower(Iterator[Update]):
                 raise ArgumentError(f"{self._watch.place}: no step was read yet")
             return self._watch.state(dtype)
 
+    def get(self, name: str, dtype: Literal["float32", "bits"] | None = None) -> Any:
+        """Return a copy of one array of the held state, by its name in it.
+
+        Raises
+        ------
+        ArgumentError
+            If there is no such array, or no state yet, or the follower is closed.
+        """
+        check_dtype(dtype)
+        with self._committing:
+            self._check_open()
+            found = self._watch.array(name)
+            if found is None:
+                raise ArgumentError(f"{self._watch.place}: no array {name!r} is held")
+            return found.array(dtype).copy()
+
     def _check_open(self) -> None:
         if self._closed.is_set():
             raise ArgumentError(f"{self._watch.place}: this follower is closed")

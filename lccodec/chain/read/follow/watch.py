@@ -81,6 +81,9 @@ class Watching(Protocol):
     def state(self, dtype: str | None) -> Any:
         """Return a copy of the held state."""
 
+    def array(self, path: str) -> DecodedArray | None:
+        """Return an array of the held state; it must not be changed."""
+
     def close(self) -> None:
         """Release what is held."""
 

@@ -55,6 +55,9 @@ def test_some_arrays(tmp_path: Path) -> None:
         assert update is not None
         assert update.names == ("model/bias3",)
         assert_same(follower.state()["model/bias3"], run.states[5]["model"]["bias3"])
+        assert_same(follower.get("model/bias3"), run.states[5]["model"]["bias3"])
+        with pytest.raises(ArgumentError, match="no array 'model' is held"):
+            follower.get("model")
     with follow(tmp_path, keys="models") as follower, pytest.raises(ArgumentError, match="is it 'model'"):
         follower.prepare(0)
 
