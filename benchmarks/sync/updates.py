@@ -71,6 +71,7 @@ class Update:
 
 def make_update(data: Path, kind: Kind, share: float, nbytes: int, *, quick: bool = False) -> Update:
     """Fine-tune so that about this share of the values changes in a step, for so many bytes."""
+    torch.set_num_threads(1)
     run = _trained(data, quick)
     scales = {name: _scale(weight) for name, weight in run.parameters.items()}
     rate = _rate_of(run, kind, scales, share)

@@ -21,10 +21,11 @@ FOLDERS = {
     "speed": {"measure", "compressors", "networks"},
     "background": {"measure", "networks", "speed"},
     "pages": {"measure", "networks"},
+    "sync": {"measure", "networks"},
 }
 PROGRAMS = {
-    *("averages", "copies", "frameworks", "hindsight", "lenet", "overlap", "promise", "report", "scale"),
-    *("throughput", "training"),
+    *("averages", "copies", "follow", "frameworks", "hindsight", "lenet", "overlap", "promise"),
+    *("report", "scale", "throughput", "training"),
 }
 
 
