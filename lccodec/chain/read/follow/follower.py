@@ -107,9 +107,9 @@ class Follower(Iterator[Update]):
         ArgumentError
             If the follower is closed, or the state has no arrays of its `keys`.
         StorageError
-            If the operating system cannot read a file.
-        DataError, ChainError
-            If the one step that is followed is damaged. Other followers warn, and wait.
+            If the names of the chain cannot be listed.
+        DataError, ChainError, StorageError
+            If the one step that is followed cannot be read. Other followers warn, and wait.
         """
         self._check_open()
         end = None if (limit := _seconds("timeout", timeout)) is None else time.monotonic() + limit

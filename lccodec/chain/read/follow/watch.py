@@ -114,6 +114,7 @@ class Watch:
     def __init__(self, store: Store, pinned: int | None, keys: Sequence[str] | None, exact: bool) -> None:
         self._store, self.pinned, self._keys, self._exact = store, pinned, keys, exact
         self._refused: dict[_Seen, str] = {}  # files that cannot be read, and why
+        self._unread: set[_Seen] = set()  # those of them that may be read later
         self._wanted: Callable[[], bool] = lambda: True
         self._held = Held()
         self._seen: _Seen | None = None  # the files of the held state
@@ -166,13 +167,13 @@ class Watch:
                 return None  # it was taken away meanwhile
             if seen == self._seen:
                 return None
-            if seen in self._refused:
+            if seen in self._refused and seen not in self._unread:
                 continue
             try:
                 found = self._prepare(step, steps[step])
             except CancelledError:
                 return None
-            except (DataError, ChainError) as error:
+            except (DataError, ChainError, StorageError) as error:
                 if not self._store.has(steps[step]):
                     return None
                 if self.pinned is not None:
@@ -180,6 +181,7 @@ class Watch:
                 self._refuse(seen, error)
                 continue
             self._refused = {each: why for each, why in self._refused.items() if each[0] > step}
+            self._unread.intersection_update(self._refused)
             if found is not None:
                 return Way(*found, seen)
             self._seen = seen
@@ -246,7 +248,12 @@ class Watch:
         return step, self._store.identity(name), self._store.identity(beside)
 
     def _refuse(self, seen: _Seen, error: LccodecError) -> None:
-        self._refused[seen] = str(error)
+        """Say that a step cannot be read, once. What the system cannot read is tried again."""
+        said, self._refused[seen] = self._refused.get(seen), str(error)
+        if isinstance(error, StorageError):
+            self._unread.add(seen)
+        if said == str(error):
+            return
         stays = "there is no state yet" if self.step is None else f"the state stays at step {self.step}"
         warn(f"{self._store.path}: step {seen[0]} cannot be read, and {stays} or goes on without it: {error}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import warnings
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lccodec import Chain, ChainError, DataError, Keep, LccodecWarning, follow
+from lccodec import Chain, ChainError, DataError, Keep, LccodecWarning, StorageError, follow
 from lccodec.chain.life.rewrite_step import rewrite
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.disk.source import FileSource
@@ -261,6 +262,29 @@ def test_a_damaged_file_that_is_not_the_newest_is_passed_over(tmp_path: Path) ->
             [update] = taken(follower, served)
         assert update.step == 2  # the newest that can be read
         served.check(run.states[2])
+
+
+def test_a_file_that_the_system_cannot_read_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, served = Run(tmp_path), Served()
+    run.save(0)
+    with follow(tmp_path) as follower:
+        taken(follower, served)
+        run.save(1)
+
+        def fails(*_: Any) -> bytes:
+            raise StorageError(errno.EIO, "cannot read", NAMES[1])
+
+        with monkeypatch.context() as patched:
+            patched.setattr(FileSource, "read", fails)
+            with pytest.warns(LccodecWarning, match="step 1 cannot be read, and the state stays at step 0"):
+                assert taken(follower, served) == []
+            assert taken(follower, served) == []  # said once
+            assert list(follower.refused) == [1]
+        [update] = taken(follower, served)
+        assert (update.step, follower.refused) == (1, {})
+        served.check(run.states[1])
 
 
 def test_a_parent_that_is_missing(tmp_path: Path) -> None:
