@@ -231,6 +231,7 @@ TESTED_WITH = {
     "adapters/files/tensor_types": "adapters/test_safetensors",
     "adapters/weights/lock": "adapters/weights/test_local",
     "adapters/weights/names": "adapters/weights/test_local",
+    "adapters/weights/writer": "adapters/weights/test_publish",
     "adapters/jax/single_file": "adapters/jax/test_states",
     "adapters/torch/single_file": "adapters/torch/test_states",
     "cli/pruning": "cli/verbs/test_life",

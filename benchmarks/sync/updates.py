@@ -27,7 +27,7 @@ __all__ = ["Update", "make_update"]
 Kind = Literal["bfloat16", "float8"]
 
 TRAINED, TRAINED_QUICK = 300, 30  # iterations before the fine-tuning
-SETTLED = 3  # iterations at the new learning rate before a share is measured
+SETTLED = 12  # iterations at the new learning rate before a share is measured
 PROBES = 10  # of learning rates
 LOWEST_RATE, HIGHEST_RATE = 1e-9, 1e-2
 MAX_FLOAT8 = 448.0  # the largest float8_e4m3fn

@@ -148,14 +148,56 @@ def test_small_beside_the_model(tmp_path: Path) -> None:
     assert found.nbytes < state["w"].nbytes / 100
 
 
+def rank_chains(directory: Path, step: int, state: dict[str, Any]) -> list[Path]:
+    """Save a third of the tensors in the chain of each rank; all of them have the norm."""
+    runs = [directory / f"rank-{rank}" for rank in range(3)]
+    for rank, run in enumerate(runs):
+        own = {name: array for number, (name, array) in enumerate(state.items()) if number % 3 == rank}
+        with Chain(run, "lossless") as chain:
+            chain.save(step, {**own, "norm": state["norm"]})
+    return runs
+
+
+def test_the_chains_of_ranks_are_one_version(tmp_path: Path) -> None:
+    """A step counts once all ranks have it; tensors that several have are there once."""
+    output = tmp_path / "published"
+    for step in range(3):
+        runs = rank_chains(tmp_path, step, STATES[step])
+        found = publish(runs, output, start=0)
+        assert found is None if step == 0 else found is not None and found.step == step
+    with Chain(runs[0], "lossless") as chain:
+        chain.save(3, {"norm": np.ones((), "f4")})  # the others are not there yet
+    assert publish(runs, output) is None
+    for version in (1, 2):
+        assert pulled(output, bytes_of(STATES[0]), version) == bytes_of(STATES[version])
+    files = {path.name for path in (output / "weight_v000002").glob("*.safetensors")}
+    assert files == {f"model-0000{number}-of-00002.safetensors" for number in range(2)}
+    found = publish(runs, output, full=True)
+    assert found is not None
+    assert found.base is None
+    assert pulled(output, {}, 3) == bytes_of(STATES[2])
+
+
+def test_ranks_that_differ_are_refused(tmp_path: Path) -> None:
+    runs = rank_chains(tmp_path, 0, STATES[0])
+    with pytest.raises(ChainError, match="share no step"):
+        publish([*runs, rank_chains(tmp_path / "other", 1, STATES[0])[0]], tmp_path / "published")
+    for rank, run in enumerate(runs):
+        with Chain(run, "lossless") as chain:
+            chain.save(1, {**chain.restore(), "norm": np.array(rank, "f4")})
+    for options in ({"start": 0}, {}):
+        with pytest.raises(ArgumentError, match="tensor 'norm': two ranks have it with other values"):
+            publish(runs, tmp_path / "published", **options)
+
+
 def test_refused(tmp_path: Path) -> None:
     trainer = Trainer(tmp_path)
     trainer.run.mkdir()
     with pytest.raises(ChainError, match="has no step to publish"):
         trainer.publish()
-    with pytest.raises(ChainError, match="has no step 0 to start from"):
-        trainer.publish(start=0)
     trainer.save(0)
+    with pytest.raises(ChainError, match="has no step 7 to start from"):
+        trainer.publish(start=7)
     for options in ({"encoding": "sum"}, {"checksum": "md5"}):
         with pytest.raises(ArgumentError, match="no such encoding or checksum"):
             trainer.publish(**options)
