@@ -7,9 +7,9 @@ replaced. Shards in which nothing differs stay as they are. Who reads the old fi
 on to read them.
 
 The directory's own bytes are what deltas are taken against. Which step they are of is noted in
-``.lccodec/state.json``, with the sizes and times of the files. The note is written before the
-index, and then names both steps: the files tell which of them holds. Where they tell nothing, the
-step is read whole, and what differs is written.
+``.lccodec/state.json``, with the sizes, times and numbers of the files. The note is written before
+the index, and then names both steps: the files tell which of them holds. Where they tell nothing,
+the step is read whole, and what differs is written.
 
 A lock on ``.lccodec/lock`` lets one process of a host at a time do this. Others find that it is
 done.
@@ -32,12 +32,14 @@ from ...chain.read.follow.update import Patch, Update
 from ...chain.read.follow.watch import Watch
 from ...chain.store.bundle import open_store
 from ...chain.store.names import step_index
+from ...chain.store.store import Store
+from ...constants import EXACT_NAME
 from ...container.disk.folder import Folder
 from ...container.disk.source import FileSource
 from ...container.disk.system import SYSTEM, System, checked_path, storage_errors
 from ...container.disk.whole_file import WholeFile, remove_stale_temporaries
 from ...element_types import Array
-from ...errors import ArgumentError, ChainError, DataError
+from ...errors import ArgumentError, ChainError, DataError, StorageError
 from ...parallel import slices
 from ..files.tensor_types import FLOAT8_NAMES
 from ..tree.plain import BYTE_TYPES, read_types
@@ -119,11 +121,12 @@ def pull(
     with locked(place, system):
         layout = read_layout(place)
         _remove_leftovers(layout, system)
-        held, arrays = _holding(layout), {part.path(n): a for n, a in layout.arrays().items()}
+        held, pinned = _holding(layout), None if step is None else step_index(step)
         with open_store(checked_path(run)) as store:
-            pinned = None if step is None else step_index(step)
+            if held is not None and _is_there(store, pinned, held["root"], exact):
+                return Pulled(held["step"], held["step"])
             watch = Watch(store, pinned, part.keys, exact)
-            _start(watch, held, start, arrays)
+            _start(watch, held, start, {part.path(n): array for n, array in layout.arrays().items()})
             way = watch.next()
             if way is None and (watch.step is None or pinned not in (None, watch.step)):
                 raise ChainError(f"{store.path} has no step {'to pull' if step is None else step}")
@@ -135,6 +138,18 @@ def pull(
             patches = {part.name(patch.name): patch for patch in way.update.patches("bits")}
             _check(layout, patches, read_types(way.update.metadata), part)
             return _write(layout, way.update, patches, held, system)
+
+
+def _is_there(store: Store, step: int | None, root: str, exact: bool) -> bool:
+    """Return whether a step of a chain, by default the newest, has a root; little is read."""
+    steps = store.steps()
+    name = steps.get(max(steps, default=-1) if step is None else step)
+    if name is None or (exact and name != EXACT_NAME and store.has(EXACT_NAME)):
+        return False  # the exact file may be newer, or go before
+    try:
+        return store.root(name)[0].hex() == root
+    except (DataError, StorageError):
+        return False
 
 
 def _start(watch: Watch, held: Mapping[str, Any] | None, start: int | None, arrays: dict[str, Array]) -> None:
@@ -253,7 +268,7 @@ def _new_name(name: str, update: Update) -> str:
 def _identity(path: Path) -> list[int]:
     with storage_errors("cannot look at", path):
         status = path.stat()
-    return [status.st_size, status.st_mtime_ns]
+    return [status.st_size, status.st_mtime_ns, status.st_ino]
 
 
 def _identities(layout: Layout) -> dict[str, list[int]]:
@@ -261,7 +276,7 @@ def _identities(layout: Layout) -> dict[str, list[int]]:
 
 
 def _entry(step: int | None, root: str, files: Mapping[str, list[int]]) -> dict[str, Any]:
-    """Return a note: files of these sizes and times hold a step, or an unknown one."""
+    """Return a note: these very files hold a step, or an unknown one."""
     return {"step": step, "root": root, "files": dict(files)}
 
 

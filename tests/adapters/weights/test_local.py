@@ -56,7 +56,10 @@ def test_step_by_step(run: Path, model: Path) -> None:
         assert "mask" not in found.names
         assert read_model(model) == bytes_of(STATES[step])
         assert set(found.files) <= files_of(model)
+    note = (model / ".lccodec" / "state.json").stat()
     assert pull(run, model, prefix="model") == Pulled(5, 5)
+    after = (model / ".lccodec" / "state.json").stat()
+    assert (after.st_ino, after.st_mtime_ns) == (note.st_ino, note.st_mtime_ns)  # nothing is written
     assert pull(run, model, prefix="model", step=2).step == 2  # back
     assert read_model(model) == bytes_of(STATES[2])
 
