@@ -97,14 +97,14 @@ def test_a_follower_of_a_writer_that_is_killed(tmp_path: Path, policy: str) -> N
 
 
 def check(served: Served, step: int, policy: str) -> None:
-    """The arrays are those of a step, where nothing is lost; lossy ones are near it."""
+    """The arrays are those of a step; where the history is lossy, they are like them."""
     expected = {name: value for name, value in state_of(step).items() if isinstance(value, np.ndarray)}
     if policy == "lossless":
         served.check(expected)
         return
     assert_same(served.arrays["bias"], expected["bias"])  # says which step it is
-    error = np.abs(served.arrays["weight"] - expected["weight"])
-    assert float(error.max()) < 1  # those of another step are farther away somewhere
+    found, own = served.arrays["weight"].ravel(), expected["weight"].ravel()
+    assert float(np.corrcoef(found, own)[0, 1]) > 0.3  # that with any other step is below 0.03
 
 
 def test_local_models_of_readers_that_are_killed(tmp_path: Path) -> None:
