@@ -10,6 +10,7 @@ import numpy as np
 import lccodec
 from lccodec.container.reader import open_checkpoint
 from lccodec.container.tree import array_names, flatten
+from lccodec.element_types import narrow
 
 from .walks import NAMES, assert_same
 
@@ -39,6 +40,17 @@ def first_state(rng: np.random.Generator) -> dict[str, Any]:
         "ids": rng.integers(0, 9, 50),
     }
     return {"model": model, "optimizer": {"exp_avg": np.zeros((300, 200), "f4")}, "step": 0}
+
+
+def rounded(array: Any) -> Any:
+    """A float32 array as bfloat16, as bits."""
+    return narrow(array).view(lccodec.BFLOAT16_BITS)
+
+
+def mixed(rng: np.random.Generator) -> dict[str, Any]:
+    """Weights in bfloat16, and what they are rounded from."""
+    master = rng.standard_normal(30_000).astype("f4")
+    return {"model": {"weight": rounded(master)}, "optimizer": {"master": master}}
 
 
 class Served:

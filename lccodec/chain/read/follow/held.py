@@ -19,7 +19,8 @@ import numpy as np
 
 from ....element_types import Array
 from ..links import Link
-from ..replay import DecodedArray, decoded_together, replay_each
+from ..needed import decoded_together
+from ..replay import DecodedArray, replay_each
 from .changes import Change, difference
 
 _NOTHING: Final[Mapping[str, DecodedArray]] = MappingProxyType({})
@@ -106,16 +107,25 @@ class Held:
                 raise CancelledError
             new = [name for name in group if name in touched]
             if new:
-                self._decode(links, new, based, found, buffer)
+                before = {name: self.arrays[name] for name in group if name in self.arrays}
+                self._decode(links, new, before, based, found, buffer)
                 found.outdated.difference_update(new)
         return found
 
     def _decode(
-        self, links: Sequence[Link], names: Sequence[str], based: bool, found: Prepared, buffer: _Buffer
+        self,
+        links: Sequence[Link],
+        names: Sequence[str],
+        before: Mapping[str, DecodedArray],
+        based: bool,
+        found: Prepared,
+        buffer: _Buffer,
     ) -> None:
-        """Decode arrays that are decoded together, and take note of what is new."""
-        before = {name: self.arrays[name] for name in names if name in self.arrays}
-        into = {} if len(names) > 1 else {name: buffer.like(array.bits) for name, array in before.items()}
+        """Decode arrays that are decoded together, and take note of what is new.
+
+        `before` has them, and what is decoded with them, as they are held.
+        """
+        into = {} if len(before) > 1 else {name: buffer.like(array.bits) for name, array in before.items()}
         path, known = list(links), dict[int, Mapping[str, DecodedArray]]()
         if based and links[0].parent is not None:
             path, known = [links[0].parent, *links], {0: before}
@@ -160,11 +170,11 @@ class _Buffer:
 
 
 def _touched(links: Sequence[Link]) -> set[str]:
-    """Return the arrays of the last link that some link has a frame of."""
+    """Return the arrays of the last link that some link has a frame of, or makes of others."""
     found = set[str]()
     for link in links:
         numbers = link.manifest.arrays
-        found.update(name for name, index in link.names.items() if numbers[index])
+        found.update(name for name, index in link.names.items() if numbers[index] or name in link.copies)
     return found & links[-1].names.keys()
 
 

@@ -19,7 +19,8 @@ from ....frame.decode import check_array_sum
 from ...store.store import Store
 from ..checkpoint import open_step
 from ..links import Link
-from ..replay import DecodedArray, frames_of, replay
+from ..needed import frames_of
+from ..replay import DecodedArray, replay
 from .held import Held, groups_of
 
 _MAX_NAMES_SHOWN: Final = 5  # in one message

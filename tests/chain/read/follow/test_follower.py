@@ -6,13 +6,14 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lccodec
-from lccodec import ArgumentError, follow
+from lccodec import ArgumentError, Chain, follow
 from lccodec.chain.read.follow.held import Held
 
-from ....support.following import Run, Served, taken
+from ....support.following import Run, Served, mixed, rounded, taken
 from ....support.walks import assert_same
 
 
@@ -60,6 +61,25 @@ def test_some_arrays(tmp_path: Path) -> None:
             follower.get("model")
     with follow(tmp_path, keys="models") as follower, pytest.raises(ArgumentError, match="is it 'model'"):
         follower.prepare(0)
+
+
+@pytest.mark.parametrize("keys", [None, "model"])
+def test_weights_that_are_rounded_from_others(tmp_path: Path, keys: str | None) -> None:
+    """They have no frame of their own, and are followed all the same."""
+    state, served = mixed(np.random.default_rng(0)), Served()
+    with Chain(tmp_path, "lossless") as chain, follow(tmp_path, keys=keys) as follower:
+        for step in range(6):
+            chain.save(step, state)
+            assert len(taken(follower, served)) == 1
+            served.check(state if keys is None else {"model": state["model"]})
+            master = state["optimizer"]["master"].copy()
+            if step != 2:  # then nothing moves
+                master[step : step + 5] += 1
+            state = {"model": {"weight": rounded(master)}, "optimizer": {"master": master}}
+            if step == 3:  # not its rounding any more
+                state["model"]["weight"][:9] = rounded(np.zeros(9, "f4"))
+        assert chain.info(1).arrays[0].method == "copy"
+        assert chain.info(4).arrays[0].method != "copy"
 
 
 def test_every_update_is_of_the_step_before(tmp_path: Path) -> None:

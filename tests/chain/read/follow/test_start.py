@@ -11,7 +11,7 @@ import pytest
 from lccodec import ArgumentError, Chain, ChainError, follow
 from lccodec.container.disk.source import FileSource
 
-from ....support.following import Run, Served
+from ....support.following import Run, Served, mixed, rounded
 from ....support.walks import assert_same, walk
 
 
@@ -40,6 +40,22 @@ def test_only_deltas_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s
     assert (update.base, update.step) == (step, step + 1)
     served.check({"model": run.states[step + 1]["model"]})
     assert_same(own, run.states[step]["model"])  # a copy was followed
+
+
+def test_weights_that_are_copies(tmp_path: Path) -> None:
+    state = mixed(np.random.default_rng(0))
+    with Chain(tmp_path, "lossless") as chain:
+        chain.save(0, state)
+        start = (0, {"model": state["model"]})
+        with follow(tmp_path, keys="model", start=start, timeout=0) as follower:
+            state["optimizer"]["master"][:3] += 1
+            state["model"]["weight"] = rounded(state["optimizer"]["master"])
+            chain.save(1, state)
+            [update] = list(follower)
+            assert (update.names, update.nbytes) == (("model/weight",), 6)
+        start[1]["model"] = {"weight": rounded(state["optimizer"]["master"])}
+        with pytest.raises(ArgumentError, match="'model/weight' differs"):
+            follow(tmp_path, keys="model", start=start)
 
 
 def changed(model: dict[str, Any], name: str) -> dict[str, Any]:
