@@ -11,6 +11,9 @@ from .chain.life.prune import Pruning
 from .chain.life.rewrite_step import Rewriting
 from .chain.life.set_aside import RolledBack
 from .chain.read.arrivals import Arrivals
+from .chain.read.follow.follower import Follower, follow
+from .chain.read.follow.update import Patch, Update
+from .chain.read.follow.watch import Lag
 from .chain.read.info import ArrayInfo, CheckpointInfo
 from .chain.read.validate import Problem, validate
 from .chain.save.planned import ArrayPlan, Estimate, Plan
@@ -70,14 +73,17 @@ __all__ = [
     "Estimate",
     "ExponentBuckets",
     "Figures",
+    "Follower",
     "FormatError",
     "Keep",
     "KeyframeSteps",
+    "Lag",
     "LccodecError",
     "LccodecWarning",
     "LimitError",
     "LogSteps",
     "Lossless",
+    "Patch",
     "Plan",
     "Policy",
     "Problem",
@@ -90,11 +96,13 @@ __all__ = [
     "TruncatedError",
     "UniformDeadzone",
     "UnsupportedError",
+    "Update",
     "WorkerError",
     "__version__",
     "bundle",
     "decode",
     "encode",
+    "follow",
     "load",
     "load_file",
     "open",

@@ -36,9 +36,12 @@ PUBLIC = {
     "Estimate",
     "ExponentBuckets",
     "Figures",
+    "follow",
+    "Follower",
     "FormatError",
     "Keep",
     "KeyframeSteps",
+    "Lag",
     "LccodecError",
     "LccodecWarning",
     "LimitError",
@@ -47,6 +50,7 @@ PUBLIC = {
     "LogSteps",
     "Lossless",
     "open",
+    "Patch",
     "Plan",
     "POLICIES",
     "Policy",
@@ -64,6 +68,7 @@ PUBLIC = {
     "unbundle",
     "UniformDeadzone",
     "UnsupportedError",
+    "Update",
     "validate",
     "WorkerError",
 }
@@ -98,6 +103,12 @@ def test_public_names_of_the_exchange() -> None:
         (lccodec.bundle, ["directory", "path", "steps", "progress"]),
         (lccodec.unbundle, ["path", "directory", "progress"]),
         (lccodec.validate, ["path", "deep"]),
+        (lccodec.follow, ["path", "step", "keys", "exact", "poll", "timeout", "start"]),
+        (lccodec.Follower.prepare, ["self", "timeout"]),
+        (lccodec.Follower.state, ["self", "dtype"]),
+        (lccodec.Follower.get, ["self", "name", "dtype"]),
+        (lccodec.Update.apply_to, ["self", "arrays"]),
+        (lccodec.Update.patches, ["self", "dtype"]),
         (
             lccodec.Chain,
             [
@@ -190,7 +201,7 @@ def signatures(thing: Any) -> Iterator[Any]:
 
 
 #: Classes whose objects users get from a call and do not make.
-RETURNED = {lccodec.Arrivals, lccodec.CheckpointFile}
+RETURNED = {lccodec.Arrivals, lccodec.CheckpointFile, lccodec.Follower, lccodec.Update}
 #: What only a quantizer, a policy or an adapter of one's own meets (docs/quantizers.md).
 HOOKS = {"Candidate", "ElementType", "Room"}
 

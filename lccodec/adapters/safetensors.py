@@ -26,6 +26,7 @@ from .files.disk import regular_file, replacing
 from .files.named_arrays import named_leaves, plain_names
 from .files.shards import SHARD_BYTES, is_index, load_shards, read_index, save_shards
 from .files.structure import STATE, rebuild, with_structure
+from .files.tensor_types import DTYPE_NAMES, FLOAT8_NAMES
 from .tree.plain import TYPES, names_by_type, read_types, with_types
 
 try:
@@ -39,15 +40,6 @@ _RULE: Final = "safetensors"
 _ELEMENT_TYPES: Final = {
     kind.name: kind for kind in ELEMENT_TYPES if kind.name != "complex128"
 }  # the format lacks it
-_DTYPE_NAMES: Final = {
-    "BOOL": "bool", "I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64",
-    "U8": "uint8", "U16": "uint16", "U32": "uint32", "U64": "uint64",
-    "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64", "C64": "complex64",
-}  # fmt: skip
-_FLOAT8_NAMES: Final = {
-    "F8_E4M3": "float8_e4m3fn", "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2": "float8_e5m2",
-    "F8_E5M2FNUZ": "float8_e5m2fnuz", "F8_E8M0": "float8_e8m0fnu",
-}  # fmt: skip
 
 
 def load_file(path: str | os.PathLike[str]) -> dict[str, Array]:
@@ -77,7 +69,7 @@ def load_file(path: str | os.PathLike[str]) -> dict[str, Array]:
 
 def _array(path: str | os.PathLike[str], name: str, tensor: dict[str, Any]) -> Array:
     kind = _ELEMENT_TYPES.get(
-        _DTYPE_NAMES.get(tensor["dtype"], "uint8" if tensor["dtype"] in _FLOAT8_NAMES else "")
+        DTYPE_NAMES.get(tensor["dtype"], "uint8" if tensor["dtype"] in FLOAT8_NAMES else "")
     )
     if kind is None:
         raise ArgumentError(f"{path}: array {name!r}: dtype {tensor['dtype']} cannot be stored")
@@ -130,7 +122,7 @@ def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
     # In a flat state the whole name is one key.
     noted = {leaf_name((name,)): kind for name, kind in read_types(metadata).items()}
     native = {
-        leaf_name((name,)): _FLOAT8_NAMES[dtype] for name, dtype in dtypes.items() if dtype in _FLOAT8_NAMES
+        leaf_name((name,)): FLOAT8_NAMES[dtype] for name, dtype in dtypes.items() if dtype in FLOAT8_NAMES
     }
     return with_types(metadata, names_by_type([*noted.items(), *native.items()]))
 
@@ -192,7 +184,7 @@ def _write(file: Path, arrays: dict[str, Array], metadata: dict[str, str], where
             )
             raise ArgumentError(f"array {name!r}: {reason} in a .safetensors file")
         kept.append(bits := little_endian(bits))
-        native = kind.name == "uint8" and types.get(name) in _FLOAT8_NAMES.values()
+        native = kind.name == "uint8" and types.get(name) in FLOAT8_NAMES.values()
         tensors[name] = _tensor(types.pop(name) if native else kind.name, array.shape, bits)
     left = {name: kind for name, kind in types.items() if name in arrays}  # containers have no tensors
     metadata = with_types(metadata, names_by_type(left.items()))

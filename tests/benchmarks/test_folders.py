@@ -21,9 +21,11 @@ FOLDERS = {
     "speed": {"measure", "compressors", "networks"},
     "background": {"measure", "networks", "speed"},
     "pages": {"measure", "networks"},
+    "sync": {"measure", "networks"},
 }
 PROGRAMS = {
-    *("averages", "buckets", "copies", "frameworks", "hindsight", "lenet", "overlap", "promise"),
+    *("averages", "buckets", "copies", "follow", "frameworks", "hindsight", "lenet", "overlap"),
+    "promise",
     *("report", "scale", "throughput", "training"),
 }
 

@@ -43,9 +43,11 @@ from .roles import roles, roles_of
 from .single_file import load, load_file, save, save_file
 from .states import OnDevice, check, from_numpy, to_numpy
 from .target import load_into
+from .update import apply_update, stage
 
 __all__ = [
     "OnDevice",
+    "apply_update",
     "check",
     "from_numpy",
     "load",
@@ -55,5 +57,6 @@ __all__ = [
     "roles_of",
     "save",
     "save_file",
+    "stage",
     "to_numpy",
 ]

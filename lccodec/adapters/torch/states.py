@@ -291,10 +291,10 @@ def _leaf(array: Array, kind: str | None, name: str, device: torch.device) -> An
     if kind in ("numpy", "scalar"):  # bfloat16 is passed as bits
         found = array.view(element_type(array.dtype).native)
         return found[()] if kind == "scalar" else found
-    return _tensor(array, kind, name).to(device)
+    return as_tensor(array, kind, name).to(device)
 
 
-def _tensor(array: Array, kind: str | None, name: str) -> torch.Tensor:
+def as_tensor(array: Array, kind: str | None, name: str) -> torch.Tensor:
     where = f"array {name!r}"
     if kind is None:
         if element_type(array.dtype).name == "bfloat16":

@@ -201,7 +201,7 @@ def open_newest(store: Store, step: int | None = None) -> OpenCheckpoint:
         As `open_step`.
     """
     listed = store.snapshot()
-    file, problem = _find(listed, step)
+    file, problem = find_exact(listed, step)
     if file is not None:
         if problem is not None:
             warn(f"{store.path}: {problem}")
@@ -292,8 +292,11 @@ def open_exact_of(checkpoint: Path, root: str) -> ExactFile | None:
     return None
 
 
-def _find(store: Store, step: int | None) -> tuple[ExactFile | None, str | None]:
-    """Return the exact file if it is to be used, and what is to be warned of."""
+def find_exact(store: Store, step: int | None) -> tuple[ExactFile | None, str | None]:
+    """Return the exact file if it is to be used for a step, and what is to be warned of.
+
+    The step is the latest by default.
+    """
     wanted = None if step is None else step_index(step)
     # Listed first: a save that comes in between has replaced the exact file by a newer one.
     newest = max(store.checkpoints(), default=None)

@@ -204,7 +204,7 @@ def replay_each(
     wanted
         Names of arrays by the position of their link.
     into
-        As for :func:`replay`, by name.
+        As for :func:`replay`, by name, if arrays of the last link alone are wanted.
     known
         All arrays of some links that the wanted ones need, by the position of the link. Their own
         parents need not be among `links`. They are not overwritten.
@@ -279,7 +279,10 @@ def decode_frame(
                 "LCC-CHN-03", array_place(link, names[0]), "not of the type and shape of the parent's array"
             )
         reference = joined(found)
-        out = reference if reuse else None
+        if reuse:
+            out = reference
+        elif out is reference:  # another link needs it
+            out = None
     with within_frame(link, number):
         bits = decode_components(link.frame(number), reference, out, check_sum=last)
     return dict(zip(names, split(bits, header.kind, header.shapes), strict=True))

@@ -13,6 +13,7 @@ from . import (  # noqa: F401 - each adds its verbs to the program
     planning,
     reporting,
     transfer,
+    weights,
 )
 
 __all__ = ["program"]

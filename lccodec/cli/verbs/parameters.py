@@ -33,6 +33,7 @@ FILE: Final = _Path(exists=True, dir_okay=False)
 FILE_OR_FOLDER: Final = _Path(exists=True)
 CHAIN_OR_FILE: Final = _Place(exists=True)
 NEW: Final = _Path()
+PLACE: Final = _Place()
 STEP: Final = click.IntRange(min=0)
 
 

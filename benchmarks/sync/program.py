@@ -1,0 +1,135 @@
+"""Updates of a fine-tuned network by every way: bytes, and time to publish, prepare and commit.
+
+Run ``python benchmarks/follow.py --data DIR [--quick] [--results FILE.md]``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from ..measure.figures import Figure, dump, markdown
+from ..measure.goals import Goal, missed, summary, table
+from ..measure.results import put_into
+from ..measure.rounds import Job, measure
+from ..networks.datasets import data_directory
+from .updates import Kind, Update, make_update
+from .ways import all_ways
+
+__all__ = ["main", "measure_update"]
+
+SHARES = (0.003, 0.01, 0.05)
+KINDS: tuple[Kind, ...] = ("bfloat16", "float8")
+#: Of bfloat16, by share: the part of the array that an update may take.
+BOUNDS = {0.003: 1 / 440, 0.01: 1 / 160, 0.05: 1 / 42}
+MAX_OF_XOR = 0.6  # bytes
+MAX_PAUSE_COPIES, PAUSE_SECONDS_AN_ARRAY = 1.2, 1e-3
+MAX_SECONDS_A_GB = 1.0
+PUBLISH, PREPARE, COMMIT = "publish", "prepare", "pause"
+
+
+def measure_update(update: Update, directory: Path, rounds: int) -> list[Figure]:
+    """Time every way on one update, in interleaved rounds."""
+    ways = all_ways(update, directory)
+    sizes = {way.name: way.publish() for way in ways}
+    for way in ways:
+        if way.name != "lccodec":
+            sizes[way.name] = way.publish()
+        way.prepare()
+        way.commit()
+        way.check()
+    source = np.ones(update.nbytes, np.uint8)
+    target = np.empty_like(source)
+    jobs = {}
+    for way in ways:
+        jobs[way.name, PUBLISH] = Job(way.publish)
+        jobs[way.name, PREPARE] = Job(way.prepare)
+        jobs[way.name, COMMIT] = Job(way.commit, prepare=way.reset)
+    timings = measure(jobs, lambda: np.copyto(target, source), rounds)
+    case = f"{update.kind}, {100 * update.share:.2g} % changed"
+    figures = []
+    for way in ways:
+        part = sizes[way.name] / update.nbytes
+        figures.append(Figure("Weight sync", case, way.name, "bytes", 1 / part, peer=way.name != "lccodec"))
+        for action in (PUBLISH, PREPARE, COMMIT):
+            timing = timings[way.name, action]
+            figures.append(
+                Figure(
+                    "Weight sync",
+                    case,
+                    way.name,
+                    action,
+                    timing.ratio,
+                    base="copies",
+                    typical=timing.typical,
+                    seconds=timing.seconds,
+                    amount=None,
+                    peer=way.name != "lccodec",
+                )
+            )
+    return figures
+
+
+def goals_of(update: Update, share: float, figures: Sequence[Figure]) -> list[Goal]:
+    """Return what the figures of one update must be."""
+    found = {(f.subject, f.action): f for f in figures}
+    what = f"{update.kind}, {100 * update.share:.2g} % changed"
+    own = 1 / found["lccodec", "bytes"].ratio
+    goals = []
+    if update.kind == "bfloat16":
+        # The bound is for its share: the update that was made has another one, but for a little.
+        bound = BOUNDS[share] * max(update.share / share, 1.0)
+        goals.append(Goal(f"{what}: bytes, over the array's", 1000 * own, 1000 * bound, unit="thousandths"))
+    xor = 1 / found["XOR + zstd -1", "bytes"].ratio
+    goals.append(Goal(f"{what}: bytes, over XOR + zstd -1", own / xor, MAX_OF_XOR))
+    pause, prepare = found["lccodec", COMMIT], found["lccodec", PREPARE]
+    copy = (pause.seconds or 0) / pause.ratio
+    changed = update.changed_bytes / update.nbytes * copy
+    limit = MAX_PAUSE_COPIES * changed + PAUSE_SECONDS_AN_ARRAY * len(update.old)
+    goals.append(Goal(f"{what}: pause", 1000 * (pause.seconds or 0), 1000 * limit, unit="ms"))
+    seconds = ((prepare.seconds or 0) + (pause.seconds or 0)) * 1e9 / update.nbytes
+    goals.append(Goal(f"{what}: one step behind, for 1 GB", seconds, MAX_SECONDS_A_GB, unit="s"))
+    return goals
+
+
+def main(words: list[str] | None = None) -> int:
+    """Measure, print, store; return 1 if a bound is missed."""
+    parser = argparse.ArgumentParser(prog="follow.py", description=__doc__.splitlines()[0])
+    parser.add_argument("--data", metavar="DIR", help="folder of the data sets (default: $LCCODEC_DATA)")
+    parser.add_argument("--quick", action="store_true", help="a small network, a few MB: some seconds")
+    parser.add_argument("--size", type=float, metavar="BYTES", help="of the arrays (256e6, or 2e6)")
+    parser.add_argument("--rounds", type=int, default=0, metavar="N", help="interleaved rounds (5, or 2)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="put the tables into this markdown file")
+    options = parser.parse_args(words)
+    nbytes = int(options.size or (2e6 if options.quick else 256e6))
+    rounds = options.rounds or (2 if options.quick else 5)
+    figures, goals, told = list[Figure](), list[Goal](), list[str]()
+    with TemporaryDirectory(prefix="lccodec-follow-") as name:
+        for kind in KINDS:
+            for share in SHARES:
+                data = data_directory(options.data)
+                update = make_update(data, kind, share, nbytes, quick=options.quick)
+                told.append(f"{kind}: {100 * update.share:.3g} % at a learning rate of {update.rate:.2g}")
+                found = measure_update(update, Path(name) / "ways", rounds)
+                figures += found
+                goals += goals_of(update, share, found)
+    text = (
+        f"`python benchmarks/follow.py --data DIR{' --quick' * options.quick}`; {platform.machine()}, "
+        f"{os.cpu_count()} cores, Python {platform.python_version()}, NumPy {np.__version__}. Arrays of "
+        f"{nbytes / 1e6:.0f} MB. What one step changes: {'; '.join(told)}.\n\n{summary(goals)}\n\n"
+        f"{table(goals)}\n\nBytes are a part of the array's, times are copies of the array.\n\n"
+        f"{markdown(figures)}"
+    )
+    print(text)
+    if options.json:
+        dump(figures, {"rounds": rounds, "bytes": nbytes}, options.json)
+    if options.results:
+        put_into(options.results, "follow.py", text)
+    return 1 if missed(goals) else 0

@@ -1,0 +1,15 @@
+"""Weights of a chain for inference engines that load Hugging Face directories.
+
+- :func:`pull` brings a local directory of ``.safetensors`` files to a step of a chain. It is a
+  valid model at every moment.
+- :func:`publish` writes the steps of a chain as *weight versions*: the directories that slime,
+  miles and the ``pull_weights`` of SGLang read. :func:`follow` reads them.
+
+Weight versions need the extra ``weights`` (zstandard).
+"""
+
+from .local import Pulled, pull
+from .publish import Published, publish
+from .reader import follow
+
+__all__ = ["Published", "Pulled", "follow", "publish", "pull"]

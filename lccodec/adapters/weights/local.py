@@ -1,0 +1,314 @@
+"""A local Hugging Face directory that is brought to steps of a chain, for engines that load it.
+
+It is a valid model at every moment, also after a kill: shards with new values are written whole,
+beside the old ones and under names of their own. Then the index is replaced, which is one atomic
+rename, and the old shards are removed. A directory with one ``model.safetensors`` has that file
+replaced. Shards in which nothing differs stay as they are. Who reads the old files meanwhile goes
+on to read them.
+
+The directory's own bytes are what deltas are taken against. Which step they are of is noted in
+``.lccodec/state.json``, with the sizes, times and numbers of the files. The note is written before
+the index, and then names both steps: the files tell which of them holds. Where they tell nothing,
+the step is read whole, and what differs is written.
+
+A lock on ``.lccodec/lock`` lets one process of a host at a time do this. Others find that it is
+done.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from ...chain.read.follow.update import Patch, Update
+from ...chain.read.follow.watch import Watch
+from ...chain.store.names import step_index
+from ...chain.store.opening import open_store
+from ...chain.store.store import Store
+from ...constants import EXACT_NAME
+from ...container.disk.address import checked_place
+from ...container.disk.folder import Folder
+from ...container.disk.source import FileSource
+from ...container.disk.system import SYSTEM, System, checked_path, storage_errors
+from ...container.disk.whole_file import WholeFile, remove_stale_temporaries
+from ...element_types import Array
+from ...errors import ArgumentError, ChainError, DataError, StorageError
+from ...parallel import slices
+from ..files.tensor_types import FLOAT8_NAMES
+from ..tree.plain import BYTE_TYPES, read_types
+from .layout import INDEX_NAME, Layout, Tensor, read_layout
+from .lock import NOTE_FOLDER, locked
+from .names import Prefix
+
+__all__ = ["Pulled", "pull"]
+
+_NOTE_NAME: Final = "state.json"
+_SUFFIX: Final = re.compile(r"-step[0-9]{12,16}-[0-9a-f]{8}(?=\.safetensors$)")
+_PIECE: Final = 1 << 22  # elements that are copied at a time
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """What became of a local directory.
+
+    Parameters
+    ----------
+    step
+        The step that it holds now.
+    base
+        The step that it held before; ``None`` if that was not known.
+    names
+        The tensors with new values.
+    files
+        The files that were written.
+    bytes_read
+        Bytes of the chain's files that were read for it.
+    """
+
+    step: int
+    base: int | None
+    names: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    bytes_read: int = 0
+
+
+def pull(
+    run: str | os.PathLike[str],
+    model: str | os.PathLike[str],
+    *,
+    prefix: str = "",
+    step: int | None = None,
+    start: int | None = None,
+    exact: bool = True,
+    system: System = SYSTEM,
+) -> Pulled:
+    """Bring a local Hugging Face directory to a step of a chain; it is a valid model meanwhile.
+
+    Parameters
+    ----------
+    run
+        The directory of a chain, or a bundle.
+    model
+        The local directory: ``model.safetensors``, or ``model.safetensors.index.json`` and shards.
+    prefix
+        The entry of the state that has the weights, as ``"model"``. Its keys are the names of the
+        tensors, all of which the directory must have. What else the directory has stays.
+    step
+        The step; by default the newest.
+    start
+        The step that the directory holds, if `pull` has not changed it before: the base model that
+        the run began with. Its tensors are compared with the sums of that step, and only deltas are
+        read. Without it, the step is read whole.
+    exact
+        As for :func:`lccodec.follow`.
+
+    Raises
+    ------
+    ArgumentError
+        If the tensors are not those of `start`, or the state has a tensor that the directory has
+        not, or has with another shape or type. The directory is unchanged.
+    ChainError, DataError, StorageError
+        If the chain has no such step, a file is damaged, or the operating system refuses.
+    """
+    place, part = checked_path(model), Prefix(prefix)
+    with locked(place, system):
+        layout = read_layout(place)
+        _remove_leftovers(layout, system)
+        held, pinned = _holding(layout), None if step is None else step_index(step)
+        with open_store(checked_place(run)) as store:
+            if held is not None and _is_there(store, pinned, held["root"], exact):
+                return Pulled(held["step"], held["step"])
+            watch = Watch(store, pinned, part.keys, exact)
+            _start(watch, held, start, {part.path(n): array for n, array in layout.arrays().items()})
+            way = watch.next()
+            if way is None and (watch.step is None or pinned not in (None, watch.step)):
+                raise ChainError(f"{store.path} has no step {'to pull' if step is None else step}")
+            if way is None or way.update is None:  # the state that the directory has
+                link, now = watch.link if way is None else way.prepared.link, watch.step or 0
+                root = "" if link is None else link.reader.root.hex()
+                _note(place, [_entry(now, root, _identities(layout))], system)
+                return Pulled(now, now)
+            patches = {part.name(patch.name): patch for patch in way.update.patches("bits")}
+            _check(layout, patches, read_types(way.update.metadata), part)
+            return _write(layout, way.update, patches, held, system)
+
+
+def _is_there(store: Store, step: int | None, root: str, exact: bool) -> bool:
+    """Return whether a step of a chain, by default the newest, has a root; little is read."""
+    steps = store.steps()
+    name = steps.get(max(steps, default=-1) if step is None else step)
+    if name is None or (exact and name != EXACT_NAME and store.has(EXACT_NAME)):
+        return False  # the exact file may be newer, or go before
+    try:
+        return store.root(name)[0].hex() == root
+    except (DataError, StorageError):
+        return False
+
+
+def _start(watch: Watch, held: Mapping[str, Any] | None, start: int | None, arrays: dict[str, Array]) -> None:
+    """Let a watch begin with what the directory holds."""
+    if held is None:
+        watch.start(None if start is None else step_index(start), arrays)
+        return
+    try:
+        watch.start(held["step"], arrays, held["root"])
+    except (ChainError, ArgumentError, DataError):  # it was pruned, or another one has its place
+        watch.start(None, arrays)
+
+
+def _check(layout: Layout, patches: Mapping[str, Patch], types: Mapping[str, str], part: Prefix) -> None:
+    """Refuse new values that the directory has no place for."""
+    problems = []
+    for name, patch in patches.items():
+        tensor, kind = layout.tensors.get(name), types.get(part.path(name))
+        wanted = kind if kind in BYTE_TYPES else patch.dtype
+        if tensor is None:
+            problems.append(f"{name!r} is not there")
+            continue
+        there = FLOAT8_NAMES.get(tensor.dtype) or (tensor.kind.name if tensor.kind else tensor.dtype)
+        if (there, tensor.shape) != (wanted, patch.shape):
+            problems.append(f"{name!r} is {there} {tensor.shape}, and {wanted} {patch.shape} in the chain")
+    if problems:
+        raise ArgumentError("\n  ".join([f"{layout.directory}: the tensors do not fit", *problems]))
+
+
+def _write(
+    layout: Layout,
+    update: Update,
+    patches: Mapping[str, Patch],
+    held: Mapping[str, Any] | None,
+    system: System,
+) -> Pulled:
+    """Write the files in which something differs, and let them take the place of the old ones."""
+    changed = sorted({layout.tensors[name].file for name in patches})
+    renamed = {name: name if layout.index is None else _new_name(name, update) for name in changed}
+    with ExitStack() as stack:
+        identities = _identities(layout)
+        writers = []
+        for name in changed:
+            target = layout.directory / renamed[name]
+            writer = stack.enter_context(WholeFile(target, overwrite=True, system=system))
+            tensors = {n: t for n, t in layout.tensors.items() if t.file == name}
+            source = FileSource(layout.directory / name)
+            stack.callback(source.close)
+            _copy(source, writer, tensors, patches)
+            del identities[name]
+            with writer.working() as temporary:
+                identities[renamed[name]] = _identity(temporary)
+            writers.append(writer)
+        old = dict(held) if held is not None else _entry(None, "", _identities(layout))
+        new = _entry(update.step, update.root, identities)
+        _note(layout.directory, [old, new], system)
+        for writer in writers:
+            writer.commit()
+    if layout.index is not None and changed:
+        weights = {name: renamed.get(file, file) for name, file in layout.index["weight_map"].items()}
+        text = json.dumps({**layout.index, "weight_map": weights}, indent=2, ensure_ascii=False) + "\n"
+        with WholeFile(layout.directory / INDEX_NAME, overwrite=True, system=system) as file:
+            file.write(text.encode())
+            file.commit()
+        gone = [name for name in changed if name != renamed[name]]
+        action = "cannot remove old shards of"
+        with storage_errors(action, layout.directory), Folder(layout.directory, system) as folder:
+            folder.remove(gone)
+    _note(layout.directory, [new], system)
+    names, files = tuple(patches), tuple(renamed[name] for name in changed)
+    return Pulled(update.step, None if held is None else held["step"], names, files, update.bytes_read)
+
+
+def _copy(
+    source: FileSource, writer: WholeFile, tensors: Mapping[str, Tensor], patches: Mapping[str, Patch]
+) -> None:
+    """Copy a file with new values in it, in one pass."""
+    done = 0
+    for name, tensor in sorted(tensors.items(), key=lambda item: item[1].offset):
+        if name not in patches:
+            continue
+        _copy_bytes(source, writer, done, tensor.offset)
+        _copy_tensor(source, writer, tensor, patches[name])
+        done = tensor.offset + tensor.nbytes
+    _copy_bytes(source, writer, done, source.size)
+
+
+def _copy_bytes(source: FileSource, writer: WholeFile, start: int, stop: int) -> None:
+    for part in slices(stop - start, _PIECE):
+        offset = start + part.start
+        writer.write(source.read(offset, min(_PIECE, stop - offset)))
+
+
+def _copy_tensor(source: FileSource, writer: WholeFile, tensor: Tensor, patch: Patch) -> None:
+    dtype = patch.values.dtype.newbyteorder("<")
+    for part in slices(tensor.nbytes // dtype.itemsize, _PIECE):
+        stop = min(part.stop, tensor.nbytes // dtype.itemsize)
+        if patch.places is None:
+            writer.write(patch.values[part].astype(dtype, copy=False).view("u1").data)
+            continue
+        data = bytearray(
+            source.read(tensor.offset + part.start * dtype.itemsize, (stop - part.start) * dtype.itemsize)
+        )
+        first, last = patch.places.searchsorted([part.start, stop])
+        values = np.frombuffer(data, dtype)
+        values[patch.places[first:last] - part.start] = patch.values[first:last]
+        writer.write(data)
+
+
+def _new_name(name: str, update: Update) -> str:
+    """Return the name of a shard at another step; none at another one has it."""
+    stem = _SUFFIX.sub("", name).removesuffix(".safetensors")
+    return f"{stem}-step{update.step:012d}-{update.root[:8]}.safetensors"
+
+
+def _identity(path: Path) -> list[int]:
+    with storage_errors("cannot look at", path):
+        status = path.stat()
+    return [status.st_size, status.st_mtime_ns, status.st_ino]
+
+
+def _identities(layout: Layout) -> dict[str, list[int]]:
+    return {name: _identity(layout.directory / name) for name in layout.files}
+
+
+def _entry(step: int | None, root: str, files: Mapping[str, list[int]]) -> dict[str, Any]:
+    """Return a note: these very files hold a step, or an unknown one."""
+    return {"step": step, "root": root, "files": dict(files)}
+
+
+def _noted(directory: Path) -> list[dict[str, Any]]:
+    """Return what is noted of a directory; nothing if that cannot be read."""
+    try:
+        entries = json.loads((directory / NOTE_FOLDER / _NOTE_NAME).read_text())
+        return [_entry(each["step"], each["root"], each["files"]) for each in entries]
+    except (OSError, ValueError, TypeError, KeyError):
+        return []
+
+
+def _holding(layout: Layout) -> dict[str, Any] | None:
+    """Return what is noted of the state that the files have; ``None`` if nothing is."""
+    files = _identities(layout)
+    found = (each for each in _noted(layout.directory) if each["files"] == files)
+    return next((each for each in found if each["step"] is not None), None)
+
+
+def _note(directory: Path, entries: list[dict[str, Any]], system: System) -> None:
+    with WholeFile(directory / NOTE_FOLDER / _NOTE_NAME, overwrite=True, system=system) as file:
+        file.write(json.dumps(entries, indent=1).encode())
+        file.commit()
+
+
+def _remove_leftovers(layout: Layout, system: System) -> None:
+    """Remove what a kill has left: temporaries, and shards that no index names any more."""
+    remove_stale_temporaries(layout.directory, system)
+    remove_stale_temporaries(layout.directory / NOTE_FOLDER, system)
+    noted = {name for each in _noted(layout.directory) for name in each["files"]}
+    with storage_errors("cannot look at", layout.directory), Folder(layout.directory, system) as folder:
+        ours = {name for name in folder.names() if _SUFFIX.search(name) or name in noted}
+        if left := ours.difference(layout.files):
+            folder.remove(left)

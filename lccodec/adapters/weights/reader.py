@@ -1,0 +1,269 @@
+"""Following weight versions, of whoever publishes them: the counterpart of :func:`publish`.
+
+Each tensor is made in memory of its own, and its digest is compared, before anything of the held
+state changes. So a damaged version, or one for another base, leaves the state as it was.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...chain.read.follow.changes import Change, difference
+from ...chain.read.follow.follower import POLL_SECONDS, Follower, checked_waits
+from ...chain.read.follow.held import CancelledError
+from ...chain.read.follow.update import Update
+from ...chain.read.follow.watch import Lag
+from ...chain.read.replay import DecodedArray
+from ...container.disk.system import checked_path, storage_errors
+from ...container.tree import leaf_name
+from ...element_types import Array, components
+from ...errors import ArgumentError, ChainError, DataError, FormatError, LccodecError, warn
+from ..files.disk import regular_file
+from ..files.tensor_types import FLOAT8_NAMES
+from ..tree.plain import names_by_type, with_types
+from .layout import INDEX_NAME, Layout, read_header, read_layout
+from .names import Prefix
+from .versions import RULE, VersionIndex, apply, check_digest, read_index_of, version_name, versions_in
+
+__all__ = ["follow"]
+
+
+def follow(
+    versions: str | os.PathLike[str],
+    base: str | os.PathLike[str] | None = None,
+    *,
+    poll: float = POLL_SECONDS,
+    timeout: float | None = None,
+) -> Follower:
+    """Follow weight versions, as :func:`lccodec.follow` follows a chain; a step is a version.
+
+    Parameters
+    ----------
+    versions
+        The directory of the versions, which need not exist yet.
+    base
+        The model that is version 0, in Hugging Face's layout. It is needed unless there is a full
+        version.
+    poll, timeout
+        As for :func:`lccodec.follow`.
+
+    Raises
+    ------
+    ArgumentError
+        For paths and seconds that cannot be any.
+    """
+    between, wait = checked_waits(poll, timeout)
+    watch = _Versions(checked_path(versions), None if base is None else checked_path(base))
+    return Follower(watch, once=False, poll=between, timeout=wait)
+
+
+@dataclass
+class _State:
+    """The tensors of a version by their names, as bits, and the types that NumPy lacks."""
+
+    version: int
+    arrays: dict[str, DecodedArray] = field(default_factory=dict)
+    types: dict[str, str] = field(default_factory=dict)
+
+
+class _Way(NamedTuple):
+    update: Update | None
+    state: _State
+
+
+class _Versions:
+    """The held version, and what comes after it."""
+
+    def __init__(self, directory: Path, base: Path | None) -> None:
+        self.place: object = directory
+        self._directory, self._base = directory, base
+        self._held: _State | None = None
+        self._refused: dict[int, tuple[tuple[int, ...], str]] = {}
+
+    @property
+    def step(self) -> int | None:
+        """The held version."""
+        return None if self._held is None else self._held.version
+
+    def next(self, wanted: Callable[[], bool]) -> _Way | None:
+        """Prepare the way to the newest version that can be read."""
+        there = self._there()
+        own = -1 if self.step is None else self.step
+        newest = there[-1] if there else -1
+        if newest < own:  # the trainer has begun again
+            own, held = -1, None
+        else:
+            held = self._held
+        for version in reversed([each for each in there if each > own]):
+            seen = self._look_at(version)
+            if self._refused.get(version, ((), ""))[0] == seen:
+                continue
+            try:
+                return self._prepare(version, held, wanted)
+            except CancelledError:
+                return None
+            except (DataError, ChainError) as error:
+                self._refuse(version, seen, error)
+        return None
+
+    def commit(self, way: _Way) -> None:
+        """Go a way that was prepared."""
+        self._held = way.state
+        self._refused = {v: why for v, why in self._refused.items() if v > way.state.version}
+
+    def refused(self) -> Mapping[int, str]:
+        """Return why newer versions cannot be read."""
+        return {version: reason for version, (_, reason) in self._refused.items()}
+
+    def lag(self) -> Lag:
+        """Return the versions after the held one, and the bytes of their files."""
+        own = -1 if self.step is None else self.step
+        later = [version for version in self._there() if version > own]
+        return Lag(len(later), sum(map(self._size, later)))
+
+    def state(self, dtype: str | None) -> dict[str, Array]:
+        """Return copies of the tensors by name."""
+        arrays = {} if self._held is None else self._held.arrays
+        return {name: array.array(dtype).copy() for name, array in arrays.items()}
+
+    def array(self, path: str) -> DecodedArray | None:
+        """Return a tensor of the held version; it must not be changed."""
+        return None if self._held is None else self._held.arrays.get(Prefix("").name(path))
+
+    def close(self) -> None:
+        """Release the memory."""
+        self._held = None
+
+    def _there(self) -> list[int]:
+        if not self._directory.is_dir():
+            return []
+        with storage_errors("cannot list", self._directory):
+            found = versions_in(path.name for path in self._directory.iterdir())
+        return [version for version in found if _is_complete(self._path(version))]
+
+    def _path(self, version: int) -> Path:
+        return self._directory / version_name(version)
+
+    def _size(self, version: int) -> int:
+        with storage_errors("cannot look at", self._path(version)):
+            return sum(path.stat().st_size for path in self._path(version).iterdir())
+
+    def _look_at(self, version: int) -> tuple[int, ...]:
+        with storage_errors("cannot look at", self._path(version)):
+            files = sorted(self._path(version).iterdir())
+            return tuple(
+                number for path in files for number in (path.stat().st_size, path.stat().st_mtime_ns)
+            )
+
+    def _refuse(self, version: int, seen: tuple[int, ...], error: LccodecError) -> None:
+        self._refused[version] = seen, str(error)
+        stays = "there is no state yet" if self._held is None else f"the state stays at version {self.step}"
+        warn(f"{self._directory}: version {version} cannot be read, and {stays}: {error}")
+
+    def _prepare(self, version: int, held: _State | None, wanted: Callable[[], bool]) -> _Way:
+        """Prepare the way to a version, from the newest full one, the held one, or the base."""
+        deltas = list[VersionIndex]()
+        number, full = version, None
+        while number > (0 if held is None else held.version):
+            index = read_index_of(self._path(number))
+            if index is None:
+                full = self._path(number)
+                break
+            if index.version != number or index.base_version != number - 1:
+                message = f"says that it is version {index.version} on {index.base_version}"
+                raise FormatError(RULE, str(self._path(number)), message)
+            deltas.append(index)
+            number -= 1
+        if full is None and held is None:
+            if self._base is None:
+                raise ChainError(f"{self._directory}: there is no full version, and no base was given")
+            full = self._base
+        state = _State(version)
+        if full is not None:
+            layout = read_layout(full)
+            noted = ((name, FLOAT8_NAMES.get(tensor.dtype)) for name, tensor in layout.tensors.items())
+            state.types = {name: kind for name, kind in noted if kind is not None}
+            state.arrays = _loaded(layout)
+        elif held is not None:
+            state.arrays, state.types = dict(held.arrays), held.types
+        changed = {} if full is None else dict(state.arrays)
+        for index in reversed(deltas):
+            if not wanted():
+                raise CancelledError
+            for name, array in self._applied(index, state, own=changed.keys()).items():
+                state.arrays[name] = changed[name] = array
+        read = [index.version for index in deltas]
+        return self._way(state, changed, read if full in (None, self._base) else [*read, number])
+
+    def _applied(self, index: VersionIndex, state: _State, own: Any) -> dict[str, DecodedArray]:
+        """Return the tensors that a delta changes, with its digests compared."""
+        found, files = dict[str, DecodedArray](), dict[str, list[str]]()
+        for name, file in index.weights.items():
+            files.setdefault(file, []).append(name)
+        for file, names in sorted(files.items()):
+            path = self._path(index.version) / file
+            tensors, digests = read_header(path)
+            if differing := sorted(set(names) ^ set(tensors)):
+                raise FormatError(RULE, str(path), f"only one of index and file has {', '.join(differing)}")
+            with regular_file(path) as stream:
+                for name, tensor in tensors.items():
+                    where, before = f"{path}: {name!r}", state.arrays.get(name)
+                    if before is None:
+                        raise FormatError(RULE, where, "the version before has no such tensor")
+                    stream.seek(tensor.offset)
+                    bits = before.bits if name in own else before.bits.copy()
+                    # Little-endian: other hosts have bytes of another order.
+                    data = bits.astype(bits.dtype.newbyteorder("<"), copy=False).view(np.uint8)
+                    apply(stream.read(tensor.nbytes), data, index.encoding, where)
+                    check_digest(index.checksum, data, digests.get(name), where)
+                    new = data.view(bits.dtype.newbyteorder("<")).astype(bits.dtype, copy=False)
+                    found[name] = DecodedArray(before.kind, before.shape, new)
+        return found
+
+    def _way(self, state: _State, changed: Mapping[str, DecodedArray], read: Sequence[int]) -> _Way:
+        before = {} if self._held is None else self._held.arrays
+        changes = dict[str, Change]()
+        for name, array in changed.items():
+            if (change := difference(before.get(name), array)) is not None:
+                changes[leaf_name((name,))] = change
+        newest = self._path(state.version)
+        index = read_index_of(newest)
+        metadata = dict(index.metadata) if index is not None else {}
+        types = names_by_type((leaf_name((name,)), kind) for name, kind in state.types.items())
+        update = Update(
+            step=state.version,
+            base=self.step,
+            names=tuple(changes),
+            removed=tuple(leaf_name((name,)) for name in before if name not in state.arrays),
+            metadata=with_types(metadata, types),
+            steps=len(read),
+            bytes_read=sum(map(self._size, read)),
+            root="",
+            base_root=None if self._held is None else "",
+            _changes=changes,
+        )
+        return _Way(update, state)
+
+
+def _is_complete(version: Path) -> bool:
+    """Return whether the index of a version is there, which is written last, or its one file."""
+    return (version / INDEX_NAME).is_file() or [p.name for p in version.glob("*.safetensors")] == [
+        "model.safetensors"
+    ]
+
+
+def _loaded(layout: Layout) -> dict[str, DecodedArray]:
+    found = {}
+    for name, array in layout.arrays().items():
+        kind, bits = components(array)
+        found[name] = DecodedArray(kind, array.shape, np.array(bits))
+    missing = [name for name, tensor in layout.tensors.items() if tensor.kind is None]
+    if missing:
+        raise ArgumentError(f"{layout.directory}: tensor {missing[0]!r} is of a type that is not known")
+    return found

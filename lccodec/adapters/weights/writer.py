@@ -1,0 +1,191 @@
+"""Writing one weight version: a delta, or a full one.
+
+A version is written under a temporary name and gets its own by one rename, so it is there whole or
+not at all.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ...byteorder import stored_view
+from ...chain.read.follow.update import Patch, Update
+from ...chain.read.follow.watch import Watch, Way
+from ...chain.read.links import Link
+from ...container.disk.folder import Folder, is_temporary, temporary_name
+from ...container.disk.system import System, storage_errors
+from ...container.disk.whole_file import WholeFile
+from ...container.frame_entry import Bytes
+from ...element_types import Array
+from ...errors import ArgumentError
+from ..files.tensor_types import DTYPE_NAMES, FLOAT8_NAMES
+from ..tree.plain import read_types
+from .layout import INDEX_NAME, SINGLE_NAME, tensor_file
+from .names import Prefix
+from .versions import Checksum, Encoding, VersionIndex, digest, encoded, version_name
+
+__all__ = ["Part", "Target", "is_delta", "remove_leftovers", "write_delta", "write_full"]
+
+_TYPE_NAMES: Final = {name: key for key, name in (*DTYPE_NAMES.items(), *FLOAT8_NAMES.items())}
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one chain brings to a version: some of the tensors.
+
+    Parameters
+    ----------
+    watch
+        It holds what the engines have.
+    way
+        To the step of the version; ``None`` if that is held.
+    link
+        The checkpoint of that step.
+    prefix
+        Where the tensors are in its state.
+    """
+
+    watch: Watch
+    way: Way | None
+    link: Link
+    prefix: Prefix
+
+    @property
+    def update(self) -> Update | None:
+        """What is new, if anything is."""
+        return None if self.way is None else self.way.update
+
+    @property
+    def patches(self) -> list[Patch]:
+        """What is new of each array."""
+        return [] if self.update is None else list(self.update.patches("bits"))
+
+    def commit(self) -> None:
+        """Let the watch hold the step of the version."""
+        if self.way is not None:
+            self.watch.commit(self.way)
+
+
+@dataclass(frozen=True)
+class Target:
+    """The version to be written, and what its metadata name."""
+
+    directory: Path
+    version: int
+    metadata: Mapping[str, str]
+    system: System
+
+    def write(self, files: Mapping[str, Iterable[Bytes]], more: Iterable[Path] = ()) -> int:
+        """Write the files of the version, and give it its name; return the bytes of the files."""
+        nbytes = 0
+        with storage_errors("cannot write to", self.directory), Folder(self.directory, self.system) as folder:
+            temporary = temporary_name()
+            folder.make(temporary)
+            inner = self.directory / temporary
+            for path in more:
+                shutil.copyfile(path, inner / path.name)
+            for name, pieces in files.items():
+                with WholeFile(inner / name, system=self.system) as file:
+                    for piece in pieces:
+                        file.write(piece)
+                    file.commit()
+                    nbytes += file.size
+            folder.rename(temporary, version_name(self.version))
+            folder.sync()
+        return nbytes
+
+
+def is_delta(parts: Sequence[Part]) -> bool:
+    """Return whether the version has the tensors of the one before."""
+    for part in parts:
+        if part.update is not None and part.update.removed:
+            return False
+        for patch in part.patches:
+            old = part.watch.array(patch.name)
+            if old is None or (old.kind.name, old.shape) != (patch.dtype, patch.shape):
+                return False
+    return True
+
+
+def write_delta(target: Target, parts: Sequence[Part], encoding: Encoding, checksum: Checksum) -> int:
+    """Write a delta, each part in a file of its own; return the bytes of the files."""
+    ranks, known = list[tuple[dict[str, bytes], dict[str, str]]](), dict[str, str]()
+    for part in parts:
+        tensors, digests = dict[str, bytes](), dict[str, str]()
+        for patch in part.patches:
+            before, name = part.watch.array(patch.name), part.prefix.name(patch.name)
+            if before is None:  # `is_delta` would have found it
+                continue
+            new = stored_view(_patched(before.array("bits"), patch).reshape(-1))
+            found = digest(checksum, new)
+            if name not in known:
+                tensors[name], digests[name] = encoded(stored_view(before.bits), new, encoding), found
+            elif known[name] != found:
+                raise _differ(name)
+            known[name] = found
+        if tensors:
+            ranks.append((tensors, digests))
+    files, weights = dict[str, Iterable[Bytes]](), dict[str, str]()
+    for number, (tensors, digests) in enumerate(ranks):
+        file = f"model-{number:05d}-of-{len(ranks):05d}.safetensors"
+        files[file] = tensor_file([(n, "U8", (len(data),), data) for n, data in tensors.items()], digests)
+        weights.update(dict.fromkeys(tensors, file))
+    base = target.version - 1
+    index = VersionIndex(target.version, base, encoding, checksum, weights, target.metadata)
+    return target.write({**files, INDEX_NAME: [index.to_json()]})
+
+
+def _patched(array: Array, patch: Patch) -> Array:
+    """Return a copy of an array with new values."""
+    if patch.places is None:
+        return patch.values.reshape(patch.shape)
+    new = array.copy()
+    new.reshape(-1)[patch.places] = patch.values
+    return new
+
+
+def _differ(name: str) -> ArgumentError:
+    return ArgumentError(f"tensor {name!r}: two ranks have it with other values")
+
+
+def write_full(target: Target, parts: Sequence[Part], model: Path | None) -> int:
+    """Write a full version from what is held, with the other files of a model; return its bytes."""
+    stored = dict[str, tuple[str, tuple[int, ...], Array]]()
+    for part in parts:
+        types = read_types(part.link.manifest.metadata)
+        for path in filter(part.prefix.holds, part.link.paths):
+            array = part.watch.array(path)
+            if array is None:
+                continue
+            dtype = _TYPE_NAMES.get(types.get(path, ""), _TYPE_NAMES.get(array.kind.name))
+            if dtype is None:
+                raise ArgumentError(f"array {path!r}: {array.kind.name} cannot be in a .safetensors file")
+            name, data = part.prefix.name(path), stored_view(array.bits)
+            if name in stored and stored[name][2].tobytes() != data.tobytes():
+                raise _differ(name)
+            stored.setdefault(name, (dtype, array.shape, data))
+    tensors = [(name, dtype, shape, data.data) for name, (dtype, shape, data) in stored.items()]
+    metadata = {"format": "pt", **target.metadata}
+    return target.write({SINGLE_NAME: tensor_file(tensors, metadata)}, _other_files(model))
+
+
+def _other_files(model: Path | None) -> list[Path]:
+    """Return the files of a model that are not its weights."""
+    if model is None:
+        return []
+    with storage_errors("cannot list", model):
+        files = sorted(path for path in model.iterdir() if path.is_file() and path.name[0] != ".")
+    return [path for path in files if ".safetensors" not in path.name]
+
+
+def remove_leftovers(directory: Path, system: System) -> None:
+    """Remove versions that a kill has left without a name."""
+    with storage_errors("cannot look at", directory), Folder(directory, system) as folder:
+        for name in filter(is_temporary, folder.names()):
+            with folder.inner(name) as inner:
+                inner.remove(inner.names())
+            folder.remove_empty(name)

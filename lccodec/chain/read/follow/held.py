@@ -1,0 +1,190 @@
+"""The state that a follower keeps, and the way from it to another step.
+
+The way has two parts. `prepare` decodes into memory of its own: what goes wrong there leaves the
+state as it was. `commit` then puts the new values in, which cannot fail. If an interrupt cuts it
+short, it is done again.
+
+What is decoded of an array lies in a buffer that the next array uses again, since mostly few values
+differ and only these are kept. A whole array that differs keeps the buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from ....element_types import Array
+from ..links import Link
+from ..needed import decoded_together
+from ..replay import DecodedArray, replay_each
+from .changes import Change, difference
+
+_NOTHING: Final[Mapping[str, DecodedArray]] = MappingProxyType({})
+
+
+class CancelledError(Exception):
+    """What `Held.prepare` was to do is not wanted any more."""
+
+
+@dataclass
+class Prepared:
+    """The way to another state.
+
+    Parameters
+    ----------
+    link
+        The checkpoint of that state, closed.
+    changes
+        What is new of each array.
+    decoded
+        Arrays of the new state that are kept as they were decoded. The others get their changes.
+    outdated
+        Arrays of the state before that were not decoded again, and may have other values now.
+    """
+
+    link: Link
+    changes: dict[str, Change] = field(default_factory=dict)
+    decoded: dict[str, DecodedArray] = field(default_factory=dict)
+    outdated: set[str] = field(default_factory=set)
+
+
+class Held:
+    """A state, as far as it is followed.
+
+    Attributes
+    ----------
+    link
+        Its checkpoint; ``None`` if there is no state yet.
+    arrays
+        Its arrays as decoded, by name: those that are followed, and those that share frames with
+        them.
+    """
+
+    def __init__(self) -> None:
+        self.link: Link | None = None
+        self.arrays: dict[str, DecodedArray] = {}
+
+    def reaches(self, links: Sequence[Link], names: Iterable[str]) -> bool:
+        """Return whether arrays of the last link can be decoded from this state.
+
+        `links` are those behind its checkpoint, parents before their children.
+        """
+        there = links[0].parent.names if links[0].parent is not None else {}
+        return all(name in self.arrays for name in _closed(links, names) if name in there)
+
+    def prepare(
+        self, links: Sequence[Link], names: Iterable[str], based: bool, wanted: Callable[[], bool]
+    ) -> Prepared:
+        """Decode another state, and find what differs.
+
+        Parameters
+        ----------
+        links
+            All that the last of them needs, parents before their children. If it is `based` on this
+            state, only what lies behind its checkpoint.
+        names
+            The arrays that are followed.
+        wanted
+            Is asked from time to time whether the state is still wanted.
+
+        Raises
+        ------
+        DataError, ChainError, StorageError
+            As :func:`lccodec.chain.read.replay.replay`.
+        CancelledError
+            If it is not wanted any more.
+        """
+        found = Prepared(links[-1])
+        buffer = _Buffer()
+        touched = _touched(links) if based else {*self.arrays, *links[-1].names}
+        found.outdated = self.arrays.keys() & touched
+        for group in groups_of(links, names):
+            if not wanted():
+                raise CancelledError
+            new = [name for name in group if name in touched]
+            if new:
+                before = {name: self.arrays[name] for name in group if name in self.arrays}
+                self._decode(links, new, before, based, found, buffer)
+                found.outdated.difference_update(new)
+        return found
+
+    def _decode(
+        self,
+        links: Sequence[Link],
+        names: Sequence[str],
+        before: Mapping[str, DecodedArray],
+        based: bool,
+        found: Prepared,
+        buffer: _Buffer,
+    ) -> None:
+        """Decode arrays that are decoded together, and take note of what is new.
+
+        `before` has them, and what is decoded with them, as they are held.
+        """
+        into = {} if len(before) > 1 else {name: buffer.like(array.bits) for name, array in before.items()}
+        path, known = list(links), dict[int, Mapping[str, DecodedArray]]()
+        if based and links[0].parent is not None:
+            path, known = [links[0].parent, *links], {0: before}
+        ((_, decoded),) = replay_each(path, {len(path) - 1: names}, into, known)
+        for name, after in decoded.items():
+            change = difference(before.get(name), after)
+            if change is not None:
+                found.changes[name] = change
+            if after.bits is not into.get(name):  # it shares memory with others, or has its own
+                found.decoded[name] = after
+            elif change is not None and change.places is None:
+                found.decoded[name] = after
+                buffer.give_away()
+
+    def commit(self, prepared: Prepared) -> None:
+        """Go to a state that was prepared from this one. Doing it again does nothing."""
+        for name, change in prepared.changes.items():
+            if name not in prepared.decoded:
+                change.write(self.arrays[name].bits)
+        names = prepared.link.names.keys() - prepared.outdated
+        kept = {name: array for name, array in self.arrays.items() if name in names}
+        self.arrays = {**kept, **prepared.decoded}
+        self.link = prepared.link
+        self.link.parent = self.link.later = None  # nothing keeps all checkpoints that there were
+
+
+class _Buffer:
+    """Memory that arrays are decoded into, one after the other."""
+
+    def __init__(self) -> None:
+        self._memory = np.empty(0, np.uint8)
+
+    def like(self, bits: Array) -> Array:
+        """Return memory for as many components of the same type."""
+        if self._memory.size < bits.nbytes:
+            self._memory = np.empty(bits.nbytes, np.uint8)
+        return self._memory[: bits.nbytes].view(bits.dtype)
+
+    def give_away(self) -> None:
+        """Leave the memory to who has it."""
+        self._memory = np.empty(0, np.uint8)
+
+
+def _touched(links: Sequence[Link]) -> set[str]:
+    """Return the arrays of the last link that some link has a frame of, or makes of others."""
+    found = set[str]()
+    for link in links:
+        numbers = link.manifest.arrays
+        found.update(name for name, index in link.names.items() if numbers[index] or name in link.copies)
+    return found & links[-1].names.keys()
+
+
+def groups_of(links: Sequence[Link], names: Iterable[str]) -> list[list[str]]:
+    """Return the arrays to decode, those together that are decoded together."""
+    own, together = links[-1], decoded_together(links)
+    groups = {id(group): group for group in (together[own.names[name]] for name in names)}
+    return [[own.index_names[index] for index in group] for group in groups.values()]
+
+
+def _closed(links: Sequence[Link], names: Iterable[str]) -> list[str]:
+    """Return arrays, and all that are decoded with them."""
+    return [name for group in groups_of(links, names) for name in group]

@@ -1,0 +1,344 @@
+"""Which step of a chain comes next, and the way to it.
+
+Decided by names, steps and roots:
+
+- The newest step is taken. Deltas since the held state are read in one pass: no state between is
+  made. If the chain does not go on from the held state (its checkpoint was pruned, or the chain was
+  rolled back), the step is decoded from the nearest keyframe. Either way only the values that
+  differ are new.
+- A step that was rolled back is followed back, once the newest step is below the held one.
+- A checkpoint that was written anew with the same state is not new. One with other values
+  (LCC-INT-06), or another one of the same step, is.
+- Of a checkpoint that is damaged it is said once that it cannot be read. The held state stays, or
+  goes on to the newest step between that can be read.
+
+Source: SPEC 9.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+
+from ....constants import EXACT_NAME
+from ....container.leaves import select
+from ....container.tree import unflatten
+from ....element_types import Array, components
+from ....errors import ChainError, ChecksumError, DataError, FormatError, LccodecError, StorageError, warn
+from ...store.names import check_name
+from ...store.store import Store
+from ..exact import find_exact
+from ..links import Link, open_links
+from ..replay import DecodedArray
+from .held import CancelledError, Held, Prepared
+from .since import is_state_of, open_since
+from .start import held_from
+from .update import Update
+
+_MAX_ATTEMPTS: Final = 3  # to read a checkpoint, while others take away what it needs
+
+#: What tells the files of a step from others that take their names.
+_Seen: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...]]
+
+
+class Lag(NamedTuple):
+    """How far a follower is behind: the steps after its own, and the bytes of their files."""
+
+    steps: int
+    nbytes: int
+
+
+class Watching(Protocol):
+    """What a follower needs of what it follows: the state that is held, and what comes after it."""
+
+    @property
+    def place(self) -> object:
+        """What messages call it."""
+
+    @property
+    def step(self) -> int | None:
+        """The held step; ``None`` if there is no state yet."""
+
+    def next(self, wanted: Callable[[], bool]) -> Any:
+        """Prepare the way to a new state; it has the `update` that leads there, or ``None``.
+
+        ``None`` if there is no new state. `wanted` is asked from time to time whether it is still
+        wanted.
+        """
+
+    def commit(self, way: Any) -> None:
+        """Go a way that was prepared. Doing it again does nothing."""
+
+    def refused(self) -> Mapping[int, str]:
+        """Return why newer steps cannot be read, by step."""
+
+    def lag(self) -> Lag:
+        """Return how far the held state is behind."""
+
+    def state(self, dtype: str | None) -> Any:
+        """Return a copy of the held state."""
+
+    def array(self, path: str) -> DecodedArray | None:
+        """Return an array of the held state; it must not be changed."""
+
+    def close(self) -> None:
+        """Release what is held."""
+
+
+class Way(NamedTuple):
+    """The way to another state: an update, unless nothing is new in it, and what leads there."""
+
+    update: Update | None
+    prepared: Prepared
+    seen: _Seen
+
+
+class Watch:
+    """The state of a chain that is held, and what comes after it.
+
+    Parameters
+    ----------
+    store
+        The files of the chain.
+    pinned
+        The one step to be followed; ``None`` for the newest. It may be set to another one.
+    keys
+        Names of what is followed; ``None`` for the whole state.
+    exact
+        Whether to prefer the exact file.
+    """
+
+    def __init__(self, store: Store, pinned: int | None, keys: Sequence[str] | None, exact: bool) -> None:
+        self._store, self.pinned, self._keys, self._exact = store, pinned, keys, exact
+        self._refused: dict[_Seen, str] = {}  # files that cannot be read, and why
+        self._unread: set[_Seen] = set()  # those of them that may be read later
+        self._wanted: Callable[[], bool] = lambda: True
+        self._held = Held()
+        self._seen: _Seen | None = None  # the files of the held state
+
+    @property
+    def place(self) -> object:
+        """What messages call the chain."""
+        return self._store.path
+
+    @property
+    def link(self) -> Link | None:
+        """The checkpoint of the held state, closed; ``None`` if there is no state yet."""
+        return self._held.link
+
+    @property
+    def step(self) -> int | None:
+        """The held step; ``None`` if there is no state yet."""
+        return None if self.link is None else self.link.manifest.step
+
+    def start(self, step: int | None, arrays: Mapping[str, Array], root: str | None = None) -> None:
+        """Hold arrays at hand; errors and parameters are those of `held_from`.
+
+        If no step is given, the next state is read whole, and still only what differs is new.
+        """
+        if step is None:
+            self._held = Held()
+            self._held.arrays = {
+                name: DecodedArray(components(array)[0], array.shape, components(array)[1])
+                for name, array in arrays.items()
+            }
+        else:
+            self._held = held_from(self._store, step, arrays, self._names, root)
+
+    def next(self, wanted: Callable[[], bool] = lambda: True) -> Way | None:
+        """Prepare the way to the newest step that can be read, if it is not the held one.
+
+        Raises
+        ------
+        ArgumentError, StorageError, DataError, ChainError
+            As :meth:`lccodec.Follower.prepare`. The held state is as before.
+        """
+        self._wanted = wanted
+        steps = self._store.steps()
+        for step in self._candidates(list(steps)):
+            try:
+                seen = self._look_at(step, steps[step])
+            except StorageError as error:
+                if error.errno != errno.ENOENT:
+                    raise
+                return None  # it was taken away meanwhile
+            if seen == self._seen:
+                return None
+            if seen in self._refused and seen not in self._unread:
+                continue
+            try:
+                found = self._prepare(step, steps[step])
+            except CancelledError:
+                return None
+            except (DataError, ChainError, StorageError) as error:
+                if not self._store.has(steps[step]):
+                    return None
+                if self.pinned is not None:
+                    raise
+                self._refuse(seen, error)
+                continue
+            self._refused = {each: why for each, why in self._refused.items() if each[0] > step}
+            self._unread.intersection_update(self._refused)
+            if found is not None:
+                return Way(*found, seen)
+            self._seen = seen
+            return None
+        return None
+
+    def commit(self, way: Way) -> None:
+        """Go a way that was prepared. Doing it again does nothing."""
+        self._held.commit(way.prepared)
+        self._seen = way.seen
+
+    def array(self, path: str) -> DecodedArray | None:
+        """Return an array of the held state by its path; it must not be changed."""
+        link = self._held.link
+        index = None if link is None else link.paths.get(path)
+        return None if link is None or index is None else self._held.arrays.get(link.index_names[index])
+
+    def refused(self) -> dict[int, str]:
+        """Return why newer steps than the held one cannot be read, by step."""
+        return {seen[0]: reason for seen, reason in self._refused.items()}
+
+    def lag(self) -> Lag:
+        """Return the steps after the held one, and the bytes of their files."""
+        own, found = -1 if self.step is None else self.step, 0
+        later = [name for step, name in self._store.steps().items() if step > own]
+        for name in later:
+            try:
+                found += self._store.size([name])
+            except StorageError as error:
+                if error.errno != errno.ENOENT:  # it was pruned meanwhile
+                    raise
+        return Lag(len(later), found)
+
+    def close(self) -> None:
+        """Release the memory of the state, and the store."""
+        self._held, self._seen = Held(), None
+        self._store.close()
+
+    def state(self, dtype: str | None) -> Any:
+        """Return a copy of the held state; with keys, a dict of these leaves by name."""
+        link, arrays = self._held.link, self._held.arrays
+        if link is None:
+            return None
+        manifest = link.manifest
+        if self._keys is None:
+            copies = [arrays[name].array(dtype).copy() for name in link.index_names]
+            return unflatten(manifest.tree, copies, manifest.scalars)
+        chosen, scalars = select(manifest.tree, manifest.scalars, self._keys)
+        names = {index: link.index_names[index] for index in chosen.values()}
+        by_index = {index: arrays[name].array(dtype).copy() for index, name in names.items()}
+        return {**{name: by_index[index] for name, index in chosen.items()}, **scalars}
+
+    def _candidates(self, steps: list[int]) -> list[int]:
+        """Return the steps to be tried, the best one first."""
+        if self.pinned is not None:
+            return [step for step in steps if step == self.pinned]
+        own = -1 if self.step is None else self.step
+        # Only a rollback leads back, not a newest step that is damaged.
+        least = own if steps and steps[-1] >= own else 0
+        return [step for step in reversed(steps) if step >= least]
+
+    def _look_at(self, step: int, name: str) -> _Seen:
+        beside = EXACT_NAME if self._exact and self._store.has(EXACT_NAME) else name
+        return step, self._store.identity(name), self._store.identity(beside)
+
+    def _refuse(self, seen: _Seen, error: LccodecError) -> None:
+        """Say that a step cannot be read, once. What the system cannot read is tried again."""
+        said, self._refused[seen] = self._refused.get(seen), str(error)
+        if isinstance(error, StorageError):
+            self._unread.add(seen)
+        if said == str(error):
+            return
+        stays = "there is no state yet" if self.step is None else f"the state stays at step {self.step}"
+        warn(f"{self._store.path}: step {seen[0]} cannot be read, and {stays} or goes on without it: {error}")
+
+    def _prepare(self, step: int, name: str) -> tuple[Update | None, Prepared] | None:
+        """Prepare the way to a step; ``None`` if its state is the held one."""
+        if self._exact:
+            file, problem = find_exact(self._store, step)
+            if file is not None:
+                try:
+                    with file:
+                        return self._way(list(file.links), based=False)
+                except (DataError, StorageError) as error:
+                    problem = f"the exact file is damaged: {error}"
+                    if name == EXACT_NAME:
+                        raise
+            if problem is not None:
+                warn(f"{self._store.path}: {problem}; step {step} is followed as the history has it")
+        for _ in range(_MAX_ATTEMPTS - 1):
+            # A prune may write a file anew, and remove its parent, before the parent is opened.
+            try:
+                return self._of_history(name)
+            except ChainError:
+                pass
+            except FormatError as error:
+                if error.rule != "LCC-INT-02":
+                    raise
+        return self._of_history(name)
+
+    def _of_history(self, name: str) -> tuple[Update | None, Prepared] | None:
+        with ExitStack() as opened:
+            reader = opened.enter_context(self._store.open(name))
+            check_name(name, reader.manifest.step)
+            held = self._held.link
+            if held is not None:
+                if is_state_of(reader, held.reader) and reader.manifest.step == self.step:
+                    held.reader = reader  # later deltas name this root
+                    return None
+                links = open_since(reader, held, self._store, opened)
+                if links is not None and self._held.reaches(links, self._names(links[-1])):
+                    try:
+                        return self._way(links, based=True)
+                    except ChecksumError as error:
+                        if error.rule != "LCC-FRM-09":  # a sum that only another reference fits
+                            raise
+            return self._way(open_links(reader, self._store, opened), based=False)
+
+    def _way(self, links: list[Link], *, based: bool) -> tuple[Update | None, Prepared] | None:
+        """Prepare the way to the last of some links."""
+        last, before = links[-1], self._held.link
+        if before is not None and last.reader.root == before.reader.root:
+            return None
+        names = self._names(last)
+        prepared = self._held.prepare(links, names, based, self._wanted)
+        places = {path: last.index_names[index] for path, index in last.paths.items()}
+        changes = {
+            path: prepared.changes[name]
+            for path, name in places.items()
+            if name in names and name in prepared.changes
+        }
+        removed = () if before is None else tuple(path for path in before.paths if path not in last.paths)
+        if before is not None and not changes and _tells(last) == _tells(before):
+            return None, prepared  # who has the state before has this one, too
+        update = Update(
+            step=last.manifest.step or 0,
+            base=self.step,
+            names=tuple(changes),
+            removed=removed,
+            metadata=dict(last.manifest.metadata),
+            steps=len(links),
+            bytes_read=sum(link.reader.file_size for link in links),
+            root=last.reader.root.hex(),
+            base_root=None if before is None else before.reader.root.hex(),
+            _changes=changes,
+        )
+        return update, prepared
+
+    def _names(self, link: Link) -> set[str]:
+        """Return which arrays of a link are followed."""
+        if self._keys is None:
+            return set(link.index_names)
+        chosen, _ = select(link.manifest.tree, link.manifest.scalars, self._keys)
+        return {link.index_names[index] for index in chosen.values()}
+
+
+def _tells(link: Link) -> str:
+    """Return all of a state but its arrays."""
+    told = link.manifest
+    return json.dumps([told.step, told.tree, told.scalars, dict(told.metadata)])

@@ -1,0 +1,89 @@
+"""Headers of .safetensors files are read without the library; damaged ones are refused."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lccodec import FormatError
+from lccodec.adapters.weights.layout import read_header, read_layout
+
+from ...support.models import small_model, write_model
+
+
+def write(path: Path, header: Any, data: bytes = bytes(8)) -> Path:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+    return path
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_every_tensor_is_found(tmp_path: Path, shards: int) -> None:
+    model = small_model()
+    write_model(tmp_path, model, shards)
+    found = read_layout(tmp_path).arrays()
+    assert found.keys() == model.keys()
+    for name, array in model.items():
+        assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
+        assert found[name].tobytes() == array.tobytes()
+
+
+def test_a_type_that_is_not_known_has_no_array(tmp_path: Path) -> None:
+    write(tmp_path / "model.safetensors", {"x": entry(dtype="F4", shape=[16])})
+    layout = read_layout(tmp_path)
+    assert layout.tensors["x"].kind is None
+    assert layout.arrays() == {}
+
+
+def entry(**change: Any) -> dict[str, Any]:
+    return {"dtype": "F32", "shape": [2], "data_offsets": [0, 8], **change}
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"no JSON",
+        [],
+        {"x": 1},
+        {"x": {"dtype": "F32", "shape": [2]}},
+        {"x": entry(data_offsets=[0, 9])},
+        {"x": entry(data_offsets=[1, 9])},
+        {"x": entry(data_offsets=[-8, 0])},
+        {"x": entry(data_offsets=[8, 0])},
+        {"x": entry(data_offsets=[0])},
+        {"x": entry(data_offsets=[0.0, 8.0])},
+        {"x": entry(shape=[3])},
+        {"x": entry(shape=[-2])},
+        {"x": entry(dtype=5)},
+        {"__metadata__": 3, "x": entry()},
+    ],
+)
+def test_damaged_headers(tmp_path: Path, header: Any) -> None:
+    with pytest.raises(FormatError, match="the header is damaged, or a tensor does not lie in the file"):
+        read_header(write(tmp_path / "model.safetensors", header))
+
+
+@pytest.mark.parametrize("data", [b"", b"1234567", struct.pack("<Q", 99), struct.pack("<Q", 1 << 62) + b"{}"])
+def test_a_header_that_is_longer_than_the_file(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "model.safetensors").write_bytes(data)
+    with pytest.raises(FormatError, match="a header of"):
+        read_header(tmp_path / "model.safetensors")
+
+
+def test_an_index_that_does_not_fit(tmp_path: Path) -> None:
+    write_model(tmp_path, {"a": np.ones(2, "f4"), "b": np.ones(2, "f4")}, 2)
+    index = tmp_path / "model.safetensors.index.json"
+    document = json.loads(index.read_text())
+    document["weight_map"]["c"] = document["weight_map"]["a"]
+    index.write_text(json.dumps(document))
+    with pytest.raises(FormatError, match="only one of index and shard has c"):
+        read_layout(tmp_path)
+    for text in ("no JSON", "[]"):
+        index.write_text(text)
+        with pytest.raises(FormatError, match="not an index"):
+            read_layout(tmp_path)

@@ -1,0 +1,256 @@
+"""What is published is read by a reader that was written from the code of the engines."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zstandard  # noqa: F401 - what is published is compressed with it
+
+from lccodec import ArgumentError, Chain, ChainError, Keep
+from lccodec.adapters.weights import Published, publish
+
+from ...support.crashes import broken
+from ...support.models import bytes_of, small_model, trained
+from ...support.weight_versions import pulled
+
+STATES = [small_model()]
+for _seed in range(1, 6):
+    STATES.append(trained(STATES[-1], _seed))
+
+
+class Trainer:
+    """A run that is published after each save."""
+
+    def __init__(self, directory: Path) -> None:
+        self.run, self.output = directory / "run", directory / "published"
+        self.chain = Chain(self.run, "lossless", keyframe_every=3)
+
+    def save(self, step: int, state: dict[str, Any] | None = None) -> None:
+        self.chain.save(step, {"model": STATES[step] if state is None else state, "m": np.zeros(9)})
+
+    def publish(self, **options: Any) -> Published | None:
+        return publish(self.run, self.output, prefix="model", **options)
+
+    def check(self, version: int, state: dict[str, Any]) -> None:
+        assert pulled(self.output, bytes_of(STATES[0]), version) == bytes_of(state)
+
+
+@pytest.mark.parametrize("encoding", ["xor", "overwrite"])
+@pytest.mark.parametrize("checksum", ["adler32", "xxh3-128"])
+def test_deltas_on_the_engines_base(tmp_path: Path, encoding: Any, checksum: Any) -> None:
+    trainer = Trainer(tmp_path)
+    trainer.save(0)
+    for step in range(1, 6):
+        trainer.save(step)
+        found = trainer.publish(start=0, encoding=encoding, checksum=checksum)
+        assert found is not None
+        assert (found.version, found.step, found.base) == (step, step, step - 1)
+        trainer.check(step, STATES[step])
+    assert trainer.publish(start=0) is None  # it is published
+
+
+def test_steps_that_were_not_published_are_in_the_next_version(tmp_path: Path) -> None:
+    trainer = Trainer(tmp_path)
+    for step in range(3):
+        trainer.save(step)
+    first = trainer.publish(start=0)
+    assert first is not None
+    assert (first.version, first.step) == (1, 2)
+    trainer.check(1, STATES[2])
+
+
+def test_a_full_version_first_and_when_asked_for(tmp_path: Path) -> None:
+    like = tmp_path / "like"
+    like.mkdir()
+    for name in ("config.json", "tokenizer.json", "model.safetensors", "model.safetensors.index.json"):
+        (like / name).write_text("{}")
+    trainer = Trainer(tmp_path)
+    trainer.save(0)
+    assert trainer.publish(like=like) == Published(
+        1, 0, None, (trainer.output / "weight_v000001/model.safetensors").stat().st_size
+    )
+    trainer.save(1)
+    assert trainer.publish().base == 1
+    assert trainer.publish(full=True, like=like).base is None
+    trainer.save(2)
+    assert trainer.publish().base == 3
+    for version, step in enumerate([0, 1, 1, 2], 1):
+        trainer.check(version, STATES[step])
+    names = {path.name for path in (trainer.output / "weight_v000003").iterdir()}
+    assert names == {"config.json", "tokenizer.json", "model.safetensors"}
+
+
+def test_safetensors_reads_a_full_version(tmp_path: Path) -> None:
+    safetensors = pytest.importorskip("safetensors")
+    trainer = Trainer(tmp_path)
+    trainer.save(0)
+    trainer.publish()
+    with safetensors.safe_open(trainer.output / "weight_v000001/model.safetensors", "np") as file:
+        assert set(file.keys()) == STATES[0].keys()
+        np.testing.assert_array_equal(file.get_tensor("layers.0.weight"), STATES[0]["layers.0.weight"])
+        assert file.metadata()["lccodec_step"] == "0"
+
+
+@pytest.mark.parametrize("change", ["shape", "more", "less", "rollback", "pruned"])
+def test_what_no_delta_leads_to_is_a_full_version(tmp_path: Path, change: str) -> None:
+    trainer, other = Trainer(tmp_path), dict(STATES[1])
+    trainer.save(0)
+    trainer.publish()
+    if change == "rollback":
+        trainer.save(1)
+        trainer.publish()
+        trainer.chain.rollback(0)
+        other = trained(STATES[0], 99)
+    if change == "shape":
+        other["norm"] = np.ones(2, "f4")
+    if change == "more":
+        other["more"] = np.ones(2, "f4")
+    if change == "less":
+        del other["norm"]
+    trainer.save(1, other)
+    if change == "pruned":
+        for step in range(2, 6):
+            trainer.save(step)
+        trainer.chain.prune(Keep(latest=1))
+        other = STATES[5]
+    found = trainer.publish()
+    assert found is not None
+    assert found.base is None
+    trainer.check(found.version, other)
+
+
+def test_a_version_in_which_nothing_differs(tmp_path: Path) -> None:
+    trainer = Trainer(tmp_path)
+    trainer.save(0)
+    trainer.save(1, STATES[0])
+    found = trainer.publish(start=0)
+    assert found is not None
+    assert (found.version, found.step) == (1, 1)
+    assert [path.name for path in (trainer.output / "weight_v000001").iterdir()] == [
+        "model.safetensors.index.json"
+    ]
+    trainer.check(1, STATES[0])
+
+
+def test_small_beside_the_model(tmp_path: Path) -> None:
+    state = {"w": np.random.default_rng(0).standard_normal(200_000).astype("f4")}
+    trainer = Trainer(tmp_path)
+    trainer.save(0, state)
+    trainer.save(1, trained(state, 1, 0.001))
+    found = trainer.publish(start=0)
+    assert found is not None
+    assert found.nbytes < state["w"].nbytes / 100
+
+
+def rank_chains(directory: Path, step: int, state: dict[str, Any]) -> list[Path]:
+    """Save a third of the tensors in the chain of each rank; all of them have the norm."""
+    runs = [directory / f"rank-{rank}" for rank in range(3)]
+    for rank, run in enumerate(runs):
+        own = {name: array for number, (name, array) in enumerate(state.items()) if number % 3 == rank}
+        with Chain(run, "lossless") as chain:
+            chain.save(step, {**own, "norm": state["norm"]})
+    return runs
+
+
+def test_the_chains_of_ranks_are_one_version(tmp_path: Path) -> None:
+    """A step counts once all ranks have it; tensors that several have are there once."""
+    output = tmp_path / "published"
+    for step in range(3):
+        runs = rank_chains(tmp_path, step, STATES[step])
+        found = publish(runs, output, start=0)
+        assert found is None if step == 0 else found is not None and found.step == step
+    with Chain(runs[0], "lossless") as chain:
+        chain.save(3, {"norm": np.ones((), "f4")})  # the others are not there yet
+    assert publish(runs, output) is None
+    for version in (1, 2):
+        assert pulled(output, bytes_of(STATES[0]), version) == bytes_of(STATES[version])
+    files = {path.name for path in (output / "weight_v000002").glob("*.safetensors")}
+    assert files == {f"model-0000{number}-of-00002.safetensors" for number in range(2)}
+    found = publish(runs, output, full=True)
+    assert found is not None
+    assert found.base is None
+    assert pulled(output, {}, 3) == bytes_of(STATES[2])
+
+
+def test_ranks_that_differ_are_refused(tmp_path: Path) -> None:
+    runs = rank_chains(tmp_path, 0, STATES[0])
+    with pytest.raises(ChainError, match="share no step"):
+        publish([*runs, rank_chains(tmp_path / "other", 1, STATES[0])[0]], tmp_path / "published")
+    for rank, run in enumerate(runs):
+        with Chain(run, "lossless") as chain:
+            chain.save(1, {**chain.restore(), "norm": np.array(rank, "f4")})
+    for options in ({"start": 0}, {}):
+        with pytest.raises(ArgumentError, match="tensor 'norm': two ranks have it with other values"):
+            publish(runs, tmp_path / "published", **options)
+
+
+def test_refused(tmp_path: Path) -> None:
+    trainer = Trainer(tmp_path)
+    trainer.run.mkdir()
+    with pytest.raises(ChainError, match="has no step to publish"):
+        trainer.publish()
+    trainer.save(0)
+    with pytest.raises(ChainError, match="has no step 7 to start from"):
+        trainer.publish(start=7)
+    for options in ({"encoding": "sum"}, {"checksum": "md5"}):
+        with pytest.raises(ArgumentError, match="no such encoding or checksum"):
+            trainer.publish(**options)
+    trainer.save(1, {"w": np.zeros(3, complex)})
+    with pytest.raises(ArgumentError, match=r"complex128 cannot be in a \.safetensors file"):
+        trainer.publish()
+
+
+def test_every_crash_leaves_whole_versions(tmp_path: Path) -> None:
+    trainer = Trainer(tmp_path)
+    trainer.save(0)
+    trainer.save(1)
+    trainer.publish(start=0)
+    trainer.save(2)
+
+    def check(done: bool, place: Path) -> bool:
+        names = {path.name for path in place.glob("weight_v*")}
+        if names != {"weight_v000001", "weight_v000002"} and (done or names != {"weight_v000001"}):
+            return False
+        publish(trainer.run, place, prefix="model")
+        assert not list(place.glob(".tmp-*"))
+        return pulled(place, bytes_of(STATES[0]), 2) == bytes_of(STATES[2])
+
+    tried, wrong = broken(
+        trainer.output,
+        lambda system: publish(trainer.run, trainer.output, prefix="model", system=system),
+        check,
+    )
+    assert tried > 10
+    assert wrong == 0
+
+
+@pytest.mark.slow
+def test_publishers_are_killed(tmp_path: Path) -> None:
+    trainer = Trainer(tmp_path)
+    for step in range(6):
+        trainer.save(step)
+    program = (
+        "import sys, itertools\nfrom lccodec.adapters.weights import publish\n"
+        "print('ready', flush=True)\n"
+        "while True: publish(sys.argv[1], sys.argv[2], prefix='model', full=True)\n"
+    )
+    root = Path(__file__).parents[3]
+    for number in range(6):
+        command = [sys.executable, "-c", program, str(trainer.run), str(trainer.output)]
+        process = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        process.stdout.readline()
+        threading.Event().wait(0.05 + 0.031 * number)
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        for path in trainer.output.glob("weight_v*"):
+            trainer.check(int(path.name[8:]), STATES[5])
+    assert trainer.publish(full=True) is not None
+    assert not list(trainer.output.glob(".tmp-*"))

@@ -1,0 +1,195 @@
+"""Weight versions of others are followed as a chain is; what is damaged changes nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zstandard
+
+from lccodec import ArgumentError, Chain, LccodecWarning
+from lccodec import follow as follow_chain
+from lccodec.adapters.weights import follow, publish
+
+from ...support.following import Served
+from ...support.models import bytes_of, small_model, trained, write_model
+from ...support.weight_versions import written
+
+STATES = [small_model()]
+for _seed in range(1, 5):
+    STATES.append(trained(STATES[-1], _seed))
+BYTES = [bytes_of(state) for state in STATES]
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    write_model(tmp_path / "base", STATES[0], 2)
+    return tmp_path / "base"
+
+
+def write(directory: Path, *versions: int, **options: Any) -> None:
+    for version in versions:
+        written(directory, version, BYTES[version - 1], BYTES[version], **options)
+
+
+def taken(follower: Any, served: Served) -> list[Any]:
+    found = []
+    while (update := follower.prepare(0)) is not None:
+        served.take(update)
+        found.append(update)
+    return found
+
+
+@pytest.mark.parametrize("encoding", ["xor", "overwrite"])
+def test_version_by_version(tmp_path: Path, base: Path, encoding: str) -> None:
+    served = Served()
+    with follow(tmp_path / "versions", base) as follower:
+        assert follower.prepare(0) is None  # nothing is published
+        for version in range(1, 5):
+            write(tmp_path / "versions", version, encoding=encoding)
+            assert follower.lag.steps == 1
+            [update] = taken(follower, served)
+            served.check(STATES[version])
+            assert (update.step, update.steps, follower.step) == (version, 1, version)
+            assert update.base == (version - 1 if version > 1 else None)
+            if version > 1:
+                assert update.nbytes < 2000
+            assert bytes_of(follower.state("bits")) == BYTES[version]
+            assert follower.get("norm") == STATES[version]["norm"]
+
+
+def test_a_late_joiner_and_a_full_version(tmp_path: Path, base: Path) -> None:
+    versions, served = tmp_path / "versions", Served()
+    write(versions, 1, 2)
+    write_model(versions / "weight_v000003", STATES[3])
+    write(versions, 4)
+    shutil.rmtree(versions / "weight_v000001")  # nobody needs it any more
+    with follow(versions) as follower:  # without a base
+        [update] = taken(follower, served)
+        served.check(STATES[4])
+        assert (update.step, update.steps) == (4, 2)
+    with follow(versions / "nothing", base) as follower:
+        assert follower.prepare(0) is None
+
+
+def test_a_trainer_that_begins_again(tmp_path: Path, base: Path) -> None:
+    versions, served = tmp_path / "versions", Served()
+    write(versions, 1, 2, 3)
+    with follow(versions, base) as follower:
+        taken(follower, served)
+        shutil.rmtree(versions)
+        write(versions, 1)
+        [update] = taken(follower, served)
+        served.check(STATES[1])
+        assert (update.base, update.step) == (3, 1)
+
+
+def test_what_lccodec_publishes(tmp_path: Path, base: Path) -> None:
+    """A chain, its versions, and engines that follow either of them have the same values."""
+    one, two = Served(), Served()
+    with Chain(tmp_path / "run", "lossless") as chain, follow(tmp_path / "versions", base) as follower:
+        for step, state in enumerate(STATES):
+            chain.save(step, state)
+            publish(tmp_path / "run", tmp_path / "versions", start=0)
+            taken(follower, one)
+        with follow_chain(tmp_path / "run", timeout=0) as direct:
+            for update in direct:
+                two.take(update)
+    one.check(STATES[4])
+    two.check(STATES[4])
+
+
+def edit_index(path: Path, **change: Any) -> None:
+    index = json.loads((path / "model.safetensors.index.json").read_text())
+    index["metadata"].update(change)
+    (path / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def flip(version: Path) -> None:
+    file = next(version.glob("*.safetensors"))
+    data = bytearray(file.read_bytes())
+    data[-3] ^= 1
+    file.write_bytes(data)
+
+
+def other_base(version: Path) -> None:
+    shutil.rmtree(version)
+    written(version.parent, 3, BYTES[1], BYTES[3])
+
+
+def rewritten(version: Path, plain: bytes) -> None:
+    """Put other bytes in the place of the first delta."""
+    from ...support import weight_versions as writer
+
+    file = version / "model-00000-of-00002.safetensors"
+    digests, deltas = writer._open(file)
+    deltas[next(iter(deltas))] = zstandard.ZstdCompressor().compress(plain)
+    writer._write(file, deltas, digests)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (flip, "not whole frames of zstd|has the digest"),
+        (other_base, "has the digest"),
+        (lambda v: edit_index(v, base_version="000001"), "says that it is version 3 on 1"),
+        (lambda v: edit_index(v, version="x"), "no version, base version"),
+        (lambda v: edit_index(v, delta_encoding="sum"), "'sum' is not one of"),
+        (lambda v: edit_index(v, compression_format="lz4"), "'lz4' is not one of"),
+        (lambda v: edit_index(v, checksum_format="md5"), "'md5' is not one of"),
+        (lambda v: (v / "model.safetensors.index.json").write_text("{"), "not JSON"),
+        (lambda v: next(v.glob("*.safetensors")).unlink(), "No such file"),
+        (lambda v: rewritten(v, b""), "0 bytes for a tensor"),
+        (lambda v: rewritten(v, bytes(1 << 20)), "more than"),
+    ],
+)
+def test_a_damaged_version(tmp_path: Path, base: Path, damage: Any, message: str) -> None:
+    versions, served = tmp_path / "versions", Served()
+    write(versions, 1, 2)
+    with follow(versions, base) as follower:
+        taken(follower, served)
+        write(versions, 3)
+        damage(versions / "weight_v000003")
+        if message == "No such file":
+            with pytest.raises(OSError, match=message):
+                follower.prepare(0)
+            return
+        with pytest.warns(
+            LccodecWarning, match=f"version 3 cannot be read, and the state stays.*({message})"
+        ):
+            assert taken(follower, served) == []
+        assert list(follower.refused) == [3]
+        assert follower.prepare(0) is None  # said once
+        served.check(STATES[2])
+        assert bytes_of(follower.state("bits")) == BYTES[2]
+        shutil.rmtree(versions / "weight_v000003")
+        write(versions, 3)
+        [update] = taken(follower, served)
+        assert update.base == 2
+        served.check(STATES[3])
+
+
+@pytest.mark.parametrize("plain", [b"", b"\x01\0\0\0", np.array([1, 1 << 30], "<u4").tobytes() + b"x"])
+def test_hostile_places(tmp_path: Path, base: Path, plain: bytes) -> None:
+    write(tmp_path / "versions", 1, encoding="overwrite")
+    rewritten(tmp_path / "versions" / "weight_v000001", plain)
+    with (
+        follow(tmp_path / "versions", base) as follower,
+        pytest.warns(LccodecWarning, match="bytes for .* places|a place behind the end"),
+    ):
+        assert follower.prepare(0) is None
+
+
+def test_without_a_base(tmp_path: Path) -> None:
+    write(tmp_path / "versions", 1)
+    with (
+        follow(tmp_path / "versions") as follower,
+        pytest.warns(LccodecWarning, match="there is no full version, and no base was given"),
+    ):
+        assert follower.prepare(0) is None
+    with pytest.raises(ArgumentError, match="poll must be"):
+        follow(tmp_path, poll=0)

@@ -1,0 +1,119 @@
+"""The state of a follower: what fails leaves it as it was, and memory is used again."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lccodec import Chain
+from lccodec.chain.read.checkpoint import open_step
+from lccodec.chain.read.follow.held import CancelledError, Held, Prepared
+from lccodec.chain.read.follow.since import open_since
+from lccodec.chain.store.directory import DirectoryStore
+
+STATES = [
+    {"a": np.arange(40000.0), "b": np.arange(20000.0), "small": np.zeros(5), "tiny": np.ones(4)},
+]
+for _step in range(1, 4):
+    STATES.append({name: array.copy() for name, array in STATES[-1].items()})
+    STATES[-1]["a"][_step] = -1
+    STATES[-1]["small"][0] = _step
+STATES.append({name: array + 1 for name, array in STATES[-1].items()})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> DirectoryStore:
+    with Chain(tmp_path, "lossless") as chain:
+        for step, state in enumerate(STATES):
+            chain.save(step, state)
+    return DirectoryStore(tmp_path)
+
+
+def prepared(held: Held, store: DirectoryStore, step: int, *names: str) -> Prepared:
+    """The way to a step, from the held one if there is one."""
+    with ExitStack() as opened:
+        if held.link is None:
+            links = list(opened.enter_context(open_step(store, step)).links)
+        else:
+            found = open_since(store.open(store.checkpoints()[step]), held.link, store, opened)
+            assert found is not None
+            links = found
+        chosen = names or tuple(STATES[0])
+        assert held.link is None or held.reaches(links, chosen)
+        return held.prepare(links, chosen, held.link is not None, lambda: True)
+
+
+def state_of(held: Held) -> dict[str, Any]:
+    return {name: array.array().tolist() for name, array in held.arrays.items()}
+
+
+def expected(step: int) -> dict[str, Any]:
+    return {name: array.tolist() for name, array in STATES[step].items()}
+
+
+def test_nothing_is_seen_before_the_commit(store: DirectoryStore) -> None:
+    held = Held()
+    held.commit(prepared(held, store, 1))
+    way = prepared(held, store, 4)
+    assert state_of(held) == expected(1)
+    held.commit(way)
+    held.commit(way)  # after an interrupt
+    assert state_of(held) == expected(4)
+
+
+def test_an_array_with_few_new_values_stays_where_it_is(store: DirectoryStore) -> None:
+    held = Held()
+    held.commit(prepared(held, store, 0))
+    memory = {name: array.bits for name, array in held.arrays.items()}
+    way = prepared(held, store, 3)
+    assert way.changes.keys() == {"a", "small"}
+    assert way.decoded.keys() == {"small"}
+    held.commit(way)
+    assert [held.arrays[name].bits is bits for name, bits in memory.items()] == [True, True, False, True]
+    held.commit(prepared(held, store, 4))
+    assert state_of(held) == expected(4)
+    assert not np.shares_memory(held.arrays["a"].bits, held.arrays["b"].bits)
+
+
+def test_it_does_not_keep_the_checkpoints_that_there_were(store: DirectoryStore) -> None:
+    held = Held()
+    for step in range(4):
+        held.commit(prepared(held, store, step))
+        assert held.link is not None
+        assert held.link.parents == ()
+
+
+def test_what_is_not_followed_is_not_kept_when_it_is_outdated(store: DirectoryStore) -> None:
+    held = Held()
+    held.commit(prepared(held, store, 0, "a", "b"))
+    assert held.arrays.keys() == {"a", "b"}
+    held.commit(prepared(held, store, 1, "b"))
+    assert held.arrays.keys() == {"b"}  # step 1 has new values of "a"
+    assert state_of(held) == {"b": expected(1)["b"]}
+
+
+def test_it_reaches_only_what_it_has_references_for(store: DirectoryStore) -> None:
+    held = Held()
+    held.commit(prepared(held, store, 0, "b"))
+    with ExitStack() as opened:
+        assert held.link is not None
+        links = open_since(store.open(store.checkpoints()[4]), held.link, store, opened)
+        assert links is not None
+        assert held.reaches(links, ["b"])
+        assert not held.reaches(links, ["a"])
+
+
+def test_it_can_be_given_up(store: DirectoryStore) -> None:
+    held, asked = Held(), []
+
+    def wanted() -> bool:
+        asked.append(None)
+        return len(asked) < 2
+
+    with open_step(store, 4) as file, pytest.raises(CancelledError):
+        held.prepare(list(file.links), STATES[0], False, wanted)
+    assert (len(asked), held.arrays) == (2, {})
