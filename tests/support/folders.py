@@ -34,6 +34,7 @@ ROOMS = {
         {"overview"},
         {"read"},
         {"save"},
+        {"mend"},
         {"life"},
         {"chain", "checkpoint_file"},
         {"tuning"},

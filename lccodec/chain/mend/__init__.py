@@ -1,0 +1,6 @@
+"""What is done against damage: parity beside a chain, and what is lost mended from it.
+
+- `parity_folder`: the parity files of a chain; `blocks`: blocks of its files, in bands of rows.
+- `protect`: parity is made, renewed and removed; `repair`: files are mended from it.
+- `salvage`: what still verifies of a chain that cannot be mended, in a new chain.
+"""
