@@ -2,5 +2,6 @@
 
 - `parity_folder`: the parity files of a chain; `blocks`: blocks of its files, in bands of rows.
 - `protect`: parity is made, renewed and removed; `repair`: files are mended from it.
+- `behind`: parity behind the saves of a `Chain`.
 - `salvage`: what still verifies of a chain that cannot be mended, in a new chain.
 """

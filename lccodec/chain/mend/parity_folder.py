@@ -123,12 +123,19 @@ class ParityFolder:
         return Group(index, there, is_complete and len(there) == index.layout.parity)
 
     def make(self) -> None:
-        """Make the directory if it is not there, and remove what was left unfinished in it."""
+        """Make the directory if it is not there."""
         with storage_errors("cannot make", self.path), Folder(self._store.path, self._store.system) as folder:
             folder.make(PARITY_FOLDER)
             folder.sync()
-            with folder.inner(PARITY_FOLDER) as inner:
-                remove_stale_temporaries(inner)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Make the directory, and hold its lock after waiting for it: one process makes parity."""
+        self.make()
+        with self._opened() as folder:
+            folder.lock()
+            remove_stale_temporaries(folder)
+            yield
 
     def writer(self, name: str) -> WholeFile:
         """Return the writer of a parity file; it replaces one of that name."""

@@ -25,26 +25,28 @@ from ...constants import (
     EXACT_NAME,
     MAX_DATA_COLUMNS,
     MAX_GROUP_FILES,
+    MAX_MANIFEST_BYTES,
     MAX_PARITY_BLOCK,
     MAX_PARITY_COLUMNS,
     MIN_PARITY_BLOCK,
     PARITY_HEAD_SIZE,
 )
 from ...container.disk.system import storage_errors
-from ...container.parity.layout import Index, Layout, Member, block_hash
+from ...container.parity.layout import Index, Layout, Member, block_hash, check_size
 from ...container.parity.parity_file import blocks_offset, ends_of, file_length
 from ...container.reader import CheckpointReader
 from ...errors import ArgumentError, ChainError, DataError, LccodecError, StorageError, warn
 from ...parity.code import Block, encode
 from ..store.directory import DirectoryStore
+from ..store.store import Store
 from .blocks import bands, read_band
 from .parity_folder import Group, ParityFolder
 
 _TEN_THOUSAND: Final = 10_000
 _MIN_SHARE: Final = 100  # 1 %, in ten-thousandths: a parity column for a hundred data columns
 _COLUMNS: Final = 64  # of data, for a share, or as near as it gets
-_BLOCK_BYTES_PER_COLUMN: Final = 1600  # then two copies of the hashes are 1 % of the parity
-_MIN_ROWS: Final = 8  # so that a share is met, where files are small
+_TOLERANCE: Final = 1.018  # bytes of parity over those asked for
+_MAX_COLUMNS_FOR_SHARE: Final = 16  # of parity: each has two copies of the index
 
 
 @dataclass(frozen=True)
@@ -68,17 +70,28 @@ class Redundancy:
     share: int = 0
 
     def layout(self, members: Sequence[Member]) -> Layout:
-        """Return the layout of a group of files."""
-        members = tuple(members)
+        """Return the layout of a group of files.
+
+        Small blocks lose least to a damaged sector, but need many hashes; large ones are not full.
+        The smallest are taken that are within the tolerance, or else those of the fewest bytes.
+        """
+        logs = range(MIN_PARITY_BLOCK.bit_length() - 1, MAX_PARITY_BLOCK.bit_length())
+        layouts = [self._layout(tuple(members), 1 << log) for log in logs]
+        found = [each for each in layouts if _is_possible(each)]
         if self.files:
-            longest = max(member.length for member in members)
-            block = _block(len(members), longest // 100)
-            return Layout(block, math.ceil(longest / block), self.files, self.files, True, members)
-        length = sum(member.length for member in members)
+            asked: float = self.files * max(member.length for member in members)
+        else:
+            asked = self.share / _TEN_THOUSAND * sum(member.length for member in members)
+        good = [each for each in found if _size(each) <= _TOLERANCE * asked]
+        return good[0] if good else min(found, key=_size)
+
+    def _layout(self, members: tuple[Member, ...], block: int) -> Layout:
+        if self.files:
+            rows = math.ceil(max(member.length for member in members) / block)
+            return Layout(block, rows, self.files, self.files, True, members)
         share = self.share / _TEN_THOUSAND
-        parity = max(1, min(int(_COLUMNS * share), MAX_PARITY_COLUMNS))
-        block = _block(round(parity / share), int(length * share / parity / _MIN_ROWS))
-        blocks = math.ceil(length / block)
+        parity = max(1, min(int(_COLUMNS * share), _MAX_COLUMNS_FOR_SHARE))
+        blocks = math.ceil(sum(member.length for member in members) / block)
         rows = max(math.ceil(blocks * share / parity), math.ceil(blocks / MAX_DATA_COLUMNS))
         return Layout(block, min(rows, blocks), parity, self.share, False, members)
 
@@ -86,11 +99,14 @@ class Redundancy:
         return f"{self.files} files" if self.files else f"{self.share / 100:g}%"
 
 
-def _block(columns: int, limit: int) -> int:
-    """Return the bytes of a block: few hashes for many bytes, but not above a limit if possible."""
-    wanted = 1 << (_BLOCK_BYTES_PER_COLUMN * columns - 1).bit_length()
-    allowed = 1 << max(0, limit.bit_length() - 1)
-    return max(MIN_PARITY_BLOCK, min(wanted, allowed, MAX_PARITY_BLOCK))
+def _size(layout: Layout) -> int:
+    """Return the bytes of all parity files of a layout."""
+    return layout.parity * (layout.rows * layout.block + 2 * (PARITY_HEAD_SIZE + layout.index_length))
+
+
+def _is_possible(layout: Layout) -> bool:
+    """Return whether an index is not too long; with the largest blocks, let the limit say so."""
+    return layout.index_length <= MAX_MANIFEST_BYTES or layout.block == MAX_PARITY_BLOCK
 
 
 def parse_redundancy(redundancy: object) -> Redundancy:
@@ -171,7 +187,12 @@ def protect(store: DirectoryStore, redundancy: Redundancy) -> Protection:
     if not steps:
         raise ChainError(store.nothing())
     folder = ParityFolder(store)
-    folder.make()
+    with folder.held():
+        return _protect(store, folder, redundancy)
+
+
+def _protect(store: DirectoryStore, folder: ParityFolder, redundancy: Redundancy) -> Protection:
+    steps = store.checkpoints()
     members, unprotected = _members(store, [*steps.values(), *_exact(store)])
     there, _ = folder.groups()
     known = {group.index.layout.group: group for group in there if group.is_complete}
@@ -236,8 +257,10 @@ def _layouts(members: Sequence[Member], redundancy: Redundancy, known: Collectio
 def _make_group(store: DirectoryStore, folder: ParityFolder, layout: Layout) -> dict[str, str]:
     """Write the parity files of a group; return what is wrong with its files, if anything is.
 
-    Raises ``ChainError`` if a file is replaced or removed meanwhile. Nothing is written then.
+    Raises ``ChainError`` if a file is replaced or removed meanwhile, and ``LimitError`` if there
+    are too many bytes for one index. Nothing is written then.
     """
+    check_size(layout.index_length, f"parity of {layout.members[0].name}")
     if problems := {
         member.name: problem for member in layout.members if (problem := damage(store, member)) is not None
     }:
@@ -316,15 +339,16 @@ def unprotect(store: DirectoryStore) -> int:
     return size
 
 
-def forget(store: DirectoryStore, names: Iterable[str]) -> None:
+def forget(store: Store, names: Iterable[str]) -> Redundancy | None:
     """Remove the parity of groups that name files which are about to go.
 
-    Otherwise a repair would bring them back. The caller holds the lock of the store. Where there is
-    no parity, this does nothing.
+    Otherwise a repair would bring them back. The caller holds the lock of the store. Returns the
+    redundancy that there was; ``None`` where there is no parity, and nothing is done.
     """
-    folder, gone = ParityFolder(store), set(names)
-    if not gone or not folder.names():
-        return
+    gone = set(names)
+    if not gone or not isinstance(store, DirectoryStore) or (redundancy := recorded(store)) is None:
+        return None
+    folder = ParityFolder(store)
     groups, _ = folder.groups()
     folder.remove(
         name
@@ -332,19 +356,22 @@ def forget(store: DirectoryStore, names: Iterable[str]) -> None:
         if any(member.name in gone for member in group.index.layout.members)
         for name in group.names.values()
     )
+    return redundancy
 
 
-def renew(store: DirectoryStore, redundancy: Redundancy | None = None) -> Protection | None:
+def renew(store: Store, redundancy: Redundancy | None = None) -> None:
     """Protect what is not protected any more, as it was before; an error is only a warning.
 
-    Returns ``None`` where there is no parity.
+    Where there is no parity, this does nothing.
     """
+    if not isinstance(store, DirectoryStore):
+        return
     try:
         redundancy = recorded(store) if redundancy is None else redundancy
-        return None if redundancy is None else protect(store, redundancy)
+        if redundancy is not None:
+            protect(store, redundancy)
     except (LccodecError, OSError) as error:
         warn(f"{store.path}: parity could not be renewed: {error}")
-        return None
 
 
 def recorded(store: DirectoryStore) -> Redundancy | None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import sha256
 from typing import Final, NamedTuple
 
@@ -145,6 +146,10 @@ class Layout:
 
     def to_bytes(self) -> bytes:
         """Return the description as stored."""
+        return self._description
+
+    @cached_property
+    def _description(self) -> bytes:
         files = [[member.name, member.length, write_base64(member.root)] for member in self.members]
         numbers = (self.block, self.rows, self.parity, self.redundancy, self.aligned)
         document: dict[str, Json] = {**dict(zip(_KEYS, numbers, strict=False)), "files": files}
