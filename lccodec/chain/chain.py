@@ -20,7 +20,7 @@ from .adapter import Adapter
 from .life.keep import Keep, check_keep
 from .life.lifetime import Lifetime, check_every, thin_out
 from .mend.behind import ParityBehind
-from .mend.protect import parse_redundancy
+from .mend.redundancy import parse_redundancy
 from .progress import Progress, check_progress
 from .save.background.background import WhenBusy, check_when_busy
 from .save.background.client import TIMEOUT_SECONDS, WorkerOptions

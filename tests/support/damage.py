@@ -10,7 +10,8 @@ import random
 import shutil
 from pathlib import Path
 
-from lccodec.chain.mend.protect import Protection, parse_redundancy, protect
+from lccodec.chain.mend.protect import Protection, protect
+from lccodec.chain.mend.redundancy import parse_redundancy
 from lccodec.chain.store.directory import DirectoryStore
 
 from .segments import run_of

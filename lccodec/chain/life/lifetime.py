@@ -18,7 +18,8 @@ from ...policy.presets import resolve_policy
 from ...policy.record import Kept
 from ...table import Overview, Shown
 from ..adapter import Adapter
-from ..mend.protect import Protection, parse_redundancy, protect, unprotect
+from ..mend.protect import Protection, protect, unprotect
+from ..mend.redundancy import parse_redundancy
 from ..mend.repair import Repair, repair
 from ..mend.salvage import Salvage, salvage
 from ..overview import chain_overview

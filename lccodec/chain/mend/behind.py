@@ -11,7 +11,8 @@ import threading
 
 from ...errors import LccodecError, reason_of, warn
 from ..store.directory import DirectoryStore
-from .protect import Redundancy, protect
+from .protect import protect
+from .redundancy import Redundancy
 
 
 class ParityBehind:

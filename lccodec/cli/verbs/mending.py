@@ -8,8 +8,9 @@ from pathlib import Path
 import click
 
 from ...chain.chain import Chain
-from ...chain.mend.protect import Protection, parse_redundancy, unprotect
+from ...chain.mend.protect import Protection, unprotect
 from ...chain.mend.protect import protect as protect_chain
+from ...chain.mend.redundancy import parse_redundancy
 from ...chain.mend.repair import Repair
 from ...chain.mend.repair import repair as repair_chain
 from ...chain.mend.salvage import Salvage

@@ -11,7 +11,7 @@ import pytest
 from lccodec import ArgumentError, Chain, LccodecWarning
 from lccodec.chain.mend import behind
 from lccodec.chain.mend.behind import ParityBehind
-from lccodec.chain.mend.protect import Redundancy
+from lccodec.chain.mend.redundancy import Redundancy
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lccodec import ArgumentError, Chain, ChainError, Keep, StorageError, bundle, unbundle, validate
+from lccodec import Chain, ChainError, Keep, StorageError, bundle, unbundle, validate
 from lccodec.chain.mend.parity_folder import ParityFolder
-from lccodec.chain.mend.protect import Redundancy, parse_redundancy, protect, recorded, unprotect
+from lccodec.chain.mend.protect import protect, recorded, unprotect
+from lccodec.chain.mend.redundancy import Redundancy, parse_redundancy
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.container.parity.layout import Member
 
 from ...support.crashes import broken
 from ...support.damage import files_in, protected_run
@@ -39,29 +39,6 @@ def is_true(directory: Path) -> bool:
     return not (found.stale or found.lost or found.mended or found.parity) and protected_names(
         directory
     ) == sorted(without_parity(directory))
-
-
-# --- redundancy -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("wrong", ["5", "0.5%", "101%", "x%", "nan%", "inf%", 0, 65, -1, 2.5, True, None])
-def test_redundancies_that_cannot_be(wrong: object) -> None:
-    with pytest.raises(ArgumentError, match="a redundancy is a number of files from 1 to 64, or 1% to 100%"):
-        parse_redundancy(wrong)
-
-
-@pytest.mark.parametrize("percent", [1, 2.5, 5, 7.3, 10, 33, 50, 100])
-@pytest.mark.parametrize("count", [1, 5, 64])
-def test_bytes_of_parity_are_those_of_the_redundancy(percent: float, count: int) -> None:
-    lengths = np.random.default_rng(count).integers(1 << 25, 1 << 27, count)
-    members = [Member(f"{i:012d}.lcc.h5", int(n), bytes(32)) for i, n in enumerate(lengths)]
-    layout = parse_redundancy(f"{percent}%").layout(members)
-    size = layout.parity * (layout.rows * layout.block + 2 * (64 + layout.index_length))
-    asked = percent / 100 * sum(map(int, lengths))
-    assert asked <= size <= (1.02 if asked > 32 << 20 else 1.1) * asked
-    layout = Redundancy(files=2).layout(members)
-    size = layout.parity * (layout.rows * layout.block + 2 * (64 + layout.index_length))
-    assert 2 * max(lengths) <= size <= 1.02 * 2 * int(max(lengths))
 
 
 # --- groups ---------------------------------------------------------------------------------------
