@@ -10,6 +10,9 @@ from .chain.life.keep import Keep
 from .chain.life.prune import Pruning
 from .chain.life.rewrite_step import Rewriting
 from .chain.life.set_aside import RolledBack
+from .chain.mend.protect import Protection
+from .chain.mend.repair import Repair
+from .chain.mend.salvage import Salvage
 from .chain.read.arrivals import Arrivals
 from .chain.read.info import ArrayInfo, CheckpointInfo
 from .chain.read.validate import Problem, validate
@@ -81,10 +84,13 @@ __all__ = [
     "Plan",
     "Policy",
     "Problem",
+    "Protection",
     "Pruning",
     "Quantizer",
+    "Repair",
     "Rewriting",
     "RolledBack",
+    "Salvage",
     "StorageError",
     "Triggered",
     "TruncatedError",

@@ -20,7 +20,7 @@ from ...container.disk.system import storage_errors
 from ...container.disk.whole_file import WholeFile, remove_stale_temporaries
 from ...container.parity.layout import Index
 from ...container.parity.parity_file import file_length, read_index
-from ...errors import DataError, LccodecError
+from ...errors import FormatError, LccodecError
 from ..store.directory import DirectoryStore
 
 _NAME: Final = re.compile(r"([0-9a-f]{16})-([0-9]{2})" + re.escape(PARITY_SUFFIX))
@@ -102,7 +102,7 @@ class ParityFolder:
                     with closing(self.source(name)) as source:
                         index, _ = read_index(source, str(self.path / name))
                     if index.layout.group != group:
-                        raise DataError("LCC-PAR-01", str(self.path / name), "named for another group")
+                        raise FormatError("LCC-PAR-01", str(self.path / name), "named for another group")
                 except LccodecError as error:
                     errors[name] = error
                 else:
