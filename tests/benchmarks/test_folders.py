@@ -21,9 +21,10 @@ FOLDERS = {
     "speed": {"measure", "compressors", "networks"},
     "background": {"measure", "networks", "speed"},
     "pages": {"measure", "networks"},
+    "mending": {"measure"},
 }
 PROGRAMS = {
-    *("averages", "buckets", "copies", "frameworks", "hindsight", "lenet", "overlap", "promise"),
+    *("averages", "buckets", "copies", "frameworks", "hindsight", "lenet", "overlap", "parity", "promise"),
     *("report", "scale", "throughput", "training"),
 }
 

@@ -97,7 +97,7 @@ def _protect(store: DirectoryStore, folder: ParityFolder, redundancy: Redundancy
             try:
                 problems = _make_group(store, folder, layout)
             except ChainError as error:  # a file has changed: the next call protects what is there
-                warn(f"{store.path}: {error}")
+                unprotected.update({member.name: str(error) for member in layout.members})
                 continue
             if problems:
                 unprotected.update(problems)
@@ -272,3 +272,10 @@ def recorded(store: DirectoryStore) -> Redundancy | None:
     """Return the redundancy that a chain is protected with; ``None`` without parity."""
     groups, _ = ParityFolder(store).groups()
     return redundancy_of(groups[0].index.layout) if groups else None
+
+
+def protected_names(store: DirectoryStore) -> set[str]:
+    """Return the names of files whose parity is there and fits. No bytes are verified."""
+    groups, _ = ParityFolder(store).groups()
+    members = {m for group in groups if group.is_complete for m in group.index.layout.members}
+    return {m.name for m in members if declared(store, m.name) == (m.root, m.length)}
