@@ -18,6 +18,7 @@ from ...policy.presets import resolve_policy
 from ...policy.record import Kept
 from ...table import Overview, Shown
 from ..adapter import Adapter
+from ..mend.parity_folder import directory_of
 from ..mend.protect import Protection, protect, unprotect
 from ..mend.redundancy import parse_redundancy
 from ..mend.repair import Repair, repair
@@ -248,11 +249,11 @@ class Lifetime(Shown, History):
         may be lost whole. Files that are protected already are left alone. Errors are those of
         `lccodec.chain.mend.protect.protect`; an `ArgumentError` for another redundancy.
         """
-        return protect(self._store, parse_redundancy(redundancy))
+        return protect(directory_of(self._store), parse_redundancy(redundancy))
 
     def unprotect(self) -> int:
         """Remove all parity files; return the bytes that this frees."""
-        return unprotect(self._store)
+        return unprotect(directory_of(self._store))
 
     def repair(self, *, dry_run: bool = False) -> Repair:
         """Mend the files that are damaged or missing from parity, bit for bit.
@@ -261,9 +262,9 @@ class Lifetime(Shown, History):
         Errors are those of `lccodec.chain.mend.repair.repair`.
         """
         if dry_run:
-            return repair(self._store, dry_run=True)
+            return repair(directory_of(self._store), dry_run=True)
         with self._writer.at_rest() as claim:
-            return repair(self._store, claim=claim)
+            return repair(directory_of(self._store), claim=claim)
 
     def salvage(self, directory: str | os.PathLike[str]) -> Salvage:
         """Save what can still be read, each step and each array, to a new chain in `directory`.

@@ -10,7 +10,8 @@ import os
 import threading
 
 from ...errors import LccodecError, reason_of, warn
-from ..store.directory import DirectoryStore
+from ..store.store import Store
+from .parity_folder import directory_of
 from .protect import protect
 from .redundancy import Redundancy
 
@@ -24,8 +25,10 @@ class ParityBehind:
         How much parity there is; with ``None``, a call does nothing.
     """
 
-    def __init__(self, store: DirectoryStore, redundancy: Redundancy | None) -> None:
+    def __init__(self, store: Store, redundancy: Redundancy | None) -> None:
         self._store, self._redundancy = store, redundancy
+        if redundancy is not None:
+            directory_of(store)  # or it is refused
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
@@ -61,7 +64,7 @@ class ParityBehind:
                 self._is_asked = False
                 redundancy = self._redundancy
             try:
-                protect(self._store, redundancy)
+                protect(directory_of(self._store), redundancy)
             except (LccodecError, OSError, MemoryError) as error:
                 self._failures.append(reason_of(error))
 

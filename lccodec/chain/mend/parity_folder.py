@@ -20,8 +20,9 @@ from ...container.disk.system import storage_errors
 from ...container.disk.whole_file import WholeFile, remove_stale_temporaries
 from ...container.parity.layout import Index
 from ...container.parity.parity_file import file_length, read_index
-from ...errors import FormatError, LccodecError
+from ...errors import ArgumentError, FormatError, LccodecError
 from ..store.directory import DirectoryStore
+from ..store.store import Store
 
 _NAME: Final = re.compile(r"([0-9a-f]{16})-([0-9]{2})" + re.escape(PARITY_SUFFIX))
 
@@ -43,6 +44,13 @@ class Group:
     index: Index
     names: dict[int, str] = field(default_factory=dict)
     is_complete: bool = True
+
+
+def directory_of(store: Store) -> DirectoryStore:
+    """Return a store as the directory that it is; raise ``ArgumentError`` for another store."""
+    if not isinstance(store, DirectoryStore):
+        raise ArgumentError(f"parity lies beside the files of a directory; {store.path} is none")
+    return store
 
 
 class ParityFolder:

@@ -17,7 +17,7 @@ from ...chain.read.validate import validate
 from ...chain.store.directory import DirectoryStore, readable_chains_in
 from ...chain.store.opening import is_chain, open_store
 from ...chain.store.store import Store
-from ...container.disk.address import Place
+from ...container.disk.address import Address, Place
 from ...errors import ArgumentError, ChainError, FormatError, LccodecError
 from ...inspect.course import course
 from ...inspect.difference import Leaves, compare_states
@@ -207,9 +207,9 @@ def check(paths: tuple[Place, ...], deep: bool, as_json: bool) -> int:
     return 1 if count else 0
 
 
-def _repairable(path: Path) -> str | None:
+def _repairable(path: Place) -> str | None:
     """Return whether parity mends a chain: yes, no or in part; None if there is no parity."""
-    if not path.is_dir() or recorded(store := DirectoryStore(path)) is None:
+    if isinstance(path, Address) or not path.is_dir() or recorded(store := DirectoryStore(path)) is None:
         return None
     found = repair(store, dry_run=True)
     return "yes" if not found.lost else "in part" if found.mended else "no"

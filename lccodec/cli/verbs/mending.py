@@ -8,13 +8,15 @@ from pathlib import Path
 import click
 
 from ...chain.chain import Chain
+from ...chain.mend.parity_folder import directory_of
 from ...chain.mend.protect import Protection, unprotect
 from ...chain.mend.protect import protect as protect_chain
 from ...chain.mend.redundancy import parse_redundancy
 from ...chain.mend.repair import Repair
 from ...chain.mend.repair import repair as repair_chain
 from ...chain.mend.salvage import Salvage
-from ...chain.store.directory import DirectoryStore
+from ...chain.store.opening import writable_store
+from ...container.disk.address import Place
 from ...printable import printable
 from ..program import say_result, verb
 from .parameters import NEW, chain_argument
@@ -25,14 +27,14 @@ from .parameters import NEW, chain_argument
 @click.option("--redundancy", metavar="PERCENT", help="Protect against damage to a share, as in: 5%")
 @click.option("--files", type=int, help="Protect against the loss of this many files of each 64.")
 @click.option("--remove", is_flag=True, help="Remove all parity.")
-def protect(directory: Path, redundancy: str | None, files: int | None, remove: bool, as_json: bool) -> None:
+def protect(directory: Place, redundancy: str | None, files: int | None, remove: bool, as_json: bool) -> None:
     """Write parity files beside the checkpoints of DIR, from which repair mends them.
 
     They lie in DIR/.parity, are never needed to read, and may be removed at any time.
     """
     if (redundancy is not None) + (files is not None) + remove != 1:
         raise click.UsageError("give one of --redundancy, --files and --remove")
-    store = DirectoryStore(directory)
+    store = directory_of(writable_store(directory))
     if remove:
         freed = unprotect(store)
         document = {"directory": str(directory), "removed": True, "bytes": freed}
@@ -57,7 +59,7 @@ def _protection_text(found: Protection) -> str:
 @click.option(
     "--salvage", "target", metavar="NEW", type=NEW, help="Save what can still be read to a new chain instead."
 )
-def repair(directory: Path, dry_run: bool, target: Path | None, as_json: bool) -> int:
+def repair(directory: Place, dry_run: bool, target: Path | None, as_json: bool) -> int:
     """Mend the damaged and missing files of DIR from its parity, bit for bit.
 
     What cannot be mended stays as it is, and is named; the exit code is 1 then.
@@ -68,7 +70,7 @@ def repair(directory: Path, dry_run: bool, target: Path | None, as_json: bool) -
         saved = Chain(directory).salvage(target)
         say_result(as_json, {"directory": str(directory), "new": str(target), **asdict(saved)}, _text(saved))
         return 1 if saved.partial or saved.gone else 0
-    found = repair_chain(DirectoryStore(directory), dry_run=dry_run)
+    found = repair_chain(directory_of(writable_store(directory)), dry_run=dry_run)
     document = {"directory": str(directory), "dry_run": dry_run, **asdict(found)}
     say_result(as_json, document, _repair_text(found, dry_run))
     return 1 if found.lost else 0

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lccodec.chain.mend.parity_folder import ParityFolder
+import pytest
+
+from lccodec import ArgumentError, bundle
+from lccodec.chain.mend.parity_folder import ParityFolder, directory_of
+from lccodec.chain.store.bundle import BundleStore
 from lccodec.chain.store.directory import DirectoryStore
 
 from ...support.damage import protected_run
@@ -55,3 +59,13 @@ def test_the_directory_goes_when_it_is_empty(tmp_path: Path) -> None:
     folder = ParityFolder(DirectoryStore(tmp_path))
     folder.remove(folder.names())
     assert not (tmp_path / ".parity").exists()
+
+
+def test_only_directories_have_parity(tmp_path: Path) -> None:
+    protected_run(tmp_path / "run", 1, 2)
+    bundle(tmp_path / "run", tmp_path / "run.lcc")
+    with (
+        BundleStore(tmp_path / "run.lcc") as store,
+        pytest.raises(ArgumentError, match=r"parity lies beside the files of a directory"),
+    ):
+        directory_of(store)
