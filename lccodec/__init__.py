@@ -10,6 +10,9 @@ from .chain.life.keep import Keep
 from .chain.life.prune import Pruning
 from .chain.life.rewrite_step import Rewriting
 from .chain.life.set_aside import RolledBack
+from .chain.mend.protect import Protection
+from .chain.mend.repair import Repair
+from .chain.mend.salvage import Salvage
 from .chain.read.arrivals import Arrivals
 from .chain.read.follow.follower import Follower, follow
 from .chain.read.follow.update import Patch, Update
@@ -87,10 +90,13 @@ __all__ = [
     "Plan",
     "Policy",
     "Problem",
+    "Protection",
     "Pruning",
     "Quantizer",
+    "Repair",
     "Rewriting",
     "RolledBack",
+    "Salvage",
     "StorageError",
     "Triggered",
     "TruncatedError",

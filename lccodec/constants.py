@@ -70,3 +70,16 @@ PIN_SUFFIX: Final = ".pin"  # LCC-CHN-07
 ROLLED_BACK_NAME: Final = ".rolled-back"  # LCC-CHN-08
 BUNDLE_MAGIC: Final = b"LCCBNDL\x1a"  # LCC-BUN-01
 BUNDLE_TRAILER_SIZE: Final = 64  # LCC-BUN-02
+
+# --- parity files (SPEC section 9) ---------------------------------------------------------------
+
+PARITY_FOLDER: Final = ".parity"  # LCC-PAR-01
+PARITY_SUFFIX: Final = ".lcc.par"  # LCC-PAR-01
+PARITY_MAGIC: Final = b"LCCPRTY\x1a"  # LCC-PAR-02
+PARITY_HEAD_SIZE: Final = 64  # LCC-PAR-02
+MAX_GROUP_FILES: Final = 64  # LCC-LIM-11: all may be open at a time
+MAX_DATA_COLUMNS: Final = 128  # LCC-LIM-11: a row of blocks must fit into memory
+MAX_PARITY_COLUMNS: Final = 64  # LCC-LIM-11
+MIN_PARITY_BLOCK: Final = 1 << 9  # LCC-PAR-03: bytes; a sector of a disk
+MAX_PARITY_BLOCK: Final = 1 << 18  # LCC-LIM-11: bytes
+BLOCK_HASH_SIZE: Final = 8  # LCC-PAR-04: bytes kept of the SHA-256 of a block

@@ -30,6 +30,32 @@ from .support.strategies import ALL_DTYPES, array_and_reference, bits_of, random
 PACKAGE = Path(__file__).parents[1] / "lccodec"
 #: Expressions that the rules below would forbid, and why each does not depend on the host's order.
 ALLOWED = {
+    "adapters/weights/layout": {"np.memmap": "uint8"},
+    "adapters/weights/local": {
+        "np.frombuffer(data, dtype)": "little-endian, as the file is",
+        "patch.values[part].astype(dtype, copy=False).view('u1')": "the same",
+        "patch.values[part].astype(dtype, copy=False).view('u1').data": "the same",
+    },
+    "adapters/weights/reader": {
+        "bits.astype(bits.dtype.newbyteorder('<'), copy=False).view(np.uint8)": "little-endian",
+    },
+    "adapters/weights/versions": {
+        "data.data": "uint8",
+        "np.bitwise_xor(old, new).data": "uint8",
+        "part.tobytes()": "little-endian numbers, or uint8",
+    },
+    "adapters/weights/writer": {
+        "data.data": "uint8",
+        "data.tobytes()": "uint8",
+        "stored[name][2].tobytes()": "uint8",
+    },
+    "chain/store/bucket/shelf": {"entry.data": "what an entry has, no array"},
+    "chain/store/bucket/source": {"entry.data": "the same", "e.data": "the same"},
+    "chain/store/bucket/store": {
+        "entry.data": "the same",
+        "e.data": "the same",
+        "int.from_bytes(entry.data.root, 'big')": "a name for a root, in this process",
+    },
     "workers/memory": {
         "np.frombuffer(self, dtype, count, offset)": "memory of this host",
         "array.view(np.uint8)": "the same",
@@ -57,6 +83,8 @@ ALLOWED = {
     "element_types": {"array.view(np.uint8)": "of bool"},
     "frame/raw": {"stored_view(own).data": "uint8"},
     "frame/decode": {"out.reshape(-1).view(np.uint8)": "of bool"},
+    "chain/mend/protect": {"band.data": "uint8"},
+    "chain/mend/repair": {"block.data": "uint8", "data[column].data": "uint8"},
     "quantizers/bins/grid": {"(narrow << 1 ^ narrow >> 7).view(np.uint8)": "of int8"},
     "entropy/stream_writer": {"symbols.data": "uint8", "groups.data": "uint8"},
     "entropy/lanes": {"stored_view(store).data": "uint8"},

@@ -22,7 +22,7 @@ GROUND = {"arguments", "byteorder", "constants", "element_types", "errors", "par
 #: Of a folder, with its ``__init__``.
 MAX_MODULES = 14
 #: Folders in which only arrays go in and bytes come out.
-WITHOUT_IO = {"entropy", "quantizers", "frame", "policy"}
+WITHOUT_IO = {"parity", "entropy", "quantizers", "frame", "policy"}
 FILES = {"os", "io", "pathlib", "shutil", "tempfile", "mmap", "socket", "pickle"}
 CORE_DEPENDENCIES = {"numpy", "h5py"}
 #: Where a package that is not needed by the core may be imported: modules, or folders of them.

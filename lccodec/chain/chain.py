@@ -19,6 +19,8 @@ from ..policy.roles import Assignment, Role
 from .adapter import Adapter
 from .life.keep import Keep, check_keep
 from .life.lifetime import Lifetime, check_every, thin_out
+from .mend.behind import ParityBehind
+from .mend.redundancy import parse_redundancy
 from .progress import Progress, check_progress
 from .save.background.background import WhenBusy, check_when_busy
 from .save.background.client import TIMEOUT_SECONDS, WorkerOptions
@@ -76,6 +78,10 @@ class Chain(Lifetime):
         Maximum number of concurrent saves. Each holds a copy of its state.
     worker_timeout
         Seconds without progress before a worker counts as dead.
+    parity
+        Protect what is saved, by parity files that are written behind the saves: a share of the
+        bytes, such as ``"5%"``, or a number of files that may be lost whole, as for `protect`. By
+        default nothing.
 
     Raises
     ------
@@ -109,10 +115,12 @@ class Chain(Lifetime):
         hindsight: int = 0,
         max_concurrent_saves: int = 1,
         worker_timeout: float = TIMEOUT_SECONDS,
+        parity: str | int | None = None,
     ) -> None:
         options = WorkerOptions(workers, max_concurrent_saves, worker_timeout)
         super().__init__(directory, adapter, options)
-        after = partial(thin_out, self._store, check_keep(keep), self._ancestry)
+        self._parity = ParityBehind(self._store, None if parity is None else parse_redundancy(parity))
+        after = partial(thin_out, self._store, check_keep(keep), self._ancestry, self._parity)
         self.keyframe_every = check_every(keyframe_every)
         self.exact_every = check_exact_every(exact_every)
         self.hindsight = check_hindsight(hindsight)
@@ -143,6 +151,7 @@ class Chain(Lifetime):
         try:
             self._writer.close(settle)
         finally:
+            self._parity.wait()
             if self._restorers is not None:
                 self._restorers.close()
 

@@ -110,7 +110,7 @@ def examine(
 def _run(
     source: Source, wanted: Container[int] | None, originals: Originals | None, tick: Callable[[], None]
 ) -> Run:
-    found = Inventory(source.pins())
+    found = Inventory(source.pins(), source.protected())
     for number, visit in source.visits(decode=False):
         found.add(number, visit)
     every = found.rows()

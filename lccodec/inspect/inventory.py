@@ -45,6 +45,7 @@ class Inventory:
     """
 
     pins: frozenset[int] = frozenset()
+    protected: frozenset[int] = frozenset()
     checkpoints: dict[int, Checkpoint] = field(default_factory=dict)
     policies: dict[str, Any] = field(default_factory=dict)
     newest: tuple[int | None, bytes | None] = (None, None)
@@ -89,6 +90,7 @@ class Inventory:
             metadata=texts,
             exact=info.exact,
             pinned=info.step in self.pins,
+            protected=info.step in self.protected,
             roles=_by_role(info),
             figures=info.figures,
         )

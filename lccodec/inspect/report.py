@@ -58,6 +58,8 @@ class Checkpoint:
         Whether an exact file holds its state bit for bit.
     pinned
         Whether the step is pinned.
+    protected
+        Whether its file has parity, from which it can be mended.
     roles
         Bytes stored in this file for the arrays of each role.
     figures
@@ -77,6 +79,7 @@ class Checkpoint:
     problems: Sequence[str] = ()
     exact: bool = False
     pinned: bool = False
+    protected: bool = False
     roles: Mapping[Role, int] = field(default_factory=dict)
     figures: Mapping[Role, Figures] = field(default_factory=dict)
 

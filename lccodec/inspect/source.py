@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from ..chain.mend.protect import protected_names
 from ..chain.read.checkpoint import OpenCheckpoint, open_name
 from ..chain.read.exact import describe_exact
 from ..chain.read.survey import Visit, survey, visit_file
@@ -55,6 +56,13 @@ class Source:
     def pins(self) -> frozenset[int]:
         """Return the pinned steps."""
         return frozenset(() if self.kind == "file" else self.store.pins())
+
+    def protected(self) -> frozenset[int]:
+        """Return the steps whose files have parity that fits them."""
+        if self.kind == "file" or not isinstance(self.store, DirectoryStore):
+            return frozenset()
+        names = protected_names(self.store)
+        return frozenset(step for step, name in self.steps.items() if name in names)
 
     def exact_bytes(self) -> int:
         """Return the bytes of the exact file; 0 if there is none."""

@@ -12,6 +12,7 @@ library only, and it is not installed with the package::
     >>> state = decoder.read_checkpoint("run/000000000010.lcc.h5")
     >>> state = decoder.read_newest("run")  # the exact file's, or the history's
     >>> state = decoder.read_bundle("run.lcc", 10)
+    >>> files = decoder.mend("copy")  # a directory of the files of a group and of its parity
 
 An array is returned as an :class:`Array`: the name of its element type, its extents and its bytes.
 """
@@ -19,6 +20,16 @@ An array is returned as an :class:`Array`: the name of its element type, its ext
 from .bundles import read_bundle
 from .files import Array, read_checkpoint, read_newest
 from .frames import decode_frame
+from .parity import mend, read_parity
 from .streams import Refused
 
-__all__ = ["Array", "Refused", "decode_frame", "read_bundle", "read_checkpoint", "read_newest"]
+__all__ = [
+    "Array",
+    "Refused",
+    "decode_frame",
+    "mend",
+    "read_bundle",
+    "read_checkpoint",
+    "read_newest",
+    "read_parity",
+]

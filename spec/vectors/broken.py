@@ -84,6 +84,19 @@ def write_broken_bundle(vector: Broken, directory: Path) -> dict[str, Any]:
     return {"name": vector.name, "kind": "bundle", "file": f"invalid/{file}", **_verdict(vector)}
 
 
+def write_broken_parity(vector: Broken, named: str, directory: Path) -> dict[str, Any]:
+    """Write an invalid parity file and return its entry; `named` is the name it is read under."""
+    file = vector.file or f"{vector.name}.lcc.par"
+    (directory / file).write_bytes(vector.data)
+    return {
+        "name": vector.name,
+        "kind": "parity",
+        "file": f"invalid/{file}",
+        "named": named,
+        **_verdict(vector),
+    }
+
+
 def write_broken_checkpoint(vector: Broken, parent: str, directory: Path) -> dict[str, Any]:
     """Write an invalid checkpoint file and return its entry; `parent` is the file of its parent."""
     file = vector.file or f"{vector.name}.lcc.h5"

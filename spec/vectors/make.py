@@ -2,8 +2,8 @@
 
 It writes ``valid/``, ``invalid/`` and ``manifest.json``.
 
-A vector is a frame (``.lcf``), a checkpoint file (``.lcc.h5``) or a bundle (``.lcc``), with what it
-decodes to. The
+A vector is a frame (``.lcf``), a checkpoint file (``.lcc.h5``), a bundle (``.lcc``), with what it
+decodes to, or a parity file (``.lcc.par``). The
 encoder makes the vectors of this module. Their expected values are the array or, if the frame is
 lossy, what the frame decodes to. The vectors of ``assembly.py`` and the invalid ones
 (``broken.py``) are made without the encoder. All values come from exact arithmetic, so every
@@ -23,12 +23,19 @@ from typing import Any
 
 import numpy as np
 from assembly import assembled_frames
-from broken import Broken, write_broken_bundle, write_broken_checkpoint, write_broken_frame
+from broken import (
+    Broken,
+    write_broken_bundle,
+    write_broken_checkpoint,
+    write_broken_frame,
+    write_broken_parity,
+)
 from broken_bundles import broken_bundles
 from broken_checkpoints import PARENT, SOUND, broken_checkpoints
 from broken_frames import broken_frames
 from broken_interpolations import HALVES, broken_interpolations
 from broken_manifests import broken_manifests
+from broken_parity import broken_parity
 from copies import broken_copies, copied_states, rounded_file
 from forms import frame_head, stream_forms
 from pieces import FLOATS, KINDS, METHODS, Frame
@@ -36,6 +43,8 @@ from pieces import FLOATS, KINDS, METHODS, Frame
 import lccodec
 from lccodec.chain.life.anchors import AnchoredSave, Before, Task, anchor_of
 from lccodec.chain.life.rewrite_step import rewrite
+from lccodec.chain.mend.protect import protect
+from lccodec.chain.mend.redundancy import parse_redundancy
 from lccodec.chain.read.links import value_or_raise
 from lccodec.chain.read.replay import interpolated
 from lccodec.chain.store.directory import DirectoryStore
@@ -452,6 +461,34 @@ def write_bundle(name: str, directory: Path) -> dict[str, Any]:
     }
 
 
+#: Parity of the checkpoints above: the steps, and the redundancy.
+PARITY: list[tuple[list[int], str | int]] = [([110, 111, 112], 2), ([140, 141], 1), ([110, 111, 112], "40%")]
+
+
+def write_parity(steps: list[int], redundancy: str | int, directory: Path) -> list[dict[str, Any]]:
+    """Write the parity files of checkpoints in a directory; return their entries."""
+    names = [f"{step:012d}.lcc.h5" for step in steps]
+    entries = []
+    with tempfile.TemporaryDirectory() as own:
+        for name in names:
+            shutil.copy(directory / name, own)
+        protect(DirectoryStore(Path(own)), parse_redundancy(redundancy))
+        for path in sorted(Path(own, ".parity").iterdir()):
+            shutil.copy(path, directory)
+            what = f"parity of the steps {', '.join(map(str, steps))}: {redundancy}"
+            entries.append(
+                {
+                    "name": path.name.removesuffix(".lcc.par"),
+                    "kind": "parity",
+                    "file": f"valid/{path.name}",
+                    "files": [f"valid/{name}" for name in names],
+                    "sha256": digest(path.read_bytes()),
+                    "description": what,
+                }
+            )
+    return entries
+
+
 def broken_files() -> Iterator[Broken]:
     """Yield every invalid checkpoint file."""
     yield from broken_checkpoints()
@@ -474,12 +511,14 @@ def make(directory: Path) -> None:
     )
     entries += [write_expected(*vector, valid) for vector in vectors]
     entries += [write_bundle(name, valid) for name in BUNDLES]
+    entries += [entry for group in PARITY for entry in write_parity(*group, valid)]
     (invalid / PARENT).write_bytes(SOUND)
     for step, data in HALVES.items():
         (invalid / f"{step:012d}.lcc.h5").write_bytes(data)
     entries += [write_broken_frame(vector, invalid) for vector in broken_frames()]
     entries += [write_broken_checkpoint(vector, PARENT, invalid) for vector in broken_files()]
     entries += [write_broken_bundle(vector, invalid) for vector in broken_bundles()]
+    entries += [write_broken_parity(*vector, invalid) for vector in broken_parity()]
     if len({entry["name"] for entry in entries}) != len(entries):
         raise ValueError("two vectors have one name")
     lines = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in entries)

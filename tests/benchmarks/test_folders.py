@@ -22,10 +22,11 @@ FOLDERS = {
     "background": {"measure", "networks", "speed"},
     "pages": {"measure", "networks"},
     "sync": {"measure", "networks"},
+    "mending": {"measure"},
 }
 PROGRAMS = {
     *("averages", "buckets", "copies", "follow", "frameworks", "hindsight", "lenet", "overlap"),
-    "promise",
+    *("parity", "promise"),
     *("report", "scale", "throughput", "training"),
 }
 

@@ -33,7 +33,15 @@ ALL = all_shown()
 COMMANDS = list(dict.fromkeys(command for shown in ALL for command in shown.commands))
 
 #: Commands that are not run, and why.
-ONLY_READ = {"demo": "trains a network for 10 s; .ci/run runs it on a fresh machine"}
+_FOLLOWS = "goes on until it is interrupted; tests/cli/verbs/test_weights.py runs it"
+_BUCKET = "needs a bucket; tests/chain/store/bucket/test_verbs.py runs it"
+ONLY_READ = {
+    "demo": "trains a network for 10 s; .ci/run runs it on a fresh machine",
+    "pull run/ model/ --model model --start 0 --follow": _FOLLOWS,
+    "publish run/ published/ --as weight-versions --model model --start 0 --follow": _FOLLOWS,
+    "ls s3://bucket/run": _BUCKET,
+    "bundle s3://bucket/run -o run.lcc": _BUCKET,
+}
 
 #: Bundling the library for charts takes a second.
 library = cache(drawing_library)

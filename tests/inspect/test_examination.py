@@ -64,6 +64,15 @@ def test_figures_are_those_of_a_plain_computation(tmp_path):
         assert spread.counts == expected
 
 
+def test_steps_that_are_protected(tmp_path):
+    chain = save_run(tmp_path / "run", run_states(), keyframe_every=3)
+    assert not any(found.protected for found in only_run(chain.directory).checkpoints)
+    chain.protect(1)
+    assert all(found.protected for found in only_run(chain.directory).checkpoints)
+    next((chain.directory / ".parity").iterdir()).write_bytes(b"")
+    assert sum(found.protected for found in only_run(chain.directory).checkpoints) in (0, len(chain.steps))
+
+
 def test_checkpoints_arrays_and_bytes(tmp_path):
     states = run_states()
     chain = save_run(tmp_path / "run", states, keyframe_every=3, newest="exact")

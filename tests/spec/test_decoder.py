@@ -6,6 +6,7 @@ import base64
 import importlib
 import json
 import random
+import shutil
 import struct
 import sys
 import warnings
@@ -40,6 +41,7 @@ INVALID = [entry for entry in ENTRIES if "rule" in entry]
 FRAMES = [entry for entry in VALID if entry["kind"] == "frame"]
 CHECKPOINTS = [entry for entry in VALID if entry["kind"] == "checkpoint"]
 BUNDLES = [entry for entry in VALID if entry["kind"] == "bundle"]
+PARITY = [entry for entry in VALID if entry["kind"] == "parity"]
 QUANTIZERS = st.one_of(
     st.just(lccodec.Lossless()),
     st.builds(lccodec.ExponentBuckets, st.integers(1, 8)),
@@ -174,6 +176,30 @@ def test_vector_of_a_bundle(decoder: ModuleType, entry: dict[str, Any]) -> None:
             assert text(told(decoder.read_bundle(path))) == text(state)
         elif name != list(expected)[-2] or "exact" not in entry["description"]:
             assert text(told(decoder.read_bundle(path, int(name)))) == text(state)
+
+
+def test_vectors_of_parity(decoder: ModuleType, tmp_path: Path) -> None:
+    """The second decoder mends as many files as there are parity files, and any blocks."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for entry in PARITY:
+        groups.setdefault(entry["name"][:16], []).append(entry)
+    assert len(groups) == 3
+    for name, entries in groups.items():
+        place = tmp_path / name
+        place.mkdir()
+        files = [VECTORS / file for file in entries[0]["files"]]
+        for path in (*files, *(VECTORS / entry["file"] for entry in entries)):
+            shutil.copy(path, place)
+        group, _ = decoder.read_parity(place / Path(entries[0]["file"]).name)
+        lost = files[: len(entries)] if group.aligned else []
+        for path in lost:
+            (place / path.name).unlink()
+        if not lost:  # a byte of a block of each of the first columns
+            data = bytearray((place / files[0].name).read_bytes())
+            data[7] ^= 1
+            (place / files[0].name).write_bytes(data)
+        found = decoder.mend(place)
+        assert found == {path.name: path.read_bytes() for path in files}
 
 
 def test_there_are_vectors() -> None:
@@ -383,6 +409,8 @@ def test_invalid_vector(decoder: ModuleType, entry: dict[str, Any]) -> None:
             path = VECTORS / entry["file"]
             for step in [None, *decoder.bundles.read_index(path)[0]]:
                 decoder.read_bundle(path, step)
+        elif entry["kind"] == "parity":
+            decoder.read_parity(VECTORS / entry["file"], entry["named"])
         else:
             decoder.read_checkpoint(VECTORS / entry["file"])
     except decoder.Refused as error:

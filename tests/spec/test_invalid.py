@@ -9,6 +9,7 @@ import signal
 import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,6 +20,8 @@ import pytest
 import lccodec
 from lccodec import errors
 from lccodec.container.bundle.bundle import Bundle
+from lccodec.container.disk.source import FileSource
+from lccodec.container.parity import parity_file
 from lccodec.element_types import components, from_components
 from lccodec.errors import ChainError, DataError, LccodecError
 from lccodec.frame.decode import decode_components
@@ -30,6 +33,7 @@ ENTRIES = [entry for entry in json.loads((VECTORS / "manifest.json").read_bytes(
 FRAMES = [entry for entry in ENTRIES if entry["kind"] == "frame"]
 CHECKPOINTS = [entry for entry in ENTRIES if entry["kind"] == "checkpoint"]
 BUNDLES = [entry for entry in ENTRIES if entry["kind"] == "bundle"]
+PARITY = [entry for entry in ENTRIES if entry["kind"] == "parity"]
 RULES = json.loads((SPEC / "tables" / "rules.json").read_bytes())
 EMULATED = os.environ.get("HYPOTHESIS_PROFILE") == "emulated"  # .ci/big-endian: slow, and of another Python
 MAX_SECONDS = 200 if EMULATED else 10
@@ -282,3 +286,28 @@ def test_bundles_are_sound_without_their_fault(make: ModuleType, tmp_path: Path)
         path.write_bytes(vector.sound)
         assert lccodec.validate(path, deep=True) == [], vector.name
         read_bundle(path)
+
+
+# --- parity ---------------------------------------------------------------------------------------
+
+
+def check_parity(path: Path, named: str) -> None:
+    """Check a parity file under a name."""
+    with closing(FileSource(path)) as source:
+        parity_file.check_file(source, path.name, named)
+
+
+@pytest.mark.parametrize("entry", PARITY, ids=lambda entry: entry["name"])
+def test_parity(entry: dict[str, Any]) -> None:
+    with pytest.raises(DataError) as caught:
+        check_parity(VECTORS / entry["file"], entry["named"])
+    refused(entry, caught.value)
+
+
+def test_parity_files_are_sound_without_their_fault(make: ModuleType, tmp_path: Path) -> None:
+    assert len(PARITY) > 35
+    path = tmp_path / "sound"
+    vector_name = sys.modules["broken_parity"].name_of()
+    for vector, _ in make.broken_parity():
+        path.write_bytes(vector.sound)
+        check_parity(path, vector_name)

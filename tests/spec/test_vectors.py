@@ -6,8 +6,10 @@ The invalid ones are in ``test_invalid.py``.
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +19,10 @@ import numpy as np
 import pytest
 
 import lccodec
+from lccodec.chain.mend.repair import repair
+from lccodec.chain.store.directory import DirectoryStore
+from lccodec.container.disk.source import FileSource
+from lccodec.container.parity.parity_file import check_file
 from lccodec.element_types import ELEMENT_TYPES, components, from_components
 from lccodec.frame.decode import decode_components
 from lccodec.frame.header import parse_header
@@ -26,6 +32,7 @@ ENTRIES = [entry for entry in json.loads((VECTORS / "manifest.json").read_bytes(
 FRAMES = [entry for entry in ENTRIES if entry["kind"] == "frame"]
 CHECKPOINTS = [entry for entry in ENTRIES if entry["kind"] == "checkpoint"]
 BUNDLES = [entry for entry in ENTRIES if entry["kind"] == "bundle"]
+PARITY = [entry for entry in ENTRIES if entry["kind"] == "parity"]
 FORMS = {
     "constant",
     "raw",
@@ -73,12 +80,13 @@ def test_there_are_vectors_and_no_other_files() -> None:
     assert len(FRAMES) > 80
     assert len(CHECKPOINTS) > 5
     assert len(BUNDLES) > 2
+    assert len(PARITY) > 4
     listed = {
         entry[what] for entry in ENTRIES for what in ("file", "expected", "reference") if entry.get(what)
     }
     assert listed == {f"valid/{path.name}" for path in (VECTORS / "valid").iterdir()}
     files = [path for path in VECTORS.rglob("*") if path.is_file() and path.suffix != ".pyc"]
-    assert sum(path.stat().st_size for path in files) < 990_000
+    assert sum(path.stat().st_size for path in files) < 1_050_000
 
 
 @any_frame
@@ -125,6 +133,26 @@ def test_bundle(entry: dict[str, Any], make: ModuleType, tmp_path: Path) -> None
     assert [*map(str, steps), "newest"] == list(states)
     for file in (tmp_path / "run").iterdir():
         assert file.read_bytes() == (VECTORS / "valid" / file.name).read_bytes()
+
+
+@pytest.mark.parametrize("entry", PARITY, ids=lambda entry: entry["name"])
+def test_parity(entry: dict[str, Any], tmp_path: Path) -> None:
+    path = VECTORS / entry["file"]
+    assert sha256(path.read_bytes()).hexdigest() == entry["sha256"]
+    with closing(FileSource(path)) as source:
+        index = check_file(source, entry["file"], path.name)
+    assert [f"valid/{member.name}" for member in index.layout.members] == entry["files"]
+    if not index.layout.aligned:
+        return
+    for lost in entry["files"]:  # each alone, from this file alone
+        place = tmp_path / Path(lost).name
+        (place / ".parity").mkdir(parents=True)
+        shutil.copy(path, place / ".parity")
+        for other in entry["files"]:
+            if other != lost:
+                shutil.copy(VECTORS / other, place)
+        assert repair(DirectoryStore(place)).mended == (Path(lost).name,)
+        assert (place / Path(lost).name).read_bytes() == (VECTORS / lost).read_bytes()
 
 
 def test_they_cover_the_format(make: ModuleType) -> None:

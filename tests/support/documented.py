@@ -21,7 +21,7 @@ PAGES = [
 ]
 _FENCE = re.compile(r"^ *```[^\n]*\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 _LINE = re.compile(r"(?:^|&& )(?:\.venv/bin/)?lccodec (?P<words>[a-z].*)")
-_INLINE = re.compile(r"`lccodec ([a-z][^`:]*)`")
+_INLINE = re.compile(r"`lccodec (?!checkpoint:)([a-z][^`]*)`")
 
 
 @dataclass(frozen=True)

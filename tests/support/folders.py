@@ -11,6 +11,7 @@ PACKAGE = TESTS.parent / "lccodec"
 #: those above its own line, and from itself without a circle.
 FOLDERS = [
     "",
+    "parity",
     "entropy",
     "quantizers",
     "frame",
@@ -33,6 +34,7 @@ ROOMS = {
         {"overview"},
         {"read"},
         {"save"},
+        {"mend"},
         {"life"},
         {"chain", "checkpoint_file"},
         {"tuning"},

@@ -24,6 +24,7 @@ from ...element_types import Array, ElementType, work
 from ...errors import ChainError, DataError, warn
 from ...parallel import slices
 from ...policy.roles import Assignment
+from ..mend.protect import renew
 from ..progress import Tell, counted, untold
 from ..read.checkpoint import OpenCheckpoint, open_step
 from ..store.claim import Claim
@@ -121,6 +122,8 @@ def compact(
             if done is not None:
                 found.append(done)
                 depths[step] = 0 if becomes is None else depths[becomes] + 1
+    if found and not dry_run:
+        renew(store)
     after = before + sum(each.after - each.before for each in found)
     return Compaction(len(steps), before, after, tuple(found))
 

@@ -7,6 +7,7 @@ Each of the latter calls a function of its own module while no save of the same 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from ...arguments import as_integer
@@ -17,6 +18,11 @@ from ...policy.presets import resolve_policy
 from ...policy.record import Kept
 from ...table import Overview, Shown
 from ..adapter import Adapter
+from ..mend.parity_folder import directory_of
+from ..mend.protect import Protection, protect, unprotect
+from ..mend.redundancy import parse_redundancy
+from ..mend.repair import Repair, repair
+from ..mend.salvage import Salvage, salvage
 from ..overview import chain_overview
 from ..progress import Progress, Tell, check_progress, telling
 from ..read.crew import Restorers
@@ -236,6 +242,42 @@ class Lifetime(Shown, History):
         with made(target.path, policy, keyframe_every=every, newest="history") as other:
             return code_anew(self._store, target, other.save, tell)
 
+    def protect(self, redundancy: str | int) -> Protection:
+        """Make parity files beside the chain, from which `repair` mends damaged and lost files.
+
+        `redundancy` is a share of the bytes, such as ``"5%"``, or a number of files of each 64 that
+        may be lost whole. Files that are protected already are left alone. Errors are those of
+        `lccodec.chain.mend.protect.protect`; an `ArgumentError` for another redundancy.
+        """
+        return protect(directory_of(self._store), parse_redundancy(redundancy))
+
+    def unprotect(self) -> int:
+        """Remove all parity files; return the bytes that this frees."""
+        return unprotect(directory_of(self._store))
+
+    def repair(self, *, dry_run: bool = False) -> Repair:
+        """Mend the files that are damaged or missing from parity, bit for bit.
+
+        What cannot be mended stays as it is, and is named. With `dry_run`, nothing is changed.
+        Errors are those of `lccodec.chain.mend.repair.repair`.
+        """
+        if dry_run:
+            return repair(directory_of(self._store), dry_run=True)
+        with self._writer.at_rest() as claim:
+            return repair(directory_of(self._store), claim=claim)
+
+    def salvage(self, directory: str | os.PathLike[str]) -> Salvage:
+        """Save what can still be read, each step and each array, to a new chain in `directory`.
+
+        The new chain loses nothing of it. The result lists what is gone.
+        """
+        target = DirectoryStore(checked_path(directory))
+        if target.names():
+            raise ArgumentError(f"salvage() needs a new or empty directory; {target.path} is not empty")
+        made: Any = type(self)
+        with self._writer.at_rest(), made(target.path, "lossless", newest="history") as other:
+            return salvage(self._store, other.save)
+
     def pin(self, step: int) -> None:
         """Pin a step: no prune of any process removes it, or the steps that it needs.
 
@@ -261,11 +303,16 @@ def check_every(keyframe_every: object) -> int:
     return every
 
 
-def thin_out(store: WritableStore, keep: Keep | None, ancestry: Ancestry) -> None:
-    """Prune after a save if `Chain` has a `keep`. An error is only a warning: the save is done."""
-    if keep is None:
-        return
-    try:
-        prune(store, keep, wait=False, ancestry=ancestry)
-    except (LccodecError, OSError) as error:
-        warn(f"{store.path}: the state is saved, but pruning the chain failed: {error}")
+def thin_out(
+    store: WritableStore, keep: Keep | None, ancestry: Ancestry, protected: Callable[[], None] = lambda: None
+) -> None:
+    """Prune after a save if `Chain` has a `keep`. An error is only a warning: the save is done.
+
+    `protected` is called then: it begins to protect what there is.
+    """
+    if keep is not None:
+        try:
+            prune(store, keep, wait=False, ancestry=ancestry)
+        except (LccodecError, OSError) as error:
+            warn(f"{store.path}: the state is saved, but pruning the chain failed: {error}")
+    protected()

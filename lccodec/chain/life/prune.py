@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from ...container.disk.system import storage_errors
 from ...errors import ArgumentError, ChainError, DataError, warn
 from ...table import Overview, Shown, ranges_text
+from ..mend.protect import forget, renew
+from ..mend.redundancy import Redundancy
 from ..progress import Tell, counted, untold
 from ..store.names import checkpoints_among, pins_among
 from ..store.parents import Ancestry, waves
@@ -93,7 +95,7 @@ def prune(
         Return what would be done, and do nothing.
     wait
         Whether to wait for other processes that pin or remove steps; if not, and there are any,
-        nothing is removed.
+        nothing is removed. Without it, parity is dropped for what goes, and not made anew.
     ancestry
         What an earlier prune has learned about the files.
     tell
@@ -117,6 +119,7 @@ def prune(
     with storage_errors("cannot prune", store.path), lock as held:
         store.remove_stale()
         plan, doomed = _plan(store, keep, ancestry)
+        redundancy: Redundancy | None = None
         if held is None:
             return Pruning((), 0, plan.kept, plan.needed)
         total = len(plan.kept) + len(plan.needed) + len(doomed)
@@ -126,6 +129,7 @@ def prune(
         while not done:
             plan, doomed = _plan(store, keep, ancestry)
             pinned = store.pins()
+            redundancy = forget(store, doomed.values()) or redundancy
             for group in waves(store, doomed):
                 if store.pins() != pinned:  # where there are no locks
                     break
@@ -139,6 +143,8 @@ def prune(
                 done = True
         if not removed:
             tell(total, total)
+    if wait and (removed or written):
+        renew(store, redundancy)
     return Pruning(tuple(sorted(removed)), freed, plan.kept, plan.needed, tuple(written))
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from ...constants import EXACT_NAME
 from ...container.disk.system import storage_errors
 from ...errors import ArgumentError, DataError, StorageError
+from ..mend.protect import forget, renew
 from ..read.checkpoint import open_step
 from ..store.claim import Claim
 from ..store.names import pin_name, step_index
@@ -84,11 +85,13 @@ def rollback(
                 above = Ancestry(store).needed(later, steps)
                 name = store.shelf().add(step, [*(steps[each] for each in above), *names], pinned)
             found = next(each for each in list_rolled_back(store) if each.name == name)
+        redundancy = forget(store, names)
         end_at(store, step)
         remove_steps(store, held, later)
         # Until here the exact file belongs to the newest step that is there.
         with storage_errors("cannot remove files of", store.path):
             held.remove([*map(pin_name, pinned), *([EXACT_NAME] if exact else [])])
+    renew(store, redundancy)
     return found
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from ...constants import EXACT_NAME, ROLLED_BACK_NAME
 from ...container.disk.system import storage_errors
 from ...errors import ArgumentError, ChainError, DataError, StorageError
+from ..mend.protect import renew
 from ..store.claim import Claim
 from ..store.names import pin_name
 from ..store.parents import waves
@@ -128,6 +129,7 @@ def undo_rollback(store: WritableStore, name: str | None = None, *, claim: Claim
             shelf.put_back(found.name, EXACT_NAME, overwrite=True)
         held.sync()
         shelf.remove([found.name])
+    renew(store)
     return found
 
 

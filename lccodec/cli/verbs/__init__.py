@@ -10,6 +10,7 @@ from . import (  # noqa: F401 - each adds its verbs to the program
     demonstration,
     inspection,
     life,
+    mending,
     planning,
     reporting,
     transfer,

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from ...chain.mend.protect import recorded
+from ...chain.mend.repair import repair
 from ...chain.read.exact import describe_exact, open_path, with_exact
 from ...chain.read.info import ArrayInfo, CheckpointInfo
 from ...chain.read.survey import survey
@@ -15,7 +17,7 @@ from ...chain.read.validate import validate
 from ...chain.store.directory import DirectoryStore, readable_chains_in
 from ...chain.store.opening import is_chain, open_store
 from ...chain.store.store import Store
-from ...container.disk.address import Place
+from ...container.disk.address import Address, Place
 from ...errors import ArgumentError, ChainError, FormatError, LccodecError
 from ...inspect.course import course
 from ...inspect.difference import Leaves, compare_states
@@ -189,7 +191,10 @@ def check(paths: tuple[Place, ...], deep: bool, as_json: bool) -> int:
             update(done, len(paths))
     count = sum(len(problems) for _, problems in found)
     if as_json:
-        results = [{"path": str(path), "problems": problems} for path, problems in found]
+        results = [
+            {"path": str(path), "problems": problems, "repairable": _repairable(path) if problems else None}
+            for path, problems in found
+        ]
         say(render.dump_json({"sound": not count, "deep": deep, "paths": results}))
     else:
         for path, problems in found:
@@ -197,4 +202,14 @@ def check(paths: tuple[Place, ...], deep: bool, as_json: bool) -> int:
                 say(printable(f"{path}: {p.where}: {p.message} [{p.rule}]"))
             if not problems:
                 say(printable(f"{path}: sound"))
+            elif (answer := _repairable(path)) is not None:
+                say(printable(f"{path}: repairable: {answer}"))
     return 1 if count else 0
+
+
+def _repairable(path: Place) -> str | None:
+    """Return whether parity mends a chain: yes, no or in part; None if there is no parity."""
+    if isinstance(path, Address) or not path.is_dir() or recorded(store := DirectoryStore(path)) is None:
+        return None
+    found = repair(store, dry_run=True)
+    return "yes" if not found.lost else "in part" if found.mended else "no"

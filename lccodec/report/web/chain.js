@@ -100,8 +100,8 @@ function checkpointTable(checkpoints) {
   return table(`All ${plural(checkpoints.length, "checkpoint")}`, columns, rows, { lines: 1000 });
 }
 
-function kindText({ kind, exact, pinned }) {
-  return element("span", {}, element("span", { class: `kind ${kind}` }, kind), exact ? ", also exact" : "", pinned ? ", pinned" : "");
+function kindText({ kind, exact, pinned, protected: mendable }) {
+  return element("span", {}, element("span", { class: `kind ${kind}` }, kind), exact ? ", also exact" : "", pinned ? ", pinned" : "", mendable ? ", protected" : "");
 }
 
 function soundText({ sound, problems }) {

@@ -1,0 +1,4 @@
+"""What parity takes, beside copies of the same bytes: `parity.py`.
+
+Imports `measure`.
+"""

@@ -1,0 +1,13 @@
+"""What parity takes: its arithmetic, and protecting and repairing a chain.
+
+Run ``python benchmarks/parity.py [--quick]``; ``benchmarks/README.md`` explains it.
+"""
+
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the folder that holds benchmarks/
+    from benchmarks.mending.program import main
+
+    sys.exit(main())

@@ -1,0 +1,8 @@
+"""What is done against damage: parity beside a chain, and what is lost mended from it.
+
+- `parity_folder`: the parity files of a chain; `blocks`: blocks of its files, in bands of rows.
+- `redundancy`: how much parity there is, and the layout of a group.
+- `protect`: parity is made, renewed and removed; `repair`: files are mended from it.
+- `behind`: parity behind the saves of a `Chain`.
+- `salvage`: what still verifies of a chain that cannot be mended, in a new chain.
+"""

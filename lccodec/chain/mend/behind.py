@@ -1,0 +1,73 @@
+"""Parity behind the saves: a thread protects what was saved, and no save waits for it.
+
+Saves that come faster than parity is made are protected together. NumPy and SHA-256 release the
+interpreter's lock while they work.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from ...errors import LccodecError, reason_of, warn
+from ..store.store import Store
+from .parity_folder import directory_of
+from .protect import protect
+from .redundancy import Redundancy
+
+
+class ParityBehind:
+    """Protects a chain after each call; several threads may call it.
+
+    Parameters
+    ----------
+    redundancy
+        How much parity there is; with ``None``, a call does nothing.
+    """
+
+    def __init__(self, store: Store, redundancy: Redundancy | None) -> None:
+        self._store, self._redundancy = store, redundancy
+        if redundancy is not None:
+            directory_of(store)  # or it is refused
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._process = os.getpid()
+        self._is_asked = False
+        self._failures: list[str] = []
+
+    def __call__(self) -> None:
+        """Begin to protect what there is now, or let the thread that runs do so next."""
+        if self._redundancy is None:
+            return
+        self._warn()
+        with self._lock:
+            if self._process != os.getpid():  # a fork has not the thread
+                self._thread, self._process = None, os.getpid()
+            self._is_asked = True
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="lccodec parity")
+                self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until all is protected that was asked for; an error is only a warning."""
+        thread = self._thread
+        if thread is not None and self._process == os.getpid():
+            thread.join()
+        self._warn()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._is_asked or self._redundancy is None:
+                    self._thread = None
+                    return
+                self._is_asked = False
+                redundancy = self._redundancy
+            try:
+                protect(directory_of(self._store), redundancy)
+            except (LccodecError, OSError, MemoryError) as error:
+                self._failures.append(reason_of(error))
+
+    def _warn(self) -> None:
+        while self._failures:
+            warn(f"{self._store.path}: saves are not protected: {self._failures.pop(0)}")

@@ -1,0 +1,281 @@
+"""Protecting a chain: parity files beside it, from which `repair` mends what is damaged.
+
+Checkpoints form groups of up to 64 by rising step, and the exact file is a group of its own, since
+each save replaces it. A group is either protected against the loss of some whole files, or against
+damage to a share of its bytes, wherever it is.
+
+Only files that are sound are protected. A group is written whole before the groups that it takes
+the place of go, so what was protected stays so.
+
+Source: SPEC 9 (LCC-PAR).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...constants import (
+    EXACT_NAME,
+    MAX_GROUP_FILES,
+    PARITY_HEAD_SIZE,
+)
+from ...container.disk.system import storage_errors
+from ...container.parity.layout import Index, Layout, Member, block_hash, check_size
+from ...container.parity.parity_file import blocks_offset, ends_of, file_length
+from ...container.reader import CheckpointReader
+from ...errors import ChainError, DataError, LccodecError, StorageError, warn
+from ...parity.code import Block, encode
+from ..store.directory import DirectoryStore
+from ..store.store import Store
+from .blocks import bands, read_band
+from .parity_folder import Group, ParityFolder
+from .redundancy import Redundancy, redundancy_of
+
+
+@dataclass(frozen=True)
+class Protection:
+    """What `protect` did.
+
+    Parameters
+    ----------
+    redundancy
+        The redundancy, as text.
+    groups
+        The number of groups.
+    made
+        How many of them were made now.
+    files
+        The names of the files that are protected.
+    bytes
+        Size of these files.
+    parity_bytes
+        Size of the parity files.
+    unprotected
+        The files that are not protected, each with what is wrong with it.
+    """
+
+    redundancy: str
+    groups: int
+    made: int
+    files: tuple[str, ...]
+    bytes: int
+    parity_bytes: int
+    unprotected: Mapping[str, str] = field(default_factory=dict)
+
+
+def protect(store: DirectoryStore, redundancy: Redundancy) -> Protection:
+    """Make parity files for all files of a chain that have none, and remove those that are stale.
+
+    Raises
+    ------
+    ChainError
+        If there is no checkpoint.
+    StorageError
+        If the operating system refuses. What was protected before still is.
+    """
+    steps = store.checkpoints()
+    if not steps:
+        raise ChainError(store.nothing())
+    folder = ParityFolder(store)
+    with folder.held():
+        return _protect(store, folder, redundancy)
+
+
+def _protect(store: DirectoryStore, folder: ParityFolder, redundancy: Redundancy) -> Protection:
+    steps = store.checkpoints()
+    members, unprotected = _members(store, [*steps.values(), *_exact(store)])
+    there, _ = folder.groups()
+    known = {group.index.layout.group: group for group in there if group.is_complete}
+    layouts = _layouts(members, redundancy, known.values())
+    made, kept = 0, list[Layout]()
+    for layout in layouts:
+        if layout.group not in known:
+            try:
+                problems = _make_group(store, folder, layout)
+            except ChainError as error:  # a file has changed: the next call protects what is there
+                unprotected.update({member.name: str(error) for member in layout.members})
+                continue
+            if problems:
+                unprotected.update(problems)
+                sound = [member for member in layout.members if member.name not in problems]
+                if sound:
+                    kept.append(redundancy.layout(sound))
+                    _make_group(store, folder, kept[-1])
+                    made += 1
+                continue
+            made += 1
+        kept.append(layout)
+    wanted = {layout.name(column) for layout in kept for column in range(layout.parity)}
+    folder.remove(name for name in folder.names() if name not in wanted)
+    files = tuple(member.name for layout in kept for member in layout.members)
+    size = sum(layout.length for layout in kept)
+    return Protection(str(redundancy), len(kept), made, files, size, folder.size(), unprotected)
+
+
+def _exact(store: DirectoryStore) -> list[str]:
+    return [EXACT_NAME] if store.has(EXACT_NAME) else []
+
+
+def _members(store: DirectoryStore, names: Iterable[str]) -> tuple[list[Member], dict[str, str]]:
+    """Return files with the roots that they declare, and what is wrong with the others."""
+    members, problems = [], {}
+    for name in names:
+        try:
+            root, size = store.root(name)
+            members.append(Member(name, size, root))
+        except LccodecError as error:
+            problems[name] = str(error)
+    return members, problems
+
+
+def _layouts(members: Sequence[Member], redundancy: Redundancy, known: Collection[Group]) -> list[Layout]:
+    """Return the groups that a chain is to have: those that are full stay, the rest is divided."""
+    by_name = set(members)
+    layouts = []
+    for group in known:
+        layout = group.index.layout
+        is_full = len(layout.members) == MAX_GROUP_FILES and by_name.issuperset(layout.members)
+        if is_full and layout == redundancy.layout(layout.members):
+            layouts.append(layout)
+            by_name.difference_update(layout.members)
+    rest = [member for member in members if member in by_name and member.name != EXACT_NAME]
+    exact = [member for member in members if member.name == EXACT_NAME]
+    parts = [rest[i : i + MAX_GROUP_FILES] for i in range(0, len(rest), MAX_GROUP_FILES)]
+    return layouts + [redundancy.layout(part) for part in (*parts, exact) if part]
+
+
+def _make_group(store: DirectoryStore, folder: ParityFolder, layout: Layout) -> dict[str, str]:
+    """Write the parity files of a group; return what is wrong with its files, if anything is.
+
+    Raises ``ChainError`` if a file is replaced or removed meanwhile, and ``LimitError`` if there
+    are too many bytes for one index. Nothing is written then.
+    """
+    check_size(layout.index_length, f"parity of {layout.members[0].name}")
+    if problems := {
+        member.name: problem for member in layout.members if (problem := damage(store, member)) is not None
+    }:
+        return problems
+    with storage_errors("cannot write parity of", store.path), ExitStack() as stack:
+        sources = {
+            i: stack.enter_context(closing(store.source(m.name))) for i, m in enumerate(layout.members)
+        }
+        files = [stack.enter_context(folder.writer(layout.name(i))) for i in range(layout.parity)]
+        offset = PARITY_HEAD_SIZE + layout.index_length
+        hashes: list[list[bytes]] = [[] for _ in range(layout.columns + layout.parity)]
+        for row, rows in bands(layout):
+            data = {}
+            for column in range(layout.columns):
+                if (used := min(rows, layout.rows_of(column) - row)) > 0:
+                    data[column], _ = read_band(layout, sources, column, row, rows)
+                    hashes[column] += block_hashes(data[column], layout.block, used)
+            parity = {i: np.empty(rows * layout.block, np.uint8) for i in range(layout.parity)}
+            encode(data, parity)
+            for i, band in parity.items():
+                hashes[layout.columns + i] += block_hashes(band, layout.block, rows)
+                with files[i].working():
+                    files[i].write_at(band.data, offset + row * layout.block)
+        index = Index(layout, b"".join(each for column in hashes for each in column))
+        for i, file in enumerate(files):
+            front, end = ends_of(index, i)
+            with file.working():
+                file.write_at(front, 0)
+                file.write_at(end, file_length(index) - blocks_offset(index))
+        with store.locked():
+            for member in layout.members:
+                if declared(store, member.name) != (member.root, member.length):
+                    raise ChainError(f"{member.name} was replaced or removed while it was to be protected")
+            for file in files:
+                file.commit()
+    return {}
+
+
+def block_hashes(band: Block, block: int, count: int) -> list[bytes]:
+    """Return the hashes of the first blocks of a band."""
+    view = band.data
+    return [block_hash(view[i * block : (i + 1) * block]) for i in range(count)]
+
+
+def damage(store: DirectoryStore, member: Member) -> str | None:
+    """Return what is wrong with a file; ``None`` if it is the one that was named, and whole."""
+    try:
+        with store.open(member.name) as reader:
+            if reader.root != member.root:
+                return "another file has taken its name"
+            verify_frames(reader)
+    except LccodecError as error:
+        return str(error)
+    return None
+
+
+def verify_frames(reader: CheckpointReader) -> None:
+    """Raise what a frame of a file breaks first."""
+    for number in range(len(reader.manifest.frames)):
+        reader.frame(number)
+
+
+def declared(store: DirectoryStore, name: str) -> tuple[bytes, int] | None:
+    """Return the root that a file declares and its length; ``None`` if it has none."""
+    try:
+        return store.root(name)
+    except (DataError, StorageError):
+        return None
+
+
+def unprotect(store: DirectoryStore) -> int:
+    """Remove all parity of a chain; return the bytes that this frees."""
+    folder = ParityFolder(store)
+    size = folder.size()
+    folder.remove(folder.names())
+    return size
+
+
+def forget(store: Store, names: Iterable[str]) -> Redundancy | None:
+    """Remove the parity of groups that name files which are about to go.
+
+    Otherwise a repair would bring them back. The caller holds the lock of the store. Returns the
+    redundancy that there was; ``None`` where there is no parity, and nothing is done.
+    """
+    gone = set(names)
+    if not gone or not isinstance(store, DirectoryStore) or (redundancy := recorded(store)) is None:
+        return None
+    folder = ParityFolder(store)
+    groups, _ = folder.groups()
+    folder.remove(
+        name
+        for group in groups
+        if any(member.name in gone for member in group.index.layout.members)
+        for name in group.names.values()
+    )
+    return redundancy
+
+
+def renew(store: Store, redundancy: Redundancy | None = None) -> None:
+    """Protect what is not protected any more, as it was before; an error is only a warning.
+
+    Where there is no parity, this does nothing.
+    """
+    if not isinstance(store, DirectoryStore):
+        return
+    try:
+        redundancy = recorded(store) if redundancy is None else redundancy
+        if redundancy is not None:
+            protect(store, redundancy)
+    except (LccodecError, OSError) as error:
+        warn(f"{store.path}: parity could not be renewed: {error}")
+
+
+def recorded(store: DirectoryStore) -> Redundancy | None:
+    """Return the redundancy that a chain is protected with; ``None`` without parity."""
+    groups, _ = ParityFolder(store).groups()
+    return redundancy_of(groups[0].index.layout) if groups else None
+
+
+def protected_names(store: DirectoryStore) -> set[str]:
+    """Return the names of files whose parity is there and fits. No bytes are verified."""
+    groups, _ = ParityFolder(store).groups()
+    members = {m for group in groups if group.is_complete for m in group.index.layout.members}
+    return {m.name for m in members if declared(store, m.name) == (m.root, m.length)}

@@ -1,0 +1,92 @@
+"""The verbs against damage: protect, repair."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from ...chain.chain import Chain
+from ...chain.mend.parity_folder import directory_of
+from ...chain.mend.protect import Protection, unprotect
+from ...chain.mend.protect import protect as protect_chain
+from ...chain.mend.redundancy import parse_redundancy
+from ...chain.mend.repair import Repair
+from ...chain.mend.repair import repair as repair_chain
+from ...chain.mend.salvage import Salvage
+from ...chain.store.opening import writable_store
+from ...container.disk.address import Place
+from ...printable import printable
+from ..program import say_result, verb
+from .parameters import NEW, chain_argument
+
+
+@verb
+@chain_argument
+@click.option("--redundancy", metavar="PERCENT", help="Protect against damage to a share, as in: 5%")
+@click.option("--files", type=int, help="Protect against the loss of this many files of each 64.")
+@click.option("--remove", is_flag=True, help="Remove all parity.")
+def protect(directory: Place, redundancy: str | None, files: int | None, remove: bool, as_json: bool) -> None:
+    """Write parity files beside the checkpoints of DIR, from which repair mends them.
+
+    They lie in DIR/.parity, are never needed to read, and may be removed at any time.
+    """
+    if (redundancy is not None) + (files is not None) + remove != 1:
+        raise click.UsageError("give one of --redundancy, --files and --remove")
+    store = directory_of(writable_store(directory))
+    if remove:
+        freed = unprotect(store)
+        document = {"directory": str(directory), "removed": True, "bytes": freed}
+        say_result(as_json, document, f"parity removed: {freed:,} bytes")
+        return
+    found = protect_chain(store, parse_redundancy(redundancy if files is None else files))
+    say_result(as_json, {"directory": str(directory), **asdict(found)}, _protection_text(found))
+
+
+def _protection_text(found: Protection) -> str:
+    lines = [
+        f"{len(found.files)} files of {found.bytes:,} bytes are protected ({found.redundancy}),"
+        f" in {found.groups} groups, by {found.parity_bytes:,} bytes of parity"
+    ]
+    lines += [f"{name}: not protected: {printable(text)}" for name, text in found.unprotected.items()]
+    return "\n".join(lines)
+
+
+@verb
+@chain_argument
+@click.option("--dry-run", is_flag=True, help="Only show what can be mended.")
+@click.option(
+    "--salvage", "target", metavar="NEW", type=NEW, help="Save what can still be read to a new chain instead."
+)
+def repair(directory: Place, dry_run: bool, target: Path | None, as_json: bool) -> int:
+    """Mend the damaged and missing files of DIR from its parity, bit for bit.
+
+    What cannot be mended stays as it is, and is named; the exit code is 1 then.
+    """
+    if target is not None:
+        if dry_run:
+            raise click.UsageError("--salvage cannot be combined with --dry-run")
+        saved = Chain(directory).salvage(target)
+        say_result(as_json, {"directory": str(directory), "new": str(target), **asdict(saved)}, _text(saved))
+        return 1 if saved.partial or saved.gone else 0
+    found = repair_chain(directory_of(writable_store(directory)), dry_run=dry_run)
+    document = {"directory": str(directory), "dry_run": dry_run, **asdict(found)}
+    say_result(as_json, document, _repair_text(found, dry_run))
+    return 1 if found.lost else 0
+
+
+def _repair_text(found: Repair, dry_run: bool) -> str:
+    lines = [f"{name}: {'can be mended' if dry_run else 'mended'}" for name in found.mended]
+    lines += [f"{name}: cannot be mended: {printable(text)}" for name, text in found.lost.items()]
+    lines += [f"{name}: this parity file is damaged" for name in found.parity]
+    lines += [f"parity group {group} is older than its files, and was not used" for group in found.stale]
+    return "\n".join(lines or ["nothing is damaged"])
+
+
+def _text(saved: Salvage) -> str:
+    lines = [f"{len(saved.whole)} steps are whole"]
+    for step, lost in saved.partial.items():
+        lines += [f"step {step}: {printable(name)} is lost: {printable(why)}" for name, why in lost.items()]
+    lines += [f"step {step}: lost: {printable(why)}" for step, why in saved.gone.items()]
+    return "\n".join(lines)

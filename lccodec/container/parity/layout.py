@@ -1,0 +1,278 @@
+"""The layout of a group of files in blocks, and the index that says what each block was.
+
+The files of a group fill *columns* of blocks, `rows` in each. Block r of every data column and of
+every parity column are a row of the code (:mod:`lccodec.parity.code`). Files either begin at a
+column each, so that a whole file is one block of each row; or lie end to end, so that a column is
+any part of them. What is behind the last byte counts as zeros.
+
+The index is a description, as canonical JSON, and the hashes of all blocks behind it. The
+description says all but the hashes, and the hashes follow from the files that it names by their
+roots. So two indices with one description are the same.
+
+Source: SPEC 9 (LCC-PAR).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+from ...constants import (
+    BLOCK_HASH_SIZE,
+    CHECKPOINT_SUFFIX,
+    EXACT_NAME,
+    MAX_DATA_COLUMNS,
+    MAX_GROUP_FILES,
+    MAX_MANIFEST_BYTES,
+    MAX_PARITY_BLOCK,
+    MAX_PARITY_COLUMNS,
+    MAX_STEP,
+    MIN_PARITY_BLOCK,
+    PARITY_SUFFIX,
+    ROOT_SIZE,
+)
+from ...errors import FormatError, LimitError, UnsupportedError
+from ..canonical import dump_json, parse_base64, parse_json, write_base64
+from ..scalars import Json
+
+_GROUP_BYTES: Final = 8  # of the SHA-256 of the description that are in the names of its files
+_KEYS: Final = ["block", "rows", "parity", "redundancy", "aligned", "files"]
+
+
+class Member(NamedTuple):
+    """A file of a group: its name, its length in bytes, and its root (LCC-TRL-05)."""
+
+    name: str
+    length: int
+    root: bytes
+
+
+class Part(NamedTuple):
+    """A part of a block: the file it is of, where in the file, where in the block, its bytes."""
+
+    member: int
+    offset: int
+    start: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which files a group has, and in which blocks they lie (LCC-PAR-03).
+
+    Attributes
+    ----------
+    block
+        Bytes of a block: a power of two.
+    rows
+        Blocks of a column.
+    parity
+        The number of parity columns, each a file of its own.
+    redundancy
+        What was asked for: files if aligned, else ten-thousandths of the bytes. Nothing depends on
+        it; parity that is renewed is made for the same.
+    aligned
+        Whether each file begins at a column of its own.
+    members
+        The files, in their order.
+    """
+
+    block: int
+    rows: int
+    parity: int
+    redundancy: int
+    aligned: bool
+    members: tuple[Member, ...]
+
+    @property
+    def length(self) -> int:
+        """Bytes of all files together."""
+        return sum(member.length for member in self.members)
+
+    @property
+    def columns(self) -> int:
+        """The number of data columns."""
+        return len(self.members) if self.aligned else math.ceil(self.length / (self.rows * self.block))
+
+    @property
+    def blocks(self) -> int:
+        """The number of data blocks that have any byte of a file."""
+        lengths = [member.length for member in self.members] if self.aligned else [self.length]
+        return sum(math.ceil(length / self.block) for length in lengths)
+
+    @property
+    def index_length(self) -> int:
+        """Bytes of the index."""
+        hashes = self.blocks + self.parity * self.rows
+        return len(self.to_bytes()) + hashes * BLOCK_HASH_SIZE
+
+    @property
+    def group(self) -> str:
+        """What the names of the parity files begin with (LCC-PAR-01)."""
+        return sha256(self.to_bytes()).hexdigest()[: 2 * _GROUP_BYTES]
+
+    def name(self, column: int) -> str:
+        """Return the name of the file of a parity column (LCC-PAR-01)."""
+        return f"{self.group}-{column:02d}{PARITY_SUFFIX}"
+
+    def rows_of(self, column: int) -> int:
+        """Return how many blocks of a data column have any byte of a file."""
+        column_bytes = self.rows * self.block
+        length = self.members[column].length if self.aligned else self.length - column * column_bytes
+        return min(self.rows, math.ceil(length / self.block))
+
+    def first_block(self, column: int) -> int:
+        """Return the number of the first block of a data column, counted over all columns."""
+        return sum(map(self.rows_of, range(column))) if self.aligned else column * self.rows
+
+    def parts(self, column: int, row: int, rows: int = 1) -> Iterator[Part]:
+        """Yield the parts of files that fill some blocks of a data column, one below the other."""
+        start, size = row * self.block, rows * self.block
+        if self.aligned:
+            if (left := self.members[column].length - start) > 0:
+                yield Part(column, start, 0, min(size, left))
+            return
+        start += column * self.rows * self.block
+        begin = 0
+        for number, member in enumerate(self.members):
+            low, high = max(start, begin), min(start + size, begin + member.length)
+            if low < high:
+                yield Part(number, low - begin, low - start, high - low)
+            begin += member.length
+
+    def to_bytes(self) -> bytes:
+        """Return the description as stored."""
+        return self._description
+
+    @cached_property
+    def _description(self) -> bytes:
+        files = [[member.name, member.length, write_base64(member.root)] for member in self.members]
+        numbers = (self.block, self.rows, self.parity, self.redundancy, self.aligned)
+        document: dict[str, Json] = {**dict(zip(_KEYS, numbers, strict=False)), "files": files}
+        return dump_json(document)
+
+
+@dataclass(frozen=True)
+class Index:
+    """A layout, and the hashes of its blocks: the data columns one by one, then the parity columns.
+
+    Attributes
+    ----------
+    layout
+        Where the blocks lie.
+    hashes
+        The first bytes of the SHA-256 of each block (LCC-PAR-04).
+    """
+
+    layout: Layout
+    hashes: bytes = field(repr=False)
+
+    def data_hash(self, column: int, row: int) -> bytes:
+        """Return the hash of a data block that has any byte of a file."""
+        return self._hash(self.layout.first_block(column) + row)
+
+    def parity_hash(self, column: int, row: int) -> bytes:
+        """Return the hash of a parity block."""
+        return self._hash(self.layout.blocks + column * self.layout.rows + row)
+
+    def _hash(self, number: int) -> bytes:
+        return self.hashes[number * BLOCK_HASH_SIZE : (number + 1) * BLOCK_HASH_SIZE]
+
+    def to_bytes(self) -> bytes:
+        """Return the index as stored."""
+        return self.layout.to_bytes() + self.hashes
+
+
+def block_hash(block: bytes | memoryview) -> bytes:
+    """Return the hash of a block (LCC-PAR-04)."""
+    return sha256(block).digest()[:BLOCK_HASH_SIZE]
+
+
+def parse_layout(data: bytes, where: str) -> Layout:
+    """Read a description; errors begin with the place `where`.
+
+    Raises
+    ------
+    FormatError
+        If it is not canonical JSON (LCC-MAN-01), has other members, or a value is not possible
+        (LCC-PAR-03).
+    UnsupportedError
+        If it has a member that this version does not know (LCC-PAR-03).
+    LimitError
+        If there are too many files, columns or rows, or a block is too large (LCC-LIM-11).
+    """
+    document = parse_json(data, where)
+    if type(document) is not dict:
+        raise FormatError("LCC-PAR-03", where, "not a JSON object")
+    if unknown := [key for key in document if key not in _KEYS]:
+        raise UnsupportedError("LCC-PAR-03", where, f"unknown key {unknown[0]!r}")
+    if list(document) != _KEYS:
+        raise FormatError("LCC-PAR-03", where, f"keys missing or out of order: {', '.join(document)}")
+    block, rows, parity, redundancy = (_positive(document[key], f"{where}: {key}") for key in _KEYS[:4])
+    aligned, entries = document["aligned"], document["files"]
+    if block & (block - 1) or block < MIN_PARITY_BLOCK:
+        raise FormatError("LCC-PAR-03", f"{where}: block", f"{block} bytes")
+    if type(aligned) is not bool:
+        raise FormatError("LCC-PAR-03", f"{where}: aligned", "neither true nor false")
+    if type(entries) is not list or not entries:
+        raise FormatError("LCC-PAR-03", f"{where}: files", "not a list of files")
+    if len(entries) > MAX_GROUP_FILES or parity > MAX_PARITY_COLUMNS or block > MAX_PARITY_BLOCK:
+        message = f"{len(entries)} files, {parity} parity columns, blocks of {block} bytes"
+        raise LimitError("LCC-LIM-11", where, message)
+    members = tuple(_member(entry, f"{where}: files: {i}") for i, entry in enumerate(entries))
+    if len({member.name for member in members}) < len(members):
+        raise FormatError("LCC-PAR-03", f"{where}: files", "a file is named twice")
+    layout = Layout(block, rows, parity, redundancy, aligned, members)
+    if layout.columns > MAX_DATA_COLUMNS:
+        raise LimitError("LCC-LIM-11", where, f"{layout.columns} columns")
+    longest = max(member.length for member in members) if aligned else layout.length
+    if rows > math.ceil(longest / block) or (aligned and longest > rows * block):
+        raise FormatError("LCC-PAR-03", f"{where}: rows", f"{rows} rows do not fit files of {longest} bytes")
+    return layout
+
+
+def _positive(value: Json, where: str) -> int:
+    if type(value) is not int or not 0 < value <= MAX_STEP:
+        raise FormatError("LCC-PAR-03", where, "not a positive integer")
+    return value
+
+
+def _member(entry: Json, where: str) -> Member:
+    if type(entry) is list and len(entry) == 3 and type(entry[0]) is str and _is_name(entry[0]):
+        length = entry[1]
+        root = parse_base64(entry[2], ROOT_SIZE)
+        if type(length) is int and 0 < length <= MAX_STEP and root is not None:
+            return Member(entry[0], length, root)
+    raise FormatError("LCC-PAR-03", where, "not the name, length and root of a file of a chain")
+
+
+def _is_name(name: str) -> bool:
+    """Return whether a name is that of a checkpoint or of the exact file: never a path."""
+    digits = name.removesuffix(CHECKPOINT_SUFFIX)
+    is_step = digits.isascii() and digits.isdigit() and 12 <= len(digits) <= 16
+    return name == EXACT_NAME or (name.endswith(CHECKPOINT_SUFFIX) and is_step)
+
+
+def parse_index(data: bytes, length: int, where: str) -> Index:
+    """Read an index whose description has `length` bytes.
+
+    Raises
+    ------
+    FormatError
+        Also if there is not one hash for each block (LCC-PAR-04).
+    """
+    layout = parse_layout(data[:length], f"{where}: description")
+    if len(data) != layout.index_length:
+        message = f"{len(data)} bytes, but its blocks need {layout.index_length}"
+        raise FormatError("LCC-PAR-04", where, message)
+    return Index(layout, data[length:])
+
+
+def check_size(length: int, where: str) -> None:
+    """Raise ``LimitError`` if an index is too long to be read (LCC-LIM-04)."""
+    if length > MAX_MANIFEST_BYTES:
+        raise LimitError("LCC-LIM-04", where, f"an index of {length} bytes is too long")

@@ -1,0 +1,72 @@
+"""Parity behind the saves: all of them are protected in the end, and none waits or fails."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lccodec import ArgumentError, Chain, LccodecWarning
+from lccodec.chain.mend import behind
+from lccodec.chain.mend.behind import ParityBehind
+from lccodec.chain.mend.redundancy import Redundancy
+from lccodec.chain.mend.repair import repair
+from lccodec.chain.store.directory import DirectoryStore
+
+from ...support.damage import files_in
+from ...support.segments import STATES
+
+
+@pytest.mark.parametrize("parity", [1, "50%"])
+def test_saves_are_protected_when_the_chain_is_closed(tmp_path: Path, parity: Any) -> None:
+    with Chain(tmp_path, "lossless", newest="exact", parity=parity) as chain:
+        for step, state in enumerate(STATES):
+            chain.save(step, state)
+    files = files_in(tmp_path)
+    (tmp_path / "000000000003.lcc.h5").unlink()
+    found = repair(DirectoryStore(tmp_path))
+    assert (found.mended, found.protected) == (("000000000003.lcc.h5",), 11)
+    assert files_in(tmp_path) == files
+
+
+def test_saves_in_the_background(tmp_path: Path) -> None:
+    with Chain(tmp_path, "lossless", newest="history", parity=1) as chain:
+        chain.save_async(0, STATES[0]).result()
+        chain.save_async(1, STATES[1]).result()
+    assert repair(DirectoryStore(tmp_path), dry_run=True).protected == 2
+
+
+def test_no_save_waits_and_calls_are_put_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, begun, go_on = [], threading.Event(), threading.Event()
+
+    def slow(*arguments: Any) -> None:
+        calls.append(arguments)
+        begun.set()
+        go_on.wait(60)
+
+    monkeypatch.setattr(behind, "protect", slow)
+    protect = ParityBehind(DirectoryStore(tmp_path), Redundancy(files=1))
+    protect()
+    assert begun.wait(60)
+    for _ in range(9):
+        protect()
+    go_on.set()
+    protect.wait()
+    assert len(calls) == 2
+
+
+def test_an_error_is_a_warning_of_the_next_call(tmp_path: Path) -> None:
+    protect = ParityBehind(DirectoryStore(tmp_path / "none"), Redundancy(files=1))
+    protect()
+    with pytest.warns(LccodecWarning, match="saves are not protected: .* holds no checkpoint"):
+        protect.wait()
+
+
+def test_without_parity_nothing_is_done(tmp_path: Path) -> None:
+    protect = ParityBehind(DirectoryStore(tmp_path), None)
+    protect()
+    protect.wait()
+    with pytest.raises(ArgumentError, match="a redundancy is"):
+        Chain(tmp_path, parity=0)

@@ -1,0 +1,246 @@
+"""Damage up to the redundancy is mended bit for bit; beyond it, nothing is worse than before."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import random
+import shutil
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lccodec import Chain, LccodecWarning, StorageError
+from lccodec.chain.mend.repair import Repair, repair
+from lccodec.chain.store.directory import DirectoryStore
+from lccodec.container.disk.system import System
+
+from ...support.crashes import broken
+from ...support.damage import Files, Truth, damaged, files_in, protected_run, put
+from ...support.profiles import LONG
+from ...support.segments import STATES, run_of
+from ...support.systems import Faulty
+
+CASES = 10_000 if LONG else 120
+
+
+class Unsynced(System):
+    """The real system without flushes, which take longest."""
+
+    fsync = staticmethod(lambda _: None)
+
+
+def truths(files: Files) -> list[Truth]:
+    """The groups of a directory."""
+    return [Truth(files, name) for name in files if name.endswith("-00.lcc.par")]
+
+
+def assert_honest(place: Path, files: Files, broken: Files) -> bool:
+    """Repair damaged files; return whether all were mended, as they must be where possible."""
+    put(place, broken)
+    store = DirectoryStore(place, Unsynced())
+    told = repair(store, dry_run=True)
+    assert files_in(place) == broken
+    found = repair(store)
+    now = files_in(place)
+    assert (found.mended, found.lost) == (told.mended, told.lost)
+    for truth in truths(files):
+        original = {name: files[name] for name in truth.names}
+        mended = {name: now.get(name) for name in truth.names} == original
+        assert mended or not truth.is_mendable(broken)
+    for name, data in files.items():
+        if name in now and now[name] != data and not name.startswith(".parity"):
+            assert now[name] == broken.get(name)
+            assert name in found.lost
+    if not found.lost and all(name in now for name in files):
+        assert {name: data for name, data in now.items() if not name.startswith(".parity")} == {
+            name: data for name, data in files.items() if not name.startswith(".parity")
+        }
+        return True
+    return False
+
+
+@pytest.mark.parametrize(("redundancy", "places"), [(2, 3), ("20%", 3), (1, 2), ("50%", 8)])
+def test_random_damage(tmp_path: Path, redundancy: object, places: int) -> None:
+    protected_run(tmp_path / "run", redundancy, newest="exact")
+    files = files_in(tmp_path / "run")
+    generator, whole = random.Random(f"{redundancy}"), 0
+    cases = CASES // 4
+    for _ in range(cases):
+        broken = damaged(files, generator, generator.randint(1, places))
+        whole += assert_honest(tmp_path / "case", files, broken)
+    assert cases // 8 < whole < cases  # some are beyond the limit, and some are not
+
+
+@pytest.mark.parametrize("pair", list(itertools.combinations(range(8), 2)))
+def test_all_pairs_of_whole_files(tmp_path: Path, pair: tuple[int, int]) -> None:
+    """Of six checkpoints and their two parity files."""
+    protected_run(tmp_path / "run", 2)
+    files = files_in(tmp_path / "run")
+    lost = [sorted(files)[number] for number in pair]
+    left = {name: data for name, data in files.items() if name not in lost}
+    whole = assert_honest(tmp_path / "case", files, left)
+    assert whole or pair == (0, 1)  # without any parity nothing can be made anew
+    assert files_in(tmp_path / "case") == (files if whole else left)
+
+
+def test_a_damaged_byte_costs_one_block(tmp_path: Path) -> None:
+    """One parity file mends a byte in each file, if no two are in a row."""
+    protected_run(tmp_path / "run", 1)
+    files = files_in(tmp_path / "run")
+    [truth] = truths(files)
+    assert truth.rows > 1
+    broken = dict(files)
+    for row, name in enumerate(["000000000000.lcc.h5", "000000000003.lcc.h5"]):
+        data = bytearray(files[name])
+        data[row * truth.block + 7] ^= 8
+        broken[name] = bytes(data)
+    assert assert_honest(tmp_path / "case", files, broken)
+
+
+def test_one_whole_copy_of_the_index_is_enough(tmp_path: Path) -> None:
+    protected_run(tmp_path / "run", 2)
+    files = files_in(tmp_path / "run")
+    [truth] = truths(files)
+    broken = dict(files)
+    del broken["000000000002.lcc.h5"]
+    first, second = (bytearray(files[name]) for name in truth.parity)
+    for data, places in ((first, [70, len(first) - 70]), (second, [70])):
+        for place in places:
+            data[place] ^= 1
+    broken |= {truth.parity[0]: bytes(first), truth.parity[1]: bytes(second)}
+    assert assert_honest(tmp_path / "case", files, broken)
+    assert files_in(tmp_path / "case") == files
+
+
+# --- parity that does not fit ---------------------------------------------------------------------
+
+
+def test_parity_of_another_chain_is_not_trusted(tmp_path: Path) -> None:
+    protected_run(tmp_path / "run", 2)
+    other = Chain(tmp_path / "other", "lossless", newest="history")
+    for step in range(5):
+        other.save(step, {"w": np.arange(9.0) * step})
+    shutil.copytree(tmp_path / "run/.parity", tmp_path / "other/.parity")
+    before = files_in(tmp_path / "other")
+    found = repair(DirectoryStore(tmp_path / "other"), dry_run=True)
+    assert (found.mended, len(found.stale)) == ((), 1)
+    (tmp_path / "other/000000000003.lcc.h5").write_bytes(b"damaged")
+    found = repair(DirectoryStore(tmp_path / "other"))
+    assert found.mended == ()
+    assert list(found.lost) == ["000000000003.lcc.h5"]
+    assert {n: d for n, d in before.items() if "3.lcc.h5" not in n}.items() <= files_in(
+        tmp_path / "other"
+    ).items()
+
+
+def test_an_exact_file_is_not_replaced_by_an_older_one(tmp_path: Path) -> None:
+    protected_run(tmp_path, 1, 4, newest="exact")
+    with Chain(tmp_path) as chain:
+        chain.save(4, STATES[4])
+    (tmp_path / "exact.lcc.h5").write_bytes(b"damaged")
+    found = repair(DirectoryStore(tmp_path))
+    assert found.mended == ()
+    assert "parity is older than step 4" in found.lost["exact.lcc.h5"]
+    assert (tmp_path / "exact.lcc.h5").read_bytes() == b"damaged"
+
+
+def test_parity_that_claims_huge_blocks(tmp_path: Path) -> None:
+    protected_run(tmp_path, 1, 4)
+    [path] = (tmp_path / ".parity").iterdir()
+    data = path.read_bytes()
+    path.write_bytes(data[:24] + (1 << 62).to_bytes(8, "little") + data[32:-64])
+    found = repair(DirectoryStore(tmp_path))
+    assert (found.mended, found.lost) == ((), {})
+
+
+def test_a_chain_without_parity(tmp_path: Path) -> None:
+    run_of(tmp_path, 3).close()
+    assert repair(DirectoryStore(tmp_path)) == Repair((), {})
+    (tmp_path / "000000000002.lcc.h5").write_bytes(b"")
+    assert list(repair(DirectoryStore(tmp_path)).lost) == ["000000000002.lcc.h5"]
+
+
+def test_nobody_repairs_while_another_saves(tmp_path: Path) -> None:
+    protected_run(tmp_path, 1, 3)
+    with Chain(tmp_path) as chain:
+        chain.save(3, STATES[3])
+        assert chain.repair().protected == 3  # by its own claim
+        program = f"""
+from pathlib import Path
+from lccodec.chain.mend.repair import repair
+from lccodec.chain.store.directory import DirectoryStore
+repair(DirectoryStore(Path({str(tmp_path)!r})))
+"""
+        chain.save(4, STATES[4])  # and takes it again
+        run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+        assert "is saving to this chain" in run.stderr
+
+
+# --- crashes and faults ---------------------------------------------------------------------------
+
+
+def three_damaged(directory: Path) -> tuple[Files, Files]:
+    """A chain of which a file is gone and one is damaged: what it was, and what it is."""
+    protected_run(directory, 2, 5, newest="exact")
+    files = files_in(directory)
+    (directory / "000000000001.lcc.h5").unlink()
+    path = directory / "000000000003.lcc.h5"
+    path.write_bytes(path.read_bytes()[:900] + b"another end")
+    return files, files_in(directory)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ignore", ["", "sync"])
+def test_no_crash_of_a_repair_harms(tmp_path: Path, ignore: str) -> None:
+    files, broken_files = three_damaged(tmp_path / "run")
+
+    def check(done: bool, place: Path) -> bool:
+        now = files_in(place)
+        for name, data in files.items():
+            if now.get(name) not in (data, broken_files.get(name)):
+                return False
+        if done and {n: now.get(n) for n in files} != files:
+            return False
+        repair(DirectoryStore(place))
+        return {n: d for n, d in files_in(place).items() if ".tmp" not in n} == files
+
+    def work(system: Any) -> None:
+        repair(DirectoryStore(tmp_path / "run", system))
+
+    tried, wrong = broken(tmp_path / "run", work, check, ignore)
+    assert ignore or tried > 4
+    assert (wrong > 0) == bool(ignore)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("sticky", [False, True])
+def test_faults_at_every_operation(tmp_path: Path, code: int, sticky: bool) -> None:
+    files, broken_files = three_damaged(tmp_path / "run")
+    healthy = Faulty(0, lambda *_: False)
+    copy = Path(shutil.copytree(tmp_path / "run", tmp_path / "healthy"))
+    repair(DirectoryStore(copy, healthy))
+    assert files_in(copy) == files
+    for position in range(len(healthy.log)):
+        place = Path(shutil.copytree(tmp_path / "run", tmp_path / f"{position}"))
+
+        def fails(_: str, number: int, position: int = position) -> bool:
+            return number == position or (sticky and number > position)
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LccodecWarning)
+            try:
+                repair(DirectoryStore(place, Faulty(code, fails)))
+            except StorageError as error:
+                assert error.errno == code
+        now = files_in(place)
+        for name, data in files.items():
+            assert now.get(name) in (data, broken_files.get(name))
+        repair(DirectoryStore(place))
+        assert {n: d for n, d in files_in(place).items() if ".tmp" not in n} == files

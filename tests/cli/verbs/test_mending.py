@@ -1,0 +1,56 @@
+"""The verbs against damage: what they print, and their exit codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...support.commands import run, run_json
+from ...support.segments import run_of
+
+
+def test_protect_and_repair(tmp_path: Path) -> None:
+    run_of(tmp_path, 4).close()
+    out = run("protect", tmp_path, "--files", "1")[0]
+    assert out.startswith("4 files of ")
+    assert "are protected (1 files), in 1 groups" in out
+    assert run("repair", tmp_path)[0] == "nothing is damaged\n"
+    (tmp_path / "000000000002.lcc.h5").unlink()
+    assert run("repair", tmp_path, "--dry-run")[0] == "000000000002.lcc.h5: can be mended\n"
+    assert run_json("repair", tmp_path)["mended"] == ["000000000002.lcc.h5"]
+    assert run("check", tmp_path)[0] == f"{tmp_path}: sound\n"
+
+
+def test_check_says_what_is_repairable(tmp_path: Path) -> None:
+    run_of(tmp_path, 4).close()
+    run("protect", tmp_path, "--redundancy", "30%")
+    path = tmp_path / "000000000001.lcc.h5"
+    path.write_bytes(path.read_bytes()[:-40])
+    assert run("check", tmp_path, code=1)[0].splitlines()[-1] == f"{tmp_path}: repairable: yes"
+    assert run_json("check", tmp_path, code=1)["paths"][0]["repairable"] == "yes"
+    for other in tmp_path.glob("*.h5"):
+        other.write_bytes(b"")
+    assert run("check", tmp_path, code=1)[0].splitlines()[-1] == f"{tmp_path}: repairable: no"
+    assert "000000000001.lcc.h5: cannot be mended: " in run("repair", tmp_path, code=1)[0]
+
+
+def test_parity_is_removed(tmp_path: Path) -> None:
+    run_of(tmp_path, 2).close()
+    run("protect", tmp_path, "--files", "1")
+    assert run("protect", tmp_path, "--remove")[0].startswith("parity removed: ")
+    assert not (tmp_path / ".parity").exists()
+
+
+def test_one_option_must_say_how_much(tmp_path: Path) -> None:
+    run_of(tmp_path, 1).close()
+    for options in ([], ["--files", "1", "--redundancy", "5%"], ["--files", "0"]):
+        run("protect", tmp_path, *options, code=2)
+
+
+def test_salvage(tmp_path: Path) -> None:
+    run_of(tmp_path / "run", 4).close()
+    (tmp_path / "run/000000000001.lcc.h5").write_bytes(b"")
+    out = run("repair", tmp_path / "run", "--salvage", tmp_path / "new", code=1)[0]
+    assert out.splitlines()[0] == "2 steps are whole"
+    assert "step 1: lost: " in out
+    run("check", tmp_path / "new")
+    run("repair", tmp_path / "run", "--salvage", tmp_path / "n", "--dry-run", code=2)
