@@ -13,6 +13,7 @@ from lccodec.cli.verbs import program
 from lccodec.policy.presets import POLICIES
 
 from ..support.commands import IMPATIENT, command, run, run_json
+from ..support.models import write_model
 
 HOSTILE = "evil\x1b[2J\n[red]\u202e"
 HOSTILE_SHOWN = "evil\\x1b[2J\\n[red]\\u202e"
@@ -80,6 +81,8 @@ def test_no_verb_prints_a_hostile_name(tmp_path):
         for step in range(3):
             metadata = {HOSTILE: HOSTILE, "loss": "1"}
             chain.save(step, {key: array * (step + 1) for key, array in state.items()}, metadata)
+    model = tmp_path / f"{HOSTILE}model"
+    write_model(model, lccodec.Chain(directory).restore(1))
     lines = [
         ["save", directory, *files[3:]],
         ["ls", directory],
@@ -92,6 +95,10 @@ def test_no_verb_prints_a_hostile_name(tmp_path):
         ["plan", directory, files[0]],
         ["check", directory, "--deep"],
         ["report", directory, "--tensorboard", tmp_path / f"{HOSTILE}logs"],
+        ["protect", directory, "--files", 1],
+        ["repair", directory, "--dry-run"],
+        ["publish", directory, tmp_path / f"{HOSTILE}out", "--as", "weight-versions"],
+        ["pull", directory, model, "--start", 1],
         ["restore", directory, "-o", tmp_path / f"{HOSTILE}r.npz"],
         ["average", directory, "--last", 2, "-o", tmp_path / f"{HOSTILE}a.npz"],
         ["convert", files[0], tmp_path / f"{HOSTILE}c.lcc.h5"],

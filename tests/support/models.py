@@ -12,7 +12,7 @@ import numpy as np
 from lccodec import BFLOAT16_BITS
 
 #: Types of the header by the dtype of arrays.
-TYPES = {"float32": "F32", "float16": "F16", "uint8": "U8", "int64": "I64", "bool": "BOOL"}
+TYPES = {"float32": "F32", "float16": "F16", "uint8": "U8", "int64": "I64", "bool": "BOOL", "float64": "F64"}
 
 
 def write_file(path: Path, tensors: dict[str, Any], types: dict[str, str] | None = None) -> None:
