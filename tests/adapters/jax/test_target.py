@@ -72,7 +72,7 @@ def test_leaves_of_a_chain_go_to_the_target_as_they_arrive(tmp_path, monkeypatch
     key = jax.random.key(3)
     tied = np.ones(4, np.float32)
     tree = {
-        "large": {"a": jnp.arange(40000.0), "b": jnp.arange(40000.0, dtype=jnp.bfloat16)},
+        "large": {"a": jnp.arange(40000.0), "b": -jnp.arange(40000.0, dtype=jnp.bfloat16)},
         "few": (jnp.int8([1, 2]), [jnp.zeros((0, 3))], 4, None),
         "key": key,
         "host": np.float32([2.5]),
