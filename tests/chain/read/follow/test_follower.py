@@ -197,3 +197,19 @@ def test_a_bundle(tmp_path: Path) -> None:
 def test_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         follow(tmp_path, **options)
+
+
+def test_a_chain_in_a_store_is_followed() -> None:
+    import fsspec  # noqa: F401 - memory:// is a file system of it
+
+    run = "memory://followed/run"
+    served = {"w": np.ones(1000, np.float32)}
+    with lccodec.Chain(run, "lossless") as chain, lccodec.follow(run, timeout=0) as follower:
+        for step in range(3):
+            weight = np.zeros(1000, np.float32)
+            weight[:step] = step
+            chain.save(step, {"w": weight})
+            (update,) = follower
+            update.apply_to(served)
+            assert (update.step, update.nbytes) == (step, 4 * step if step else 4000)
+            np.testing.assert_array_equal(served["w"], weight)
