@@ -181,6 +181,21 @@ def test_a_damaged_frame_takes_its_arrays_along(tmp_path):
     assert run.flags[0].kind == "damaged"
 
 
+@pytest.mark.parametrize("policy", ["balanced", "lossless"])
+def test_copies_have_figures(tmp_path, policy):
+    rng, weight = np.random.default_rng(0), np.ones((40, 30), np.float32)
+    with lccodec.Chain(tmp_path / "run", policy, newest="history") as chain:
+        for step in range(4):
+            weight = weight + rng.normal(size=weight.shape).astype(np.float32)
+            chain.save(step, {"model": {"w.weight": weight.astype("f2")}, "master": {"w.weight": weight}})
+    run = only_run(chain.directory)
+    assert [array.method for array in chain.info(3).arrays].count("copy") == 1
+    assert all(each.sound for each in run.checkpoints)
+    copy, source = (run.figures["rms"][row_of(run, f"{place}/w.weight")] for place in ("model", "master"))
+    assert copy == pytest.approx(source, rel=0.01)
+    assert None not in copy
+
+
 def test_arrays_that_come_go_and_change_their_type(tmp_path):
     with lccodec.Chain(tmp_path / "run", "lossless") as chain:
         chain.save(0, {"weight": np.ones((4, 4)), "old": np.ones(3)})
