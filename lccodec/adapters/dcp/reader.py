@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
-from ...chain.read.checkpoint import open_name
+from ...chain.read.checkpoint import OpenCheckpoint, open_name
 from ...chain.store.directory import DirectoryStore
 from ...container.disk.system import StrPath, storage_errors
 from ...container.tree import leaf_name
@@ -21,6 +21,8 @@ from ...element_types import Array
 from ...errors import ArgumentError, ChainError, FormatError
 from .. import torch as adapter
 from ..link import open_named
+from ..torch.states import has_wrappers
+from ..torch.wrappers import Apart, copy_into, put_together_like
 from .items import item_name, torch_bytes
 from .location import Location
 from .record import RULE, Part, Value, from_record
@@ -104,17 +106,16 @@ class LCStorageReader(Location, StorageReader):
         for part, items in by_part.items():
             with open_named(self._base / part.file, part.root, self._path) as file:
                 names = [leaf_name((item_name(item.storage_index),)) for item in items]
-                try:
-                    arrays, notes = file.state(set(names), "bits"), file.metadata()
-                except ArgumentError as error:
-                    where = str(self._base / part.file)
-                    raise FormatError(RULE, where, f"not what the record says: {error}") from error
+                notes, arrays = file.metadata(), _arrays(file, names, str(self._base / part.file))
             for item, name in zip(items, names, strict=True):
                 found = adapter.from_numpy(arrays[name], notes, name)
                 if item.type == LoadItemType.BYTE_IO:
                     values.append((item, self._pickle(item, found)))
                 else:
-                    tensors.append((item, planner.resolve_tensor(item).detach(), self._source(item, found)))
+                    target = planner.resolve_tensor(item).detach()
+                    if isinstance(found, Apart):  # the class of the target is one that may be made
+                        found = put_together_like(target, found, name)
+                    tensors.append((item, target, self._source(item, found)))
         for item, target, source in tensors:
             if target.size() != source.size():
                 name, sizes = item.dest_index.fqn, (list(target.size()), list(source.size()))
@@ -122,7 +123,7 @@ class LCStorageReader(Location, StorageReader):
                     f"{name!r}: the part to load has size {sizes[1]}, the target has {sizes[0]}"
                 )
         for item, target, source in tensors:
-            target.copy_(source)
+            copy_into(target, source)
             planner.commit_tensor(item, target)
         for item, value in values:
             planner.load_bytes(item, value)
@@ -132,6 +133,8 @@ class LCStorageReader(Location, StorageReader):
 
     def _source(self, item: ReadItem, tensor: torch.Tensor) -> torch.Tensor:
         """Return the region of a stored chunk that an item asks for."""
+        if tensor.size() == item.lengths:
+            return tensor  # not every wrapper can be sliced
         region = tensor[tuple(map(slice, item.storage_offsets, _sums(item.storage_offsets, item.lengths)))]
         if region.size() != item.lengths:
             message = f"the size is {list(tensor.size())}, not as the record says"
@@ -145,6 +148,17 @@ class LCStorageReader(Location, StorageReader):
                 "if you trust the file, load it with LCStorageReader(..., allow_pickle=True)"
             )
         return io.BytesIO(array.tobytes())
+
+
+def _arrays(file: OpenCheckpoint, names: Collection[str], where: str) -> dict[str, Any]:
+    """Return arrays by name, and of a wrapper what it is made of."""
+    try:
+        if not has_wrappers(file.metadata(), names):
+            return dict(file.state(set(names), "bits"))
+        found = {leaf_name((key,)): value for key, value in file.state(dtype="bits").items()}
+        return {name: found[name] for name in names}
+    except (ArgumentError, KeyError) as error:
+        raise FormatError(RULE, where, f"not what the record says: {error}") from error
 
 
 def _what_is(directory: Path) -> str:

@@ -22,6 +22,8 @@ _KEY_TYPE: Final = re.compile(r"key<(\w+)>")
 _ONE_BYTE_TYPES: Final = {
     np.dtype(getattr(ml_dtypes, name)): name for name in BYTE_TYPES if hasattr(ml_dtypes, name)
 }
+#: Those of NumPy arrays alone: JAX 0.10 has names for them and makes no arrays of them.
+_NUMPY_ONLY: Final = frozenset(["float6_e2m3fn", "float6_e3m2fn", "int1", "uint1"])
 
 
 def to_numpy(
@@ -160,7 +162,7 @@ def from_numpy(state: Any, metadata: Mapping[str, str], name: str = "") -> Any:
 
     def leaf(array: Array, kind: str | None, name: str) -> Any:
         host = host_leaf(array, kind, name)
-        return host if kind in ("numpy", "scalar") else placed(host, None, name)
+        return host if kind in ("numpy", "scalar", *_NUMPY_ONLY) else placed(host, None, name)
 
     return from_plain(state, metadata, name, leaf)
 

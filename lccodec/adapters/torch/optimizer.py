@@ -13,6 +13,7 @@ from typing import Any, Final
 import torch
 
 from ...container.tree import leaf_name
+from .wrappers import is_wrapper
 
 __all__ = ["ELEMENTWISE", "describe", "load_optimizer", "misfits"]
 
@@ -26,7 +27,15 @@ ELEMENTWISE: Final = frozenset(
 
 
 def describe(value: Any) -> str:
-    """Return the type and shape of a tensor, in words."""
+    """Return the type and shape of a tensor, and the class of a wrapper, in words."""
+    return (
+        f"{_describe_values(value)} in {type(value).__name__}"
+        if is_wrapper(value)
+        else _describe_values(value)
+    )
+
+
+def _describe_values(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
     return "no tensor"
@@ -105,10 +114,14 @@ def _entry_misfits(
         yield from (f"unexpected: {place}/{entry}" for entry in entries if entry not in own)
     for entry, value in entries.items():
         if entry in ELEMENTWISE and value is not None:  # SGD without momentum has None
-            wanted = describe(parameter)
-        elif entry in own and isinstance(own[entry], torch.Tensor):
-            wanted = describe(own[entry])
+            # One of the two may be a wrapper: of low-bit moments, or of a low-bit weight.
+            pairs = [(_describe_values(value), _describe_values(parameter))]
         else:
-            continue
-        if describe(value) != wanted:
-            yield f"{place}/{entry}: {describe(value)}, where the target has {wanted}"
+            pairs = []
+        kept = own.get(entry)
+        if isinstance(kept, torch.Tensor) and (not pairs or is_wrapper(kept) or is_wrapper(value)):
+            pairs.append((describe(value), describe(kept)))
+        for found, wanted in pairs:
+            if found != wanted:
+                yield f"{place}/{entry}: {found}, where the target has {wanted}"
+                break

@@ -25,13 +25,15 @@ from ...policy.optimizer import as_many, numbered
 from ...policy.roles import PARAMETER, UNKNOWN, UNSAFE, UNTRAINED, Assignment, Role, called_weight, is_exact
 from ...policy.vocabulary import FAMILIES, MODELS, WRAPPERS
 from ..tree.plain import below
+from .wrappers import inner_tensors, is_wrapper
 
 __all__ = ["module_roles", "roles", "roles_of", "unwrapped"]
 
 #: What wrappers put in front of the name of a parameter.
 _WRAPPER_PREFIXES: Final = re.compile(rf"(?:^|(?<=\.))({'|'.join(sorted(WRAPPERS))})\.")
-#: Why an array of an optimizer is kept exactly.
+#: Why an array of an optimizer is kept exactly, and one of a wrapper such as a low-bit weight.
 _INSIDE: Final = "inside a torch optimizer"
+_WRAPPED: Final = "inside a wrapper of tensors"
 
 _Keys = tuple[str, ...]
 
@@ -86,10 +88,10 @@ def roles_of(module: torch.nn.Module, prefix: str = "") -> dict[str, Role]:
 
 
 def module_roles(module: torch.nn.Module) -> dict[str, Assignment]:
-    """Return role and reason by the names that the module gives its tensors."""
+    """Return role and reason by the names that the module gives its tensors; not of wrappers."""
     kept: dict[object, tuple[str, torch.Tensor]] = {}
     for name, value in module.state_dict(keep_vars=True).items():
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, torch.Tensor) and not is_wrapper(value):
             kept.setdefault(_memory(value), (name, value))  # tied tensors are stored under their first name
     buffer = Assignment("other", "a buffer of a torch module")
     return {name: _typed(value, name) or buffer for name, value in kept.values()}
@@ -108,6 +110,8 @@ def _typed(value: torch.Tensor, name: str) -> Assignment | None:
 
 def _memory(tensor: torch.Tensor) -> object:
     """Return a key that is equal for tied tensors."""
+    if is_wrapper(tensor):
+        return tuple(map(_memory, inner_tensors(tensor).values()))
     return (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()) if tensor.numel() else object()
 
 
@@ -136,6 +140,7 @@ class _Search:
             for key, child in value.items():
                 inner = below(keys, str(key))
                 if typed and _is_inexact(child):
+                    self._wrapped(child, inner)
                     buffer = Assignment("other", "a buffer beside torch.nn.Parameter")
                     self.found[leaf_name(inner)] = _typed(child, leaf_name(inner)) or buffer
                 else:
@@ -144,6 +149,7 @@ class _Search:
             for position, child in enumerate(value):
                 self.visit(child, below(keys, str(position)))
         elif _is_inexact(value):
+            self._wrapped(value, keys)
             if (assignment := _typed(value, leaf_name(keys))) is not None:
                 self.found[leaf_name(keys)] = assignment
             else:
@@ -184,7 +190,16 @@ class _Search:
             for key, child in children:
                 self._assign(child, below(keys, str(key)), assignment)
         elif _is_inexact(value):
+            self._wrapped(value, keys)
             self.found[leaf_name(keys)] = assignment
+
+    def _wrapped(self, value: torch.Tensor, keys: _Keys) -> None:
+        """What is inside a wrapper is exact: its scales, and values yet to be rounded."""
+        if is_wrapper(value):
+            for name, tensor in inner_tensors(value).items():
+                inner = below(keys, name)
+                self.found[leaf_name(inner)] = Assignment("other", _WRAPPED)
+                self._wrapped(tensor, inner)
 
     def find_parameters(self) -> None:
         """Assign roles to the tensors outside optimizers: weights are their parameters."""

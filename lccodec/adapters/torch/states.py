@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,17 +14,36 @@ from ...chain.read.arrivals import Arrivals
 from ...container.tree import flatten
 from ...element_types import BFLOAT16_BITS, ELEMENT_TYPES, Array, element_type
 from ...errors import ArgumentError, FormatError
-from ..tree.plain import BYTE_TYPES, TYPES, from_outline, from_plain, to_plain
+from ..tree.plain import BYTE_TYPES, TYPES, from_outline, from_plain, read_types, to_plain
 from .roles import roles
 from .staging import copy_out, is_elsewhere
+from .wrappers import (
+    INSTANCE,
+    TENSOR_TYPES,
+    WRAPPER,
+    Apart,
+    Instance,
+    class_name,
+    is_wrapper,
+    make_instance,
+    put_together,
+    take_apart,
+)
 
-__all__ = ["Device", "OnDevice", "check", "from_numpy", "hollow", "to_numpy", "usable_device"]
+__all__ = [
+    "Device",
+    "OnDevice",
+    "arrived",
+    "check",
+    "from_numpy",
+    "has_wrappers",
+    "hollow",
+    "to_numpy",
+    "usable_device",
+]
 
 Device = str | torch.device
 
-#: The types that are stored. Any other subclass means more than its values (a shard, a
-#: quantization).
-_TENSOR_TYPES: Final = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 #: The names of the one-byte types. torch.int4 and similar types are left out: torch cannot make
 #: values of them yet.
 _ONE_BYTE_TYPES: Final = {
@@ -61,8 +80,9 @@ def to_numpy(
     -------
     tuple
         The state and the metadata. The arrays share the memory of tensors on the CPU; bfloat16 has
-        the dtype `lccodec.BFLOAT16_BITS`. The metadata are `metadata` and a note of what NumPy does
-        not have (see `lccodec.adapters.tree.plain`).
+        the dtype `lccodec.BFLOAT16_BITS`. A wrapper of tensors, such as an optimizer state of
+        torchao, becomes a dict of them (see `lccodec.adapters.torch.wrappers`). The metadata are
+        `metadata` and a note of what NumPy does not have (see `lccodec.adapters.tree.plain`).
 
     Raises
     ------
@@ -71,11 +91,11 @@ def to_numpy(
         subclass such as DTensor, and a value or key of another type. The message names its place.
     """
     leaf = _ToNumpy(waits=room is not None)
-    found = to_plain(state, metadata, lambda value: value, leaf)
+    found = to_plain(state, metadata, _inside, leaf)
     if room is None or not leaf.waiting:
         return found
     leaf.fetch(room)
-    return to_plain(state, metadata, lambda value: value, leaf)
+    return to_plain(state, metadata, _inside, leaf)
 
 
 class _ToNumpy:
@@ -91,18 +111,19 @@ class _ToNumpy:
         self.waiting: dict[object, torch.Tensor] = {}
         self._waits = waits
         self._seen: dict[object, tuple[Array, str | None]] = {}
+        self._alive: list[torch.Tensor] = []  # their addresses cannot be used again meanwhile
 
     def __call__(self, value: Any) -> tuple[Any, str | None]:
-        if not isinstance(value, torch.Tensor):
+        if not isinstance(value, torch.Tensor) or is_wrapper(value):
             return _other_leaf(value)
         if reason := _why_unfit(value):
             raise ArgumentError(reason)
         if not value.numel():
             return _host_array(value)
-        # An address cannot be used again meanwhile: the state keeps all of its tensors alive.
         key = (value.data_ptr(), value.device, value.dtype, value.shape, value.stride(),
                value.is_conj(), value.is_neg())  # fmt: skip
         if key not in self._seen:
+            self._alive.append(value)
             if self._waits and is_elsewhere(value):
                 self.waiting[key] = value
                 return None, None
@@ -116,7 +137,24 @@ class _ToNumpy:
             self._seen[key] = _as_array(copy, tensor)
 
 
+class _Again:
+    """A wrapper that was not made, on its way to the disk once more."""
+
+    def __init__(self, apart: Apart) -> None:
+        self.apart = apart
+
+
+def _inside(value: Any) -> Any:
+    return _Again(value) if isinstance(value, Apart) else value
+
+
 def _other_leaf(value: Any) -> tuple[Any, str | None]:
+    if is_wrapper(value):
+        return take_apart(value), WRAPPER
+    if isinstance(value, Instance):
+        return value.stored(), INSTANCE
+    if isinstance(value, _Again):
+        return dict(value.apart), value.apart.kind
     if isinstance(value, np.ndarray):
         return value, "numpy"
     if isinstance(value, np.generic):
@@ -140,13 +178,15 @@ _CONSTRUCTORS: Final[dict[str, Callable[[Any], Any]]] = {
     "torch.Size": torch.Size,
     "torch.dtype": _dtype,
     "torch.device": torch.device,
+    WRAPPER: put_together,
+    INSTANCE: make_instance,
 }
 
 
 def _why_unfit(tensor: torch.Tensor) -> str | None:
     """Return why a tensor cannot be stored, or None."""
-    if type(tensor) not in _TENSOR_TYPES:
-        kind = f"{type(tensor).__module__}.{type(tensor).__qualname__}"
+    if type(tensor) not in TENSOR_TYPES:
+        kind = class_name(type(tensor))
         return f"is a {kind}, which means more than its values (lccodec.adapters.dcp saves sharded tensors)"
     if tensor.device.type == "meta":
         return "is on the meta device and has no values"
@@ -197,13 +237,13 @@ def check(state: Any) -> None:
     """
 
     def leaf(value: Any) -> tuple[Any, str | None]:
-        if not isinstance(value, torch.Tensor):
+        if not isinstance(value, torch.Tensor) or is_wrapper(value):
             return _other_leaf(value)
         if reason := _why_unfit(value):
             raise ArgumentError(reason)
         return None, None
 
-    flat = flatten(to_plain(state, None, lambda value: value, leaf)[0])
+    flat = flatten(to_plain(state, None, _inside, leaf)[0])
     for array, name in zip(flat.arrays, flat.names, strict=True):
         try:
             element_type(array.dtype)
@@ -257,6 +297,24 @@ def hollow(arrivals: Arrivals) -> tuple[Any, dict[str, Any]]:
     """
     meta = torch.device("meta")
     return from_outline(arrivals, lambda array, kind, name: _leaf(array, kind, name, meta), _CONSTRUCTORS)
+
+
+def has_wrappers(metadata: Mapping[str, str], names: Collection[str] | None = None) -> bool:
+    """Return whether some entries are wrappers of tensors, as the note says; by default any."""
+    types = read_types(metadata)
+    return WRAPPER in (types.values() if names is None else map(types.get, names))
+
+
+def arrived(arrivals: Arrivals, device: Device) -> Any:
+    """Return the state that the leaves of a chain form, when all are decoded."""
+    device, values = usable_device(device), dict[str, Any]()
+
+    def leaf(_: Array, kind: str | None, name: str) -> Any:
+        if not values:  # the outline is read: only now may the file be read to its end
+            values.update(arrivals.arrays)
+        return _leaf(values[name], kind, name, device)
+
+    return from_outline(arrivals, leaf, _CONSTRUCTORS)[0]
 
 
 @dataclass(frozen=True)

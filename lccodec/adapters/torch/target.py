@@ -13,7 +13,8 @@ from ...errors import ArgumentError
 from ..tree.plain import below, check_same
 from .layers import SET, Layers
 from .optimizer import describe, load_optimizer, misfits
-from .states import OnDevice, from_numpy, hollow
+from .states import OnDevice, arrived, from_numpy, has_wrappers, hollow
+from .wrappers import Apart, copy_into, is_wrapper, put_together_like
 
 __all__ = ["load_into"]
 
@@ -74,10 +75,18 @@ def load_into(target: Target, state: Any, *, strict: bool = True, prefix: str = 
 
 
 def _load_arrivals(target: Target, arrivals: Arrivals, strict: bool, prefix: str) -> Target:
-    """Check what a chain holds, then load it as it arrives."""
+    """Check what a chain holds, then load it as it arrives.
+
+    A wrapper is made of several leaves. If there is one, all leaves are decoded first.
+    """
+    own = arrivals.adapter if isinstance(arrivals.adapter, OnDevice) else None
+    if has_wrappers(arrivals.metadata):
+        return load_into(
+            target, arrived(arrivals, own.device if own else "cpu"), strict=strict, prefix=prefix
+        )
     state, expected = hollow(arrivals)
     layers = Layers(target, _fitting(target, state, strict, prefix), expected)
-    convert = arrivals.adapter.from_numpy if isinstance(arrivals.adapter, OnDevice) else from_numpy
+    convert = own.from_numpy if own else from_numpy
     for name, value in arrivals.arrays:
         if name in expected:
             layers.arrived(expected[name], convert(value, arrivals.metadata, name))
@@ -88,6 +97,8 @@ def _load_arrivals(target: Target, arrivals: Arrivals, strict: bool, prefix: str
 def _fitting(target: Any, state: Any, strict: bool, prefix: Any) -> Any:
     """Return the part of a state that a prefix names; refuse one that does not fit the target."""
     part, keys = _part(state, prefix)
+    if _has_apart(part):
+        part = _assembled(target, part, keys)
     check = _Check(strict)
     check.compare(target, part, keys)
     check_same(check.wanted, check.found, check.more)
@@ -114,6 +125,29 @@ def _part(state: Any, prefix: Any) -> tuple[Any, Keys]:
     if names:
         part = {key.replace("~1", "/").replace("~0", "~"): value for key, value in part.items()}
     return part, keys
+
+
+def _has_apart(state: Any) -> bool:
+    """Return whether a state has wrappers whose class is not allowed."""
+    if isinstance(state, dict):
+        return isinstance(state, Apart) or any(map(_has_apart, state.values()))
+    return isinstance(state, list | tuple) and any(map(_has_apart, state))
+
+
+def _assembled(target: Any, state: Any, keys: Keys) -> Any:
+    """Return a state with its wrappers made where the target has one of their class."""
+    if isinstance(state, Apart) and is_wrapper(target):
+        return put_together_like(target, state, leaf_name(keys) or "the state")
+    items = target.state_dict() if _is_stateful(target) else target
+    if isinstance(state, dict) and isinstance(items, dict) and type(state) is not Apart:
+        return {
+            key: _assembled(items[key], child, below(keys, str(key))) if key in items else child
+            for key, child in state.items()
+        }
+    if type(state) in (list, tuple) and isinstance(items, list | tuple) and len(items) == len(state):
+        pairs = zip(items, state, strict=True)
+        return type(state)(_assembled(*pair, below(keys, str(i))) for i, pair in enumerate(pairs))
+    return state
 
 
 class _Check:
@@ -186,6 +220,8 @@ def _fill(target: Any, state: Any, strict: bool, tensors: Collection[int] = ()) 
         values = target.state_dict().values()
         assign = any(isinstance(v, torch.Tensor) and v.is_meta for v in values)
         target.load_state_dict(state, strict=strict, assign=assign)
+        if not assign:
+            _copy_wrappers(target, state)
     elif isinstance(target, torch.optim.Optimizer):
         load_optimizer(target, state)
     elif _is_stateful(target):
@@ -200,8 +236,14 @@ def _fill(target: Any, state: Any, strict: bool, tensors: Collection[int] = ()) 
             return (*items, *target[length:])
         target[:length] = items
     elif isinstance(target, torch.Tensor) and not target.is_meta:
-        with torch.no_grad():
-            target.copy_(state)
+        copy_into(target, state)
     else:
         return state
     return target
+
+
+def _copy_wrappers(target: torch.nn.Module, state: Any) -> None:
+    """Copy the inner tensors of wrappers once more: their classes may round when they copy."""
+    for name, tensor in target.state_dict().items():
+        if is_wrapper(tensor) and type(state.get(name)) is type(tensor):
+            copy_into(tensor, state[name])

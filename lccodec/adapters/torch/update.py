@@ -19,6 +19,7 @@ from ...errors import ArgumentError
 from ..tree.plain import BYTE_TYPES, below, check_same, read_types
 from .optimizer import describe
 from .states import as_tensor
+from .wrappers import inner_tensors, is_wrapper
 
 __all__ = ["Staged", "apply_update", "stage"]
 
@@ -133,10 +134,12 @@ def _staged(tensor: torch.Tensor, patch: Patch, values: torch.Tensor) -> _Write:
 
 def _tensors(target: Any, keys: tuple[str, ...]) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the tensors of a target by their names in a state, in the memory of its modules."""
-    if isinstance(target, torch.Tensor):
+    if isinstance(target, torch.Tensor) and not is_wrapper(target):
         yield leaf_name(keys), target
         return
     items = target.state_dict() if isinstance(target, torch.nn.Module) else target
+    if is_wrapper(items):
+        items = inner_tensors(items)
     if isinstance(items, list | tuple):
         items = dict(enumerate(items))
     if isinstance(items, dict):

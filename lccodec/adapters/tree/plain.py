@@ -17,6 +17,8 @@ type                       stored as
 a type of ``BYTE_TYPES``   uint8, the bit pattern of each element (or pair of elements)
 ``complex32``              float16, with a last dimension of 2: real, imaginary
 ``key<...>``               uint32, the data of JAX random keys with that implementation
+``tensor subclass``,       dicts: :mod:`lccodec.adapters.torch.wrappers`
+``instance``
 ``torch.Size``             a tuple
 ``torch.dtype``,           a string
 ``torch.device``
@@ -62,7 +64,7 @@ BYTE_TYPES: Final = frozenset(
     [
         *("float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz"),
         *("float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn", "float4_e2m1fn_x2"),
-        *("int2", "int4", "uint2", "uint4"),
+        *("float6_e2m3fn", "float6_e3m2fn", "int1", "int2", "int4", "uint1", "uint2", "uint4"),
     ]
 )
 
@@ -247,7 +249,7 @@ class _FromPlain:
             return from_stored(kind, stored, leaf_name(keys))
         try:
             return self._constructors[kind](stored)
-        except (ValueError, TypeError, AttributeError, RuntimeError) as error:
+        except (ValueError, TypeError, AttributeError, KeyError, RuntimeError) as error:
             raise FormatError(TYPES, leaf_name(keys), f"is noted as {kind} but is not one") from error
 
 
