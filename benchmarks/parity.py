@@ -1,4 +1,4 @@
-"""What parity takes: its arithmetic, and protecting and repairing a chain.
+"""What parity and mirrors take: arithmetic, protecting and repairing a chain, recovery.
 
 Run ``python benchmarks/parity.py [--quick]``; ``benchmarks/README.md`` explains it.
 """

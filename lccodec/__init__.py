@@ -13,6 +13,7 @@ from .chain.life.set_aside import RolledBack
 from .chain.mend.protect import Protection
 from .chain.mend.repair import Repair
 from .chain.mend.salvage import Salvage
+from .chain.mirror.bring import MirrorState
 from .chain.read.arrivals import Arrivals
 from .chain.read.follow.follower import Follower, follow
 from .chain.read.follow.update import Patch, Update
@@ -86,6 +87,7 @@ __all__ = [
     "LimitError",
     "LogSteps",
     "Lossless",
+    "MirrorState",
     "Patch",
     "Plan",
     "Policy",

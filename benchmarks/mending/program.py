@@ -1,10 +1,12 @@
-"""Parity of 2 files over a group of 16: its arithmetic, and protecting and repairing a chain."""
+"""Parity of 2 files over a group of 16; protecting and repairing a chain; and recovery."""
 
 from __future__ import annotations
 
 import argparse
 import tempfile
+import time
 import tracemalloc
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +19,7 @@ from lccodec.parity.code import Block, encode, rebuild
 from ..measure.goals import Goal, summary, table
 from ..measure.rounds import Job, measure
 
-__all__ = ["main", "measure_arithmetic", "measure_chain"]
+__all__ = ["main", "measure_arithmetic", "measure_chain", "measure_recovery"]
 
 FILES = 16
 PARITY = 2
@@ -91,6 +93,30 @@ def measure_chain(directory: Path, size: int) -> list[Goal]:
     return goals
 
 
+def measure_recovery(directory: Path, size: int, rounds: int) -> list[Goal]:
+    """Time restoring a state of `size` bytes from a mirror alone, beside the chain's own files."""
+    numbers = np.random.default_rng(0).standard_normal((16, size // 64), np.float32)
+    state = {f"layer {i}": numbers[i] for i in range(16)}
+    run, mirror = directory / "run", directory / "mirror"
+    with lccodec.Chain(run, "lossless", newest="exact", mirror=mirror) as chain:
+        chain.save(0, state)
+
+    def seconds(place: Path, **options: object) -> float:
+        start = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", lccodec.LccodecWarning)
+            found = lccodec.Chain(place, **options).restore()  # type: ignore[arg-type]
+        took = time.perf_counter() - start
+        if not np.array_equal(found["layer 3"], numbers[3]):
+            raise RuntimeError("what was restored is not what was saved")
+        return took
+
+    times = [(seconds(directory / "empty", mirror=mirror), seconds(run)) for _ in range(rounds + 1)][1:]
+    recovered, restored = (min(each) for each in zip(*times, strict=True))
+    what = f"restore {size / 1e9:.2g} GB from a mirror alone, over restoring it from the chain"
+    return [Goal(what, recovered / restored, 1.5)]
+
+
 def main() -> int:
     """Measure, print the table, and return 1 if a bound is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -99,6 +125,7 @@ def main() -> int:
     goals = measure_arithmetic(1 << (27 if quick else 30), 3 if quick else 7)
     with tempfile.TemporaryDirectory() as place:
         goals += measure_chain(Path(place) / "run", 1 << (27 if quick else 30))
+        goals += measure_recovery(Path(place) / "recovery", 1 << (27 if quick else 30), 3 if quick else 7)
     print(table(goals))
     print(summary(goals))
     return int(any(not goal.is_met for goal in goals))

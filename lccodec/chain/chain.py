@@ -6,11 +6,12 @@ Source: SPEC 9.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Self
 
+from ..container.disk.system import StrPath
 from ..container.scalars import with_metrics
 from ..errors import LccodecError
 from ..policy.policy import Policy
@@ -19,8 +20,12 @@ from ..policy.roles import Assignment, Role
 from .adapter import Adapter
 from .life.keep import Keep, check_keep
 from .life.lifetime import Lifetime, check_every, thin_out
+from .life.prune import prune
+from .life.rollback import rollback
 from .mend.behind import ParityBehind
 from .mend.redundancy import parse_redundancy
+from .mirror.behind import SECONDS_TO_CLOSE, Mirrors, checked_mirrors
+from .mirror.bring import Care
 from .progress import Progress, check_progress
 from .save.background.background import WhenBusy, check_when_busy
 from .save.background.client import TIMEOUT_SECONDS, WorkerOptions
@@ -82,9 +87,20 @@ class Chain(Lifetime):
         Protect what is saved, by parity files that are written behind the saves: a share of the
         bytes, such as ``"5%"``, or a number of files that may be lost whole, as for `protect`. By
         default nothing.
+    mirror
+        A second place for all files, or a list of several: a directory or an address. Each file is
+        copied behind the saves, and verified there (:mod:`lccodec.chain.mirror`). Files that are
+        damaged or missing here are read from there. If there is no checkpoint here, all is, and
+        the first save brings the newest step here.
+    mirror_keep
+        Which steps to keep in the mirrors, as for `prune`. By default all, whatever `keep` says.
+    mirror_timeout
+        Seconds that `close` waits for the mirrors.
 
     Raises
     ------
+    ChainError
+        If a mirror has another chain, or a newer one.
     ArgumentError
         For an unknown policy, role or `newest`, and for a path that cannot be a directory.
     StorageError
@@ -116,15 +132,21 @@ class Chain(Lifetime):
         max_concurrent_saves: int = 1,
         worker_timeout: float = TIMEOUT_SECONDS,
         parity: str | int | None = None,
+        mirror: StrPath | Sequence[StrPath] | None = None,
+        mirror_keep: Keep | None = None,
+        mirror_timeout: float = SECONDS_TO_CLOSE,
     ) -> None:
         options = WorkerOptions(workers, max_concurrent_saves, worker_timeout)
         super().__init__(directory, adapter, options)
         self._parity = ParityBehind(self._store, None if parity is None else parse_redundancy(parity))
-        after = partial(thin_out, self._store, check_keep(keep), self._ancestry, self._parity)
+        kept = check_keep(mirror_keep)
+        care = Care(rollback, None if kept is None else partial(prune, keep=kept, wait=False))
+        self._mirrors = Mirrors(self._store, checked_mirrors(mirror), care, mirror_timeout)
+        after = partial(thin_out, self._store, check_keep(keep), self._ancestry, self._parity, self._mirrors)
         self.keyframe_every = check_every(keyframe_every)
         self.exact_every = check_exact_every(exact_every)
         self.hindsight = check_hindsight(hindsight)
-        settings = Settings(self._store, policy, roles, check_newest(newest))
+        settings = Settings(self._view, policy, roles, check_newest(newest))
         every = Every(self.keyframe_every, self.exact_every, self.hindsight)
         self._writer = Writer(self._store, adapter, settings, options, every, after)
 
@@ -150,10 +172,18 @@ class Chain(Lifetime):
     def _close(self, *, settle: bool) -> None:
         try:
             self._writer.close(settle)
+            if settle and self.hindsight:  # groups were coded again
+                self._parity()
         finally:
             self._parity.wait()
+            self._mirrors.close()
             if self._restorers is not None:
                 self._restorers.close()
+
+    def _begin(self) -> None:
+        """Let a chain that is empty go on from its mirror."""
+        if self._mirrors.before_save():
+            self._writer.settings.moved(self._store)
 
     @property
     def policy(self) -> Policy:
@@ -224,6 +254,7 @@ class Chain(Lifetime):
         """
         check_progress(progress)
         metadata = with_metrics(metadata, metrics)
+        self._begin()
         return self._writer.save(step, state, metadata, roles, progress, following)
 
     @without_settings
@@ -265,6 +296,7 @@ class Chain(Lifetime):
         check_when_busy(when_busy)
         check_progress(progress)
         metadata = with_metrics(metadata, metrics)
+        self._begin()
         return self._writer.save_async(step, state, metadata, roles, progress, when_busy)
 
     @without_settings
@@ -283,4 +315,5 @@ class Chain(Lifetime):
         >>> print(array.name, array.role, f"({array.why})", array.quantizer)
         fc/weight weight (named 'weight') ExponentBuckets()
         """
+        self._begin()
         return self._writer.plan(state, roles)

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, Literal, Self
 
-from .read.checkpoint import OpenCheckpoint
-from .read.exact import open_path
+from ..container.disk.address import checked_place
+from ..container.disk.system import StrPath
+from ..errors import ArgumentError, ChainError, DataError, StorageError
+from .mirror.behind import checked_mirrors
+from .mirror.stand_in import Found, read_whole, stand_in
+from .read.checkpoint import OpenCheckpoint, open_step
+from .read.exact import open_newest, open_path
 from .read.info import CheckpointInfo
+from .store.opening import writable_store
+from .store.store import Store
 
 
 class CheckpointFile:
@@ -18,8 +26,9 @@ class CheckpointFile:
     the parents that a delta needs are opened when they are read.
     """
 
-    def __init__(self, opened: OpenCheckpoint) -> None:
-        self._opened = opened
+    def __init__(self, opened: OpenCheckpoint, again: Callable[[], OpenCheckpoint] | None = None) -> None:
+        """Take an open checkpoint, and what opens it again with the files of a mirror."""
+        self._opened, self._again = opened, again
 
     def __enter__(self) -> Self:
         return self
@@ -59,13 +68,13 @@ class CheckpointFile:
         DataError, ChainError, StorageError
             If what is stored is damaged, has been replaced since it was opened, or cannot be read.
         """
-        return self._opened.get(name, dtype)
+        return self._read(lambda opened: opened.get(name, dtype))
 
     def state(
         self, keys: Iterable[str] | str | None = None, dtype: Literal["float32", "bits"] | None = None
     ) -> Any:
         """Return the state; with `keys`, a dict of these leaves by name (see `Chain.restore`)."""
-        return self._opened.state(keys, dtype)
+        return self._read(lambda opened: opened.state(keys, dtype))
 
     def verify(self) -> None:
         """Decode every array, and raise the error of the first that is damaged.
@@ -75,7 +84,7 @@ class CheckpointFile:
         DataError, ChainError, StorageError
             As `get`.
         """
-        self._opened.verify()
+        self._read(OpenCheckpoint.verify)
 
     def info(self) -> CheckpointInfo:
         """Return what is stored, without decoding it.
@@ -87,11 +96,28 @@ class CheckpointFile:
         DataError
             If a frame's header breaks a rule.
         """
-        return self._opened.info()
+        return self._read(OpenCheckpoint.info)
+
+    def _read(self, read: Callable[[OpenCheckpoint], Found]) -> Found:
+        """Return what is read; from a mirror, once something here is damaged."""
+        try:
+            return read(self._opened)
+        except (DataError, ChainError, StorageError):
+            if self._again is None:
+                raise
+            again, self._again = self._again, None
+            other = again()
+            self._opened.close()
+            self._opened = other
+        return read(self._opened)
 
 
 def open_checkpoint_file(
-    path: str | os.PathLike[str], *, step: int | None = None, exact: bool = True
+    path: str | os.PathLike[str],
+    *,
+    step: int | None = None,
+    exact: bool = True,
+    mirror: StrPath | Sequence[StrPath] | None = None,
 ) -> CheckpointFile:
     """Open a checkpoint file, or a step of a chain or a bundle, to read single arrays.
 
@@ -105,6 +131,9 @@ def open_checkpoint_file(
         Of a chain or a bundle: the step, by default the latest.
     exact
         Of a chain or a bundle: whether to take the newest state from the exact file, if it has one.
+    mirror
+        Of a chain: its mirror, or several. What is damaged or missing is read from there, and an
+        `LccodecWarning` says so.
 
     Raises
     ------
@@ -115,4 +144,17 @@ def open_checkpoint_file(
     DataError, StorageError
         If the file breaks a rule of the format, or the operating system cannot read it.
     """
-    return CheckpointFile(open_path(path, step=step, exact=exact))
+    if mirror is None:
+        return CheckpointFile(open_path(path, step=step, exact=exact))
+    place = checked_place(path)
+    if isinstance(place, Path) and place.is_file():
+        raise ArgumentError(f"mirror= needs a chain; {place} is a file")
+    store, others = writable_store(place), [writable_store(each) for each in checked_mirrors(mirror)]
+
+    def opened(store: Store, strict: bool) -> OpenCheckpoint:
+        return open_newest(store, step, strict=strict) if exact else open_step(store, step)
+
+    def again() -> OpenCheckpoint:
+        return opened(stand_in(store, others), False)
+
+    return CheckpointFile(read_whole(store, opened, lambda: others), again)

@@ -93,6 +93,11 @@ class CheckpointReader:
             raise ChecksumError("LCC-MAN-08", where, "the bytes do not match their digest")
         return data
 
+    def verify(self) -> None:
+        """Verify every frame; raise ``ChecksumError`` for the first that is damaged."""
+        for index in range(len(self.manifest.frames)):
+            self.frame(index)
+
     def frame_head(self, index: int, size: int) -> bytes:
         """Return the first `size` bytes of a frame, or all of a shorter one, not verified."""
         return self._read(self._offsets[index], min(size, self._entry(index).length))

@@ -97,6 +97,7 @@ def test_no_verb_prints_a_hostile_name(tmp_path):
         ["report", directory, "--tensorboard", tmp_path / f"{HOSTILE}logs"],
         ["protect", directory, "--files", 1],
         ["repair", directory, "--dry-run"],
+        ["mirror", directory, tmp_path / f"{HOSTILE}m"],
         ["publish", directory, tmp_path / f"{HOSTILE}out", "--as", "weight-versions"],
         ["pull", directory, model, "--start", 1],
         ["restore", directory, "-o", tmp_path / f"{HOSTILE}r.npz"],

@@ -33,7 +33,7 @@ ROOMS = {
         {"adapter", "fallback", "progress", "store"},
         {"overview"},
         {"read"},
-        {"save"},
+        {"save", "mirror"},
         {"mend"},
         {"life"},
         {"chain", "checkpoint_file"},

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from ...arguments import as_integer
@@ -23,6 +24,9 @@ from ..mend.protect import Protection, protect, unprotect
 from ..mend.redundancy import parse_redundancy
 from ..mend.repair import Repair, repair
 from ..mend.salvage import Salvage, salvage
+from ..mirror.behind import Mirrors
+from ..mirror.bring import MirrorState
+from ..mirror.stand_in import Found, read_whole
 from ..overview import chain_overview
 from ..progress import Progress, Tell, check_progress, telling
 from ..read.crew import Restorers
@@ -32,7 +36,7 @@ from ..save.hindsight.groups import check_hindsight, check_lossy
 from ..save.writer import Writer
 from ..store.directory import DirectoryStore, as_directory
 from ..store.parents import Ancestry
-from ..store.store import WritableStore
+from ..store.store import Store, WritableStore
 from .compact import Compaction, code_anew, compact
 from .fork import duplicate_chain, fork
 from .hindsight import code_with_hindsight
@@ -59,6 +63,7 @@ class Lifetime(Shown, History):
         super().__init__(directory, adapter, None if alone else Restorers(options.members, options.crew))
         self._options = options
         self._ancestry = Ancestry(self._store)
+        self._mirrors = Mirrors(self._store, ())
 
     @property
     def workers(self) -> int | None:
@@ -73,9 +78,19 @@ class Lifetime(Shown, History):
     def _resumes(self) -> None:
         self._writer.settings.restored()
 
+    @property
+    def _view(self) -> Store:
+        return self._mirrors.instead or self._store
+
+    def _whole(self, read: Callable[[Store, bool], Found]) -> Found:
+        return read_whole(self._view, read, self._mirrors.to_read)
+
     def _overview(self) -> Overview:
         policy, *_ = self._writer.settings.given
-        return chain_overview(self._store, None if policy is None else policy.name, self.failure)
+        found = chain_overview(self._view, None if policy is None else policy.name, self.failure)
+        if states := self.mirrors:
+            found = replace(found, facts={**found.facts, "mirror": "; ".join(map(str, states))})
+        return found
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until no save runs in the background, for at most `timeout` seconds.
@@ -88,6 +103,11 @@ class Lifetime(Shown, History):
     def pending(self) -> list[int]:
         """The steps of the saves in the background that are not done, in their order."""
         return self._writer.pending
+
+    @property
+    def mirrors(self) -> list[MirrorState]:
+        """How far each mirror is behind, as far as is known: nothing is asked of it."""
+        return self._mirrors.states()
 
     @property
     def failure(self) -> BaseException | None:
@@ -119,7 +139,8 @@ class Lifetime(Shown, History):
         with self._writer.at_rest() as claim:
             gone = rollback(self._store, step, delete=delete, claim=claim)
             self._writer.settings.forget_saves()
-            return gone
+        self._mirrors.rolled_back(step)
+        return gone
 
     @property
     def rolled_back(self) -> list[RolledBack]:
@@ -133,7 +154,9 @@ class Lifetime(Shown, History):
         """
         with self._writer.at_rest() as claim:
             self._writer.settings.forget_saves()
-            return undo_rollback(self._store, name, claim=claim)
+            found = undo_rollback(self._store, name, claim=claim)
+        self._mirrors()
+        return found
 
     def delete_rolled_back(self, name: str | None = None, *, pinned: bool = False) -> list[RolledBack]:
         """Delete the steps that a rollback set aside, by default those of all rollbacks.
@@ -162,11 +185,15 @@ class Lifetime(Shown, History):
         """
         check_progress(progress)
         options: dict[str, Any] = {"rewrite": rewrite, "dry_run": dry_run, "ancestry": self._ancestry}
+        options["mirrored"] = self._mirrors.needed_steps()
         with (
             self._writer.at_rest() if rewrite and not dry_run else self._writer.turn,
             telling(progress, "prune", "checkpoints") as tell,
         ):
-            return prune(self._store, keep, tell=tell, **options)
+            found = prune(self._store, keep, tell=tell, **options)
+        if rewrite and not dry_run:
+            self._mirrors()
+        return found
 
     def compact(
         self,
@@ -215,9 +242,12 @@ class Lifetime(Shown, History):
                 return self._code_anew(policy, every, target, dry_run, hindsight, tell)
             if target is not None and not dry_run:
                 duplicate_chain(as_directory(self._store, "a compaction to a directory"), target)
-            if target is None or dry_run:
-                return compact(self._store, every, dry_run=dry_run, claim=claim, tell=tell)
-            return compact(target, every, tell=tell)
+            if target is not None and not dry_run:
+                return compact(target, every, tell=tell)
+            found = compact(self._store, every, dry_run=dry_run, claim=claim, tell=tell)
+        if not dry_run:
+            self._mirrors()
+        return found
 
     def _code_anew(
         self,
@@ -256,15 +286,18 @@ class Lifetime(Shown, History):
         return unprotect(directory_of(self._store))
 
     def repair(self, *, dry_run: bool = False) -> Repair:
-        """Mend the files that are damaged or missing from parity, bit for bit.
+        """Mend the files that are damaged or missing, bit for bit: from parity, then from mirrors.
 
         What cannot be mended stays as it is, and is named. With `dry_run`, nothing is changed.
         Errors are those of `lccodec.chain.mend.repair.repair`.
         """
+        mirrors = self._mirrors.to_read()
         if dry_run:
-            return repair(directory_of(self._store), dry_run=True)
+            return repair(self._store, dry_run=True, mirrors=mirrors)
         with self._writer.at_rest() as claim:
-            return repair(directory_of(self._store), claim=claim)
+            found = repair(self._store, claim=claim, mirrors=mirrors)
+        self._mirrors.look_again()
+        return found
 
     def salvage(self, directory: str | os.PathLike[str]) -> Salvage:
         """Save what can still be read, each step and each array, to a new chain in `directory`.
@@ -304,15 +337,22 @@ def check_every(keyframe_every: object) -> int:
 
 
 def thin_out(
-    store: WritableStore, keep: Keep | None, ancestry: Ancestry, protected: Callable[[], None] = lambda: None
+    store: WritableStore,
+    keep: Keep | None,
+    ancestry: Ancestry,
+    protected: Callable[[], None] = lambda: None,
+    mirrors: Mirrors | None = None,
 ) -> None:
     """Prune after a save if `Chain` has a `keep`. An error is only a warning: the save is done.
 
-    `protected` is called then: it begins to protect what there is.
+    `protected` and `mirrors` are called then: they begin to protect and to copy what there is.
     """
     if keep is not None:
         try:
-            prune(store, keep, wait=False, ancestry=ancestry)
+            mirrored = set() if mirrors is None else mirrors.needed_steps()
+            prune(store, keep, wait=False, ancestry=ancestry, mirrored=mirrored)
         except (LccodecError, OSError) as error:
             warn(f"{store.path}: the state is saved, but pruning the chain failed: {error}")
     protected()
+    if mirrors is not None:
+        mirrors()

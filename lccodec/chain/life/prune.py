@@ -9,7 +9,7 @@ Source: SPEC 9 (LCC-CHN-07, LCC-CHN-09, LCC-CHN-10).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from ...container.disk.system import storage_errors
@@ -81,6 +81,7 @@ def prune(
     dry_run: bool = False,
     wait: bool = True,
     ancestry: Ancestry | None = None,
+    mirrored: Collection[int] = (),
     tell: Tell = untold,
 ) -> Pruning:
     """Remove the checkpoints that are not kept and that no kept one needs.
@@ -98,6 +99,8 @@ def prune(
         nothing is removed. Without it, parity is dropped for what goes, and not made anew.
     ancestry
         What an earlier prune has learned about the files.
+    mirrored
+        The steps by which mirrors are known to be of this chain; they stay.
     tell
         Is told how many checkpoints are rewritten, removed or stay, and how many there are.
 
@@ -113,12 +116,12 @@ def prune(
     check_keep(keep)
     ancestry = Ancestry(store) if ancestry is None else ancestry
     if dry_run or not store.checkpoints():
-        return _dry_run(store, keep, ancestry, rewrite, tell)
+        return _dry_run(store, keep, ancestry, mirrored, rewrite, tell)
     removed, freed, written = set[int](), 0, list[Rewriting]()
     lock = store.locked() if wait else store.locked_if_free()
     with storage_errors("cannot prune", store.path), lock as held:
         store.remove_stale()
-        plan, doomed = _plan(store, keep, ancestry)
+        plan, doomed = _plan(store, keep, ancestry, mirrored)
         redundancy: Redundancy | None = None
         if held is None:
             return Pruning((), 0, plan.kept, plan.needed)
@@ -127,7 +130,7 @@ def prune(
             written = _rewritten(store, plan, ancestry, False, tell)
         done = False
         while not done:
-            plan, doomed = _plan(store, keep, ancestry)
+            plan, doomed = _plan(store, keep, ancestry, mirrored)
             pinned = store.pins()
             redundancy = forget(store, doomed.values()) or redundancy
             for group in waves(store, doomed):
@@ -148,8 +151,10 @@ def prune(
     return Pruning(tuple(sorted(removed)), freed, plan.kept, plan.needed, tuple(written))
 
 
-def _dry_run(store: WritableStore, keep: Keep, ancestry: Ancestry, rewrite: bool, tell: Tell) -> Pruning:
-    plan, _ = _plan(store, keep, ancestry)
+def _dry_run(  # as `prune`
+    store: WritableStore, keep: Keep, ancestry: Ancestry, mirrored: Collection[int], rewrite: bool, tell: Tell
+) -> Pruning:
+    plan, _ = _plan(store, keep, ancestry, mirrored)
     if not rewrite or not plan.needed:
         return plan
     written = _rewritten(store, plan, ancestry, True, tell)
@@ -189,7 +194,9 @@ def _rewritten(
     return written
 
 
-def _plan(store: WritableStore, keep: Keep, ancestry: Ancestry) -> tuple[Pruning, dict[int, str]]:
+def _plan(
+    store: WritableStore, keep: Keep, ancestry: Ancestry, mirrored: Collection[int]
+) -> tuple[Pruning, dict[int, str]]:
     """Return what goes and what stays, and the files that go."""
     names = store.names()
     steps = checkpoints_among(names)
@@ -204,6 +211,7 @@ def _plan(store: WritableStore, keep: Keep, ancestry: Ancestry) -> tuple[Pruning
     newest = max(steps)
     kept.setdefault(newest, "newest")
     kept.update({step: "pinned" for step in pins_among(names) if step in steps and step not in kept})
+    kept.update({step: "last in a mirror" for step in mirrored if step in steps and step not in kept})
     kept = dict(sorted(kept.items()))
     if len(kept) == len(steps):
         return Pruning((), 0, kept), {}

@@ -26,7 +26,6 @@ from ...constants import (
 from ...container.disk.system import storage_errors
 from ...container.parity.layout import Index, Layout, Member, block_hash, check_size
 from ...container.parity.parity_file import blocks_offset, ends_of, file_length
-from ...container.reader import CheckpointReader
 from ...errors import ChainError, DataError, LccodecError, StorageError, warn
 from ...parity.code import Block, encode
 from ..store.directory import DirectoryStore
@@ -205,16 +204,10 @@ def damage(store: DirectoryStore, member: Member) -> str | None:
         with store.open(member.name) as reader:
             if reader.root != member.root:
                 return "another file has taken its name"
-            verify_frames(reader)
+            reader.verify()
     except LccodecError as error:
         return str(error)
     return None
-
-
-def verify_frames(reader: CheckpointReader) -> None:
-    """Raise what a frame of a file breaks first."""
-    for number in range(len(reader.manifest.frames)):
-        reader.frame(number)
 
 
 def declared(store: DirectoryStore, name: str) -> tuple[bytes, int] | None:

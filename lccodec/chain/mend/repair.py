@@ -1,4 +1,4 @@
-"""Repairing a chain: damaged and missing files, bit for bit, from parity.
+"""Repairing a chain: damaged and missing files, bit for bit, from parity or a mirror.
 
 A file is mended in a temporary, verified by its root and the digests of its frames, and only then
 takes the name of the damaged one. So a file is never worse than before. What is sound is never
@@ -10,9 +10,9 @@ Source: SPEC 9 (LCC-PAR-06, LCC-PAR-07).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,9 +31,11 @@ from ..read.exact import is_newest_exact
 from ..store.claim import Claim
 from ..store.directory import DirectoryStore
 from ..store.names import checkpoint_name
+from ..store.store import Store, WritableStore
 from .blocks import bands, read_band
-from .parity_folder import Group, ParityFolder
-from .protect import declared, recorded, renew, verify_frames
+from .from_mirror import mend_from_mirrors
+from .parity_folder import Group, ParityFolder, directory_of
+from .protect import declared, recorded, renew
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class Repair:
         The parity files that are damaged; they are made anew if no file of the chain is lost.
     protected
         How many files have parity that fits them.
+    mirrored
+        The names of the files that come from a mirror, each with its place.
     """
 
     mended: tuple[str, ...]
@@ -59,10 +63,17 @@ class Repair:
     stale: tuple[str, ...] = ()
     parity: tuple[str, ...] = ()
     protected: int = 0
+    mirrored: Mapping[str, str] = field(default_factory=dict)
 
 
-def repair(store: DirectoryStore, *, dry_run: bool = False, claim: Claim | None = None) -> Repair:
-    """Mend the files of a chain that are damaged or missing, from its parity.
+def repair(
+    store: WritableStore,
+    *,
+    dry_run: bool = False,
+    claim: Claim | None = None,
+    mirrors: Sequence[Store] = (),
+) -> Repair:
+    """Mend the files of a chain that are damaged or missing, from its parity, then from mirrors.
 
     If all could be mended, parity that is damaged or stale is renewed.
 
@@ -72,31 +83,50 @@ def repair(store: DirectoryStore, *, dry_run: bool = False, claim: Claim | None 
         Return what would be done, and do nothing.
     claim
         The claim of a `Chain`, which may be held already.
+    mirrors
+        The mirrors of the chain.
 
     Raises
     ------
     ChainError
-        If another process saves to the chain.
+        If another process saves to the chain, or no mirror is one of it.
+    ArgumentError
+        For a store that is not a directory, without mirrors: it has no parity.
     StorageError
         If the operating system refuses. Every file is as it was before, or mended.
     """
+    if not mirrors:
+        directory_of(store)  # or it is refused
     if dry_run:
-        return _repair(store, dry_run=True)
+        return _repair(store, mirrors, dry_run=True)
+    if mirrors:
+        store.make()
     with (
         (claim or store.claim()).held(),
         storage_errors("cannot repair", store.path),
         store.locked(),
     ):
         store.remove_stale()
-        found = _repair(store, dry_run=False)
-    if not found.lost:
+        found = _repair(store, mirrors, dry_run=False)
+    if not found.lost and isinstance(store, DirectoryStore):
         redundancy = recorded(store)
         ParityFolder(store).remove(found.parity)
         renew(store, redundancy)
     return found
 
 
-def _repair(store: DirectoryStore, *, dry_run: bool) -> Repair:
+def _repair(store: WritableStore, mirrors: Sequence[Store], *, dry_run: bool) -> Repair:
+    if isinstance(store, DirectoryStore):
+        found = _from_parity(store, dry_run=dry_run)
+    else:
+        found = Repair((), damaged_files(store))
+    if not mirrors:
+        return found
+    brought, lost = mend_from_mirrors(store, mirrors, found.lost, found.mended, dry_run=dry_run)
+    return replace(found, mended=(*found.mended, *brought), lost=lost, mirrored=brought)
+
+
+def _from_parity(store: DirectoryStore, *, dry_run: bool) -> Repair:
     folder = ParityFolder(store)
     groups, errors = folder.groups()
     problems = damaged_files(store)
@@ -126,14 +156,14 @@ def _damaged_parity(folder: ParityFolder, groups: Iterable[Group]) -> Iterator[s
             yield name
 
 
-def damaged_files(store: DirectoryStore) -> dict[str, str]:
+def damaged_files(store: Store) -> dict[str, str]:
     """Return what is wrong with the bytes of checkpoints and the exact file, by their names."""
     problems = {}
     exact = [EXACT_NAME] if store.has(EXACT_NAME) else []
     for name in [*store.checkpoints().values(), *exact]:
         try:
             with store.open(name) as reader:
-                verify_frames(reader)
+                reader.verify()
         except LccodecError as error:
             problems[name] = str(error)
     return problems
@@ -301,7 +331,7 @@ class _Damage:
         with open_checkpoint(path) as reader:
             if reader.root != member.root:
                 raise ChainError(f"{member.name}: another root than the parity names")
-            verify_frames(reader)
+            reader.verify()
             if member.name == EXACT_NAME:
                 _check_exact(self._store, reader)
             else:

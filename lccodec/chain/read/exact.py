@@ -87,8 +87,10 @@ class ExactFile(OpenCheckpoint):
                 yield known[place], array
 
 
-def open_exact(store: Store) -> ExactFile:
+def open_exact(store: Store, *, strict: bool = False) -> ExactFile:
     """Open the exact file of a store.
+
+    With `strict`, the history does not take its place where it is damaged.
 
     Raises
     ------
@@ -106,7 +108,7 @@ def open_exact(store: Store) -> ExactFile:
 
     def spare(error: LccodecError) -> OpenCheckpoint:
         name = checkpoint_name(reader.manifest.step or 0)
-        if not store.has(name):
+        if strict or not store.has(name):
             raise error
         warn(f"{store.path}: the exact file is damaged; returned the state of the history: {error}")
         return open_name(store, name)
@@ -190,10 +192,11 @@ def describe_exact(store: Store) -> dict[str, Any] | None:
         return {"step": None, "bytes": None, "problem": str(error)}
 
 
-def open_newest(store: Store, step: int | None = None) -> OpenCheckpoint:
+def open_newest(store: Store, step: int | None = None, *, strict: bool = False) -> OpenCheckpoint:
     """Open a step of a chain, the latest by default: the exact file if it is of that step.
 
-    An `LccodecWarning` says why an exact file is not used, or what is wrong beside it.
+    An `LccodecWarning` says why an exact file is not used, or what is wrong beside it. With
+    `strict`, an exact file that is damaged or missing raises an error instead.
 
     Raises
     ------
@@ -201,7 +204,7 @@ def open_newest(store: Store, step: int | None = None) -> OpenCheckpoint:
         As `open_step`.
     """
     listed = store.snapshot()
-    file, problem = find_exact(listed, step)
+    file, problem = find_exact(listed, step, strict=strict)
     if file is not None:
         if problem is not None:
             warn(f"{store.path}: {problem}")
@@ -215,6 +218,9 @@ def open_newest(store: Store, step: int | None = None) -> OpenCheckpoint:
     if problem is not None:
         warn(f"{store.path}: {problem}; returned the newest state of the history")
     elif not listed.has(EXACT_NAME) and _is_missed(checkpoint, listed):
+        if strict:
+            checkpoint.close()
+            raise ChainError(f"{store.path}: the exact file is missing")
         warn(f"{store.path}: the exact file is missing; returned the newest lossy state of the history")
     return checkpoint
 
@@ -292,10 +298,12 @@ def open_exact_of(checkpoint: Path, root: str) -> ExactFile | None:
     return None
 
 
-def find_exact(store: Store, step: int | None) -> tuple[ExactFile | None, str | None]:
+def find_exact(
+    store: Store, step: int | None, *, strict: bool = False
+) -> tuple[ExactFile | None, str | None]:
     """Return the exact file if it is to be used for a step, and what is to be warned of.
 
-    The step is the latest by default.
+    The step is the latest by default. With `strict`, the error of a damaged file is raised.
     """
     wanted = None if step is None else step_index(step)
     # Listed first: a save that comes in between has replaced the exact file by a newer one.
@@ -303,8 +311,10 @@ def find_exact(store: Store, step: int | None) -> tuple[ExactFile | None, str | 
     if not store.has(EXACT_NAME):
         return None, None
     try:
-        file = open_exact(store)
+        file = open_exact(store, strict=strict)
     except (DataError, StorageError) as error:
+        if strict and wanted in (None, newest):
+            raise
         return None, f"the exact file cannot be used: {error}" if wanted in (None, newest) else None
     found = file.links[-1].manifest.step or 0
     problem = None

@@ -11,9 +11,10 @@ from __future__ import annotations
 import errno
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ...arguments import as_integer, as_number
 from ...container.disk.address import checked_place
@@ -32,6 +33,8 @@ from .checkpoint import OpenCheckpoint, checked_names, open_step
 from .crew import Restorers
 from .exact import ExactFile, open_newest, with_exact
 from .info import CheckpointInfo
+
+Found = TypeVar("Found")
 
 
 def select_shares(
@@ -169,14 +172,19 @@ class History:
                 raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(directory))
 
     @property
+    def _view(self) -> Store:
+        """Where reads begin."""
+        return self._store
+
+    @property
     def steps(self) -> list[int]:
         """All steps, in ascending order."""
-        return list(self._store.steps())
+        return list(self._view.steps())
 
     @property
     def latest(self) -> int | None:
         """The newest step; ``None`` if the chain has no checkpoint yet."""
-        return max(self._store.steps(), default=None)
+        return max(self._view.steps(), default=None)
 
     @property
     def exact_step(self) -> int | None:
@@ -184,7 +192,7 @@ class History:
 
         The states of a lossless policy are all exact, and need no exact file.
         """
-        return self._store.exact_step()
+        return self._view.exact_step()
 
     def restore(
         self,
@@ -241,14 +249,17 @@ class History:
 
         keys = keys if keys is None else checked_names(keys)  # an iterator is read once
 
-        def read(each: int | None) -> Any:
-            with self._open(each, exact, progress, resumes=resumes) as file:
+        def read(each: int | None, store: Store, strict: bool) -> Any:
+            with self._open(each, exact, progress, store, resumes=resumes, strict=strict) as file:
                 if fallback and keys is not None:
                     file.verify()
                 return as_framework(self.adapter, file.state(keys, dtype), file.metadata(), keys)
 
+        def whole(each: int | None) -> Any:
+            return self._whole(partial(read, each))
+
         steps = steps_until(self.steps, None if step is None else step_index(step)) if fallback else []
-        return newest_whole(self.directory, steps, read) if steps else read(step)
+        return newest_whole(self.directory, steps, whole) if steps else whole(step)
 
     def restore_iter(
         self,
@@ -282,19 +293,44 @@ class History:
         layers/0 [0. 0.]
         layers/1 [1. 1. 1.]
         """
-        file = self._open(step, exact, progress, resumes=step is None and keys is None)
-        return Arrivals(file, keys, self._bits if dtype is None else dtype, self.adapter)
+        resumes = step is None and keys is None
 
-    def _open(self, step: int | None, exact: bool, progress: Progress, *, resumes: bool) -> OpenCheckpoint:
+        def opened(store: Store, strict: bool) -> OpenCheckpoint:
+            file = self._open(step, exact, progress, store, resumes=resumes, strict=strict)
+            if strict:  # what is read later must not fail
+                try:
+                    for link in file.links:
+                        link.reader.verify()
+                except BaseException:
+                    file.close()
+                    raise
+            return file
+
+        return Arrivals(self._whole(opened), keys, self._bits if dtype is None else dtype, self.adapter)
+
+    def _whole(self, read: Callable[[Store, bool], Found]) -> Found:
+        """Return what a function reads; it is told whether everything must be whole there."""
+        return read(self._view, False)
+
+    def _open(  # what, and from where
+        self,
+        step: int | None,
+        exact: bool,
+        progress: Progress,
+        store: Store,
+        *,
+        resumes: bool,
+        strict: bool = False,
+    ) -> OpenCheckpoint:
         """Open a step to restore it; `resumes` says whether a run may go on from it."""
         check_progress(progress)
-        file = (open_newest if exact else open_step)(self._store, step)
+        file = open_newest(store, step, strict=strict) if exact else open_step(store, step)
         file.show(progress)
         if isinstance(file, ExactFile):
             return file
         if resumes:
             self._resumes()
-        if self._restorers is not None and isinstance(self.directory, Path):
+        if self._restorers is not None and store is self._store and isinstance(self.directory, Path):
             self._restorers.share(file, self.directory / file.links[-1].place)
         return file
 
@@ -320,13 +356,13 @@ class History:
         `lccodec.chain.read.average.average`; the errors of both are raised. The rest is as in
         `restore`.
         """
-        shares = select_shares(self._store, steps, last, weights, decay)
+        shares = select_shares(self._view, steps, last, weights, decay)
         dtype = self._bits if dtype is None else dtype
         with telling(check_progress(progress), "average") as tell:
-            found = average(self._store, shares, roles, keys, dtype, tell)
+            found = average(self._view, shares, roles, keys, dtype, tell)
         return as_framework(self.adapter, found.state, found.metadata, keys)
 
     def info(self, step: int | None = None) -> CheckpointInfo:
         """Return information on a checkpoint, by default the latest; nothing is decoded."""
-        with open_step(self._store, step) as file:
-            return with_exact(file.info(), self._store)
+        with open_step(self._view, step) as file:
+            return with_exact(file.info(), self._view)

@@ -109,6 +109,10 @@ class Settings:
         """Return what a worker is told with a save, as `Staging.snapshot` takes it."""
         return {"resumed": self._resumed, "first": self.first, "judged": self.judged}
 
+    def moved(self, store: Store) -> None:
+        """Take what is recorded from another store from now on."""
+        self._store = store
+
     def restored(self) -> None:
         """Note that a lossy newest state was restored: if nothing was saved yet, a run resumes."""
         self._resumed = self._resumed or not self._saves

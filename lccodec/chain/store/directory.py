@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from ...constants import EXACT_NAME
 from ...container.disk.folder import Folder, sync_directory
-from ...container.disk.source import FileSource
+from ...container.disk.source import FileSource, Source
 from ...container.disk.system import SYSTEM, System, storage_errors
-from ...container.disk.whole_file import remove_stale_temporaries
+from ...container.disk.whole_file import WholeFile, remove_stale_temporaries
+from ...container.reader import CheckpointReader
 from ...container.writer import CheckpointWriter
 from ...errors import ArgumentError, StorageError
 from .claim import DirectoryClaim
@@ -82,6 +83,19 @@ class DirectoryStore(WritableStore):
     def writer(self, name: str, *, overwrite: bool = False) -> CheckpointWriter:
         """Return the writer of a file that is there whole or not at all."""
         return CheckpointWriter(self.path / name, overwrite=overwrite, system=self.system)
+
+    def receive(
+        self, name: str, source: Source, check: Callable[[CheckpointReader], object], *, overwrite: bool
+    ) -> None:
+        """Copy a file to a temporary, and check that before it gets the name."""
+
+        def checked(path: Path) -> None:
+            with CheckpointReader(FileSource(path), self.place(name)) as reader:
+                check(reader)
+
+        with WholeFile(self.path / name, overwrite=overwrite, system=self.system) as file:
+            file.copy(source)
+            file.commit(checked)
 
     def written(self, name: str) -> float:
         """Return when a file was written, in seconds since 1970."""

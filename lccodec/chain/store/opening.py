@@ -18,8 +18,13 @@ def open_store(place: Place) -> Store:
     return BundleStore(place)
 
 
-def writable_store(place: Place) -> WritableStore:
+def writable_store(place: Place, seconds: float | None = None) -> WritableStore:
     """Return the store of a chain that can be saved to. It need not exist yet.
+
+    Parameters
+    ----------
+    seconds
+        How long a store that does not answer is asked again; by default as long as a save waits.
 
     Raises
     ------
@@ -29,8 +34,9 @@ def writable_store(place: Place) -> WritableStore:
     if isinstance(place, Path):
         return DirectoryStore(place)
     from .bucket.connect import connect
+    from .bucket.patience import Patience
 
-    return connect(place)
+    return connect(place, None if seconds is None else Patience(reading=seconds, writing=seconds))
 
 
 def is_folder(place: Place) -> bool:

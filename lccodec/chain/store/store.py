@@ -250,6 +250,25 @@ class WritableStore(Store):
         """
 
     @abstractmethod
+    def receive(
+        self, name: str, source: Source, check: Callable[[CheckpointReader], object], *, overwrite: bool
+    ) -> None:
+        """Store a file bit for bit as another store has it, whole or not at all.
+
+        Before it has its name, it is read as it is stored here, and `check` is called with it: what
+        that raises, ends the call.
+
+        Raises
+        ------
+        StorageError
+            If it cannot be read or stored.
+        DataError
+            If what is stored here is not a checkpoint file.
+        ArgumentError, ChainError
+            If there is a file of that name, unless `overwrite` is set.
+        """
+
+    @abstractmethod
     def written(self, name: str) -> float:
         """Return when a file was written, in seconds since 1970. Errors are as for `source`."""
 

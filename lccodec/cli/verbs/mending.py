@@ -1,4 +1,4 @@
-"""The verbs against damage: protect, repair."""
+"""The verbs against damage: protect, repair, mirror."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from ...chain.chain import Chain
+from ...chain.life.rollback import rollback
 from ...chain.mend.parity_folder import directory_of
 from ...chain.mend.protect import Protection, unprotect
 from ...chain.mend.protect import protect as protect_chain
@@ -15,11 +16,13 @@ from ...chain.mend.redundancy import parse_redundancy
 from ...chain.mend.repair import Repair
 from ...chain.mend.repair import repair as repair_chain
 from ...chain.mend.salvage import Salvage
+from ...chain.mirror.bring import Care, Mirror
 from ...chain.store.opening import writable_store
 from ...container.disk.address import Place
+from ...errors import ChainError
 from ...printable import printable
 from ..program import say_result, verb
-from .parameters import NEW, chain_argument
+from .parameters import NEW, PLACE, chain_argument
 
 
 @verb
@@ -56,28 +59,36 @@ def _protection_text(found: Protection) -> str:
 @verb
 @chain_argument
 @click.option("--dry-run", is_flag=True, help="Only show what can be mended.")
+@click.option("--mirror", "mirrors", multiple=True, type=PLACE, help="Take what is lost from this mirror.")
 @click.option(
     "--salvage", "target", metavar="NEW", type=NEW, help="Save what can still be read to a new chain instead."
 )
-def repair(directory: Place, dry_run: bool, target: Path | None, as_json: bool) -> int:
-    """Mend the damaged and missing files of DIR from its parity, bit for bit.
+def repair(
+    directory: Place, dry_run: bool, mirrors: tuple[Place, ...], target: Path | None, as_json: bool
+) -> int:
+    """Mend the damaged and missing files of DIR, bit for bit, from its parity or a mirror.
+
+    From a mirror also come the steps that follow the newest one of DIR.
 
     What cannot be mended stays as it is, and is named; the exit code is 1 then.
     """
     if target is not None:
-        if dry_run:
-            raise click.UsageError("--salvage cannot be combined with --dry-run")
+        if dry_run or mirrors:
+            raise click.UsageError("--salvage cannot be combined with --dry-run or --mirror")
         saved = Chain(directory).salvage(target)
         say_result(as_json, {"directory": str(directory), "new": str(target), **asdict(saved)}, _text(saved))
         return 1 if saved.partial or saved.gone else 0
-    found = repair_chain(directory_of(writable_store(directory)), dry_run=dry_run)
+    others = [writable_store(mirror) for mirror in mirrors]
+    found = repair_chain(writable_store(directory), dry_run=dry_run, mirrors=others)
     document = {"directory": str(directory), "dry_run": dry_run, **asdict(found)}
     say_result(as_json, document, _repair_text(found, dry_run))
     return 1 if found.lost else 0
 
 
 def _repair_text(found: Repair, dry_run: bool) -> str:
-    lines = [f"{name}: {'can be mended' if dry_run else 'mended'}" for name in found.mended]
+    done = "can be mended" if dry_run else "mended"
+    places = {name: f" from {place}" for name, place in found.mirrored.items()}
+    lines = [f"{name}: {done}{places.get(name, '')}" for name in found.mended]
     lines += [f"{name}: cannot be mended: {printable(text)}" for name, text in found.lost.items()]
     lines += [f"{name}: this parity file is damaged" for name in found.parity]
     lines += [f"parity group {group} is older than its files, and was not used" for group in found.stale]
@@ -90,3 +101,29 @@ def _text(saved: Salvage) -> str:
         lines += [f"step {step}: {printable(name)} is lost: {printable(why)}" for name, why in lost.items()]
     lines += [f"step {step}: lost: {printable(why)}" for step, why in saved.gone.items()]
     return "\n".join(lines)
+
+
+@verb
+@chain_argument
+@click.argument("target", metavar="MIRROR", type=PLACE)
+@click.option("--dry-run", is_flag=True, help="Only show what the mirror lacks.")
+def mirror(directory: Place, target: Place, dry_run: bool, as_json: bool) -> int:
+    """Copy to MIRROR, a directory or an address, what it lacks of DIR, and verify it there.
+
+    If the chain was rolled back, the mirror is, too. Nothing else in it is changed. A mirror of
+    another chain, or of a newer one, is refused.
+    """
+    store = writable_store(directory)
+    if not store.steps():
+        raise ChainError(store.nothing())
+    found = Mirror(store, writable_store(target), Care(rollback))
+    found.look()
+    before = found.state()
+    state = before if dry_run else found.bring()
+    found.release()
+    copied = before.files - state.files
+    document = {"directory": str(directory), "dry_run": dry_run, "copied": copied, **asdict(state)}
+    lines = [f"{state}" if dry_run else f"{state}, after {copied:,} files were copied"]
+    lines += [f"{name}: not copied: {printable(text)}" for name, text in state.skipped.items()]
+    say_result(as_json, document, "\n".join(lines))
+    return 1 if state.skipped else 0

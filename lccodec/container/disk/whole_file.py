@@ -31,6 +31,7 @@ from .system import (
 )
 
 _PIECE_BYTES: Final = 1 << 20  # that are copied at once
+_FAR_PIECE_BYTES: Final = 1 << 25  # as many of a source that is far: a round of requests
 _FLUSH_BYTES: Final = 1 << 25  # that are copied before the system is told to begin with them
 _MAX_ATTEMPTS: Final = 100  # to make a temporary; one fails only if another process removes it at once
 
@@ -119,9 +120,9 @@ class WholeFile:
 
     def copy(self, source: Source) -> None:
         """Append all bytes of a source."""
-        flushed = self.size
-        for offset in range(0, source.size, _PIECE_BYTES):
-            self.write(source.read(offset, min(_PIECE_BYTES, source.size - offset)))
+        flushed, piece = self.size, _FAR_PIECE_BYTES if source.far else _PIECE_BYTES
+        for offset in range(0, source.size, piece):
+            self.write(source.read(offset, min(piece, source.size - offset)))
             if self.size - flushed >= _FLUSH_BYTES:
                 self.start_flush(flushed, self.size - flushed)
                 flushed = self.size

@@ -54,3 +54,25 @@ def test_salvage(tmp_path: Path) -> None:
     assert "step 1: lost: " in out
     run("check", tmp_path / "new")
     run("repair", tmp_path / "run", "--salvage", tmp_path / "n", "--dry-run", code=2)
+
+
+def test_a_mirror_is_brought_up_to_date(tmp_path: Path) -> None:
+    run_of(tmp_path / "run", 3).close()
+    assert ": 3 files, " in run("mirror", tmp_path / "run", tmp_path / "m", "--dry-run")[0]
+    assert not (tmp_path / "m").exists()
+    assert run("mirror", tmp_path / "run", tmp_path / "m")[0] == (
+        f"{tmp_path / 'm'}: up to date, after 3 files were copied\n"
+    )
+    assert run_json("mirror", tmp_path / "run", tmp_path / "m")["copied"] == 0
+    (tmp_path / "run/000000000001.lcc.h5").unlink()
+    out = run("repair", tmp_path / "run", "--mirror", tmp_path / "m", "--dry-run")[0]
+    assert out == f"000000000001.lcc.h5: can be mended from {tmp_path / 'm'}\n"
+    assert run_json("repair", tmp_path / "run", "--mirror", tmp_path / "m")["mirrored"] == {
+        "000000000001.lcc.h5": str(tmp_path / "m")
+    }
+    (tmp_path / "run/000000000001.lcc.h5").write_bytes(b"")
+    (tmp_path / "m/000000000001.lcc.h5").unlink()
+    assert "000000000001.lcc.h5: not copied: " in run("mirror", tmp_path / "run", tmp_path / "m", code=1)[0]
+    run("mirror", tmp_path / "none", tmp_path / "m", code=2)
+    (tmp_path / "empty").mkdir()
+    assert "holds no checkpoint" in run("mirror", tmp_path / "empty", tmp_path / "m", code=1)[1]

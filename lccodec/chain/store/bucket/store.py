@@ -22,6 +22,8 @@ from typing import Final
 
 from ....constants import CHECKPOINT_SUFFIX, EXACT_NAME, PAYLOAD_OFFSET, ROLLED_BACK_NAME
 from ....container.disk.address import Address
+from ....container.disk.source import Source
+from ....container.reader import CheckpointReader
 from ....container.writer import CheckpointWriter
 from ....errors import ChainError, StorageError
 from ..store import Held, Store, WritableStore
@@ -40,7 +42,7 @@ from .lease import Lease, LeasedError
 from .patience import PatientBackend
 from .shelf import BucketShelf
 from .source import BucketSource, Range, Reading
-from .writer import ObjectWriter
+from .writer import ObjectWriter, send
 
 #: Seconds that data without a commit is left alone.
 MIN_AGE_SECONDS: Final = 3600.0
@@ -217,6 +219,19 @@ class BucketStore(WritableStore):
         """Return the writer of a file that is there whole or not at all."""
         generation = self._about(name).next_generation(name) if overwrite else 0
         return ObjectWriter(self._backend, self.path, name, generation, self.replaced)
+
+    def receive(
+        self, name: str, source: Source, check: Callable[[CheckpointReader], object], *, overwrite: bool
+    ) -> None:
+        """Upload a file, read its data again from the bucket to check it, and put the commit.
+
+        Data that is refused has no commit, and is removed once it is old enough.
+        """
+        generation = self._about(name).next_generation(name) if overwrite else 0
+        send(self._backend, self.path, name, generation, source, check)
+        if generation:
+            with suppress(StorageError):  # a later one does it
+                self.replaced(name, generation)
 
     def written(self, name: str) -> float:
         """Return when the data of a file was put, by the clock of the store."""

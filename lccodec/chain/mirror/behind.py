@@ -1,0 +1,256 @@
+"""Mirrors behind the saves: a thread for each copies what was committed, and no save waits for it.
+
+What is to be copied is found by comparing listings, so nothing is kept for a mirror that cannot be
+reached. It is asked again, later and later, each wait drawn at random (full jitter), so that many
+writers do not come back at the same moment.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from ...container.disk.address import Place, checked_place
+from ...container.disk.system import StrPath
+from ...errors import ChainError, DataError, LccodecError, StorageError, reason_of, warn
+from ..store.opening import writable_store
+from ..store.store import Store, WritableStore
+from .bring import Care, Mirror, MirrorState, bring_newest
+
+_FIRST_WAIT: Final = 1.0  # seconds after the first failure, at most
+_LONGEST_WAIT: Final = 60.0
+_LONGEST_WAIT_OF_CLOSE: Final = 2.0
+_SECONDS_TO_STOP: Final = 5.0  # within a call to a store
+_SECONDS_OF_ONE_CALL: Final = 5.0  # that a store is asked again, within one attempt
+
+#: How long closing a chain waits for its mirrors, unless it is told otherwise.
+SECONDS_TO_CLOSE: Final = 60.0
+
+
+class _StoppedError(Exception):
+    """The chain is closed, and does not wait any longer."""
+
+
+class _Follower:
+    """The thread that keeps one mirror up to date, while there is something to do."""
+
+    def __init__(self, mirror: Mirror) -> None:
+        self.mirror = mirror
+        self._changing = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._process = os.getpid()
+        self._is_asked = self._is_closing = self._is_over = False
+        self._told: str | None = None  # the error that was warned of
+
+    def wake(self) -> None:
+        """Let the thread look what there is to copy, and start it if it has nothing to do."""
+        with self._changing:
+            if self._process != os.getpid():  # a fork has not the thread
+                self._thread, self._process = None, os.getpid()
+            self._is_asked = True
+            if self._thread is None and not self._is_closing:
+                self._thread = threading.Thread(target=self._work, name="lccodec mirror", daemon=True)
+                self._thread.start()
+
+    def look(self) -> bool:
+        """Compare the mirror with its chain; return whether it lacks something, or may do so.
+
+        Raises ``ChainError`` if it has another chain, or a newer one.
+        """
+        try:
+            return bool(self.mirror.look()[2].names) or self.mirror.is_to_follow
+        except (StorageError, DataError) as error:
+            self.mirror.error = reason_of(error)
+            return True
+
+    def begin_to_close(self) -> None:
+        """Let the thread hurry; it ends when nothing is left."""
+        with self._changing:
+            self._is_closing = True
+            self._changing.notify_all()
+
+    def close(self, end: float) -> None:
+        """Wait until nothing is left, until some time of `time.monotonic`, and end the thread."""
+        thread = self._thread if self._process == os.getpid() else None
+        if thread is not None:
+            thread.join(max(0.0, end - time.monotonic()))
+            with self._changing:
+                self._is_over = True
+                self._changing.notify_all()
+            thread.join(_SECONDS_TO_STOP)
+        self.mirror.release()
+        self._is_closing = self._is_over = False
+
+    def news(self) -> str | None:
+        """Return an error that nobody was told of yet."""
+        error = self.mirror.error
+        if error is None or error == self._told or self._told is not None:
+            self._told = None if error is None else self._told
+            return None
+        self._told = error
+        return error
+
+    def _work(self) -> None:
+        wait = _FIRST_WAIT
+        self.mirror.mirror.call_between(self._go_on)
+        while True:
+            with self._changing:
+                if not self._is_asked or self._is_over:
+                    self._thread = None
+                    return
+                self._is_asked = False
+            try:
+                self.mirror.bring(self._go_on)
+                self.mirror.error, wait = None, _FIRST_WAIT
+                continue
+            except _StoppedError:
+                continue
+            except ChainError as error:  # which does not pass by itself
+                self.mirror.error = reason_of(error)
+                continue
+            except (LccodecError, OSError, RuntimeError, MemoryError) as error:
+                self.mirror.error = reason_of(error)
+            with self._changing:
+                self._is_asked = True
+                longest = _LONGEST_WAIT_OF_CLOSE if self._is_closing else _LONGEST_WAIT
+                if not self._is_over:
+                    self._changing.wait(random.uniform(0, min(wait, longest)))  # noqa: S311 - no secret
+            wait = min(2 * wait, _LONGEST_WAIT)
+
+    def _go_on(self) -> None:
+        if self._is_over:
+            raise _StoppedError
+
+
+class Mirrors:
+    """The mirrors of a chain: brought up to date behind its saves, and read where files are lost.
+
+    Several threads may call it.
+
+    Parameters
+    ----------
+    store
+        The chain.
+    places
+        The mirrors.
+    care
+        What is done to them besides copying.
+    seconds
+        How long `close` waits for them.
+
+    Attributes
+    ----------
+    instead
+        The mirror that is read as long as the chain is empty; or ``None``.
+
+    Raises
+    ------
+    ChainError
+        If a mirror has another chain, or a newer one.
+    StorageError
+        If the chain is empty, and a mirror cannot be reached: it may hold the run.
+    """
+
+    def __init__(
+        self,
+        store: WritableStore,
+        places: Sequence[Place],
+        care: Care | None = None,
+        seconds: float = SECONDS_TO_CLOSE,
+    ) -> None:
+        self._store, self._places, self._seconds = store, places, seconds
+        self._read: list[Store] | None = None
+        self.instead: Store | None = None
+        hurried = [writable_store(place, _SECONDS_OF_ONE_CALL) for place in places]
+        made = Care(lambda *_, **__: None) if care is None else care
+        self._followers = [_Follower(Mirror(store, mirror, made)) for mirror in hurried]
+        if not places:
+            return
+        if not store.steps():
+            self._look_for_chain()
+        for follower in self._followers if self.instead is None else ():
+            if follower.look():
+                follower.wake()
+
+    def _look_for_chain(self) -> None:
+        """Read from the first mirror that has a step, since the chain has none."""
+        for mirror in self.to_read():
+            if mirror.steps():
+                self.instead = mirror
+                warn(f"{self._store.path} is empty: it is read from the mirror {mirror.path}")
+                return
+
+    def to_read(self) -> list[Store]:
+        """Return the mirrors, to be read by the thread of a restore."""
+        if self._read is None:
+            self._read = [writable_store(place) for place in self._places]
+        return self._read
+
+    def before_save(self) -> bool:
+        """Bring the newest step of a mirror to a chain that is empty; return whether that was done.
+
+        Errors are those of `lccodec.chain.mirror.bring.bring_newest`.
+        """
+        source, self.instead = self.instead, None
+        if source is None or self._store.steps():
+            return False
+        try:
+            steps = bring_newest(source, self._store)
+        except BaseException:
+            self.instead = source
+            raise
+        warn(f"{self._store.path}: step {steps[-1]} was brought back from the mirror {source.path}")
+        self.look_again()
+        return True
+
+    def __call__(self) -> None:
+        """Begin to copy what there is now. A mirror that failed is told of once, by a warning."""
+        for follower in self._followers:
+            if (error := follower.news()) is not None:
+                state = follower.mirror.state()
+                warn(f"{self._store.path}: the mirror {state.place} is {state.files:,} files behind: {error}")
+            follower.wake()
+
+    def look_again(self) -> None:
+        """Begin to copy what there is now, after files were brought here."""
+        for follower in self._followers:
+            follower.wake()
+
+    def rolled_back(self, step: int) -> None:
+        """Let the mirrors follow a rollback."""
+        for follower in self._followers:
+            follower.mirror.rolled_back(step)
+            follower.wake()
+
+    def states(self) -> list[MirrorState]:
+        """Return how far each mirror is behind."""
+        return [follower.mirror.state() for follower in self._followers]
+
+    def needed_steps(self) -> set[int]:
+        """Return the newest step that each mirror has: it shows that the two are of one chain."""
+        return {step for each in self._followers if (step := each.mirror.newest_arrived) is not None}
+
+    def close(self) -> None:
+        """Wait for the mirrors within the limit, and warn of what is left."""
+        end = time.monotonic() + self._seconds
+        for follower in self._followers if self.instead is None else ():
+            if follower.mirror.state().files:  # as after groups were coded again
+                follower.wake()
+            follower.begin_to_close()
+        for follower in self._followers:
+            follower.close(end)
+        for state in self.states() if self.instead is None else ():
+            if state.files or state.error:
+                skipped = "".join(f"; {name}: {text}" for name, text in state.skipped.items())
+                warn(f"{self._store.path}: the mirror {state}{skipped}; the next process goes on")
+
+
+def checked_mirrors(mirror: StrPath | Sequence[StrPath] | None) -> list[Place]:
+    """Return the places of mirrors: one, several, or none for ``None``."""
+    if mirror is None:
+        return []
+    return [checked_place(each) for each in ([mirror] if isinstance(mirror, str | os.PathLike) else mirror)]

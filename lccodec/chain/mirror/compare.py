@@ -1,0 +1,272 @@
+"""What a mirror lacks: two listings compared, file by file, by their roots.
+
+Files of one name and of different roots are the same step, if one of them replaces the other
+(LCC-CHN-10). Otherwise a mirror is that of another chain, or of what was rolled back here.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from ...constants import EXACT_NAME
+from ...errors import ChainError, DataError, StorageError
+from ..store.names import checkpoint_name, checkpoints_among
+from ..store.store import Store, WritableStore
+
+#: Root and bytes of files, by name.
+Roots: TypeAlias = dict[str, tuple[bytes, int]]
+
+
+@dataclass(frozen=True)
+class Files:
+    """The checkpoints and the exact file of a store at one moment.
+
+    Attributes
+    ----------
+    listed
+        The store as it was listed.
+    roots
+        The files by name, with the roots that they declare. Nothing is verified.
+    unreadable
+        What is wrong with the others.
+    """
+
+    listed: Store
+    roots: Roots
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def checkpoints(self) -> dict[int, str]:
+        """The names of the checkpoints that have a root, by rising step."""
+        return checkpoints_among(self.roots)
+
+    @property
+    def newest(self) -> int:
+        """The newest step, also of the exact file alone, or of a damaged file; -1 without any."""
+        exact = self.listed.exact_step() if EXACT_NAME in self.roots else None
+        steps = checkpoints_among([*self.roots, *self.unreadable])
+        return max([*steps, -1 if exact is None else exact], default=-1)
+
+
+class Inventory:
+    """The roots of the files of a store; each is read once, as long as its file is the same."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[str, tuple[tuple[int, ...], tuple[bytes, int]]] = {}
+
+    def read(self) -> Files:
+        """Return what there is now; raise ``StorageError`` if it cannot be listed or read."""
+        listed = self._store.snapshot()
+        names = listed.names()
+        known, unreadable = dict[str, tuple[tuple[int, ...], tuple[bytes, int]]](), dict[str, str]()
+        for name in [*checkpoints_among(names).values(), *([EXACT_NAME] if EXACT_NAME in names else [])]:
+            try:
+                identity = listed.identity(name)
+                found = self._known.get(name)
+                same = found is not None and found[0] == identity
+                known[name] = found if found is not None and same else (identity, listed.root(name))
+            except DataError as error:
+                unreadable[name] = str(error)
+            except StorageError as error:
+                if error.errno != errno.ENOENT:
+                    raise
+                # It was removed after it was listed.
+        self._known = known
+        return Files(listed, {name: found for name, (_, found) in known.items()}, unreadable)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What a mirror lacks.
+
+    Parameters
+    ----------
+    names
+        The files to copy, each after all that it needs.
+    set_aside
+        The step that the mirror must be rolled back to before, as the chain was; or ``None``.
+    """
+
+    names: tuple[str, ...]
+    set_aside: int | None = None
+
+
+def compare(
+    here: Files,
+    there: Files,
+    *,
+    known: bool = False,
+    rolled_back: Callable[[], Iterable[tuple[int, Collection[bytes]]]] = tuple,
+    sparse: bool = False,
+) -> Difference:
+    """Return what a mirror lacks of a chain.
+
+    Parameters
+    ----------
+    known
+        Whether the mirror is known to be one of this chain, though they may share no file.
+    rolled_back
+        Returns what was rolled back here: steps that the chain went back to, each with the roots
+        that were set aside.
+    sparse
+        Whether the mirror may have removed checkpoints, which then do not come back.
+
+    Raises
+    ------
+    ChainError
+        If the mirror has another chain, or a newer one.
+    """
+    replaced, kin, others = _related(here, there)
+    newest, places = here.newest, (here.listed.path, there.listed.path)
+    alone = [
+        step for step in there.checkpoints if checkpoint_name(step) not in {*here.roots, *here.unreadable}
+    ]
+    newer = [step for step in alone if step > newest]
+    exact = there.listed.exact_step() if EXACT_NAME in there.roots else None
+    newer += [exact] if exact is not None and exact > newest else []
+    if others or alone or newer:
+        own = {root for name, (root, _) in there.roots.items() if here.roots.get(name, (b"",))[0] != root}
+        steps = [step for step, roots in rolled_back() if not own.isdisjoint(roots)]
+        if steps and (kin or known) and there.newest > min(steps):
+            return Difference((), min(steps))
+    if others:
+        message = f"step {others[0]} is another one there"
+        raise ChainError(f"{places[1]} is a mirror of another chain than {places[0]}: {message}; {_NOTHING}")
+    if here.roots and there.roots and not (kin or known):
+        raise ChainError(
+            f"{places[1]} is a mirror of another chain: it shares no file with {places[0]}; {_NOTHING}"
+        )
+    if newer:
+        raise ChainError(
+            f"{places[1]} is a mirror of {places[0]} and newer: it has step {max(newer)}, and the chain"
+            f" {f'ends at {newest}' if newest >= 0 else 'is empty'}; {_NOTHING}. To bring its steps here, use"
+            f" lccodec repair --mirror; to go on without them, roll the mirror back"
+        )
+    lacking = {name for name in here.roots if name not in there.roots or name in replaced}
+    if sparse:
+        last = max(there.checkpoints, default=-1)
+        gone = {name for step, name in here.checkpoints.items() if step <= last and name not in there.roots}
+        lacking -= gone - set(there.unreadable)
+    return Difference(tuple(_in_order(here, there, lacking)))
+
+
+_NOTHING = "nothing was copied"
+
+
+def _related(here: Files, there: Files) -> tuple[set[str], bool, list[int]]:
+    """Return which files take the place of those of a mirror, and how the two are related.
+
+    That is whether they share a file, and the steps that are another one there.
+    """
+    replaced, others, kin = set[str](), list[int](), False
+    for name, (root, _) in here.roots.items():
+        other = there.roots.get(name)
+        if other is None:
+            continue
+        if other[0] == root:
+            kin = True
+        elif name == EXACT_NAME:
+            replaced.add(name)
+        elif (relation := _relation(here, there, name)) is None:
+            others += checkpoints_among([name])
+        else:
+            kin = kin or relation != "damaged"
+            replaced |= {name} if relation in ("newer", "damaged") else set()
+    return replaced, kin or _names_exact(here, there), others
+
+
+def _names_exact(here: Files, there: Files) -> bool:
+    """Return whether a checkpoint names the exact file of a mirror, which may come alone."""
+    if EXACT_NAME not in there.roots or (step := there.listed.exact_step()) is None:
+        return False
+    name = checkpoint_name(step)
+    try:
+        with here.listed.open(name) as reader:
+            return reader.manifest.exact == there.roots[EXACT_NAME][0]
+    except (DataError, StorageError):
+        return False
+
+
+def _relation(here: Files, there: Files, name: str) -> str | None:
+    """Return how a file is related to that of its name in a mirror.
+
+    It is ``"newer"`` if it takes the place of that, ``"older"`` if that takes its place, or needs
+    to stay; ``"damaged"`` if that is; and ``None`` if they are different steps.
+    """
+    theirs, ours = _roots_of(there, name), _roots_of(here, name)
+    if ours is None:  # what is damaged here says nothing
+        return "older"
+    if theirs is None:
+        return "damaged"
+    if there.roots[name][0] in ours[0]:
+        return "older" if ours[1] and _is_needed(here, there, name) else "newer"
+    return "older" if here.roots[name][0] in theirs[0] else None
+
+
+def _roots_of(files: Files, name: str) -> tuple[frozenset[bytes], bool] | None:
+    """Return the roots that a file stands for, and whether it is interpolated; None if damaged."""
+    try:
+        with files.listed.open(name) as reader:
+            return reader.roots, reader.manifest.later is not None
+    except DataError:
+        return None
+
+
+def _is_needed(here: Files, there: Files, name: str) -> bool:
+    """Return whether a file of a mirror alone is a delta to a step: its values must stay.
+
+    A checkpoint that was settled has other values (LCC-INT-06). Nothing here needs the old ones,
+    but a mirror may have kept what was removed here.
+    """
+    [step] = checkpoints_among([name])
+    alone = [other for other in there.checkpoints.values() if other not in here.roots]
+    return any(step in there.listed.parents_of(other) for other in alone)
+
+
+def _in_order(here: Files, there: Files, lacking: Collection[str]) -> list[str]:
+    """Return files to copy: the exact file, as each save does, and then parents before children.
+
+    Parents that the mirror lacks come too.
+    """
+    found = dict.fromkeys(name for name in (EXACT_NAME,) if name in lacking)
+    seen = set[str]()
+    for first in here.checkpoints.values():
+        left = [first] if first in lacking else []
+        while left:
+            name = left[-1]
+            seen.add(name)
+            above = [checkpoint_name(step) for step in here.listed.parents_of(name)]
+            missing = [n for n in above if n in here.roots and (n in lacking or n not in there.roots)]
+            todo = [n for n in missing if n not in found and n not in seen]
+            if todo:
+                left += todo
+            else:
+                found[left.pop()] = None
+    return list(found)
+
+
+def set_aside_of(store: WritableStore) -> list[tuple[int, frozenset[bytes]]]:
+    """Return what was rolled back in a chain: steps, each with the roots that were set aside."""
+    shelf, found = store.shelf(), []
+    for name, step in shelf.names():
+        aside = shelf.chain(name)
+        files = Inventory(aside).read()
+        roots = [root for each, (root, _) in files.roots.items() if _is_later(aside, each, step)]
+        found.append((step, frozenset(roots)))
+    return found
+
+
+def _is_later(store: Store, name: str, step: int) -> bool:
+    found = store.exact_step() if name == EXACT_NAME else next(iter(checkpoints_among([name])))
+    return found is not None and found > step
+
+
+def check_kin(here: Files, there: Files) -> None:
+    """Raise ``ChainError`` if a mirror is one of another chain; newer steps do not matter."""
+    _, kin, others = _related(here, there)
+    if others or (here.roots and there.roots and not kin):
+        raise ChainError(f"{there.listed.path} is a mirror of another chain than {here.listed.path}")
