@@ -49,6 +49,7 @@ from .quantizers.exponent import ExponentBuckets
 from .quantizers.keyframe import KeyframeSteps
 from .quantizers.logarithmic import LogSteps
 from .quantizers.lossless import Lossless
+from .quantizers.smooth import Smooth
 from .quantizers.triggered import Triggered
 from .quantizers.uniform import UniformDeadzone
 
@@ -97,6 +98,7 @@ __all__ = [
     "Rewriting",
     "RolledBack",
     "Salvage",
+    "Smooth",
     "StorageError",
     "Triggered",
     "TruncatedError",

@@ -63,6 +63,7 @@ PUBLIC = {
     "ROLES",
     "RolledBack",
     "Salvage",
+    "Smooth",
     "save",
     "save_file",
     "StorageError",
