@@ -86,6 +86,8 @@ def seeds() -> Iterator[bytes]:
         lccodec.UniformDeadzone(step=0.5),
         lccodec.UniformDeadzone(max_error=0.002),
         lccodec.LogSteps(0.5),
+        lccodec.Smooth(max_error=0.01),
+        lccodec.Smooth(max_error=1e-6, conserve="sum"),
     )
     for kind in ELEMENT_TYPES:
         for shape in ((), (0, 3), (5,), (40, 30), (6000,)):

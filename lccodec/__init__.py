@@ -50,6 +50,7 @@ from .quantizers.exponent import ExponentBuckets
 from .quantizers.keyframe import KeyframeSteps
 from .quantizers.logarithmic import LogSteps
 from .quantizers.lossless import Lossless
+from .quantizers.smooth import Smooth
 from .quantizers.triggered import Triggered
 from .quantizers.uniform import UniformDeadzone
 
@@ -99,6 +100,7 @@ __all__ = [
     "Rewriting",
     "RolledBack",
     "Salvage",
+    "Smooth",
     "StorageError",
     "Triggered",
     "TruncatedError",

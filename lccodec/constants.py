@@ -17,15 +17,19 @@ FRAME_MAGIC: Final = b"LC"  # LCC-FRM-01
 METHOD_RAW: Final = 0  # LCC-FRM-03
 METHOD_PLANES: Final = 1
 METHOD_CODEBOOK: Final = 2
+METHOD_SMOOTH: Final = 3
 FLAG_REFERENCE: Final = 0x01  # LCC-FRM-04: the frame is decoded against a reference
 FLAG_RUN: Final = 0x02  # LCC-FRM-11: several arrays laid end to end
 FLAG_ORDERED: Final = 0x04  # LCC-FRM-12: representatives are steps between neighbouring numbers
 MAX_DIMENSIONS: Final = 32  # LCC-FRM-05: NumPy 1.x has no more
 MAX_ELEMENTS: Final = 1 << 40  # LCC-LIM-01: keeps every product of sizes inside a signed 64-bit integer
 MIN_BLOCK_LOG2: Final = 10  # LCC-LIM-02: a block costs as much time as its first thousand components
+MIN_SMOOTH_BLOCK_LOG2: Final = 16  # LCC-LIM-02: a block has dozens of passes
 MAX_BLOCK_LOG2: Final = 24  # LCC-LIM-02: bounds the memory of a decoder besides its output
 MAX_RUN_COMPONENTS: Final = 1 << 22  # LCC-LIM-09: a run is decoded whole
 MAX_EXPANSION: Final = 1 << 16  # LCC-LIM-03: decoded bytes per frame byte without a reference: no bombs
+MAX_SMOOTH_COMPONENTS: Final = 1 << 8  # LCC-LIM-12: per frame byte without a reference: each takes time
+MAX_NUMBER_BITS: Final = 53  # LCC-SMO-07: binary64 has all integers below it
 
 # --- streams and Huffman codes (SPEC section 7) ---------------------------------------------------
 

@@ -64,6 +64,7 @@ PUBLIC = {
     "ROLES",
     "RolledBack",
     "Salvage",
+    "Smooth",
     "save",
     "save_file",
     "StorageError",

@@ -86,6 +86,7 @@ ALLOWED = {
     "chain/mend/protect": {"band.data": "uint8"},
     "chain/mend/repair": {"block.data": "uint8", "data[column].data": "uint8"},
     "quantizers/bins/grid": {"(narrow << 1 ^ narrow >> 7).view(np.uint8)": "of int8"},
+    "entropy/numbers": {"numbers.view(np.uint8)": "of int8", "numbers.view(np.uint8).data": "of int8"},
     "entropy/stream_writer": {"symbols.data": "uint8", "groups.data": "uint8"},
     "entropy/lanes": {"stored_view(store).data": "uint8"},
     "entropy/bits": {

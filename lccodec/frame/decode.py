@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import zlib
+from collections.abc import Iterator
 from typing import Final, Literal
 
 import numpy as np
 
 from ..byteorder import read_numbers
-from ..constants import MAX_EXPANSION, METHOD_CODEBOOK, METHOD_RAW
+from ..constants import MAX_EXPANSION, MAX_SMOOTH_COMPONENTS, METHOD_CODEBOOK, METHOD_RAW, METHOD_SMOOTH
 from ..element_types import ELEMENT_TYPES, Array, check_dtype, components, from_components, work
 from ..entropy.bits import Cursor, Stored
 from ..errors import ArgumentError, ChecksumError, FormatError, LimitError, TruncatedError
-from . import planes
+from . import planes, smooth
 from .checksum import SUM_MASK, array_sum
 from .codebook import Codebook, read_block
 from .content import part_of, reference_components
 from .encode import TAIL, padding
-from .header import FrameHeader, parse_header
+from .header import FrameHeader, Shape, parse_header
 
 _ALIGNMENT_BYTES: Final = 64  # a cache line
 
@@ -124,7 +126,7 @@ def decode_range(
         Bytes of the frame. Of other blocks only the sizes are read.
     part
         The components of the blocks: from the first of a block to the last of one, or to the end.
-        Of a raw frame, any components.
+        Of a raw frame, any components; of a smooth one, all of them.
     reference, out
         Components of the part. `out` may be `reference`.
     check_crc
@@ -139,6 +141,8 @@ def decode_range(
     """
     header = _checked(frame, check_crc)
     block, size = 1 << header.block_log2, header.components
+    if header.method == METHOD_SMOOTH:  # its blocks are rows
+        block = size or 1
     whole = part.start % block == 0 and (part.stop % block == 0 or part.stop == size)
     if not (whole and 0 <= part.start <= part.stop <= size):
         raise ArgumentError(
@@ -174,6 +178,10 @@ def _checked(data: Stored, check_crc: bool = True) -> FrameHeader:
         raise ChecksumError("LCC-FRM-08", "frame", "the CRC-32 does not match: bytes are damaged or missing")
     if not header.relative and header.nbytes > MAX_EXPANSION * len(data):
         raise LimitError("LCC-LIM-03", "frame", f"{len(data)} bytes declare {header.nbytes} decoded bytes")
+    most = MAX_SMOOTH_COMPONENTS * len(data)
+    if header.method == METHOD_SMOOTH and not header.relative and header.components > most:
+        message = f"{len(data)} bytes declare {header.components} components of a field"
+        raise LimitError("LCC-LIM-12", "frame", message)
     if header.method == METHOD_RAW and header.nbytes > len(data):
         raise TruncatedError("LCC-FRM-02", "frame", f"{header.nbytes} raw bytes in a frame of {len(data)}")
     return header
@@ -224,7 +232,7 @@ def _decode_part(data: Stored, header: FrameHeader, part: slice, reference: Arra
     else:
         _decode_blocks(cursor, header, part, reference, out)
         if not header.relative and part.stop == header.components:
-            filling = padding(header.nbytes, cursor.position + TAIL.size)
+            filling = padding(header, cursor.position + TAIL.size)
     if part.stop == header.components and (
         cursor.remaining != filling or any(map(any, cursor.chunks(cursor.remaining, "filling")))
     ):
@@ -240,17 +248,19 @@ def _decode_blocks(
     if header.method == METHOD_CODEBOOK:
         book = _read_codebook(cursor, header)
 
-    for number, start in enumerate(range(0, part.stop, 1 << header.block_log2)):
+    for number, (start, length, shape) in enumerate(_blocks(header, part.stop)):
         size = cursor.integer("I", f"size of block {number}")
         if start < part.start:
             cursor.skip(size, f"block {number}")
             continue
         block = Cursor(cursor.take(size, f"block {number}"), f"frame, block {number}")
-        here = slice(start - part.start, start - part.start + (1 << header.block_log2))
+        here = slice(start - part.start, start - part.start + length)
         target = out[here]
         base = target if reference is out else part_of(reference, here)  # one object: nothing to copy
         try:
-            if book is None:
+            if shape is not None:
+                smooth.read_block(block, shape, header.kind, base, target)
+            elif book is None:
                 planes.read_block(block, base, header.kind, target)
             else:
                 read_block(block, book, start, base, target)
@@ -258,6 +268,18 @@ def _decode_blocks(
             raise LimitError("LCC-LIM-02", block.where, "not enough memory for a block") from error
         if block.remaining:
             raise FormatError("LCC-FRM-07", block.where, f"{block.remaining} bytes are left over")
+
+
+def _blocks(header: FrameHeader, stop: int) -> Iterator[tuple[int, int, Shape | None]]:
+    """Yield first component, number of components and, of a field, the shape of each block."""
+    if header.method != METHOD_SMOOTH:
+        length = 1 << header.block_log2
+        yield from ((start, length, None) for start in range(0, stop, length))
+        return
+    start = 0
+    for shape in smooth.block_shapes(header.shapes[0], header.block_log2):
+        yield start, math.prod(shape), shape
+        start += math.prod(shape)
 
 
 def _read_codebook(cursor: Cursor, header: FrameHeader) -> Codebook:

@@ -15,12 +15,20 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from ..arguments import check_choice
 from ..byteorder import stored_bytes
-from ..constants import MAX_EXPANSION, METHOD_CODEBOOK, METHOD_PLANES, METHOD_RAW
+from ..constants import (
+    MAX_EXPANSION,
+    MAX_SMOOTH_COMPONENTS,
+    METHOD_CODEBOOK,
+    METHOD_PLANES,
+    METHOD_RAW,
+    METHOD_SMOOTH,
+)
 from ..element_types import Array, components
 from ..entropy.classes import row_length
+from ..parallel import slices
 from ..quantizers.base import Quantizer
 from ..quantizers.registry import resolve_quantizer
-from . import planes
+from . import planes, smooth
 from .checksum import SUM_MASK, array_sum
 from .content import Content, checked_array, part_of, reference_components
 from .header import FrameHeader, check_shape
@@ -121,11 +129,6 @@ class FrameCoder:
     ----------
     content, quantizer, out, effort
         As for :func:`encode_content`.
-
-    Attributes
-    ----------
-    blocks
-        Number of blocks.
     """
 
     def __init__(
@@ -133,10 +136,17 @@ class FrameCoder:
     ) -> None:
         self._content, self._out = content, out
         kind, relative = content.kind, content.reference is not None
-        self.blocks = -(-content.bits.size >> _BLOCK_LOG2)
+        self._blocks = list(slices(content.bits.size, 1 << _BLOCK_LOG2))
         self._header = FrameHeader(METHOD_PLANES, kind, relative, content.shapes, _BLOCK_LOG2, content.run)
         self._codebook = b""
-        self._coder: SymbolCoder | _PlaneCoder = _PlaneCoder(content, out)
+        self._coder: SymbolCoder | smooth.SmoothCoder | _PlaneCoder = _PlaneCoder(content, out)
+        is_field = kind.kind == "f" and not content.run and content.bits.size > 0
+        if is_field and (plan := quantizer.field(content.bits, kind)):
+            log2 = smooth.block_log2(content.bits.size)
+            self._header = replace(self._header, method=METHOD_SMOOTH, block_log2=log2)
+            coder = smooth.SmoothCoder(content, plan, out)
+            self._coder, self._blocks = coder, coder.blocks(log2)
+            return
         fitted = fit_batches(content, self._header, quantizer)
         if fitted:
             ordered = fitted[0].residual.ordered
@@ -147,9 +157,14 @@ class FrameCoder:
             self._coder = SymbolCoder(self._header, fitted, out, columns, in_place=in_place)
             self._codebook = self._coder.codebook
 
+    @property
+    def blocks(self) -> int:
+        """Number of blocks."""
+        return len(self._blocks)
+
     def write_block(self, number: int) -> tuple[bytes, int]:
         """Return a block and its part of the array sum; write its decoded components into `out`."""
-        return self._coder.write_block(slice(number << _BLOCK_LOG2, number + 1 << _BLOCK_LOG2))
+        return self._coder.write_block(self._blocks[number])
 
     def join(self, blocks: Iterable[tuple[bytes, int]]) -> Iterator[bytes]:
         """Yield the frame in pieces, given what `write_block` has returned for each block."""
@@ -183,13 +198,16 @@ class FrameCoder:
             yield head  # not written yet if the array is empty
             length += len(head)
             if self._content.reference is None:
-                yield bytes(padding(bits.nbytes, length + TAIL.size))
+                yield bytes(padding(self._header, length + TAIL.size))
         yield struct.pack("<Q", checksum & SUM_MASK)
 
 
-def padding(decoded: int, length: int) -> int:
-    """Return how many zero bytes keep a frame inside the expansion limit (LCC-LIM-03)."""
-    return max(0, -(-decoded // MAX_EXPANSION) - length)
+def padding(header: FrameHeader, length: int) -> int:
+    """Return how many zero bytes keep a frame inside its limit (LCC-LIM-03, LCC-LIM-12)."""
+    least = -(-header.nbytes // MAX_EXPANSION)
+    if header.method == METHOD_SMOOTH:
+        least = -(-header.components // MAX_SMOOTH_COMPONENTS)
+    return max(0, least - length)
 
 
 @dataclass(frozen=True, eq=False)

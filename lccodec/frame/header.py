@@ -27,7 +27,9 @@ from ..constants import (
     METHOD_CODEBOOK,
     METHOD_PLANES,
     METHOD_RAW,
+    METHOD_SMOOTH,
     MIN_BLOCK_LOG2,
+    MIN_SMOOTH_BLOCK_LOG2,
 )
 from ..element_types import ELEMENT_TYPES, ElementType
 from ..entropy.bits import Cursor, Stored
@@ -36,7 +38,14 @@ from ..errors import ArgumentError, FormatError, LimitError, TruncatedError, Uns
 Shape = tuple[int, ...]
 
 _HEAD: Final = struct.Struct("<2sBBBBBB")
-_METHODS: Final = {METHOD_RAW: "raw", METHOD_PLANES: "planes", METHOD_CODEBOOK: "codebook"}
+#: The least and the largest block_log2 of methods that are not as others (LCC-LIM-02).
+_BLOCK_LOG2: Final = {METHOD_RAW: (0, 0), METHOD_SMOOTH: (MIN_SMOOTH_BLOCK_LOG2, MAX_BLOCK_LOG2)}
+_METHODS: Final = {
+    METHOD_RAW: "raw",
+    METHOD_PLANES: "planes",
+    METHOD_CODEBOOK: "codebook",
+    METHOD_SMOOTH: "smooth",
+}
 
 
 @dataclass(frozen=True)
@@ -46,7 +55,7 @@ class FrameHeader:
     Parameters
     ----------
     method
-        ``METHOD_RAW``, ``METHOD_PLANES`` or ``METHOD_CODEBOOK``.
+        ``METHOD_RAW``, ``METHOD_PLANES``, ``METHOD_CODEBOOK`` or ``METHOD_SMOOTH``.
     relative
         Whether the frame is decoded against a reference of the same type and shapes.
     shapes
@@ -69,7 +78,7 @@ class FrameHeader:
 
     @property
     def method_name(self) -> str:
-        """``"raw"``, ``"planes"`` or ``"codebook"``."""
+        """``"raw"``, ``"planes"``, ``"codebook"`` or ``"smooth"``."""
         return _METHODS[self.method]
 
     @cached_property  # a run has thousands of them
@@ -140,7 +149,8 @@ def parse_header(data: bytes | Stored, where: str = "frame", behind: int = 0) ->
     if method not in _METHODS:
         raise UnsupportedError("LCC-FRM-03", where, f"method {method} is not defined")
     relative, run, ordered = (bool(flags & flag) for flag in (FLAG_REFERENCE, FLAG_RUN, FLAG_ORDERED))
-    if flags & ~(FLAG_REFERENCE | FLAG_RUN | FLAG_ORDERED) or (relative and method == METHOD_RAW):
+    not_allowed = (relative and method == METHOD_RAW) or (run and method == METHOD_SMOOTH)
+    if flags & ~(FLAG_REFERENCE | FLAG_RUN | FLAG_ORDERED) or not_allowed:
         raise UnsupportedError("LCC-FRM-04", where, f"flags {flags:#x} are reserved for method {method}")
     if ordered and not (relative and method == METHOD_CODEBOOK):
         message = f"an ordered frame cannot have method {method} and flags {flags:#x}"
@@ -150,7 +160,9 @@ def parse_header(data: bytes | Stored, where: str = "frame", behind: int = 0) ->
     kind = ELEMENT_TYPES[code]
     if method == METHOD_CODEBOOK and not kind.is_float:
         raise FormatError("LCC-FRM-06", where, f"the codebook method does not store {kind.name}")
-    smallest, largest = (0, 0) if method == METHOD_RAW else (MIN_BLOCK_LOG2, MAX_BLOCK_LOG2)
+    if method == METHOD_SMOOTH and kind.kind != "f":
+        raise FormatError("LCC-FRM-06", where, f"the smooth method does not store {kind.name}")
+    smallest, largest = _BLOCK_LOG2.get(method, (MIN_BLOCK_LOG2, MAX_BLOCK_LOG2))
     if not smallest <= block_log2 <= largest:
         raise LimitError("LCC-LIM-02", where, f"blocks of 2**{block_log2} components are not allowed")
     shapes = _parse_shapes(cursor, run, first)

@@ -22,6 +22,7 @@ import numpy as np
 from ..element_types import Array, ElementType
 from ..errors import ArgumentError
 from .bins.residual import Owner, Residual, Zone
+from .field.plan import FieldPlan
 
 
 class Partition(Protocol):
@@ -131,6 +132,13 @@ class Quantizer:
         Both are components.
         """
         return self
+
+    def field(self, bits: Array, kind: ElementType) -> FieldPlan | None:  # noqa: ARG002
+        """Return how an array is coded as a field (SPEC 6.4); ``None`` to code it by symbols.
+
+        The array is given as components, of a floating point type.
+        """
+        return None
 
     def scaled(self, factor: float) -> Quantizer:  # noqa: ARG002
         """Return the quantizer with steps multiplied by a factor; itself if they are fixed."""

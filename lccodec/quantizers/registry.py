@@ -17,6 +17,7 @@ from .exponent import ExponentBuckets
 from .keyframe import KeyframeSteps
 from .logarithmic import LogSteps
 from .lossless import Lossless
+from .smooth import Smooth
 from .triggered import Triggered
 from .uniform import UniformDeadzone
 
@@ -55,7 +56,16 @@ def register(quantizer: _Class) -> _Class:
     return quantizer
 
 
-for _quantizer in (Clusters, ExponentBuckets, KeyframeSteps, LogSteps, Lossless, Triggered, UniformDeadzone):
+for _quantizer in (
+    Clusters,
+    ExponentBuckets,
+    KeyframeSteps,
+    LogSteps,
+    Lossless,
+    Smooth,
+    Triggered,
+    UniformDeadzone,
+):
     register(_quantizer)
 
 

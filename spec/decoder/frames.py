@@ -1,13 +1,16 @@
-"""Frames (6): the header, blocks of planes (7.5), blocks of a codebook (7.6), whole frames."""
+"""Frames (6): the header, blocks of planes (7.5), codebooks (7.6), fields (7.8), whole frames."""
 
 from __future__ import annotations
 
+import math
+import struct
 import zlib
 from collections.abc import Iterator
 from itertools import chain, islice, repeat
 from math import prod
 from typing import NamedTuple
 
+from .fields import block_shapes, finished, smooth_values
 from .streams import Cursor, Refused, components, stream
 
 
@@ -33,7 +36,7 @@ class Header(NamedTuple):
     body: int
 
 
-RAW, PLANES, CODEBOOK = range(3)
+RAW, PLANES, CODEBOOK, SMOOTH = range(4)
 ELEMENTS = [
     ElementType("bool", 1), ElementType("int8", 1), ElementType("int16", 2), ElementType("int32", 4),
     ElementType("int64", 8), ElementType("uint8", 1), ElementType("uint16", 2), ElementType("uint32", 4),
@@ -198,6 +201,59 @@ def codebook_block(
     return out
 
 
+def number(pattern: int, element: ElementType) -> float:
+    """The value of a component."""
+    if element.name == "bfloat16":
+        return float(struct.unpack("<f", (pattern << 16).to_bytes(4, "little"))[0])
+    form = {2: "<e", 4: "<f", 8: "<d"}[element.size]
+    return float(struct.unpack(form, pattern.to_bytes(element.size, "little"))[0])
+
+
+def component(value: float, element: ElementType) -> int:
+    """The component of a value of binary64 in the element type (LCC-SMO-08)."""
+    if element.name == "bfloat16":
+        return round_to(component(value, ELEMENTS[11]), element)
+    top, mantissa = 1 << (8 * element.size - 1), element.mantissa
+    infinity = top - (1 << mantissa)
+    sign = top if math.copysign(1, value) < 0 else 0
+    if math.isnan(value):  # no rule gives its bits: here it is quiet
+        return sign | infinity | 1 << (mantissa - 1)
+    if math.isinf(value):
+        return sign | infinity
+    numerator, denominator = value.as_integer_ratio()
+    if not numerator:
+        return sign
+    # The unit of the significand is 1 / denominator, a power of two.
+    unit = (infinity >> mantissa >> 1) + mantissa - (denominator.bit_length() - 1)
+    return rounded(numerator, unit, element)
+
+
+def smooth_blocks(header: Header) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+    """The first component, the number of components and the shape of each block of a field."""
+    start = 0
+    for shape in block_shapes(header.shapes[0], header.block):
+        yield start, prod(shape), shape
+        start += prod(shape)
+
+
+def smooth_block(
+    cursor: Cursor, shape: tuple[int, ...], element: ElementType, reference: memoryview | None
+) -> bytearray:
+    """The components of a block of a field (6.4, 7.8)."""
+    n, size = prod(shape), element.size
+    values, offset, limits, flags = smooth_values(cursor, shape)
+    mask = stream(cursor, n) if flags & 1 else bytes(n)
+    kept = planes_block(cursor, n - mask.count(0), element, None) if flags & 1 else b""
+    escapes = components(kept, size)
+    before = None if reference is None else components(reference, size)
+    references = repeat(None) if before is None else (number(r, element) for r in before)
+    out = bytearray()
+    for y, r, escaped in zip(values, references, mask, strict=False):
+        x = next(escapes) if escaped else component(finished(y, offset, r, limits), element)
+        out += x.to_bytes(size, "little")
+    return out
+
+
 # 6: frames
 
 
@@ -214,10 +270,10 @@ def frame_header(data: bytes) -> Header:
         raise Refused("LCC-FRM-01", "no frame")
     if version != 1:
         raise Refused("LCC-VER-01", "another major version")
-    if method > CODEBOOK:
+    if method > SMOOTH:
         raise Refused("LCC-FRM-03", f"method {method}")
     relative, run, ordered = bool(flags & 1), bool(flags & 2), bool(flags & 4)
-    if flags & ~7 or (method == RAW and relative):
+    if flags & ~7 or (method == RAW and relative) or (method == SMOOTH and run):
         raise Refused("LCC-FRM-04", f"flags {flags} of method {method}")
     if ordered and not (relative and method == CODEBOOK):
         raise Refused("LCC-FRM-12", "an ordered frame without a codebook or a reference")
@@ -226,7 +282,9 @@ def frame_header(data: bytes) -> Header:
     element = ELEMENTS[code]
     if method == CODEBOOK and not element.mantissa:
         raise Refused("LCC-FRM-06", f"a codebook of {element.name}")
-    if (block != 0) if method == RAW else not 10 <= block <= 24:
+    if method == SMOOTH and (not element.mantissa or element.components > 1):
+        raise Refused("LCC-FRM-06", f"a field of {element.name}")
+    if (block != 0) if method == RAW else not (16 if method == SMOOTH else 10) <= block <= 24:
         raise Refused("LCC-LIM-02", f"blocks of 2^{block} components")
     shapes = frame_shapes(cursor, run, dimensions)
     header = Header(method, element, relative, run, ordered, block, shapes, len(data) - len(cursor.data))
@@ -273,11 +331,13 @@ def frame_blocks(cursor: Cursor, header: Header, n: int, reference: memoryview |
     # LCC-CBK-04: all books count, not only those of a block.
     two = any(len(book) > 255 * size for book in books)
     book_of = chain.from_iterable(repeat(book, k) for book, k in zip(books, counts_of(header), strict=False))
-    for start in range(0, n, 1 << header.block):
-        count = min(1 << header.block, n - start)
+    starts = [(start, min(1 << header.block, n - start), None) for start in range(0, n, 1 << header.block)]
+    for start, count, shape in smooth_blocks(header) if header.method == SMOOTH else starts:
         content = Cursor(cursor.take(cursor.integer(4)))
         part = None if reference is None else reference[start * size : (start + count) * size]
-        if header.method == PLANES:
+        if shape is not None:
+            yield smooth_block(content, shape, element, part)
+        elif header.method == PLANES:
             yield planes_block(content, count, element, part)
         else:
             yield codebook_block(content, count, header, part, book_of, two)
@@ -296,6 +356,8 @@ def decode_frame(data: bytes, reference: bytes | None = None) -> tuple[str, list
         reference = None
         if n * element.size > 65536 * len(data):
             raise Refused("LCC-LIM-03", f"{len(data)} bytes declare {n} components")
+        if header.method == SMOOTH and n > 256 * len(data):
+            raise Refused("LCC-LIM-12", f"{len(data)} bytes declare {n} components of a field")
     elif reference is None or len(reference) != n * element.size:
         raise Refused("LCC-FRM-04", "the frame needs a reference of its type and shape")
     cursor = Cursor(memoryview(data)[header.body : -12])
@@ -307,7 +369,8 @@ def decode_frame(data: bytes, reference: bytes | None = None) -> tuple[str, list
             out += block
     padding = 0
     if header.method != RAW and not header.relative:
-        padding = max(0, -(-len(out) // 65536) - (len(data) - len(cursor.data)))
+        least = -(-n // 256) if header.method == SMOOTH else -(-len(out) // 65536)
+        padding = max(0, least - (len(data) - len(cursor.data)))
     if len(cursor.data) != padding or any(cursor.data):
         raise Refused("LCC-FRM-07", "bytes after the body that are not its padding")
     if element.name == "bool" and out.translate(None, b"\0\1"):

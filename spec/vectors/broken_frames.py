@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 from broken import Broken
 from broken_streams import broken_streams
+from fields import broken_fields
 from pieces import (
     CODEBOOK,
     KINDS,
@@ -64,6 +65,7 @@ def broken_frames() -> Iterator[Broken]:
     yield from _sums()
     yield from _codebooks()
     yield from _symbols()
+    yield from broken_fields()
     yield from broken_streams()
 
 
@@ -89,7 +91,7 @@ def _fields() -> Iterator[Broken]:
     for version in (0, 2):
         data = _changed(_PLAIN.data, _VERSION, bytes([version]))
         yield _case("LCC-VER-01", f"version-{version}", f"the version is {version}", data, _PLAIN, newer)
-    for method in (3, 255):
+    for method in (4, 255):
         data = _changed(_COMMON.data, _METHOD, bytes([method]))
         yield _case("LCC-FRM-03", f"method-{method}", f"the method is {method}", data, _COMMON, newer)
     for bit in (3, 7):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 
-from pieces import CODEBOOK, RAW
+from pieces import CODEBOOK, RAW, SMOOTH
 
 from lccodec.element_types import ELEMENT_TYPES
 
@@ -19,6 +19,9 @@ def stream_forms(frame: bytes) -> list[str]:
         representatives = struct.unpack_from(f"<{len(shapes)}H", frame, place)
         place += 2 * len(shapes) + sum(representatives) * kind.size
         streams, wide = 1, max(representatives) > 255
+    if method == SMOOTH:
+        _walk_field(frame, place, log2, shapes[0] or (1,), found)
+        return sorted(found)
     count = sum(map(math.prod, shapes)) * kind.components if method != RAW else 0
     for start in range(0, count, 1 << log2):
         size = min(1 << log2, count - start)
@@ -30,6 +33,40 @@ def stream_forms(frame: bytes) -> list[str]:
             at = _walk(frame, at, size, found)
         place += 4 + length
     return sorted(found)
+
+
+def _walk_field(frame: bytes, place: int, log2: int, shape: tuple[int, ...], found: set[str]) -> None:
+    """Add the forms of a smooth frame's streams but those of escapes; its blocks have one shape."""
+    axis = next(k for k in range(len(shape)) if math.prod(shape[k + 1 :]) <= 1 << log2)
+    most = (1 << log2) // math.prod(shape[axis + 1 :])
+    rows = -(-shape[axis] // -(-shape[axis] // most))
+    count = math.prod(shape[:axis]) * -(-shape[axis] // rows)
+    block = (rows, *shape[axis + 1 :])
+    strides = [1 << power for power in reversed(range((max(block) - 1).bit_length()))]
+    sizes = [_lattice(block, stride) - _lattice(block, 2 * stride) for stride in strides]
+    passes = sum(extent > stride for stride in strides for extent in block)
+    for _ in range(count):
+        (length,) = struct.unpack_from("<I", frame, place)
+        flags, at = frame[place + 4], place + 21
+        at += 16 * (flags >> 1 & 1) + 8 * (flags >> 2) + len(strides) + passes
+        joined, at = frame[at], at + 1
+        for numbers in (1 + sum(sizes[:joined]), *sizes[joined:]):
+            at = _walk_numbers(frame, at, numbers, found)
+        if flags & 1:
+            _walk(frame, at, math.prod(block), found)
+        place += 4 + length
+
+
+def _lattice(shape: tuple[int, ...], stride: int) -> int:
+    return math.prod(-(-extent // stride) for extent in shape)
+
+
+def _walk_numbers(data: bytes, at: int, count: int, found: set[str]) -> int:
+    planes, low = divmod(data[at], 16)
+    at += 1 + -(-count * low // 8)
+    for _ in range(planes):
+        at = _walk(data, at, count, found)
+    return at
 
 
 def frame_head(frame: bytes) -> tuple[int, int, int, list[tuple[int, ...]], int]:

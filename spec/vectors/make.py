@@ -37,6 +37,7 @@ from broken_interpolations import HALVES, broken_interpolations
 from broken_manifests import broken_manifests
 from broken_parity import broken_parity
 from copies import broken_copies, copied_states, rounded_file
+from fields import assembled_fields
 from forms import frame_head, stream_forms
 from pieces import FLOATS, KINDS, METHODS, Frame
 
@@ -178,6 +179,43 @@ def of_every_type() -> Iterator[Frame]:
         )
 
 
+def of_fields() -> Iterator[Frame]:
+    """Yield fields of each type that has them."""
+    i, j = np.arange(24.0)[:, None], np.arange(30.0)
+    plane = (i * (23 - i) * 0.125 + j * j * (j - 40) / 256) / 8
+    bound = lccodec.Smooth(max_error=0.03125)
+    for seed, kind in enumerate(kind for kind in FLOATS if kind.components == 1):
+        near = numbers(kind, (plane + bell(720, seed).reshape(plane.shape) / 16).reshape(-1))
+        base = numbers(kind, (plane - i / 16).reshape(-1))
+        for name, why, reference in (
+            (f"smooth-{kind.name}", "a smooth surface", None),
+            (f"smooth-{kind.name}-relative", "the change of one", elements(base, kind, plane.shape)),
+        ):
+            yield encoded(name, why, elements(near, kind, plane.shape), bound, reference)
+        near[100 : 100 + hard(kind).size] = hard(kind)
+        base[105 : 105 + hard(kind).size] = hard(kind)
+        yield encoded(
+            f"smooth-{kind.name}-escapes",
+            "what is not finite, in the array or in the reference, is an escape",
+            elements(near, kind, plane.shape),
+            bound,
+            elements(base, kind, plane.shape),
+        )
+    positive = np.maximum(plane, 0)
+    yield encoded("smooth-positive", "no number below 0", positive, lccodec.Smooth(relative_error=1e-3))
+    keeping = lccodec.Smooth(relative_error=1e-2, conserve="sum")
+    yield encoded("smooth-sum", "the sum is kept", plane, keeping)
+    land = np.where(plane < -2, 1e20, plane)
+    yield encoded("smooth-fill", "a fill value", land, lccodec.Smooth(relative_error=1e-4))
+    fine = lccodec.Smooth(max_error=2.0**-40)
+    yield encoded("smooth-fine", "numbers of several bytes", plane, fine)
+    noisy = bell(2000, 8).reshape(20, 10, 10)
+    yield encoded("smooth-noise", "noise, which is not predicted", noisy, lccodec.Smooth(max_error=0.125))
+    hyper = (plane[:, :, None, None] + np.arange(3.0)[:, None] / 4) * (np.arange(4.0) + 1)
+    yield encoded("smooth-4d", "four dimensions", hyper, lccodec.Smooth(relative_error=1e-4))
+    yield encoded("smooth-constant", "padded for LCC-LIM-12", 0.0 * noise(1 << 16, 1), bound)
+
+
 def of_every_shape() -> Iterator[Frame]:
     """Yield shapes and sizes at the edges."""
     single = KINDS["float32"]
@@ -213,7 +251,9 @@ def frames() -> Iterator[Frame]:
     """Yield every frame vector."""
     yield from of_every_type()
     yield from of_every_shape()
+    yield from of_fields()
     yield from assembled_frames()
+    yield from assembled_fields()
 
 
 # --- checkpoint files -----------------------------------------------------------------------------

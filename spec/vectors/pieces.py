@@ -11,8 +11,8 @@ import numpy as np
 
 from lccodec.element_types import ELEMENT_TYPES, Array
 
-METHODS = ("raw", "planes", "codebook")
-RAW, PLANES, CODEBOOK = range(3)
+METHODS = ("raw", "planes", "codebook", "smooth")
+RAW, PLANES, CODEBOOK, SMOOTH = range(4)
 KINDS = {kind.name: kind for kind in ELEMENT_TYPES}
 FLOATS = tuple(kind for kind in ELEMENT_TYPES if kind.is_float)
 

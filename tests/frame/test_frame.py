@@ -214,7 +214,7 @@ def header(**changes: object) -> bytes:
     [
         ({"magic": b"PK"}, FormatError, "LCC-FRM-01"),
         ({"version": 2}, UnsupportedError, "LCC-VER-01"),
-        ({"method": 3}, UnsupportedError, "LCC-FRM-03"),
+        ({"method": 4}, UnsupportedError, "LCC-FRM-03"),
         ({"flags": 8}, UnsupportedError, "LCC-FRM-04"),
         ({"flags": 4}, UnsupportedError, "LCC-FRM-12"),
         ({"flags": 2}, FormatError, "LCC-FRM-11"),  # a run gives its dimensions array by array

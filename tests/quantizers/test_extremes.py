@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lccodec import ExponentBuckets, LogSteps, Lossless, Triggered, UniformDeadzone, decode, encode
+from lccodec import ExponentBuckets, LogSteps, Lossless, Smooth, Triggered, UniformDeadzone, decode, encode
 from lccodec.element_types import components, work
 from lccodec.frame.decode import decode_components
 from lccodec.quantizers.clusters import Clusters
@@ -35,6 +35,8 @@ QUANTIZERS: list[Any] = [
     LogSteps(0.001),
     LogSteps(1.0),
     LogSteps(64),
+    *(Smooth(max_error=bound) for bound in (1e-310, 1e-3, 1e200, 1.7e308)),
+    *(Smooth(relative_error=bound) for bound in (1e-300, 1e-6, 2.0)),
     Triggered(ExponentBuckets(2), 0.5),
     Weighted(UniformDeadzone(relative_step=2.0), MOMENT[1], MOMENT[0], 1.0),
     Lossless(),

@@ -48,6 +48,7 @@ QUANTIZERS = st.one_of(
     st.builds(lambda bound: lccodec.UniformDeadzone(max_error=bound), st.sampled_from([1e-3, 0.02, 1.0])),
     st.builds(lccodec.LogSteps, st.sampled_from([0.5, 3.0])),
     st.builds(Clusters, st.integers(2, 40)),
+    st.builds(lccodec.Smooth, st.sampled_from([1e-9, 1e-3, 0.5]), conserve=st.sampled_from([None, "sum"])),
 )
 POLICIES = ["lossless", "lc-3", "balanced", "small"]
 MUTATIONS = 10_000

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple
 
-from ...constants import METHOD_CODEBOOK
+from ...constants import METHOD_CODEBOOK, METHOD_SMOOTH
 from ...container.figures import UNKNOWN, Figures, combined, numbers_by_role
 from ...element_types import ELEMENT_TYPES
 from ...errors import ArgumentError, LccodecError
@@ -324,7 +324,7 @@ def checkpoint_info(
                 relative=not unchanged and header.relative,
                 stored_bytes=stored,
                 nbytes=nbytes,
-                lossy=header.method == METHOD_CODEBOOK
+                lossy=header.method in (METHOD_CODEBOOK, METHOD_SMOOTH)
                 or ((written_anew or interpolated) and choices[name].lossy)
                 or (interpolated and choices[name].quantizer == _UNKNOWN_QUANTIZER),
                 role=choices[name].role,

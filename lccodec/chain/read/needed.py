@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Self
 
-from ...constants import METHOD_RAW
+from ...constants import METHOD_RAW, METHOD_SMOOTH
 from ...container.disk.source import Source, read_ahead
 from ...container.reader import CheckpointReader
 from ...element_types import Array
@@ -164,6 +164,8 @@ class Ranges:
         if not newest.components or any(
             (h.kind, h.shapes) != (newest.kind, newest.shapes) or h.run for h in headers
         ):
+            return None
+        if any(header.method == METHOD_SMOOTH for header in headers):  # its blocks are rows
             return None
         blocks = {1 << header.block_log2 for header in headers if header.method != METHOD_RAW}
         if len(blocks) > 1:

@@ -1,0 +1,258 @@
+"""The smooth method: fields that are predicted from decoded neighbours. Source: SPEC 6.4 and 7.8.
+
+A block is some rows of an array, which are a field of their own. All numbers of a block are read
+before the first element is predicted.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from ..constants import MAX_BLOCK_LOG2, MIN_SMOOTH_BLOCK_LOG2
+from ..element_types import ELEMENT_TYPES, Array, ElementType, narrow
+from ..entropy.bits import Cursor
+from ..entropy.numbers import read_numbers, write_numbers
+from ..entropy.runs import as_sparse
+from ..entropy.stream_reader import read_stream
+from ..entropy.stream_writer import Piece, write_stream
+from ..errors import FormatError
+from ..quantizers.field.closed_loop import Coded, decode_block, encode_block
+from ..quantizers.field.lattice import PREDICTORS, Shape, levels
+from ..quantizers.field.plan import LARGEST, FieldPlan, wide
+from . import planes
+from .checksum import array_sum
+from .content import Content
+
+_ESCAPES, _LIMITS, _OFFSET = 1, 2, 4  # flags of a block (LCC-SMO-02)
+_JOINED: Final = 1 << 12  # numbers of coarse levels that share streams (an encoder's choice)
+_KEPT_FOR_OFFSET: Final = 1 / 64  # of the bound
+_OFFSET_ROUNDS: Final = 3
+_BFLOAT16: Final = next(kind for kind in ELEMENT_TYPES if kind.name == "bfloat16")
+
+
+def block_log2(size: int) -> int:
+    """Return the binary logarithm of the components in a block for an array of a size.
+
+    This is an encoder's choice: fields are predicted best in one block.
+    """
+    return min(max((size - 1).bit_length(), MIN_SMOOTH_BLOCK_LOG2), MAX_BLOCK_LOG2)
+
+
+def block_shapes(shape: Shape, log2: int) -> Iterator[Shape]:
+    """Yield the shape of each block of a field (LCC-SMO-01).
+
+    Examples
+    --------
+    >>> list(block_shapes((100, 10, 2), 10))
+    [(50, 10, 2), (50, 10, 2)]
+    >>> list(block_shapes((2, 3, 1000), 10))
+    [(1, 1000), (1, 1000), (1, 1000), (1, 1000), (1, 1000), (1, 1000)]
+    >>> list(block_shapes((), 10))
+    [(1,)]
+    """
+    if 0 in shape:
+        return
+    shape = shape or (1,)
+    axis = next(k for k in range(len(shape)) if math.prod(shape[k + 1 :]) <= 1 << log2)
+    row = math.prod(shape[axis + 1 :])
+    extent = shape[axis]
+    rows = -(-extent // -(-extent // ((1 << log2) // row)))
+    for _ in range(math.prod(shape[:axis])):
+        for start in range(0, extent, rows):
+            yield (min(rows, extent - start), *shape[axis + 1 :])
+
+
+@dataclass(frozen=True, eq=False)
+class SmoothCoder:
+    """Writes blocks of a field, and their decoded values into `out`."""
+
+    content: Content
+    plan: FieldPlan
+    out: Array | None
+    _shapes: dict[int, Shape] = field(default_factory=dict)  # of each block, by its end
+
+    def blocks(self, log2: int) -> list[slice]:
+        """Return the components of each block."""
+        shapes = list(block_shapes(self.content.shapes[0], log2))
+        ends = np.cumsum([math.prod(shape) for shape in shapes]).tolist()
+        self._shapes.update(zip(ends, shapes, strict=True))
+        return [slice(end - math.prod(shape), end) for end, shape in self._shapes.items()]
+
+    def write_block(self, part: slice) -> tuple[bytes, int]:
+        """Return a block and its part of the array sum; write its decoded components into `out`."""
+        content, plan, kind = self.content, self.plan, self.content.kind
+        shape = self._shapes[part.stop]
+        own = content.bits[part].copy()
+        values = wide(own, kind)
+        base, moved = None, values
+        if content.reference is not None:
+            base = wide(content.reference[part], kind)
+            with np.errstate(all="ignore"):
+                moved = values - base
+        masked = ~(np.abs(moved) < LARGEST)
+        for fill in plan.fills:
+            masked |= values == fill
+        hidden = None
+        if masked.any():
+            hidden = masked.reshape(shape)
+            moved = np.where(masked, 0.0, moved)
+        step = plan.step * (1 - _KEPT_FOR_OFFSET) if plan.keeps_sum else plan.step
+        coded, decoded = encode_block(moved.reshape(shape), step, hidden)
+        limits = _Limits(plan.lower, plan.upper)
+        kept = ~masked
+        if plan.keeps_sum:
+            limits = self._conserving(decoded.reshape(-1), base, values, kept)
+        result = limits.finish(decoded.reshape(-1), base, kind)
+        with np.errstate(all="ignore"):
+            near = np.abs(wide(result, kind) - values)
+            kept &= near <= math.nextafter(plan.bound, 0)
+        if plan.keeps_sum and not _same_sum(wide(result, kind), values, kept, kind):
+            kept[:] = False
+        escapes = np.flatnonzero(~kept)
+        result[escapes] = own[escapes]
+        if self.out is not None:
+            self.out[part] = result
+        pieces = _write(coded, limits, escapes, own[escapes], kind, own.size)
+        return b"".join(pieces), placed_sum(result, part.start)
+
+    def _conserving(self, decoded: Array, base: Array | None, values: Array, kept: Array) -> _Limits:
+        """Return limits with the offset that takes back the mean error of a block."""
+        plan, kind, offset = self.plan, self.content.kind, 0.0
+        most = plan.step / 2 * _KEPT_FOR_OFFSET
+        for _ in range(_OFFSET_ROUNDS):  # what the limits change is known after the first
+            limits = _Limits(plan.lower, plan.upper, offset)
+            result = wide(limits.finish(decoded.copy(), base, kind), kind)
+            with np.errstate(all="ignore"):
+                errors = (values - result)[kept]
+            if errors.size:
+                offset = min(max(offset + float(errors.mean()), -most), most)
+        return _Limits(plan.lower, plan.upper, offset)
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """What happens to predicted values before they are rounded (LCC-SMO-08)."""
+
+    lower: float = -math.inf
+    upper: float = math.inf
+    offset: float | None = None
+
+    @property
+    def limited(self) -> bool:
+        """Whether the limits are stored."""
+        return self.lower > -math.inf or self.upper < math.inf
+
+    def finish(self, field: Array, base: Array | None, kind: ElementType) -> Array:
+        """Return the components of a field (float64), which is overwritten."""
+        with np.errstate(all="ignore"):
+            if self.offset is not None:
+                field += self.offset
+            if base is not None:
+                field += base
+            if self.limited:
+                np.copyto(field, self.lower, where=field < self.lower)
+                np.copyto(field, self.upper, where=field > self.upper)
+            if kind == _BFLOAT16:
+                return narrow(field.astype(np.float32))
+            result: Array = field.astype(kind.work).view(kind.bits)
+            return result
+
+
+def _same_sum(decoded: Array, values: Array, kept: Array, kind: ElementType) -> bool:
+    """Return whether the sums of decoded and original numbers differ by rounding alone."""
+    difference = (decoded[kept] - values[kept]).sum()
+    rounding = 2.0 ** -(kind.mantissa + 1) * float(np.abs(values[kept]).sum())
+    return bool(abs(difference) <= rounding)
+
+
+def placed_sum(bits: Array, first: int) -> int:
+    """Return the part of an array sum of components that begin at component `first`."""
+    joined = 8 // bits.itemsize
+    if before := first % joined:
+        bits = np.concatenate([np.zeros(before, bits.dtype), bits])
+    return array_sum(bits, first // joined)
+
+
+def _write(
+    coded: Coded, limits: _Limits, escapes: Array, exact: Array, kind: ElementType, count: int
+) -> list[Piece]:
+    flags = _ESCAPES * (escapes.size > 0) | _LIMITS * limits.limited | _OFFSET * (limits.offset is not None)
+    pieces: list[Piece] = [struct.pack("<Bdd", flags, coded.step, coded.origin)]
+    if limits.limited:
+        pieces.append(struct.pack("<dd", limits.lower, limits.upper))
+    if limits.offset is not None:
+        pieces.append(struct.pack("<d", limits.offset))
+    pieces += [bytes(each - 1 for each in coded.refinements), bytes(coded.predictors)]
+    numbers, joined = coded.numbers, 0
+    while joined + 1 < len(numbers) and sum(map(len, numbers[: joined + 2])) <= _JOINED:
+        joined += 1
+    pieces.append(bytes([joined]))
+    for group in (np.concatenate(numbers[: joined + 1]), *numbers[joined + 1 :]):
+        pieces += write_numbers(group)
+    if escapes.size:
+        mask = np.zeros(count, np.uint8)
+        mask[escapes] = 1
+        pieces += [*write_stream(mask), *planes.write_block(exact, None, kind)[0]]
+    return pieces
+
+
+def read_block(cursor: Cursor, shape: Shape, kind: ElementType, reference: Array | None, out: Array) -> None:
+    """Read one block into `out`, which may be `reference`; both are components."""
+    flags = cursor.integer("B", "block flags")
+    if flags & ~(_ESCAPES | _LIMITS | _OFFSET):
+        raise FormatError("LCC-SMO-02", cursor.where, f"block flags {flags:#x} are reserved")
+    step, origin = (_float(cursor, what) for what in ("step", "origin"))
+    if not (0 < step < math.inf and math.isfinite(origin)):
+        raise FormatError("LCC-SMO-02", cursor.where, f"a step of {step} from {origin}")
+    limits = _read_limits(cursor, flags)
+    passes = levels(shape)
+    refinements = [each + 1 for each in cursor.take(len(passes), "steps of levels")]
+    predictors = list(cursor.take(sum(map(len, passes)), "predictors"))
+    if max(predictors, default=0) > max(PREDICTORS):
+        raise FormatError("LCC-SMO-05", cursor.where, f"predictor {max(predictors)} is not defined")
+    joined = cursor.integer("B", "joined levels")
+    if joined > len(passes):
+        raise FormatError("LCC-SMO-03", cursor.where, f"{joined} of {len(passes)} levels are joined")
+    sizes = [1, *(sum(each.size for each in level) for level in passes)]
+    numbers = read_numbers(cursor, sum(sizes[: joined + 1]))
+    groups = np.split(numbers, np.cumsum(sizes[: joined + 1])[:-1])
+    groups += [read_numbers(cursor, size) for size in sizes[joined + 1 :]]
+    places, exact = _read_escapes(cursor, kind, out.size) if flags & _ESCAPES else (None, None)
+    in_place = reference is None and kind.work == np.float64
+    field = out.view(np.float64).reshape(shape) if in_place else np.empty(shape)
+    decode_block(shape, Coded(step, origin, refinements, predictors, groups), field)
+    base = None if reference is None else wide(reference, kind)
+    out[:] = limits.finish(field.reshape(-1), base, kind)
+    if places is not None:
+        out[places] = exact
+
+
+def _read_limits(cursor: Cursor, flags: int) -> _Limits:
+    lower, upper = -math.inf, math.inf
+    if flags & _LIMITS:
+        lower, upper = _float(cursor, "lower limit"), _float(cursor, "upper limit")
+        if not lower <= upper:
+            raise FormatError("LCC-SMO-02", cursor.where, f"limits from {lower} to {upper}")
+    offset = None
+    if flags & _OFFSET:
+        offset = _float(cursor, "offset")
+        if not math.isfinite(offset):
+            raise FormatError("LCC-SMO-02", cursor.where, f"an offset of {offset}")
+    return _Limits(lower, upper, offset)
+
+
+def _read_escapes(cursor: Cursor, kind: ElementType, count: int) -> tuple[Array, Array]:
+    places = as_sparse(read_stream(cursor, count), count).positions
+    exact = np.empty(places.size, kind.bits)
+    planes.read_block(cursor, None, kind, exact)
+    return places, exact
+
+
+def _float(cursor: Cursor, what: str) -> float:
+    return float(struct.unpack("<d", cursor.take(8, what))[0])

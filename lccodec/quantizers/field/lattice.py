@@ -1,0 +1,232 @@
+"""How the elements of a field are predicted: level by level, from neighbours that are known.
+
+The first element is known. At each level the known elements are a lattice of twice the stride. One
+pass along each axis predicts every other element between them. Encoder and decoder run the same
+expressions, in binary64, so that they agree to the bit.
+
+Sources: SPEC 6.4 and 7.8; Zhao et al., "Optimizing error-bounded lossy compression for scientific
+data by dynamic spline interpolation", ICDE 2021 (SZ3).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Final
+
+import numpy as np
+
+from ...element_types import Array
+
+Shape = tuple[int, ...]
+Index = tuple[slice, ...]
+
+#: Elements predicted at a time, so that they and what is made of them stay in the cache.
+PIECE: Final = 1 << 15
+
+# The predictors (LCC-SMO-05). `CONSTANT` is for noise, which no neighbour predicts.
+CONSTANT: Final = 0
+LINEAR: Final = 1
+FOUR_POINTS: Final = 2
+SIX_POINTS: Final = 3
+PREDICTORS: Final = (CONSTANT, LINEAR, FOUR_POINTS, SIX_POINTS)
+
+# Known elements around a place in the middle between two, and their weights, nearest pair first.
+_INNER: Final = {
+    LINEAR: (0.5,),
+    FOUR_POINTS: (0.5625, -0.0625),
+    SIX_POINTS: (0.5859375, -0.09765625, 0.01171875),
+}
+# Weights of the known elements from an end on: beside the first or last one, and behind the last.
+_BESIDE: Final = (0.3125, 0.9375, -0.3125, 0.0625)
+_BEHIND: Final = (1.875, -1.25, 0.375)
+_BEHIND_LINEAR: Final = (1.5, -0.5)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass along an axis of a block.
+
+    Parameters
+    ----------
+    axis
+        The axis along which elements are predicted.
+    targets, known
+        Index of the elements that are predicted, and of those that predict them.
+    shape
+        Shape of the targets.
+    knots
+        Number of known elements along the axis.
+    """
+
+    axis: int
+    targets: Index
+    known: Index
+    shape: Shape
+    knots: int
+
+    @property
+    def size(self) -> int:
+        """Number of elements that are predicted."""
+        return math.prod(self.shape)
+
+
+def levels(shape: Shape) -> list[list[Pass]]:
+    """Return the passes of each level of a block, coarsest level first (LCC-SMO-03)."""
+    top = (max(shape, default=1) - 1).bit_length()
+    return [_level(shape, 1 << power) for power in reversed(range(top))]
+
+
+def _level(shape: Shape, stride: int) -> list[Pass]:
+    found = []
+    for axis, extent in enumerate(shape):
+        if extent <= stride:
+            continue
+        index = [slice(0, None, stride if k < axis else 2 * stride) for k in range(len(shape))]
+        counts = [len(range(0, n, each.step)) for n, each in zip(shape, index, strict=True)]
+        known = tuple(index)
+        knots, counts[axis] = counts[axis], len(range(stride, extent, 2 * stride))
+        index[axis] = slice(stride, None, 2 * stride)
+        found.append(Pass(axis, tuple(index), known, tuple(counts), knots))
+    return found
+
+
+class Predictor:
+    """Predicts the targets of passes from the known elements of `values` (float64).
+
+    Parameters
+    ----------
+    values
+        The block: its known elements are right, and others are not read.
+    origin
+        What the predictor `CONSTANT` predicts.
+    """
+
+    def __init__(self, values: Array, origin: float) -> None:
+        self._values, self._origin = values, origin
+        self._memory: dict[str, Array] = {}
+
+    def pieces(self, step: Pass, predictor: int) -> Iterator[tuple[Index, Array]]:
+        """Yield the predictions of a pass, piece by piece, and the index of each in its targets.
+
+        The predictions are contiguous float64. They may be changed, and are replaced by the next.
+        """
+        lengths = _piece_lengths(step, PIECE)
+        ranges = [range(0, extent, length) for extent, length in zip(step.shape, lengths, strict=True)]
+        for starts in product(*ranges):
+            yield self.piece(step, predictor, starts, lengths)
+
+    def sample(self, step: Pass, predictor: int, elements: int) -> tuple[Index, Array]:
+        """Return the predictions of a piece in the middle of a pass, of about so many elements."""
+        lengths = _piece_lengths(step, elements)
+        starts = [(extent - length) // 2 for extent, length in zip(step.shape, lengths, strict=True)]
+        return self.piece(step, predictor, starts, lengths)
+
+    def piece(
+        self, step: Pass, predictor: int, starts: Sequence[int], lengths: Sequence[int]
+    ) -> tuple[Index, Array]:
+        """Return the index and the predictions of a piece of the targets."""
+        ends = [min(at + n, extent) for at, n, extent in zip(starts, lengths, step.shape, strict=True)]
+        shape = tuple(end - start for start, end in zip(starts, ends, strict=True))
+        index = tuple(map(slice, starts, ends))
+        predicted = self.room("predicted", shape)
+        if predictor == CONSTANT:
+            predicted[...] = self._origin
+            return index, predicted
+        axis, start, stop = step.axis, starts[step.axis], ends[step.axis]
+        first = max(min(start - 2, step.knots - 4), 0)  # of the rows that are needed; and the last
+        last = min(max(stop + 3, 4), step.knots)
+        known = self._values[step.known][(*index[:axis], slice(first, last), *index[axis + 1 :])]
+        near = self.room("known", known.shape)
+        np.copyto(near, known)
+        # The axis of the pass comes first: a view, whose elements stay where they are.
+        rows = [np.moveaxis(each, axis, 0) for each in (near, predicted, self.room("scratch", shape))]
+        _Rows(rows[0], rows[1], rows[2], first, start).predict(predictor, step.knots, start, stop)
+        return index, predicted
+
+    def room(self, name: str, shape: Shape) -> Array:
+        """Return memory (float64) that is in use until it is asked for by this name again."""
+        size = math.prod(shape)
+        if name not in self._memory or self._memory[name].size < size:
+            self._memory[name] = np.empty(size)
+        return self._memory[name][:size].reshape(shape)
+
+
+def _piece_lengths(step: Pass, elements: int) -> list[int]:
+    """Return the extents of pieces of a pass that have at most about so many elements.
+
+    A pass is cut along its own axis last: there a piece needs known elements of its neighbours.
+    """
+    others = [axis for axis in range(len(step.shape)) if axis != step.axis]
+    lengths, size = list(step.shape), step.size
+    fitting = (axis for axis in others if size // step.shape[axis] <= elements // 2)
+    one = next(fitting, None)
+    by_extent = sorted(others, key=lambda axis: -step.shape[axis])
+    for axis in [one] if one is not None else [*by_extent, step.axis]:
+        if size > elements:
+            lengths[axis] = max(elements * lengths[axis] // size, 1)
+            size = size // step.shape[axis] * lengths[axis]
+    return lengths
+
+
+class _Rows:
+    """The known rows and the predicted rows of a piece.
+
+    Parameters
+    ----------
+    known, predicted, scratch
+        The rows are along the first axis. What is in `scratch` does not matter.
+    first, start
+        Which row of all known ones is the first of `known`, and the same of `predicted`.
+    """
+
+    def __init__(self, known: Array, predicted: Array, scratch: Array, first: int, start: int) -> None:
+        self._known, self._predicted, self._scratch = known, predicted, scratch
+        self._first, self._start = first, start
+
+    def predict(self, predictor: int, knots: int, start: int, stop: int) -> None:
+        """Predict the rows from `start` to `stop`: row j is between the known rows j and j + 1."""
+        if knots < 4:
+            predictor = LINEAR
+        elif knots < 6:
+            predictor = min(predictor, FOUR_POINTS)
+        weights = _INNER[predictor]
+        low, high = len(weights) - 1, knots - len(weights)  # rows that have all neighbours
+        self._inner(weights, max(start, low), min(stop, high))
+        if predictor == SIX_POINTS:
+            for row in (1, knots - 3):
+                self._inner(_INNER[FOUR_POINTS], max(start, row), min(stop, row + 1))
+        if predictor != LINEAR:
+            self._outer(_BESIDE, 0, 1, start, stop, 0)
+            self._outer(_BESIDE, knots - 1, -1, start, stop, knots - 2)
+        # Behind the last known row there may be one more.
+        behind = _BEHIND if predictor != LINEAR else _BEHIND_LINEAR if knots > 1 else (1.0,)
+        self._outer(behind, knots - 1, -1, start, stop, knots - 1)
+
+    def _inner(self, weights: tuple[float, ...], start: int, stop: int) -> None:
+        if start >= stop:
+            return
+        out = self._predicted[start - self._start : stop - self._start]
+        scratch = self._scratch[: stop - start]
+        low, high = start - self._first, stop - self._first
+        for distance, weight in enumerate(weights):
+            total = scratch if distance else out
+            left, right = low - distance, low + 1 + distance
+            np.add(self._known[left : left + high - low], self._known[right : right + high - low], out=total)
+            total *= weight
+            if distance:
+                out += scratch
+
+    def _outer(
+        self, weights: tuple[float, ...], knot: int, sign: int, start: int, stop: int, row: int
+    ) -> None:
+        if not start <= row < stop:
+            return
+        out, scratch = self._predicted[row - self._start :][:1], self._scratch[:1]
+        for distance, weight in enumerate(weights):
+            known = self._known[knot - self._first + sign * distance :][:1]
+            np.multiply(known, weight, out=scratch if distance else out)
+            if distance:
+                out += scratch

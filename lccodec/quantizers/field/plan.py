@@ -1,0 +1,155 @@
+"""What must hold for a field, and the values in it that stand for nothing.
+
+Files mark places without a value by a number far outside of all others, as 1e20 or -9999. Such a
+fill value is no part of the range of a field. It is stored exactly, and no neighbour is predicted
+from it.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ...element_types import Array, ElementType, work
+from ...parallel import WIDE_PIECE, slices
+
+#: Numbers beyond it are stored exactly: sums of some of them must not overflow.
+LARGEST: Final = 2.0**1000
+#: Bounds below it are of no use: their inverse would overflow.
+LEAST_BOUND: Final = 2.0**-1000
+
+_FILL_GAP: Final = 4.0  # from a fill value to the nearest number, in ranges of all other numbers
+_MIN_FILLED: Final = 16  # elements with the fill value
+_SAMPLE: Final = 1 << 12  # elements by which a usual magnitude is known
+_USUAL_SHARE: Final = 0.95  # of them that are at most of that magnitude
+
+
+@dataclass(frozen=True)
+class FieldPlan:
+    """What must hold for every element of a field, and for all together.
+
+    Parameters
+    ----------
+    bound
+        ``|decoded - original|`` of every element after rounding.
+    step
+        Twice the error that is allowed before rounding.
+    lower, upper
+        Limits of decoded values; the original has no finite number beyond them.
+    fills
+        Values that are stored exactly.
+    keeps_sum
+        Whether the mean error is taken back.
+    """
+
+    bound: float
+    step: float
+    lower: float = -math.inf
+    upper: float = math.inf
+    fills: tuple[float, ...] = ()
+    keeps_sum: bool = False
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The least and the largest finite number of an array, fill values left out."""
+
+    low: float
+    high: float
+    fills: tuple[float, ...] = ()
+
+    @property
+    def range(self) -> float:
+        """The distance of the two; infinite if it is too large for binary64."""
+        return self.high - self.low
+
+    def share(self, factor: float) -> float:
+        """Return the range times a factor, or the largest number if that is too large."""
+        found = factor * self.range
+        if math.isinf(found):
+            found = factor * self.high - factor * self.low
+        return min(found, sys.float_info.max)
+
+    @property
+    def largest(self) -> float:
+        """The largest magnitude."""
+        return max(abs(self.low), abs(self.high))
+
+
+def find_extent(bits: Array, kind: ElementType) -> Extent | None:
+    """Return the extent of an array, given as components; ``None`` if it has no finite number."""
+    extent = _extent(bits, kind, ())
+    for _ in range(2):  # one fill value below all others, one above
+        if extent is None:
+            return None
+        fill = max((extent.low, extent.high), key=abs)
+        if sum(np.count_nonzero(piece == fill) for piece in _pieces(bits, kind)) < _MIN_FILLED:
+            return extent
+        rest = _extent(bits, kind, (*extent.fills, fill))
+        if rest is None:
+            return extent
+        gap = min(abs(fill - rest.low), abs(fill - rest.high))
+        if not gap > _FILL_GAP * rest.range:
+            return extent
+        extent = rest
+    return extent
+
+
+def _extent(bits: Array, kind: ElementType, fills: tuple[float, ...]) -> Extent | None:
+    low, high = math.inf, -math.inf
+    for piece in _pieces(bits, kind):
+        kept = piece
+        least, most = float(piece.min()), float(piece.max())
+        if fills or not math.isfinite(least - most):
+            use = np.isfinite(piece)
+            for fill in fills:
+                use &= piece != fill
+            kept = piece[use]
+            least = float(kept.min(initial=math.inf))
+            most = float(kept.max(initial=-math.inf))
+        low, high = min(low, least), max(high, most)
+    return Extent(low, high, fills) if low <= high else None
+
+
+def _pieces(bits: Array, kind: ElementType) -> Iterator[Array]:
+    return (wide(bits[part], kind) for part in slices(bits.size, WIDE_PIECE))
+
+
+def wide(bits: Array, kind: ElementType) -> Array:
+    """Return components as new float64 numbers; a signaling NaN becomes quiet."""
+    with np.errstate(invalid="ignore"):
+        return work(bits, kind).astype(np.float64)
+
+
+def usable_step(bound: float, bits: Array, kind: ElementType, extent: Extent) -> float | None:
+    """Return the step for a bound; ``None`` if rounding to the element type takes all of it.
+
+    Rounding moves a value by half the distance of two numbers of the element type. A step leaves
+    that much of the bound, but for the few bounds below two of these distances. A few outliers must
+    not make all of an array exact: if the largest number leaves no room, a usual one counts.
+    """
+    unit = _spacing(extent.largest, kind)
+    if bound < 2 * unit:
+        unit = min(unit, _spacing(_usual(bits, kind), kind))
+    if bound < max(0.5 * unit, LEAST_BOUND):
+        return None
+    inner = bound - 0.5 * unit if bound >= 2 * unit else min(bound, (math.floor(bound / unit) + 0.5) * unit)
+    return 2 * min(inner, LARGEST) * (1 - 2.0**-30)
+
+
+def _spacing(number: float, kind: ElementType) -> float:
+    """Return the distance of neighbours of a number, or that of several roundings in float64."""
+    bits = min(kind.mantissa, 49)
+    return math.ldexp(1.0, math.frexp(number)[1] - 1 - bits) if 0 < number < math.inf else 0.0
+
+
+def _usual(bits: Array, kind: ElementType) -> float:
+    """Return a magnitude that few elements of a sample exceed; infinite if the sample has none."""
+    sample = np.abs(wide(bits[:: max(bits.size // _SAMPLE, 1)], kind))
+    sample = np.sort(sample[np.isfinite(sample)])
+    return float(sample[int(sample.size * _USUAL_SHARE)]) if sample.size else math.inf

@@ -1,0 +1,132 @@
+"""Smooth arrays under a guaranteed bound: elements are predicted from decoded neighbours.
+
+Sources: SPEC 7.8; ``spec/decisions/0023-smooth-fields.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+
+from ..arguments import number, positive
+from ..element_types import Array, ElementType
+from ..errors import ArgumentError
+from ..parallel import stretches
+from .base import Partition, Quantizer
+from .bins.residual import Residual
+from .field.plan import FieldPlan, find_extent, usable_step, wide
+from .uniform import UniformDeadzone
+
+_SAMPLE_STRETCHES: Final = 64  # of an array, evenly spread
+_STRETCH_COMPONENTS: Final = 256  # of each
+
+
+@dataclass(frozen=True)
+class Smooth(Quantizer):
+    """Predict the elements of a smooth array from their neighbours, and keep what is left in steps.
+
+    The method is for fields of simulations and measurements, whose neighbours are alike along each
+    axis. An array that is not smooth takes about the bytes of `UniformDeadzone` with the same
+    bound. NaN, infinities and fill values are exact, and do not spoil their neighbours. A fill
+    value is a number that occurs at least 16 times and lies far outside of all others, by four
+    times their range. Complex arrays, and small ones that share a frame with others, have the steps
+    of `UniformDeadzone`.
+
+    At least one of `max_error` and `relative_error` must be given. If both are, both hold.
+
+    Parameters
+    ----------
+    max_error
+        Bound on ``|decoded - original|`` of every element, in the units of the array, after
+        rounding to its element type.
+    relative_error
+        The same as a share of the range of the array: the distance of its least and its largest
+        finite number, fill values left out. SZ3 calls it relative to the value range. It is not a
+        share of each element.
+    minimum, maximum
+        Limits of the decoded values. Finite numbers beyond them are stored exactly. An array
+        without negative numbers never decodes to one, whatever the limits.
+    conserve
+        ``"sum"``: the sum of the decoded array is that of the original, within the rounding of the
+        element type. If it cannot be, the array is stored exactly.
+
+    Raises
+    ------
+    ArgumentError
+        If no bound is given, a bound is not positive and finite, or the limits are not in order.
+
+    Examples
+    --------
+    >>> import numpy as np, lccodec
+    >>> x = np.linspace(0, 6, 100)
+    >>> field = np.sin(x)[:, None] * np.cos(x)
+    >>> frame = lccodec.encode(field, lccodec.Smooth(max_error=1e-4))
+    >>> bool(abs(lccodec.decode(frame) - field).max() <= 1e-4), field.nbytes // len(frame) > 50
+    (True, True)
+    """
+
+    max_error: float | None = None
+    relative_error: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+    conserve: Literal["sum"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_error is None and self.relative_error is None:
+            raise ArgumentError("Smooth: give max_error, relative_error or both")
+        for name in ("max_error", "relative_error"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, positive(f"Smooth: {name}", getattr(self, name)))
+        for name in ("minimum", "maximum"):
+            if getattr(self, name) is not None:
+                limit = number(f"Smooth: {name}", getattr(self, name), "a finite number", math.isfinite)
+                object.__setattr__(self, name, limit)
+        if self.minimum is not None and self.maximum is not None and self.minimum > self.maximum:
+            raise ArgumentError(f"Smooth: minimum {self.minimum} is above maximum {self.maximum}")
+        if self.conserve not in (None, "sum"):
+            raise ArgumentError(f"Smooth: conserve must be 'sum' or None; got {self.conserve!r}")
+
+    @property
+    def guarantee(self) -> str:
+        """What holds for every decoded value, in words."""
+        bounds = [f"{self.max_error:g}"] if self.max_error is not None else []
+        if self.relative_error is not None:
+            bounds.append(f"{self.relative_error:g} of the range")
+        return "error at most " + " and ".join(bounds)
+
+    def field(self, bits: Array, kind: ElementType) -> FieldPlan | None:
+        """Return how an array, given as components, is coded; ``None`` to store it exactly."""
+        extent = find_extent(bits, kind)
+        bound = math.inf if self.max_error is None else float(self.max_error)
+        if extent is not None and self.relative_error is not None:
+            bound = min(bound, extent.share(self.relative_error))
+        step = None if extent is None or not bound > 0 else usable_step(bound, bits, kind, extent)
+        if extent is None or step is None:
+            return None
+        lower = -math.inf if self.minimum is None else float(self.minimum)
+        upper = math.inf if self.maximum is None else float(self.maximum)
+        if extent.low >= 0:
+            lower = max(lower, 0.0)
+        return FieldPlan(bound, step, lower, upper, extent.fills, self.conserve is not None)
+
+    def stands_alone(self, bits: Array, reference: Array, kind: ElementType) -> bool:
+        """Return whether space predicts an array better than time, by a sample of its last axis."""
+        costs = [0.0, 0.0]
+        with np.errstate(all="ignore"):
+            for part in stretches(bits.size, _SAMPLE_STRETCHES, _STRETCH_COMPONENTS):
+                values, before = (wide(each[part], kind) for each in (bits, reference))
+                for place, field in enumerate((values, values - before)):
+                    rough = np.abs(field[1:-1] - (field[:-2] + field[2:]) / 2)
+                    costs[place] += float(rough[np.isfinite(rough)].sum())
+        return costs[0] <= costs[1]
+
+    def fit_one(self, residual: Residual) -> Partition | None:
+        """Return steps for an array that is not coded as a field; ``None`` to store it exactly."""
+        extra = self.minimum, self.maximum, self.conserve
+        plan = self.field(residual.bits, residual.kind)
+        if plan is None or extra != (None, None, None):
+            return None
+        return UniformDeadzone(max_error=plan.bound).fit(residual)
