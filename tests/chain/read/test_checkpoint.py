@@ -214,7 +214,7 @@ def test_odd_arguments_are_refused_as_ours(
 
 def test_all_of_the_reading_surface_is_tried() -> None:
     left_out = {"self", "policy", "roles", "keyframe_every", "exact_every", "adapter", "keep"}  # of a writer
-    left_out |= {"hindsight", "parity"}
+    left_out |= {"hindsight", "parity", "mirror", "mirror_keep", "mirror_timeout"}
     left_out |= {"max_concurrent_saves", "worker_timeout"}  # of workers
     left_out |= {"deep", "exact", "fallback"}  # any truth
     left_out |= {"progress"}  # what a function raises is not ours (test_progress.py)
