@@ -47,7 +47,10 @@ def shown(default: Any, module: str) -> Any:
         if not str(default).isidentifier():
             return default
     home, _, name = names[0].rpartition(".")
-    return text(getattr(importlib.import_module(home), name))
+    try:
+        return text(getattr(importlib.import_module(home), name))
+    except (ImportError, DependencyError):  # the name is of a framework's own module
+        return default
 
 
 def text(value: object) -> str:
