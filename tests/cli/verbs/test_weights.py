@@ -63,6 +63,14 @@ def test_pull(tmp_path: Path) -> None:
     run(*words, "--step", 7, code=1)
 
 
+# A job in the background of a shell ignores the signal, and so do its children.
+INTERRUPTIBLE = """
+import runpy, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("lccodec", run_name="__main__", alter_sys=True)
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", ["publish", "pull"])
 def test_follow(tmp_path: Path, verb: str) -> None:
@@ -70,7 +78,18 @@ def test_follow(tmp_path: Path, verb: str) -> None:
     save(chain, 0)
     write_model(output, STATES[0])
     more = ["--as", "weight-versions"] if verb == "publish" else []
-    command = [sys.executable, "-m", "lccodec", verb, chain, output, "--model", "model", "--follow", *more]
+    command = [
+        sys.executable,
+        "-c",
+        INTERRUPTIBLE,
+        verb,
+        chain,
+        output,
+        "--model",
+        "model",
+        "--follow",
+        *more,
+    ]
     process = subprocess.Popen(
         [*map(str, command), "--start", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
