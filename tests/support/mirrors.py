@@ -28,8 +28,8 @@ def chain_files(directory: Path) -> Files:
 
 def wait_for(chain: Chain) -> None:
     """Wait until the threads of the mirrors of a chain have nothing to do."""
-    for follower in chain._mirrors._followers:
-        if (thread := follower._thread) is not None:
+    for copier in chain._mirrors._copiers:
+        if (thread := copier._thread) is not None:
             thread.join()
 
 

@@ -242,7 +242,6 @@ class Lifetime(Shown, History):
                 return self._code_anew(policy, every, target, dry_run, hindsight, tell)
             if target is not None and not dry_run:
                 duplicate_chain(as_directory(self._store, "a compaction to a directory"), target)
-            if target is not None and not dry_run:
                 return compact(target, every, tell=tell)
             found = compact(self._store, every, dry_run=dry_run, claim=claim, tell=tell)
         if not dry_run:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from ...constants import EXACT_NAME
 from ...errors import DataError, LccodecError, StorageError, reason_of
 from ..mirror.bring import copy
-from ..mirror.compare import set_aside_of
+from ..mirror.compare import parents_first, set_aside_of
 from ..mirror.stand_in import StandIn
 from ..store.names import checkpoint_name
 from ..store.store import Store, WritableStore
@@ -48,7 +48,8 @@ def mend_from_mirrors(
     view = StandIn(store, mirrors, lambda *_: None)
     brought, left = dict[str, str](), dict(lost)
     wanted = [*lost, *_missing(store, view), *_later(store, view)]
-    for name in _in_order(view, [name for name in wanted if name not in mended]):
+    todo = sorted({*wanted} - {*mended}, key=lambda name: (name != EXACT_NAME, name))
+    for name in parents_first(view, todo, todo):
         source = view.of(name)
         if source is store:
             left.setdefault(name, f"it is missing, and no mirror has it ({', '.join(map(_place, mirrors))})")
@@ -97,7 +98,7 @@ def _missing(store: Store, view: StandIn) -> list[str]:
 def _later(store: WritableStore, view: StandIn) -> list[str]:
     """Return the files of mirrors that go on from the newest step; all, if there is none."""
     newest = max(store.steps(), default=-1)
-    gone = _rolled_back(store)
+    gone = {root for _, roots in set_aside_of(store) for root in roots}
     found = dict[str, None]()
     for mirror in view.mirrors:
         files = {step: name for step, name in mirror.steps().items() if step > newest}
@@ -107,25 +108,4 @@ def _later(store: WritableStore, view: StandIn) -> list[str]:
             found |= dict.fromkeys(files.values())
             view.admit(mirror, files.values())
             break
-    return list(found)
-
-
-def _rolled_back(store: WritableStore) -> Collection[bytes]:
-    return {root for _, roots in set_aside_of(store) for root in roots}
-
-
-def _in_order(view: StandIn, names: Sequence[str]) -> list[str]:
-    """Return files so that each comes after those that it needs."""
-    found, wanted = dict[str, None](), dict.fromkeys(names)
-    for first in sorted(wanted, key=lambda name: (name != EXACT_NAME, name)):
-        left, seen = [first], set[str]()
-        while left:
-            name = left[-1]
-            seen.add(name)
-            above = [checkpoint_name(step) for step in view.parents_of(name)]
-            todo = [n for n in above if n in wanted and n not in found and n not in seen]
-            if todo:
-                left += todo
-            else:
-                found[left.pop()] = None
     return list(found)

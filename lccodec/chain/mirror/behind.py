@@ -35,7 +35,7 @@ class _StoppedError(Exception):
     """The chain is closed, and does not wait any longer."""
 
 
-class _Follower:
+class _Copier:
     """The thread that keeps one mirror up to date, while there is something to do."""
 
     def __init__(self, mirror: Mirror) -> None:
@@ -44,7 +44,7 @@ class _Follower:
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
         self._is_asked = self._is_closing = self._is_over = False
-        self._told: str | None = None  # the error that was warned of
+        self._is_told = False  # of an error, since the mirror worked last
 
     def wake(self) -> None:
         """Let the thread look what there is to copy, and start it if it has nothing to do."""
@@ -86,13 +86,11 @@ class _Follower:
         self._is_closing = self._is_over = False
 
     def news(self) -> str | None:
-        """Return an error that nobody was told of yet."""
+        """Return the error, if the mirror worked when this was called before."""
         error = self.mirror.error
-        if error is None or error == self._told or self._told is not None:
-            self._told = None if error is None else self._told
-            return None
-        self._told = error
-        return error
+        is_new = error is not None and not self._is_told
+        self._is_told = error is not None
+        return error if is_new else None
 
     def _work(self) -> None:
         wait = _FIRST_WAIT
@@ -167,14 +165,14 @@ class Mirrors:
         self.instead: Store | None = None
         hurried = [writable_store(place, _SECONDS_OF_ONE_CALL) for place in places]
         made = Care(lambda *_, **__: None) if care is None else care
-        self._followers = [_Follower(Mirror(store, mirror, made)) for mirror in hurried]
+        self._copiers = [_Copier(Mirror(store, mirror, made)) for mirror in hurried]
         if not places:
             return
         if not store.steps():
             self._look_for_chain()
-        for follower in self._followers if self.instead is None else ():
-            if follower.look():
-                follower.wake()
+        for copier in self._copiers if self.instead is None else ():
+            if copier.look():
+                copier.wake()
 
     def _look_for_chain(self) -> None:
         """Read from the first mirror that has a step, since the chain has none."""
@@ -209,40 +207,40 @@ class Mirrors:
 
     def __call__(self) -> None:
         """Begin to copy what there is now. A mirror that failed is told of once, by a warning."""
-        for follower in self._followers:
-            if (error := follower.news()) is not None:
-                state = follower.mirror.state()
+        for copier in self._copiers:
+            if (error := copier.news()) is not None:
+                state = copier.mirror.state()
                 warn(f"{self._store.path}: the mirror {state.place} is {state.files:,} files behind: {error}")
-            follower.wake()
+            copier.wake()
 
     def look_again(self) -> None:
         """Begin to copy what there is now, after files were brought here."""
-        for follower in self._followers:
-            follower.wake()
+        for copier in self._copiers:
+            copier.wake()
 
     def rolled_back(self, step: int) -> None:
         """Let the mirrors follow a rollback."""
-        for follower in self._followers:
-            follower.mirror.rolled_back(step)
-            follower.wake()
+        for copier in self._copiers:
+            copier.mirror.rolled_back(step)
+            copier.wake()
 
     def states(self) -> list[MirrorState]:
         """Return how far each mirror is behind."""
-        return [follower.mirror.state() for follower in self._followers]
+        return [copier.mirror.state() for copier in self._copiers]
 
     def needed_steps(self) -> set[int]:
         """Return the newest step that each mirror has: it shows that the two are of one chain."""
-        return {step for each in self._followers if (step := each.mirror.newest_arrived) is not None}
+        return {step for each in self._copiers if (step := each.mirror.newest_arrived) is not None}
 
     def close(self) -> None:
         """Wait for the mirrors within the limit, and warn of what is left."""
         end = time.monotonic() + self._seconds
-        for follower in self._followers if self.instead is None else ():
-            if follower.mirror.state().files:  # as after groups were coded again
-                follower.wake()
-            follower.begin_to_close()
-        for follower in self._followers:
-            follower.close(end)
+        for copier in self._copiers if self.instead is None else ():
+            if copier.mirror.state().files:  # as after groups were coded again
+                copier.wake()
+            copier.begin_to_close()
+        for copier in self._copiers:
+            copier.close(end)
         for state in self.states() if self.instead is None else ():
             if state.files or state.error:
                 skipped = "".join(f"; {name}: {text}" for name, text in state.skipped.items())

@@ -135,8 +135,7 @@ class Mirror:
         found = set_aside_of(self._store)
         if self._rolled_back is not None:  # what was removed at once has left no trace here
             step, there = self._rolled_back, self._there.read()
-            later = {root for each, (root, _) in there.roots.items() if _step(there.listed, each) > step}
-            found.append((step, frozenset(later)))
+            found.append((step, there.later(step)))
         return found
 
     def bring(self, go_on: Callable[[], object] = lambda: None) -> MirrorState:
@@ -265,10 +264,3 @@ def bring_newest(source: Store, target: WritableStore) -> list[int]:
         with listed.open(name) as reader:
             copy(reader, target, name, overwrite=False)
     return sorted(target.steps())
-
-
-def _step(store: Store, name: str) -> int:
-    found = (
-        store.exact_step() if name == EXACT_NAME else next(iter(Files(store, {name: (b"", 0)}).checkpoints))
-    )
-    return -1 if found is None else found

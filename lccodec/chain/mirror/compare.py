@@ -7,7 +7,7 @@ Files of one name and of different roots are the same step, if one of them repla
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -49,6 +49,11 @@ class Files:
         exact = self.listed.exact_step() if EXACT_NAME in self.roots else None
         steps = checkpoints_among([*self.roots, *self.unreadable])
         return max([*steps, -1 if exact is None else exact], default=-1)
+
+    def later(self, step: int) -> frozenset[bytes]:
+        """Return the roots of the files of later steps."""
+        steps = {root: step_of(self.listed, name) for name, (root, _) in self.roots.items()}
+        return frozenset(root for root, found in steps.items() if found is not None and found > step)
 
 
 class Inventory:
@@ -135,16 +140,19 @@ def compare(
             return Difference((), min(steps))
     if others:
         message = f"step {others[0]} is another one there"
-        raise ChainError(f"{places[1]} is a mirror of another chain than {places[0]}: {message}; {_NOTHING}")
+        raise ChainError(
+            f"{places[1]} is a mirror of another chain than {places[0]}: {message}; nothing was copied"
+        )
     if here.roots and there.roots and not (kin or known):
         raise ChainError(
-            f"{places[1]} is a mirror of another chain: it shares no file with {places[0]}; {_NOTHING}"
+            f"{places[1]} is a mirror of another chain: it shares no file with {places[0]}; nothing was"
+            " copied"
         )
     if newer:
         raise ChainError(
             f"{places[1]} is a mirror of {places[0]} and newer: it has step {max(newer)}, and the chain"
-            f" {f'ends at {newest}' if newest >= 0 else 'is empty'}; {_NOTHING}. To bring its steps here, use"
-            f" lccodec repair --mirror; to go on without them, roll the mirror back"
+            f" {f'ends at {newest}' if newest >= 0 else 'is empty'}; nothing was copied. To bring its"
+            " steps here, use lccodec repair --mirror; to go on without them, roll the mirror back"
         )
     lacking = {name for name in here.roots if name not in there.roots or name in replaced}
     if sparse:
@@ -152,9 +160,6 @@ def compare(
         gone = {name for step, name in here.checkpoints.items() if step <= last and name not in there.roots}
         lacking -= gone - set(there.unreadable)
     return Difference(tuple(_in_order(here, there, lacking)))
-
-
-_NOTHING = "nothing was copied"
 
 
 def _related(here: Files, there: Files) -> tuple[set[str], bool, list[int]]:
@@ -232,21 +237,32 @@ def _in_order(here: Files, there: Files, lacking: Collection[str]) -> list[str]:
 
     Parents that the mirror lacks come too.
     """
-    found = dict.fromkeys(name for name in (EXACT_NAME,) if name in lacking)
-    seen = set[str]()
-    for first in here.checkpoints.values():
-        left = [first] if first in lacking else []
+    exact = [EXACT_NAME] if EXACT_NAME in lacking else []
+    checkpoints = [name for name in here.checkpoints.values() if name in lacking]
+    to_copy = {name for name in here.roots if name in lacking or name not in there.roots}
+    return parents_first(here.listed, [*exact, *checkpoints], to_copy)
+
+
+def parents_first(store: Store, names: Iterable[str], among: Container[str]) -> list[str]:
+    """Return files of a store, each after its parents, and these too if they are `among` some."""
+    found, seen = dict[str, None](), set[str]()
+    for first in names:
+        left = [first]
         while left:
             name = left[-1]
             seen.add(name)
-            above = [checkpoint_name(step) for step in here.listed.parents_of(name)]
-            missing = [n for n in above if n in here.roots and (n in lacking or n not in there.roots)]
-            todo = [n for n in missing if n not in found and n not in seen]
+            above = map(checkpoint_name, store.parents_of(name))
+            todo = [each for each in above if each in among and each not in found and each not in seen]
             if todo:
                 left += todo
             else:
                 found[left.pop()] = None
     return list(found)
+
+
+def step_of(store: Store, name: str) -> int | None:
+    """Return the step of a checkpoint or the exact file; ``None`` if that cannot be read."""
+    return store.exact_step() if name == EXACT_NAME else next(iter(checkpoints_among([name])), None)
 
 
 def set_aside_of(store: WritableStore) -> list[tuple[int, frozenset[bytes]]]:
@@ -255,14 +271,8 @@ def set_aside_of(store: WritableStore) -> list[tuple[int, frozenset[bytes]]]:
     for name, step in shelf.names():
         aside = shelf.chain(name)
         files = Inventory(aside).read()
-        roots = [root for each, (root, _) in files.roots.items() if _is_later(aside, each, step)]
-        found.append((step, frozenset(roots)))
+        found.append((step, files.later(step)))
     return found
-
-
-def _is_later(store: Store, name: str, step: int) -> bool:
-    found = store.exact_step() if name == EXACT_NAME else next(iter(checkpoints_among([name])))
-    return found is not None and found > step
 
 
 def check_kin(here: Files, there: Files) -> None:

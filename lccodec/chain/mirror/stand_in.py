@@ -15,9 +15,9 @@ from ...constants import EXACT_NAME
 from ...container.disk.source import Source
 from ...container.reader import CheckpointReader
 from ...errors import ChainError, DataError, LccodecError, StorageError, warn
-from ..store.names import checkpoint_name, checkpoints_among
+from ..store.names import checkpoint_name
 from ..store.store import Store
-from .compare import Inventory, check_kin
+from .compare import Inventory, check_kin, step_of
 
 Found = TypeVar("Found")
 
@@ -74,7 +74,7 @@ class StandIn(Store):
 
     def _is_ours(self, mirror: Store, name: str) -> bool:
         """Return whether a file that only a mirror has is one that the chain may have had."""
-        step = mirror.exact_step() if name == EXACT_NAME else next(iter(checkpoints_among([name])), None)
+        step = step_of(mirror, name)
         return step is not None and (step <= self._newest or self._newest < 0)
 
     def has(self, name: str) -> bool:

@@ -250,10 +250,10 @@ def test_a_fork_has_not_the_thread(tmp_path: Path, watched: Callable[[Path], Wat
     mirror, go_on = watched(tmp_path / "m"), threading.Event()
     mirror.leave = lambda: go_on.wait(60)
     chain = saves(tmp_path / "run", range(2), mirror=tmp_path / "m")
-    [follower] = chain._mirrors._followers
-    thread, follower._process = follower._thread, -1  # as in a child
-    follower.wake()
-    assert follower._thread is not thread
+    [copier] = chain._mirrors._copiers
+    thread, copier._process = copier._thread, -1  # as in a child
+    copier.wake()
+    assert copier._thread is not thread
     go_on.set()
     chain.close()
     assert thread is not None
