@@ -225,6 +225,7 @@ TESTED_WITH = {
     "frame/header": "frame/test_frame",
     "chain/save/encode": "chain/save/test_plan",
     "chain/read/history": "chain/test_chain",
+    "chain/mend/damage": "chain/mend/test_repair",
     "chain/store/bucket/backend": "chain/store/bucket/test_obstore",
     "chain/store/bucket/writer": "chain/store/bucket/test_store",
     "chain/checkpoint_file": "chain/read/test_checkpoint",
@@ -238,6 +239,7 @@ TESTED_WITH = {
     "adapters/weights/writer": "adapters/weights/test_publish",
     "adapters/jax/single_file": "adapters/jax/test_states",
     "adapters/torch/single_file": "adapters/torch/test_states",
+    "adapters/torch/arrays": "adapters/torch/test_states",
     "cli/pruning": "cli/verbs/test_life",
     "cli/verbs/parameters": "cli/test_program",
 }

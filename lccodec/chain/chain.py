@@ -19,8 +19,8 @@ from ..policy.record import Kept
 from ..policy.roles import Assignment, Role
 from .adapter import Adapter
 from .life.keep import Keep, check_keep
-from .life.lifetime import Lifetime, check_every, thin_out
-from .life.prune import prune
+from .life.lifetime import Lifetime, check_every
+from .life.prune import prune, thin_out
 from .life.rollback import rollback
 from .mend.behind import ParityBehind
 from .mend.redundancy import parse_redundancy

@@ -32,8 +32,11 @@ class Smooth(Quantizer):
     axis. An array that is not smooth takes about the bytes of `UniformDeadzone` with the same
     bound. NaN, infinities and fill values are exact, and do not spoil their neighbours. A fill
     value is a number that occurs at least 16 times and lies far outside of all others, by four
-    times their range. Complex arrays, and small ones that share a frame with others, have the steps
-    of `UniformDeadzone`.
+    times their range.
+
+    It predicts arrays of float16, bfloat16, float32 and float64, of any shape. Complex ones, and
+    small ones that share a frame with others, have the steps of `UniformDeadzone`; with `minimum`,
+    `maximum` or `conserve`, which those steps do not know, they are stored exactly.
 
     At least one of `max_error` and `relative_error` must be given. If both are, both hold.
 
@@ -57,6 +60,11 @@ class Smooth(Quantizer):
     ------
     ArgumentError
         If no bound is given, a bound is not positive and finite, or the limits are not in order.
+
+    Notes
+    -----
+    The prediction, level by level from a coarse grid, is that of SZ3 (Liang et al., 2022). SPEC
+    7.8 has the order of its operations.
 
     Examples
     --------

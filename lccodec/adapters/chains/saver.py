@@ -21,7 +21,7 @@ from typing import Any
 
 from ...chain.adapter import Adapter
 from ...chain.chain import Chain
-from ...chain.life.lifetime import thin_out
+from ...chain.life.prune import thin_out
 from ...chain.save.settings import LOG
 from ...chain.store.opening import writable_store
 from ...chain.store.parents import Ancestry

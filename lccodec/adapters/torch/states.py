@@ -12,18 +12,17 @@ import torch
 from ...chain.adapter import Room
 from ...chain.read.arrivals import Arrivals
 from ...container.tree import flatten
-from ...element_types import BFLOAT16_BITS, ELEMENT_TYPES, Array, element_type
-from ...errors import ArgumentError, FormatError
-from ..tree.plain import BYTE_TYPES, TYPES, from_outline, from_plain, read_types, to_plain
+from ...element_types import Array, element_type
+from ...errors import ArgumentError
+from ..tree.plain import from_outline, from_plain, read_types, to_plain
+from .arrays import array_of_bytes, as_tensor, host_array, why_unfit
 from .roles import roles
 from .staging import copy_out, is_elsewhere
 from .wrappers import (
     INSTANCE,
-    TENSOR_TYPES,
     WRAPPER,
     Apart,
     Instance,
-    class_name,
     is_wrapper,
     make_instance,
     put_together,
@@ -43,20 +42,6 @@ __all__ = [
 ]
 
 Device = str | torch.device
-
-#: The names of the one-byte types. torch.int4 and similar types are left out: torch cannot make
-#: values of them yet.
-_ONE_BYTE_TYPES: Final = {
-    getattr(torch, name): name
-    for name in sorted(BYTE_TYPES)
-    if name.startswith("float") and hasattr(torch, name)
-}
-#: Types that NumPy lacks and that are stored as a view of another type.
-_VIEWED_TYPES: Final = (torch.bfloat16, torch.complex32)
-#: Types that NumPy has too.
-_NUMPY_TYPES: Final = frozenset(
-    getattr(torch, name) for name in (kind.name for kind in ELEMENT_TYPES) if name != "bfloat16"
-)
 
 
 def to_numpy(
@@ -116,10 +101,10 @@ class _ToNumpy:
     def __call__(self, value: Any) -> tuple[Any, str | None]:
         if not isinstance(value, torch.Tensor) or is_wrapper(value):
             return _other_leaf(value)
-        if reason := _why_unfit(value):
+        if reason := why_unfit(value):
             raise ArgumentError(reason)
         if not value.numel():
-            return _host_array(value)
+            return host_array(value)
         key = (value.data_ptr(), value.device, value.dtype, value.shape, value.stride(),
                value.is_conj(), value.is_neg())  # fmt: skip
         if key not in self._seen:
@@ -127,14 +112,14 @@ class _ToNumpy:
             if self._waits and is_elsewhere(value):
                 self.waiting[key] = value
                 return None, None
-            self._seen[key] = _host_array(value)
+            self._seen[key] = host_array(value)
         return self._seen[key]
 
     def fetch(self, room: Room) -> None:
         """Copy the tensors that were left out."""
         tensors = list(self.waiting.values())
         for key, tensor, copy in zip(self.waiting, tensors, copy_out(tensors, room), strict=True):
-            self._seen[key] = _as_array(copy, tensor)
+            self._seen[key] = array_of_bytes(copy, tensor)
 
 
 class _Again:
@@ -183,50 +168,6 @@ _CONSTRUCTORS: Final[dict[str, Callable[[Any], Any]]] = {
 }
 
 
-def _why_unfit(tensor: torch.Tensor) -> str | None:
-    """Return why a tensor cannot be stored, or None."""
-    if type(tensor) not in TENSOR_TYPES:
-        kind = class_name(type(tensor))
-        return f"is a {kind}, which means more than its values (lccodec.adapters.dcp saves sharded tensors)"
-    if tensor.device.type == "meta":
-        return "is on the meta device and has no values"
-    if tensor.is_nested:
-        return "is a nested tensor: save the tensors in it (unbind)"
-    if tensor.is_quantized:
-        return "is quantized: save its int_repr and its scale"
-    if tensor.layout is not torch.strided:
-        return f"has the layout {tensor.layout}: save its indices and values"
-    if (
-        tensor.dtype not in _NUMPY_TYPES
-        and tensor.dtype not in _ONE_BYTE_TYPES
-        and tensor.dtype not in _VIEWED_TYPES
-    ):
-        return f"has dtype {tensor.dtype}, which cannot be stored"
-    return None
-
-
-def _host_array(tensor: torch.Tensor) -> tuple[Array, str | None]:
-    host = tensor.detach().cpu().resolve_conj().resolve_neg()
-    if host.dtype in _ONE_BYTE_TYPES:
-        return host.view(torch.uint8).numpy(), _ONE_BYTE_TYPES[host.dtype]
-    if host.dtype == torch.bfloat16:
-        return host.view(torch.int16).numpy().view(BFLOAT16_BITS), None
-    if host.dtype == torch.complex32:
-        return torch.view_as_real(host).numpy(), "complex32"
-    return host.numpy(), None
-
-
-def _as_array(copy: Array, tensor: torch.Tensor) -> tuple[Array, str | None]:
-    """Return the bytes of a tensor in the form that `_host_array` gives its values."""
-    name = str(tensor.dtype).removeprefix("torch.")
-    if tensor.dtype in _ONE_BYTE_TYPES:
-        return copy.reshape(tensor.shape), _ONE_BYTE_TYPES[tensor.dtype]
-    if tensor.dtype == torch.complex32:
-        return copy.view(np.float16).reshape(*tensor.shape, 2), "complex32"
-    dtype = BFLOAT16_BITS if tensor.dtype == torch.bfloat16 else np.dtype(name)
-    return copy.view(dtype).reshape(tensor.shape), None
-
-
 def check(state: Any) -> None:
     """Check that a state can be saved, without copying its tensors.
 
@@ -239,7 +180,7 @@ def check(state: Any) -> None:
     def leaf(value: Any) -> tuple[Any, str | None]:
         if not isinstance(value, torch.Tensor) or is_wrapper(value):
             return _other_leaf(value)
-        if reason := _why_unfit(value):
+        if reason := why_unfit(value):
             raise ArgumentError(reason)
         return None, None
 
@@ -350,24 +291,6 @@ def _leaf(array: Array, kind: str | None, name: str, device: torch.device) -> An
         found = array.view(element_type(array.dtype).native)
         return found[()] if kind == "scalar" else found
     return as_tensor(array, kind, name).to(device)
-
-
-def as_tensor(array: Array, kind: str | None, name: str) -> torch.Tensor:
-    where = f"array {name!r}"
-    if kind is None:
-        if element_type(array.dtype).name == "bfloat16":
-            return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-        return torch.from_numpy(array)
-    if kind == "complex32":
-        if array.dtype != np.float16 or array.shape[-1:] != (2,):
-            raise FormatError(TYPES, where, f"{array.dtype} {array.shape} is noted as complex32")
-        return torch.view_as_complex(torch.from_numpy(array))
-    if kind not in _ONE_BYTE_TYPES.values():
-        raise ArgumentError(f"{where} is of type {kind}, which PyTorch does not have")
-    if array.dtype != np.uint8:
-        raise FormatError(TYPES, where, f"{array.dtype} is noted as {kind}")
-    dtype: torch.dtype = getattr(torch, kind)
-    return torch.from_numpy(array).view(dtype)
 
 
 def usable_device(device: Device) -> torch.device:

@@ -17,8 +17,8 @@ from ...chain.read.follow.update import Patch, Update
 from ...container.tree import leaf_name
 from ...errors import ArgumentError
 from ..tree.plain import BYTE_TYPES, below, check_same, read_types
+from .arrays import as_tensor
 from .optimizer import describe
-from .states import as_tensor
 from .wrappers import inner_tensors, is_wrapper
 
 __all__ = ["Staged", "apply_update", "stage"]

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...arguments import as_integer
 from ...container.disk.system import checked_path
-from ...errors import ArgumentError, LccodecError, warn
+from ...errors import ArgumentError
 from ...policy.policy import Policy
 from ...policy.presets import resolve_policy
 from ...policy.record import Kept
@@ -36,7 +36,7 @@ from ..save.hindsight.groups import check_hindsight, check_lossy
 from ..save.writer import Writer
 from ..store.directory import DirectoryStore, as_directory
 from ..store.parents import Ancestry
-from ..store.store import Store, WritableStore
+from ..store.store import Store
 from .compact import Compaction, code_anew, compact
 from .fork import duplicate_chain, fork
 from .hindsight import code_with_hindsight
@@ -333,25 +333,3 @@ def check_every(keyframe_every: object) -> int:
     if every is None or every < 0:
         raise ArgumentError(f"keyframe_every must be a non-negative integer; got {keyframe_every!r}")
     return every
-
-
-def thin_out(
-    store: WritableStore,
-    keep: Keep | None,
-    ancestry: Ancestry,
-    protected: Callable[[], None] = lambda: None,
-    mirrors: Mirrors | None = None,
-) -> None:
-    """Prune after a save if `Chain` has a `keep`. An error is only a warning: the save is done.
-
-    `protected` and `mirrors` are called then: they begin to protect and to copy what there is.
-    """
-    if keep is not None:
-        try:
-            mirrored = set() if mirrors is None else mirrors.needed_steps()
-            prune(store, keep, wait=False, ancestry=ancestry, mirrored=mirrored)
-        except (LccodecError, OSError) as error:
-            warn(f"{store.path}: the state is saved, but pruning the chain failed: {error}")
-    protected()
-    if mirrors is not None:
-        mirrors()

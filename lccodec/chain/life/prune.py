@@ -9,14 +9,15 @@ Source: SPEC 9 (LCC-CHN-07, LCC-CHN-09, LCC-CHN-10).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from ...container.disk.system import storage_errors
-from ...errors import ArgumentError, ChainError, DataError, warn
+from ...errors import ArgumentError, ChainError, DataError, LccodecError, warn
 from ...table import Overview, Shown, ranges_text
 from ..mend.protect import forget, renew
 from ..mend.redundancy import Redundancy
+from ..mirror.behind import Mirrors
 from ..progress import Tell, counted, untold
 from ..store.names import checkpoints_among, pins_among
 from ..store.parents import Ancestry, waves
@@ -223,3 +224,25 @@ def _plan(
         warn(message)
     doomed = {step: name for step, name in steps.items() if step not in kept and step not in needed}
     return Pruning(tuple(doomed), store.size(doomed.values()), kept, needed), doomed
+
+
+def thin_out(
+    store: WritableStore,
+    keep: Keep | None,
+    ancestry: Ancestry,
+    protected: Callable[[], None] = lambda: None,
+    mirrors: Mirrors | None = None,
+) -> None:
+    """Prune after a save if `Chain` has a `keep`. An error is only a warning: the save is done.
+
+    `protected` and `mirrors` are called then: they begin to protect and to copy what there is.
+    """
+    if keep is not None:
+        try:
+            mirrored = set() if mirrors is None else mirrors.needed_steps()
+            prune(store, keep, wait=False, ancestry=ancestry, mirrored=mirrored)
+        except (LccodecError, OSError) as error:
+            warn(f"{store.path}: the state is saved, but pruning the chain failed: {error}")
+    protected()
+    if mirrors is not None:
+        mirrors()

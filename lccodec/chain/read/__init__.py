@@ -6,7 +6,8 @@
 - `info`: what is known without decoding.
 - `checkpoint`: an open checkpoint with its parents; `arrivals`: its leaves one after the other.
 - `exact`: the newest state bit for bit, and which file a restore takes.
-- `average`: a mean of checkpoints; `history`: of which, and the half of `Chain` that reads.
+- `averaging`: a mean of checkpoints.
+- `history`: the half of `Chain` that reads.
 - `follow`: a state that is kept at the newest step.
 - `survey`: every checkpoint of a store, each read once; `validate`: all problems in it.
 """

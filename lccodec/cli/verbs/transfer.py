@@ -13,10 +13,10 @@ from ...adapters.files.structure import choose
 from ...chain.chain import Chain
 from ...chain.fallback import newest_whole, steps_until
 from ...chain.overview import roles_text
-from ...chain.read.average import average as average_steps
+from ...chain.read.averaging.average import average as average_steps
+from ...chain.read.averaging.shares import select_shares
 from ...chain.read.checkpoint import OpenCheckpoint
 from ...chain.read.exact import open_path
-from ...chain.read.history import select_shares
 from ...chain.read.info import CheckpointInfo
 from ...chain.store.directory import DirectoryStore
 from ...chain.store.opening import writable_store

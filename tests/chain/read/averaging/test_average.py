@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 import lccodec
 from lccodec import ArgumentError, Chain, ChainError
 from lccodec.chain.read import replay
-from lccodec.chain.read.average import average
+from lccodec.chain.read.averaging.average import average
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.frame.content import MAX_SHARED_COMPONENTS
 from lccodec.policy.roles import Assignment
 
-from ...support.chains import HistoryChain
-from ...support.strategies import bits_of, installed, random_array
-from ...support.walks import assert_same
+from ....support.chains import HistoryChain
+from ....support.strategies import bits_of, installed, random_array
+from ....support.walks import assert_same
 
 FLOATS = installed(["float16", "bfloat16", "float32", "float64", "complex64"])
 SIZES = [(), (0,), (3,), (7, 20), (MAX_SHARED_COMPONENTS + 1,)]

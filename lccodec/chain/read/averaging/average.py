@@ -34,19 +34,19 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from ...container.leaves import select
-from ...container.tree import unflatten
-from ...element_types import ELEMENT_TYPES, Array, check_dtype, unwork, work
-from ...errors import ArgumentError
-from ...parallel import WIDE_PIECE, slices
-from ...policy.roles import ROLES, Role
-from ..progress import Tell, untold
-from ..store.store import Store
-from .checkpoint import OpenCheckpoint, checked_names, open_step, without_spare
-from .info import ArrayInfo, Head, checkpoint_info, next_heads
-from .links import Link, value_or_raise
-from .needed import decoded_together
-from .replay import DecodedArray, replay_each
+from ....container.leaves import select
+from ....container.tree import unflatten
+from ....element_types import ELEMENT_TYPES, Array, check_dtype, unwork, work
+from ....errors import ArgumentError
+from ....parallel import WIDE_PIECE, slices
+from ....policy.roles import ROLES, Role
+from ...progress import Tell, untold
+from ...store.store import Store
+from ..checkpoint import OpenCheckpoint, checked_names, open_step, without_spare
+from ..info import ArrayInfo, Head, checkpoint_info, next_heads
+from ..links import Link, value_or_raise
+from ..needed import decoded_together
+from ..replay import DecodedArray, replay_each
 
 _FLOATS: Final = {kind.name for kind in ELEMENT_TYPES if kind.is_float}
 
@@ -91,8 +91,8 @@ def average(
     Parameters
     ----------
     shares
-        The steps, and what each counts, as `lccodec.chain.read.history.select_shares` returns it. A
-        step that counts 0 changes nothing, even where it has a NaN.
+        The steps, and what each counts, as `select_shares` returns it. A step that counts 0 changes
+        nothing, even where it has a NaN.
     roles
         Roles of the arrays to average, such as ``("weight", "first_moment")``; as recorded in the
         checkpoints.

@@ -1,0 +1,100 @@
+"""One tensor as an array, and back: by its values, or by its bits where NumPy lacks the type."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import torch
+
+from ...element_types import BFLOAT16_BITS, ELEMENT_TYPES, Array, element_type
+from ...errors import ArgumentError, FormatError
+from ..tree.plain import BYTE_TYPES, TYPES
+from .wrappers import TENSOR_TYPES, class_name
+
+__all__ = ["array_of_bytes", "as_tensor", "host_array", "why_unfit"]
+
+#: The names of the one-byte types. torch.int4 and similar types are left out: torch cannot make
+#: values of them yet.
+_ONE_BYTE_TYPES: Final = {
+    getattr(torch, name): name
+    for name in sorted(BYTE_TYPES)
+    if name.startswith("float") and hasattr(torch, name)
+}
+#: Types that NumPy lacks and that are stored as a view of another type.
+_VIEWED_TYPES: Final = (torch.bfloat16, torch.complex32)
+#: Types that NumPy has too.
+_NUMPY_TYPES: Final = frozenset(
+    getattr(torch, name) for name in (kind.name for kind in ELEMENT_TYPES) if name != "bfloat16"
+)
+
+
+def why_unfit(tensor: torch.Tensor) -> str | None:
+    """Return why a tensor cannot be stored, or None."""
+    if type(tensor) not in TENSOR_TYPES:
+        kind = class_name(type(tensor))
+        return f"is a {kind}, which means more than its values (lccodec.adapters.dcp saves sharded tensors)"
+    if tensor.device.type == "meta":
+        return "is on the meta device and has no values"
+    if tensor.is_nested:
+        return "is a nested tensor: save the tensors in it (unbind)"
+    if tensor.is_quantized:
+        return "is quantized: save its int_repr and its scale"
+    if tensor.layout is not torch.strided:
+        return f"has the layout {tensor.layout}: save its indices and values"
+    if (
+        tensor.dtype not in _NUMPY_TYPES
+        and tensor.dtype not in _ONE_BYTE_TYPES
+        and tensor.dtype not in _VIEWED_TYPES
+    ):
+        return f"has dtype {tensor.dtype}, which cannot be stored"
+    return None
+
+
+def host_array(tensor: torch.Tensor) -> tuple[Array, str | None]:
+    """Return a tensor as an array, and what the note calls its type; None if NumPy has that.
+
+    Memory of the CPU is shared.
+    """
+    host = tensor.detach().cpu().resolve_conj().resolve_neg()
+    if host.dtype in _ONE_BYTE_TYPES:
+        return host.view(torch.uint8).numpy(), _ONE_BYTE_TYPES[host.dtype]
+    if host.dtype == torch.bfloat16:
+        return host.view(torch.int16).numpy().view(BFLOAT16_BITS), None
+    if host.dtype == torch.complex32:
+        return torch.view_as_real(host).numpy(), "complex32"
+    return host.numpy(), None
+
+
+def array_of_bytes(copy: Array, tensor: torch.Tensor) -> tuple[Array, str | None]:
+    """Return copied bytes (uint8) of a tensor in the form that `host_array` gives its values."""
+    name = str(tensor.dtype).removeprefix("torch.")
+    if tensor.dtype in _ONE_BYTE_TYPES:
+        return copy.reshape(tensor.shape), _ONE_BYTE_TYPES[tensor.dtype]
+    if tensor.dtype == torch.complex32:
+        return copy.view(np.float16).reshape(*tensor.shape, 2), "complex32"
+    dtype = BFLOAT16_BITS if tensor.dtype == torch.bfloat16 else np.dtype(name)
+    return copy.view(dtype).reshape(tensor.shape), None
+
+
+def as_tensor(array: Array, kind: str | None, name: str) -> torch.Tensor:
+    """Return the tensor of an array with a type of the note: the inverse of `host_array`.
+
+    Memory is shared. An ``ArgumentError`` says that PyTorch lacks the type, a ``FormatError`` that
+    the note does not fit the array, which is called `name`.
+    """
+    where = f"array {name!r}"
+    if kind is None:
+        if element_type(array.dtype).name == "bfloat16":
+            return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+        return torch.from_numpy(array)
+    if kind == "complex32":
+        if array.dtype != np.float16 or array.shape[-1:] != (2,):
+            raise FormatError(TYPES, where, f"{array.dtype} {array.shape} is noted as complex32")
+        return torch.view_as_complex(torch.from_numpy(array))
+    if kind not in _ONE_BYTE_TYPES.values():
+        raise ArgumentError(f"{where} is of type {kind}, which PyTorch does not have")
+    if array.dtype != np.uint8:
+        raise FormatError(TYPES, where, f"{array.dtype} is noted as {kind}")
+    dtype: torch.dtype = getattr(torch, kind)
+    return torch.from_numpy(array).view(dtype)
