@@ -58,7 +58,7 @@ def test_a_failure_after_a_save_does_not_hold_it_up(tmp_path: Path, monkeypatch:
     def fail(*_: Any, **__: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("lccodec.chain.life.lifetime.prune", fail)
+    monkeypatch.setattr("lccodec.chain.life.prune.prune", fail)
     with Chain(tmp_path, "lossless", keep=Keep(latest=1)) as chain:
         assert chain.save_async(0, STATES[0]).result(60) == chain.info(0).file_bytes
         with pytest.warns(LccodecWarning, match=r"step 0 is saved, but what follows .* MemoryError"):
