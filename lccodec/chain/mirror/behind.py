@@ -98,7 +98,8 @@ class _Copier:
         while True:
             with self._changing:
                 if not self._is_asked or self._is_over:
-                    self._thread = None
+                    if self._thread is threading.current_thread():  # not one that came after a fork
+                        self._thread = None
                     return
                 self._is_asked = False
             try:
