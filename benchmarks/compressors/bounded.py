@@ -1,4 +1,7 @@
-"""Compressors of float32 with an absolute error bound: SZ3, ZFP, SPERR, lccodec's own frame."""
+"""Compressors with an absolute error bound: SZ3, ZFP, SPERR, lccodec's own frame.
+
+They take vectors of float32; SZ3 and ZFP also fields, whose shape and type are given.
+"""
 
 from __future__ import annotations
 
@@ -33,18 +36,18 @@ def zfpy(max_error: float) -> Compressor:
     )
 
 
-def sz3(max_error: float) -> Compressor:
-    """Return SZ3, an HDF5 filter."""
+def sz3(max_error: float, like: np.ndarray | None = None) -> Compressor:
+    """Return SZ3, an HDF5 filter; `like` has the shape and the type of the fields."""
     import hdf5plugin
 
-    return _hdf5_filter(hdf5plugin.SZ3(absolute=max_error))
+    return _hdf5_filter(hdf5plugin.SZ3(absolute=max_error), like=like)
 
 
-def zfp(max_error: float) -> Compressor:
-    """Return ZFP, an HDF5 filter."""
+def zfp(max_error: float, like: np.ndarray | None = None) -> Compressor:
+    """Return ZFP, an HDF5 filter; `like` has the shape and the type of the fields."""
     import hdf5plugin
 
-    return _hdf5_filter(hdf5plugin.Zfp(accuracy=max_error))
+    return _hdf5_filter(hdf5plugin.Zfp(accuracy=max_error), like=like)
 
 
 def sperr(max_error: float) -> Compressor:
@@ -54,7 +57,9 @@ def sperr(max_error: float) -> Compressor:
     return _hdf5_filter(hdf5plugin.Sperr(absolute=max_error), width=WIDTH)
 
 
-def _hdf5_filter(options: Mapping[str, Any], width: int | None = None) -> Compressor:
+def _hdf5_filter(
+    options: Mapping[str, Any], width: int | None = None, like: np.ndarray | None = None
+) -> Compressor:
     """Return a compressor that is an HDF5 filter; its file lies in memory, with one chunk.
 
     Parameters
@@ -63,10 +68,16 @@ def _hdf5_filter(options: Mapping[str, Any], width: int | None = None) -> Compre
         Of the data set: the filter.
     width
         Of the matrix that the vector is made, filled with zeros.
+    like
+        Has the shape and the type of the fields; vectors of float32 without it.
     """
     import h5py
 
+    dtype = np.dtype(np.float32 if like is None else like.dtype)
+
     def shape(size: int) -> tuple[int, ...]:
+        if like is not None:
+            return like.shape
         return (size,) if width is None else (-(-size // width), width)
 
     def file() -> Any:
@@ -86,10 +97,10 @@ def _hdf5_filter(options: Mapping[str, Any], width: int | None = None) -> Compre
     def decode(coded: bytes, size: int) -> np.ndarray:
         (mask,) = struct.unpack_from("<I", coded)
         with file() as source:
-            data = source.create_dataset("x", shape=shape(size), dtype="f4", chunks=shape(size), **options)
+            data = source.create_dataset("x", shape=shape(size), dtype=dtype, chunks=shape(size), **options)
             data.id.write_direct_chunk((0,) * data.ndim, coded[4:], mask)
-            out = np.empty(data.shape, np.float32)
+            out = np.empty(data.shape, dtype)
             data.read_direct(out)
-            return out.reshape(-1)[:size]
+            return out if like is not None else out.reshape(-1)[:size]
 
     return Compressor(encode, decode)

@@ -23,9 +23,10 @@ FOLDERS = {
     "pages": {"measure", "networks"},
     "sync": {"measure", "networks"},
     "mending": {"measure"},
+    "simulations": {"measure", "compressors"},
 }
 PROGRAMS = {
-    *("averages", "buckets", "copies", "follow", "frameworks", "hindsight", "lenet", "overlap"),
+    *("averages", "buckets", "copies", "fields", "follow", "frameworks", "hindsight", "lenet", "overlap"),
     *("parity", "promise"),
     *("report", "scale", "throughput", "training"),
 }

@@ -98,8 +98,7 @@ class _Copier:
         while True:
             with self._changing:
                 if not self._is_asked or self._is_over:
-                    if self._thread is threading.current_thread():  # not one that came after a fork
-                        self._thread = None
+                    self._thread = None
                     return
                 self._is_asked = False
             try:

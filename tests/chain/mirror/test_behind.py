@@ -255,6 +255,6 @@ def test_a_fork_has_not_the_thread(tmp_path: Path, watched: Callable[[Path], Wat
     copier.wake()
     assert copier._thread is not thread
     go_on.set()
-    assert thread is not None
-    thread.join()  # both copy the same files: the one that comes second looks again
     chain.close()
+    assert thread is not None
+    thread.join()

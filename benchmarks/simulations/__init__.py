@@ -1,0 +1,4 @@
+"""Solvers, measured fields, what they take beside others at one error, restarts: `fields.py`.
+
+Imports `measure` and `compressors`.
+"""
