@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -15,6 +15,7 @@ from .mirror.stand_in import Found, read_whole, stand_in
 from .read.checkpoint import OpenCheckpoint, open_step
 from .read.exact import open_newest, open_path
 from .read.info import CheckpointInfo
+from .read.rows import Keys
 from .store.opening import writable_store
 from .store.store import Store
 
@@ -51,8 +52,14 @@ class CheckpointFile:
         """Return the strings that were stored with the state."""
         return self._opened.metadata()
 
-    def get(self, name: str, dtype: Literal["float32", "bits"] | None = None) -> Any:
-        """Return one array without reading others.
+    def get(
+        self,
+        name: str,
+        dtype: Literal["float32", "bits"] | None = None,
+        *,
+        rows: slice | None = None,
+    ) -> Any:
+        """Return one array, or some of its rows, without reading others.
 
         Parameters
         ----------
@@ -60,19 +67,22 @@ class CheckpointFile:
             One of `keys`.
         dtype
             ``"float32"`` returns a bfloat16 array as float32, ``"bits"`` as `BFLOAT16_BITS`.
+        rows
+            Which indices of the first axis, such as ``slice(0, 1000)``; by default all. It follows
+            Python's rules for slices: negative numbers count from the end, and what lies beyond is
+            left out. No more of a large array is decoded than the rows need.
 
         Raises
         ------
         ArgumentError
-            If there is no array of that name, `dtype` is something else, or the file is closed.
+            If there is no array of that name, `dtype` is something else, the file is closed, `rows`
+            is not a slice or has a step, or the array has no dimension.
         DataError, ChainError, StorageError
             If what is stored is damaged, has been replaced since it was opened, or cannot be read.
         """
-        return self._read(lambda opened: opened.get(name, dtype))
+        return self._read(lambda opened: opened.get(name, dtype, rows))
 
-    def state(
-        self, keys: Iterable[str] | str | None = None, dtype: Literal["float32", "bits"] | None = None
-    ) -> Any:
+    def state(self, keys: Keys | None = None, dtype: Literal["float32", "bits"] | None = None) -> Any:
         """Return the state; with `keys`, a dict of these leaves by name (see `Chain.restore`)."""
         return self._read(lambda opened: opened.state(keys, dtype))
 

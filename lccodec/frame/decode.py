@@ -125,8 +125,7 @@ def decode_range(
     frame
         Bytes of the frame. Of other blocks only the sizes are read.
     part
-        The components of the blocks: from the first of a block to the last of one, or to the end.
-        Of a raw frame, any components; of a smooth one, all of them.
+        The components of the blocks, as :func:`whole_blocks` returns them.
     reference, out
         Components of the part. `out` may be `reference`.
     check_crc
@@ -140,11 +139,8 @@ def decode_range(
         If the bytes break a rule. Rules about the end of a frame are checked with the last block.
     """
     header = _checked(frame, check_crc)
-    block, size = 1 << header.block_log2, header.components
-    if header.method == METHOD_SMOOTH:  # its blocks are rows
-        block = size or 1
-    whole = part.start % block == 0 and (part.stop % block == 0 or part.stop == size)
-    if not (whole and 0 <= part.start <= part.stop <= size):
+    valid = 0 <= part.start <= part.stop <= header.components
+    if not (valid and whole_blocks(header, part.start, part.stop) == (part.start, part.stop)):
         raise ArgumentError(
             f"components {part.start} to {part.stop} are not blocks of 2**{header.block_log2}"
         )
@@ -152,6 +148,19 @@ def decode_range(
     if out.size != part.stop - part.start or (header.relative and (base is None or base.size != out.size)):
         raise ArgumentError(f"reference and out must have {part.stop - part.start} components")
     _decode_part(frame, header, part, base, out)
+
+
+def whole_blocks(header: FrameHeader, start: int, stop: int) -> tuple[int, int]:
+    """Return the components of the blocks that hold components of a frame: the first, and the end.
+
+    They are the given ones if there are none, and in a raw frame, whose components are apart.
+    """
+    if header.method == METHOD_RAW or start == stop:
+        return start, stop
+    if header.method != METHOD_SMOOTH:
+        block = 1 << header.block_log2
+        return start // block * block, min(-(-stop // block) * block, header.components)
+    return smooth.whole_blocks(header.shapes[0], header.block_log2, start, stop)
 
 
 def check_array_sum(frame: Stored, total: int) -> None:

@@ -59,13 +59,35 @@ def block_shapes(shape: Shape, log2: int) -> Iterator[Shape]:
     if 0 in shape:
         return
     shape = shape or (1,)
-    axis = next(k for k in range(len(shape)) if math.prod(shape[k + 1 :]) <= 1 << log2)
-    row = math.prod(shape[axis + 1 :])
-    extent = shape[axis]
-    rows = -(-extent // -(-extent // ((1 << log2) // row)))
+    axis, rows = _rows_of_a_block(shape, log2)
     for _ in range(math.prod(shape[:axis])):
-        for start in range(0, extent, rows):
-            yield (min(rows, extent - start), *shape[axis + 1 :])
+        for start in range(0, shape[axis], rows):
+            yield (min(rows, shape[axis] - start), *shape[axis + 1 :])
+
+
+def _rows_of_a_block(shape: Shape, log2: int) -> tuple[int, int]:
+    """Return the axis that blocks cut, and how many of its rows a block has (LCC-SMO-01)."""
+    axis = next(k for k in range(len(shape)) if math.prod(shape[k + 1 :]) <= 1 << log2)
+    extent, row = shape[axis], math.prod(shape[axis + 1 :])
+    return axis, -(-extent // -(-extent // ((1 << log2) // row)))
+
+
+def whole_blocks(shape: Shape, log2: int, start: int, stop: int) -> tuple[int, int]:
+    """Return the components of the blocks that hold some components: the first, and the end.
+
+    Examples
+    --------
+    >>> whole_blocks((100, 10, 2), 10, 1500, 1501)
+    (1000, 2000)
+    >>> whole_blocks((2, 3, 1000), 10, 1999, 3500)
+    (1000, 4000)
+    """
+    axis, rows = _rows_of_a_block(shape or (1,), log2)
+    row = math.prod(shape[axis + 1 :])
+    block, whole = rows * row, (shape or (1,))[axis] * row
+    last = stop - 1
+    first = start // whole * whole + start % whole // block * block
+    return first, last // whole * whole + min((last % whole // block + 1) * block, whole)
 
 
 @dataclass(frozen=True, eq=False)

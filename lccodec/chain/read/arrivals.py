@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import Any, Literal, Self
 
@@ -17,6 +17,7 @@ from ...frame.header import Shape
 from ..adapter import Adapter
 from .checkpoint import OpenCheckpoint, checked_names, without_spare
 from .replay import DecodedArray
+from .rows import Keys, checked_keys, chosen_rows
 
 
 class Arrivals(Iterator[tuple[str, Any]]):
@@ -50,15 +51,18 @@ class Arrivals(Iterator[tuple[str, Any]]):
     def __init__(
         self,
         file: OpenCheckpoint,
-        keys: Iterable[str] | str | None = None,
+        keys: Keys | None = None,
         dtype: Literal["float32", "bits"] | None = None,
         adapter: Adapter | None = None,
     ) -> None:
         try:
             check_dtype(dtype)
             manifest = file.links[-1].manifest
+            keys, self._rows = checked_keys(keys)
             names = None if keys is None else checked_names(keys)
             self._leaves = leaves_of(manifest.tree, manifest.scalars, names)
+            for name in self._rows:
+                file.index_of(name)
         except BaseException:
             file.close()
             raise
@@ -67,7 +71,7 @@ class Arrivals(Iterator[tuple[str, Any]]):
         self.whole = names is None
         self._file, self._dtype = file, dtype
         # Nothing that it holds leads back to this object: then dropping it closes the file at once.
-        self.arrays = _values(file, self._leaves, dtype)
+        self.arrays = _values(file, self._leaves, dtype, self._rows)
 
     def __next__(self) -> tuple[str, Any]:
         name, value = next(self.arrays)
@@ -98,8 +102,13 @@ class Arrivals(Iterator[tuple[str, Any]]):
         ]
         if self.whole:
             return unflatten(manifest.tree, arrays, manifest.scalars)
+        parts = {}
+        for name, rows in self._rows.items():
+            index = self._file.index_of(name)
+            chosen = chosen_rows(self._file.links, index, rows, name)
+            parts[name] = _hollow(chosen.kind, chosen.shape, self._dtype)
         return {
-            name: scalar_value(entry) if index is None else arrays[index]
+            name: scalar_value(entry) if index is None else parts.get(name, arrays[index])
             for name, index, entry in self._leaves
         }
 
@@ -116,16 +125,23 @@ class Arrivals(Iterator[tuple[str, Any]]):
 
 
 def _values(
-    file: OpenCheckpoint, leaves: Iterable[tuple[str, int | None, Json]], dtype: str | None
+    file: OpenCheckpoint,
+    leaves: Iterable[tuple[str, int | None, Json]],
+    dtype: str | None,
+    rows: Mapping[str, slice],
 ) -> Generator[tuple[str, Any], None, None]:
     """Yield leaves by name. Arrays are decoded when they are asked for, and not kept."""
-    places = Counter(index for _, index, _ in leaves if index is not None)
+    places = Counter(index for name, index, _ in leaves if index is not None and name not in rows)
     decoded = file.decode_each(places)
     several: dict[int, Array] = {}  # arrays that come again in another place
     with file, closing(decoded):
         for name, index, entry in leaves:
             if index is None:
                 yield name, scalar_value(entry)
+                continue
+            if name in rows:
+                ((_, part),) = file.decode_rows({name: rows[name]})
+                yield name, without_spare(part.array(dtype))
                 continue
             if index not in several:
                 several[index] = _next_array(decoded, dtype)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from typing import Any, Final, Literal, Self
@@ -31,6 +31,7 @@ from .info import CheckpointInfo, Head, array_heads, checkpoint_info
 from .links import Link, open_links
 from .needed import decoded_together, frames_ahead, headers_of
 from .replay import DecodedArray, Decoding, replay
+from .rows import Keys, checked_keys, checked_rows, replay_rows, without_rows
 
 _MAX_ATTEMPTS: Final = 3  # to open a checkpoint, while others take away what it was to need
 _MAX_SPARE_BYTES: Final = 64  # that the memory of an array may have beside its values
@@ -77,28 +78,43 @@ class OpenCheckpoint:
         """Return the strings that were stored with the state."""
         return dict(self._manifest.metadata)
 
-    def get(self, name: str, dtype: Literal["float32", "bits"] | None = None) -> Any:
+    def get(
+        self, name: str, dtype: Literal["float32", "bits"] | None = None, rows: slice | None = None
+    ) -> Any:
         """Return one array without reading others, as `lccodec.CheckpointFile.get`."""
         check_dtype(dtype)
         _check_names([name])
+        index = self.index_of(name)
+        if rows is not None:
+            ((_, part),) = self.decode_rows({name: checked_rows(rows)})
+            return without_spare(part.array(dtype))
+        return without_spare(self.decode(index).array(dtype))
+
+    def index_of(self, name: str) -> int:
+        """Return the index of an array; raise ``ArgumentError`` for another name."""
         index = self._indices.get(name)
         if index is None:
             select(self._manifest.tree, self._manifest.scalars, [name])  # its error suggests close names
             raise ArgumentError(f"{name!r} is not an array, but a scalar or a container: use state(keys=...)")
-        return without_spare(self.decode(index).array(dtype))
+        return index
 
-    def state(
-        self, keys: Iterable[str] | str | None = None, dtype: Literal["float32", "bits"] | None = None
-    ) -> Any:
+    def state(self, keys: Keys | None = None, dtype: Literal["float32", "bits"] | None = None) -> Any:
         """Return the state; with `keys`, a dict of these leaves by name (see `Chain.restore`)."""
         check_dtype(dtype)
         tree, scalars = self._manifest.tree, self._manifest.scalars
         if keys is None:
             return unflatten(tree, [without_spare(a.array(dtype)) for a in self.decoded()], scalars)
+        keys, rows = checked_keys(keys)
         arrays, values = select(tree, scalars, checked_names(keys))
-        found = self.decode_some(arrays.values())
+        for name in rows:
+            self.index_of(name)
+        found, parts = self.decode_leaves({i for name, i in arrays.items() if name not in rows}, rows)
         decoded = {index: without_spare(a.array(dtype)) for index, a in found.items()}
-        return {**{name: decoded[index] for name, index in arrays.items()}, **values}
+        some = {name: without_spare(part.array(dtype)) for name, part in parts.items()}
+        return {
+            **{name: some[name] if name in rows else decoded[index] for name, index in arrays.items()},
+            **values,
+        }
 
     def restored(self, from_numpy: Callable[[Any, dict[str, str]], Any]) -> Any:
         """Return the state as an adapter makes it of NumPy arrays and the metadata."""
@@ -119,6 +135,30 @@ class OpenCheckpoint:
     def decode_some(self, indices: Iterable[int]) -> dict[int, DecodedArray]:
         """Return arrays as decoded, by index. Each frame that they need is decoded once."""
         return dict(self.decode_each(indices))
+
+    def decode_leaves(
+        self, indices: Iterable[int], rows: Mapping[str, slice]
+    ) -> tuple[dict[int, DecodedArray], dict[str, DecodedArray]]:
+        """Return arrays as decoded, by index, and some rows of others, by name."""
+        return self.decode_some(indices), dict(self.decode_rows(rows))
+
+    def decode_rows(self, rows: Mapping[str, slice]) -> Iterator[tuple[str, DecodedArray]]:
+        """Yield some rows of arrays as decoded, by name; no more blocks than they need are.
+
+        Raises
+        ------
+        ArgumentError
+            For an unknown name, or an array without rows.
+        """
+        self._check_open()
+        indices = {name: self.index_of(name) for name in rows}
+        if self._links[-1].reader.source.far:
+            read_ahead(frames_ahead(self._links, indices.values()))
+        parts = (
+            (name, replay_rows(self._links, index, rows[name], name, self.together))
+            for name, index in indices.items()
+        )
+        return watched(parts, len(rows), self._progress) if self._progress else parts
 
     def decode_each(self, indices: Iterable[int]) -> Decoding:
         """Yield arrays as decoded, with their indices, in this order and each as soon as possible.
@@ -186,7 +226,7 @@ def checked_names(keys: object) -> list[str]:
     if isinstance(keys, str):
         return [keys]
     try:
-        names = list(iter(keys))  # type: ignore[call-overload]
+        names = list(iter(without_rows(keys)))
     except TypeError:
         raise ArgumentError(f"keys must be names of leaves or containers; got {keys!r}") from None
     _check_names(names)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,29 @@ class ExactFile(OpenCheckpoint):
         except (DataError, StorageError) as error:
             return dict(self._of_history(wanted, error))
 
+    def decode_leaves(
+        self, indices: Iterable[int], rows: Mapping[str, slice]
+    ) -> tuple[dict[int, DecodedArray], dict[str, DecodedArray]]:
+        """Return arrays and rows of others as decoded: all from here, or all from the history."""
+        wanted = self._checked(indices)
+        try:
+            return dict(super()._replay(wanted)), dict(super().decode_rows(rows))
+        except (DataError, StorageError) as error:
+            return dict(self._of_history(wanted, error)), dict(self._rows_of_history(rows, error))
+
+    def decode_rows(self, rows: Mapping[str, slice]) -> Iterator[tuple[str, DecodedArray]]:
+        """Yield some rows of arrays as decoded; from the first damaged one on, of the history."""
+        left = dict(rows)
+        try:
+            for name, part in super().decode_rows(rows):
+                del left[name]
+                yield name, part
+        except (DataError, StorageError) as error:
+            failure = error
+        else:
+            return
+        yield from self._rows_of_history(left, failure)
+
     def _replay(self, indices: list[int]) -> Decoding:
         """Yield arrays; from the first one on that is damaged, those of the history."""
         left = dict.fromkeys(indices)
@@ -85,6 +108,15 @@ class ExactFile(OpenCheckpoint):
             known = {places[name]: index for name, index in zip(names, indices, strict=True)}
             for place, array in history.decode_each(known):
                 yield known[place], array
+
+    def _rows_of_history(
+        self, rows: Mapping[str, slice], error: LccodecError
+    ) -> Iterator[tuple[str, DecodedArray]]:
+        if rows:
+            with self._spare(error) as history:
+                if not set(history.keys()) >= rows.keys():
+                    raise error
+                yield from history.decode_rows(rows)
 
 
 def open_exact(store: Store, *, strict: bool = False) -> ExactFile:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -28,6 +28,7 @@ from .checkpoint import OpenCheckpoint, checked_names, open_step
 from .crew import Restorers
 from .exact import ExactFile, open_newest, with_exact
 from .info import CheckpointInfo
+from .rows import Keys
 
 Found = TypeVar("Found")
 
@@ -84,7 +85,7 @@ class History:
     def restore(
         self,
         step: int | None = None,
-        keys: Iterable[str] | str | None = None,
+        keys: Keys | None = None,
         *,
         dtype: Literal["float32", "bits"] | None = None,
         exact: bool = True,
@@ -99,7 +100,9 @@ class History:
             Step of the checkpoint; the latest by default.
         keys
             One or several names of arrays, scalars or containers (``"optimizer/0"``). Only these
-            are read and decoded.
+            are read and decoded. A mapping gives the rows of arrays: ``{"embedding": slice(0,
+            1000), "epoch": None}``. A slice follows Python's rules and has no step; ``None`` is all
+            of a leaf. Of a large array no more is decoded than the rows need.
         dtype
             ``"float32"`` returns bfloat16 arrays as float32, ``"bits"`` as `BFLOAT16_BITS`. An
             adapter returns its framework's bfloat16.
@@ -129,12 +132,14 @@ class History:
         DataError, StorageError
             If stored bytes break a rule of the format, or a file cannot be read.
         ArgumentError
-            For unknown keys, `dtype` or `progress`, or a step that is not an integer.
+            For unknown keys, `dtype` or `progress`, or a step that is not an integer; for rows that
+            are not a slice, have a step, or are of a scalar.
         """
         dtype = self._bits if dtype is None else dtype
         resumes = step is None and keys is None
 
-        keys = keys if keys is None else checked_names(keys)  # an iterator is read once
+        if not (keys is None or isinstance(keys, Mapping)):
+            keys = checked_names(keys)  # an iterator is read once
 
         def read(each: int | None, store: Store, strict: bool) -> Any:
             with self._open(each, exact, progress, store, resumes=resumes, strict=strict) as file:
@@ -151,7 +156,7 @@ class History:
     def restore_iter(
         self,
         step: int | None = None,
-        keys: Iterable[str] | str | None = None,
+        keys: Keys | None = None,
         *,
         dtype: Literal["float32", "bits"] | None = None,
         exact: bool = True,

@@ -33,6 +33,7 @@ from .parameters import (
     STEP,
     history_option,
     place_argument,
+    rows_option,
     step_option,
 )
 
@@ -122,13 +123,24 @@ def info(path: Place, step: int | None, as_json: bool) -> None:
 @step_option
 @history_option
 @click.option("--over-time", is_flag=True, help="Also what the array is at every step of the chain.")
+@rows_option
 def show(  # one parameter for each option: click passes them by name
-    path: Place, name: str, step: int | None, history: bool, over_time: bool, as_json: bool
+    path: Place,
+    name: str,
+    step: int | None,
+    history: bool,
+    over_time: bool,
+    rows: slice | None,
+    as_json: bool,
 ) -> None:
     """Show one array: role, dtype, shape, range, and a histogram; or the value of a scalar."""
+    if over_time and rows is not None:
+        raise ArgumentError("--over-time is about whole arrays: leave --rows out")
     with open_path(path, step=step, exact=not history) as file:
         leaves, about = Leaves(file), file.info()
-        leaf = leaves[name] if name in leaves else file.get(name)  # its error suggests the nearest name
+        whole = rows is None and name in leaves
+        # the error of `get` suggests the nearest name
+        leaf = leaves[name] if whole else file.get(name, "bits", rows)
         index = file.links[-1].paths.get(name)
     place = {"path": str(path), "step": about.step, "name": name, "exact": about.exact}
     if index is None:

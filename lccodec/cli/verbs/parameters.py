@@ -65,6 +65,26 @@ history_option = click.option(
 )
 
 
+def _rows(_: click.Context, __: click.Parameter, text: str | None) -> slice | None:
+    """Return rows as a slice of Python: ``0:1000``, ``-5:`` or ``:10``."""
+    if text is None:
+        return None
+    try:
+        first, last = map(_end, text.split(":"))
+        return slice(first, last)
+    except ValueError:
+        raise click.BadParameter(f"must be START:STOP, such as 0:1000; got {text!r}") from None
+
+
+def _end(text: str) -> int | None:
+    return int(text) if text else None
+
+
+rows_option = click.option(
+    "--rows", metavar="START:STOP", callback=_rows, help="Only these rows; no more are decoded."
+)
+
+
 def steps_of(place: Place) -> list[int]:
     """Return the steps of a chain or a bundle, with that of the exact file."""
     with open_store(place) as store:

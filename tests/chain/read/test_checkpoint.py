@@ -191,7 +191,7 @@ PARAMETERS = {
     "Chain.restore": ["step", "keys", "dtype"],
     "Chain.restore_iter": ["step", "keys", "dtype"],
     "Chain.info": ["step"],
-    "CheckpointFile.get": ["name", "dtype"],
+    "CheckpointFile.get": ["name", "dtype", "rows"],
     "CheckpointFile.state": ["keys", "dtype"],
 }
 

@@ -200,6 +200,21 @@ def test_show_over_time(chain, tmp_path):
     assert "--over-time needs a chain" in error
 
 
+def test_show_some_rows(chain):
+    whole = lccodec.Chain(chain).restore()["model"]["weight"]
+    document = run_json("show", chain, "model/weight", "--rows", "-5:")
+    assert document["shape"] == [5, 50]
+    assert document["distribution"]["maximum"] == float(whole[-5:].max())
+    assert "shape     3 x 50\n" in run("show", chain, "model/weight", "--rows", "2:5")[0]
+    for words, message in {
+        ("model/weight", "--rows", "0:9:2"): "must be START:STOP",
+        ("model/weight", "--rows", "3"): "must be START:STOP",
+        ("lr", "--rows", "0:1"): "'lr' is not an array",
+        ("model/weight", "--rows", "0:1", "--over-time"): "leave --rows out",
+    }.items():
+        assert message in run("show", chain, *words, code=2)[1]
+
+
 def test_show_of_a_scalar(chain):
     assert run("show", chain, "lr")[0] == "0.1\n"
     assert run_json("show", chain, "note")["value"] == "text"

@@ -1,0 +1,309 @@
+"""Some rows of an array: which they are, and decoding no more blocks than they need.
+
+A row is what one index of the first axis selects, so some rows of an array are some of its
+components end to end. They are followed from the newest link to the oldest: a frame needs the rows
+as whole blocks, and of the parent's array the same components; a copy needs them of its source, and
+an interpolated array of both parents. Then they are decoded from the oldest link to the newest.
+
+Small arrays share frames, and are decoded whole.
+
+Source: SPEC 6, 9.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ...element_types import Array, ElementType, interpolate, rounded_copy
+from ...errors import ArgumentError, ChainError, FormatError
+from ...frame.decode import decode_range, whole_blocks
+from ...frame.header import FrameHeader, Shape
+from .links import Link, array_place, check_inherited, check_source, value_or_raise
+from .replay import DecodedArray, replay, within_frame
+
+#: Names of leaves; or a mapping of names to rows, where ``None`` is all of a leaf.
+Keys: TypeAlias = Iterable[str] | str | Mapping[str, slice | None]
+
+
+@dataclass(frozen=True)
+class Span:
+    """Components of an array, from `start` up to, but without, `stop`."""
+
+    start: int
+    stop: int
+
+    @property
+    def size(self) -> int:
+        """How many they are."""
+        return self.stop - self.start
+
+    def joined(self, other: Span | None) -> Span:
+        """Return the components from the first to the last of both."""
+        if other is None:
+            return self
+        return Span(min(self.start, other.start), max(self.stop, other.stop))
+
+
+def checked_rows(rows: object, name: str = "") -> slice:
+    """Return rows unchanged if they are a slice without a step.
+
+    Raises
+    ------
+    ArgumentError
+        For anything else. The message begins with `name` if there is one.
+    """
+    about = f"{name!r}: " if name else ""
+    if not isinstance(rows, slice):
+        more = f"; one row is slice({rows}, {rows + 1})" if type(rows) is int and rows >= 0 else ""
+        raise ArgumentError(f"{about}rows must be a slice, such as slice(0, 1000); got {rows!r}{more}")
+    for end in (rows.start, rows.stop):
+        if not (end is None or hasattr(type(end), "__index__")):
+            raise ArgumentError(f"{about}rows must begin and end at integers; got {rows!r}")
+    if rows.step is not None and rows.step != 1:
+        message = f"rows must be next to each other, without a step; got {rows!r}"
+        raise ArgumentError(f"{about}{message}: read them all, and take the step of what is returned")
+    return rows
+
+
+def checked_keys(keys: Any) -> tuple[Any, dict[str, slice]]:
+    """Return the names among keys, and the rows that are asked for of some of them.
+
+    Parameters
+    ----------
+    keys
+        Names, or a mapping of names to slices; ``None`` in the place of a slice is the whole leaf.
+
+    Raises
+    ------
+    ArgumentError
+        If the value of a mapping is neither.
+    """
+    if not isinstance(keys, Mapping):
+        return keys, {}
+    rows = {name: checked_rows(value, str(name)) for name, value in keys.items() if value is not None}
+    return list(keys), rows
+
+
+def without_rows(keys: Any) -> Any:
+    """Return keys unchanged; raise ``ArgumentError`` if rows are asked for."""
+    if checked_keys(keys)[1]:
+        raise ArgumentError("keys must be names here: only a restore and an open file return some rows")
+    return keys
+
+
+def head_of(link: Link, name: str) -> tuple[ElementType, Shape]:
+    """Return the type and the shape of an array of a link. Only headers that it needs are read.
+
+    Raises
+    ------
+    DataError
+        If a header breaks a rule, or a link lacks the array.
+    """
+    kind: ElementType | None = None
+    while (number := link.frame_of(link.names[name])) is None:
+        if name in link.copies:
+            source, own = link.copies[name]
+            kind = kind or own
+            name = source
+            continue
+        check_inherited(link, name)
+        if link.parent is None:  # for the type: `check_inherited` has refused it
+            raise ChainError(f"{link.place}: no parent")
+        link = link.parent
+    header = link.header(number)
+    members = link.members(number)
+    return kind or header.kind, header.shapes[members.index(link.names[name])]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Some rows of an array: its type, which components they are, and their shape."""
+
+    kind: ElementType
+    span: Span
+    shape: Shape
+    whole: bool  # whether they are all rows
+
+
+def chosen_rows(links: Sequence[Link], index: int, rows: slice, called: str) -> Chosen:
+    """Return what some rows of an array of the last link are; slices follow Python's rules.
+
+    Raises
+    ------
+    ArgumentError
+        If the array has no dimension. The message calls it `called`.
+    DataError
+        As `head_of`.
+    """
+    kind, shape = head_of(links[-1], links[-1].index_names[index])
+    if not shape:
+        raise ArgumentError(f"{called!r} has no rows: it is an array without dimensions; get it whole")
+    first, last, _ = rows.indices(shape[0])
+    last = max(first, last)
+    row = math.prod(shape[1:]) * kind.components
+    chosen = last - first, *shape[1:]
+    return Chosen(kind, Span(first * row, last * row), chosen, chosen == shape)
+
+
+def replay_rows(
+    links: Sequence[Link], index: int, rows: slice, called: str, together: Sequence[list[int]] | None = None
+) -> DecodedArray:
+    """Decode some rows of an array of the last link, through all links.
+
+    All rows, and those of an array that shares a frame with others, come from the whole array.
+
+    Parameters
+    ----------
+    links, together
+        As for `replay`.
+    index
+        Index of the array.
+    called
+        What errors call the array.
+
+    Raises
+    ------
+    ArgumentError, DataError
+        As `chosen_rows`, and as `replay`.
+    """
+    chosen = chosen_rows(links, index, rows, called)
+    span = chosen.span
+    if not span.size:
+        return DecodedArray(chosen.kind, chosen.shape, np.empty(0, chosen.kind.bits))
+    if not chosen.whole:
+        bits = decode_span(links, links[-1].index_names[index], span)
+        if bits is not None:
+            return DecodedArray(chosen.kind, chosen.shape, bits)
+    ((_, found),) = replay(links, [index], together)
+    return DecodedArray(chosen.kind, chosen.shape, found.bits[span.start : span.stop])
+
+
+@dataclass(frozen=True, eq=False)
+class _Need:
+    """What is needed of an array of a link: components, the arrays they are made of, its frame."""
+
+    link: Link
+    name: str
+    span: Span
+    sources: Sequence[tuple[Link, str]]
+    frame: int | None = None
+    header: FrameHeader | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Components of an array of a link, decoded."""
+
+    kind: ElementType
+    shape: Shape
+    span: Span
+    bits: Array
+
+    spare: bool = True  # whether nobody else needs the components, so that they may be overwritten
+
+    def of(self, span: Span) -> Array:
+        """Return some of the components."""
+        return self.bits[span.start - self.span.start : span.stop - self.span.start]
+
+
+def decode_span(links: Sequence[Link], name: str, span: Span) -> Array | None:
+    """Decode some components of an array of the last link, and no more blocks than they need.
+
+    Returns
+    -------
+    ndarray or None
+        ``None`` if the array must be decoded whole, because it shares a frame with others.
+
+    Raises
+    ------
+    DataError
+        If a stored byte that is needed breaks a rule. The error names the file and the array.
+    """
+    plan = _needed(links, name, span)
+    if any(need.frame is not None and len(need.link.members(need.frame)) > 1 for need in plan):
+        return None
+    users = Counter((id(link), above) for need in plan for link, above in need.sources)
+    parts: dict[tuple[int, str], _Part] = {}
+    for need in reversed(plan):
+        parts[id(need.link), need.name] = _decoded(need, parts, users)
+    return parts[id(links[-1]), name].of(span)
+
+
+def _needed(links: Sequence[Link], name: str, span: Span) -> list[_Need]:
+    """Return what components of an array need: first themselves, then what they need in turn."""
+    wanted: dict[tuple[int, str], Span] = {(id(links[-1]), name): span}
+    found: list[_Need] = []
+    for link in reversed(links):
+        names = [each for each in link.names if (id(link), each) in wanted]
+        names += [link.copies[each][0] for each in names if each in link.copies]
+        # Copies come before their sources, which may be needed for themselves too.
+        for each in sorted(dict.fromkeys(names), key=lambda each: each not in link.copies):
+            need = _need(link, each, wanted[id(link), each])
+            found.append(need)
+            for above, source in need.sources:
+                wanted[id(above), source] = need.span.joined(wanted.get((id(above), source)))
+    return found
+
+
+def _need(link: Link, name: str, span: Span) -> _Need:
+    """Return what components of an array of a link need: whole blocks, and other arrays."""
+    if name in link.copies:
+        return _Need(link, name, span, [(link, link.copies[name][0])])
+    number, header = link.frame_of(link.names[name]), None
+    if number is not None:
+        header = link.header(number)
+        span = Span(*whole_blocks(header, span.start, span.stop))
+        if not header.relative:
+            return _Need(link, name, span, [], number, header)
+    check_inherited(link, name)
+    parents = [parent for parent in link.parents if name in parent.names]
+    return _Need(link, name, span, [(parent, name) for parent in parents], number, header)
+
+
+def _decoded(
+    need: _Need, parts: Mapping[tuple[int, str], _Part], users: Mapping[tuple[int, str], int]
+) -> _Part:
+    """Decode what is needed of an array of a link, on top of what is decoded of others."""
+    link, name, span, header = need.link, need.name, need.span, need.header
+    before = None
+    if need.sources:
+        place = id(need.sources[0][0]), need.sources[0][1]
+        before = replace(parts[place], spare=parts[place].spare and users[place] == 1)
+    if name in link.copies and before is not None:
+        kind = link.copies[name][1]
+        check_source(link, name, before.kind)
+        bits = np.empty(span.size, kind.bits)
+        rounded_copy(before.of(span), kind, bits)
+        return _Part(kind, before.shape, span, bits)
+    for above, _ in need.sources[1:]:
+        before = _interpolated(before, parts[id(above), name], span, link.weight)
+    if header is None or need.frame is None:
+        return value_or_raise(before or FormatError("LCC-CHN-03", array_place(link, name), "not stored"))
+    if before is not None and (before.kind, before.shape) != (header.kind, header.shapes[0]):
+        message = "not of the type and shape of the parent's array"
+        raise FormatError("LCC-CHN-03", array_place(link, name), message)
+    reference = None if before is None else before.of(span)
+    bits = np.empty(span.size, header.kind.bits)
+    if before is not None and reference is not None and before.spare:
+        bits = reference
+    with within_frame(link, need.frame):
+        frame = link.frame(need.frame)
+        decode_range(frame, slice(span.start, span.stop), reference, bits, check_crc=False)
+    return _Part(header.kind, header.shapes[0], span, bits)
+
+
+def _interpolated(low: _Part | None, high: _Part, span: Span, weight: float) -> _Part | None:
+    """Return the reference of an array with two parents, in memory of its own (LCC-INT-04)."""
+    if low is None or low.bits is high.bits:
+        return low
+    if not low.kind.is_float or (low.kind, low.shape) != (high.kind, high.shape):
+        return replace(low, spare=False)
+    bits = np.empty(span.size, low.kind.bits)
+    interpolate(low.of(span), high.of(span), weight, low.kind, bits)
+    return _Part(low.kind, low.shape, span, bits)
