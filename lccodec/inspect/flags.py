@@ -93,8 +93,10 @@ def array_flags(
 
 
 def in_order(flags: Sequence[Flag]) -> list[Flag]:
-    """Return flags with the most severe first, then as they came."""
-    return sorted(flags, key=lambda flag: _ORDER[flag.severity])
+    """Return flags with the most severe first, then by step, then as they came."""
+    return sorted(
+        flags, key=lambda flag: (_ORDER[flag.severity], math.inf if flag.step is None else flag.step)
+    )
 
 
 def _moving(rows: Sequence[ArrayRow], movement: Sequence[Series], count: int) -> list[bool]:

@@ -27,6 +27,7 @@ _LEAST_FACTOR: Final = 1.3  # of what should fall and is positive
 _LEAST_CONSTANT: Final = 3  # checkpoints before and after a setting was changed
 _SENTENCES: Final = 3  # of flags in a verdict
 _NAMED: Final = 3
+_OF_FILES: Final = ("missing", "damaged", "coarse")  # flags that say nothing of how the run goes
 
 
 def number_flags(scalars: Mapping[str, Series], steps: Sequence[int | None]) -> list[Flag]:
@@ -37,17 +38,21 @@ def number_flags(scalars: Mapping[str, Series], steps: Sequence[int | None]) -> 
 def change_flags(changes: Sequence[tuple[int, Sequence[str], Sequence[str]]]) -> list[Flag]:
     """Return a flag for each step from which on the state has other arrays.
 
+    Arrays that replace others are named by the parts of their names that the others do not have.
+
     Examples
     --------
-    >>> change_flags([(40, ["opt/0/m"], ["opt/0/exp_avg", "opt/0/max"])])[0].sentence
-    'From step 40 on 1 array is new (opt/0/m) and 2 are gone (opt/0/exp_avg, opt/0/max).'
+    >>> change_flags([(40, ["opt/0/m", "opt/1/m"], ["opt/0/exp_avg", "opt/0/max"])])[0].sentence
+    'From step 40 on 2 arrays are new (m) and 2 are gone (exp_avg, max).'
+    >>> change_flags([(40, ["model/head"], [])])[0].sentence
+    'From step 40 on 1 array is new (model/head).'
     """
     found = []
     for step, new, gone in changes:
-        parts = [f"{_arrays(new)} new ({_listed(new)})"] if new else []
+        parts = [f"{_arrays(new)} new ({_listed(_apart(new, gone))})"] if new else []
         if gone:
             count = _arrays(gone) if not new else f"{len(gone):,} {'is' if len(gone) == 1 else 'are'}"
-            parts.append(f"{count} gone ({_listed(gone)})")
+            parts.append(f"{count} gone ({_listed(_apart(gone, new))})")
         sentence = f"From step {step} on {' and '.join(parts)}."
         found.append(Flag("warning", "changed", None, step, sentence))
     return found
@@ -85,15 +90,30 @@ def verdict(
             "healthy", f"Healthy: {', '.join(parts[:-1])}{', and ' if parts[1:] else ''}{parts[-1]}."
         )
     labels = {row.name: row.label for row in rows}
-    texts = [
-        flag.sentence if flag.array is None else f"{labels.get(flag.array, flag.array)}: {flag.sentence}"
-        for flag in grave[:_SENTENCES]
-    ]
-    if len(grave) > _SENTENCES:
-        texts.append(f"{len(grave) - _SENTENCES} more below.")
+    alike: dict[tuple[str, int | None], list[Flag]] = {}
+    for flag in grave:
+        alike.setdefault((flag.kind, flag.step), []).append(flag)
+    groups = list(alike.values())
+    texts = [_sentence(group, labels) for group in groups[:_SENTENCES]]
+    if rest := sum(map(len, groups[_SENTENCES:])):
+        texts.append(f"{rest} more below.")
+    first = min(
+        (flag.step for flag in grave if flag.kind not in _OF_FILES and flag.step is not None), default=None
+    )
     if grave[0].severity == "error":
-        return Verdict("broken", f"Broken: {' '.join(texts)}")
-    return Verdict("look", f"Look at this: {' '.join(texts)}")
+        where = "" if first is None else f" from step {first} on"
+        return Verdict("broken", f"Broken{where}: {' '.join(texts)}")
+    where = "this" if first is None or not grave[1:] else f"step {first}"
+    return Verdict("look", f"Look at {where}: {' '.join(texts)}")
+
+
+def _sentence(alike: Sequence[Flag], labels: Mapping[str, str]) -> str:
+    """Return what flags of a kind say of the same step; the first one stands for all."""
+    first, *others = alike
+    if first.array is None:
+        return first.sentence
+    more = f" and {len(others)} more" if others else ""
+    return f"{labels.get(first.array, first.array)}{more}: {first.sentence}"
 
 
 def _number_flags(name: str, series: Series, steps: Sequence[int | None]) -> Iterator[Flag]:
@@ -181,6 +201,15 @@ def _lost(rows: Sequence[ArrayRow], errors: Sequence[Series]) -> list[str]:
     return [
         f"a restored weight is off by about {statistics.median(known):.2g} of what it moves between saves"
     ]
+
+
+def _apart(names: Sequence[str], others: Sequence[str]) -> Sequence[str]:
+    """Return the parts of names that others do not have, if each of the names has one."""
+    known = {part for name in others for part in name.split("/")}
+    parts = [
+        [part for part in name.split("/") if part not in known and not part.isdecimal()] for name in names
+    ]
+    return list(dict.fromkeys(own[0] for own in parts)) if others and all(parts) else names
 
 
 def _arrays(names: Sequence[str]) -> str:

@@ -146,3 +146,5 @@ def test_a_coarse_run_is_flagged(tmp_path):
 def test_the_most_severe_come_first():
     flags = [Flag(severity, "dead", None, None, "") for severity in ("note", "error", "warning", "error")]
     assert [flag.severity for flag in in_order(flags)] == ["error", "error", "warning", "note"]
+    found = [Flag("warning", "frozen", None, step, "") for step in (5, None, 3)]
+    assert [flag.step for flag in in_order(found)] == [3, 5, None]

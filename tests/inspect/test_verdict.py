@@ -91,14 +91,35 @@ def test_settings_that_are_changed():
 
 def test_a_verdict_names_moments_by_their_weights():
     row = ArrayRow("opt/0/exp_avg", "first_moment", "", "float32", (2,), 2, "", 0, 0, of="model/ln.bias")
-    flag = Flag("error", "not finite", row.name, 4, "2 of 2 elements are NaN.")
-    found = verdict([flag] * 5, [row], {}, [[None]])
+    flags = [Flag("error", "not finite", row.name, step, "2 of 2 elements are NaN.") for step in range(4, 9)]
+    found = verdict(flags, [row], {}, [[None]])
     assert found.state == "broken"
-    assert found.sentence.startswith("Broken: model/ln.bias, first moment: 2 of 2 elements are NaN.")
+    assert found.sentence.startswith(
+        "Broken from step 4 on: model/ln.bias, first moment: 2 of 2 elements are"
+    )
     assert found.sentence.endswith(" 2 more below.")
+
+
+def test_a_verdict_says_once_what_is_alike():
+    flags = [Flag("warning", "frozen", name, 4, "It does not move.") for name in "abc"]
+    found = verdict([*flags, Flag("warning", "jumping", None, 2, "loss rises.")], [], {}, [])
+    assert found.sentence == "Look at step 2: a and 2 more: It does not move. loss rises."
+    assert verdict(flags[:1], [], {}, []).sentence == "Look at this: a: It does not move."
+    lost = Flag("error", "missing", None, 1, "Step 1 cannot be fully restored.")
+    assert verdict([lost], [], {}, []).sentence == "Broken: Step 1 cannot be fully restored."
 
 
 def test_changes_of_a_state():
     flags = change_flags([(3, [f"new{i}" for i in range(5)], [])])
     assert flags[0].sentence == "From step 3 on 5 arrays are new (new0, new1, new2, and 2 more)."
     assert change_flags([(3, [], ["old"])])[0].sentence == "From step 3 on 1 array is gone (old)."
+    new, gone = (
+        [f"optimizer/state/{i}/{name}" for i in range(3) for name in names]
+        for names in (["momentum_buffer"], ["exp_avg", "exp_avg_sq"])
+    )
+    assert change_flags([(3, new, gone)])[0].sentence == (
+        "From step 3 on 3 arrays are new (momentum_buffer) and 6 are gone (exp_avg, exp_avg_sq)."
+    )
+    assert change_flags([(3, ["a/b", "a"], ["a/c"])])[0].sentence == (
+        "From step 3 on 2 arrays are new (a/b, a) and 1 is gone (c)."
+    )

@@ -61,7 +61,10 @@ def test_two_chains_beside_each_other(browser: Browser, write: Write, tmp_path: 
         assert {row["name"] for row in rows} == {"model/weight", "optimizer/exp_avg/weight"}
         assert report.texts("#comparison tbody th")[0] == "model/weight"  # weights first
         assert report.texts("nav a") == ["Both runs", "Two states", "Run 1: left", "Run 2: right"]
-        assert report.texts("#together figcaption")[:2] == ["loss", "Movement of weights, median"]
+        assert report.texts("#together figcaption")[:2] == [
+            "loss Logarithmic.",
+            "Movement of weights, median",
+        ]
         lines = "document.querySelectorAll('#together .chart')[0].querySelectorAll('.mark-line path').length"
         assert report.run(lines) == 2  # one for each run
         legend = (
@@ -69,6 +72,8 @@ def test_two_chains_beside_each_other(browser: Browser, write: Write, tmp_path: 
         )
         assert report.run(legend)[:2] == ["1: left", "2: right"]
         assert report.page.locator("main h2").count() == 4  # the rest is in folds
+        assert report.texts("#summary .which") == ["1: left", "2: right"]
+        assert report.texts("#summary .verdict") == [run["verdict"]["sentence"] for run in found["runs"]]
 
 
 def test_a_link_opens_the_fold_of_its_run(browser: Browser, write: Write, tmp_path: Path) -> None:

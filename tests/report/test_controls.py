@@ -51,8 +51,8 @@ def test_the_list_shows_an_array(report: Opened) -> None:
 
 def test_the_slider_chooses_a_step(report: Opened) -> None:
     assert report.text("#array output") == "1,100"
-    stored = report.run("lccodecReport.runs[0].figures.rms[0]")
-    rule = """[...document.querySelectorAll("#array .multiples .mark-rule.role-mark line")]
+    stored = report.run("lccodecReport.runs[0].figures.rms[1]")
+    rule = """[...document.querySelectorAll("#array .multiples .role-mark line[stroke='var(--mark)']")]
         .map((line) => line.getBoundingClientRect().x)"""
     before = report.run(rule)
     report.page.focus("#array-step")
@@ -136,7 +136,7 @@ def test_the_tree_of_arrays_is_sorted_by_any_column(report: Opened) -> None:
         .map((row) => row.children[2].textContent)"""
     names = "[...document.querySelectorAll('#arrays tbody a')].map((name) => name.textContent)"
     before, order = report.run(movements), report.run(names)
-    head = report.page.locator("#arrays thead th", has_text="movement")
+    head = report.page.locator("#arrays thead th").nth(2)
     head.locator("button").click()
     assert head.get_attribute("aria-sort") == "descending"
     falling = report.run(movements)
@@ -169,8 +169,24 @@ def test_keyframes_are_marked(report: Opened) -> None:
         assert set(found) == {keyframes}
 
 
+def test_findings_are_marked(report: Opened) -> None:
+    steps = report.run("new Set(lccodecReport.runs[0].flags.map(({ step }) => step)).size") - 1  # null
+    count = "document.querySelectorAll('#{} .chart:first-of-type [d][fill=\"var(--bad)\"]').length"
+    assert report.run(count.format("run-scalars")) == 2 * steps  # in two charts
+    assert report.run(count.format("movement")) == steps - 1  # one is of a step that is not shown
+
+
+def test_what_spans_powers_of_ten_has_a_logarithmic_axis(report: Opened) -> None:
+    assert report.texts("#run-scalars figcaption") == ["loss Logarithmic.", "lr Logarithmic."]
+    ticks = "[...document.querySelectorAll('#run-scalars .chart')][0].textContent"
+    assert all(tick in report.run(ticks) for tick in ("0.5", "1", "2"))
+
+
 def test_a_finding_shows_its_array(report: Opened) -> None:
     assert report.texts("#findings .severity") == ["error", "error", "warning", "note"]
+    report.page.locator("#array-found").select_option(index=2)
+    report.wait("document.querySelector('#array h3').textContent === 'model/layers.2.weight'")
+    report.run("history.replaceState(null, '', location.pathname)")
     before = report.run("document.querySelector('#array h3').textContent")
     report.page.locator("#findings a").first.click()
     name = "document.querySelector('#array h3').textContent"
@@ -200,6 +216,20 @@ def test_the_address_says_what_is_shown_and_can_be_shared(report: Opened) -> Non
     report.wait("document.documentElement.dataset.state === 'ready'")
     assert report.run("document.querySelector('#array h3').textContent") == name
     assert report.run("document.querySelector('#array-step').value") == "1"
+
+
+def test_the_verdict_links_the_arrays_that_it_names(report: Opened) -> None:
+    sentence = report.run("lccodecReport.runs[0].verdict.sentence")
+    assert report.text(".verdict") == sentence
+    link = report.page.locator(".verdict a")
+    assert link.inner_text() == "model/layers.1.weight"
+    assert link.get_attribute("href") == "#array=model%2Flayers.1.weight&step=1100"
+
+
+def test_the_first_finding_is_open_at_first(report: Opened) -> None:
+    assert report.text("#array h3") == "model/layers.1.weight"
+    assert report.run("location.hash") == ""
+    assert report.page.input_value("#array-found") == "1"
 
 
 def test_links_lead_to_the_sections(report: Opened) -> None:

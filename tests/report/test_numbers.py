@@ -65,10 +65,10 @@ def test_tables_show_them(browser: Browser, write: Write) -> None:
     with opened(browser, write(document)) as report:
         report.run("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
         report.wait("document.querySelectorAll('details.data table').length >= 6")
-        shown = report.run(CELLS, f"{run['arrays'][0]['name']}, by step")
+        shown = report.run(CELLS, f"{run['arrays'][1]['name']}, by step")
         assert [number(row[0]) for row in shown] == run["steps"]
         for column, name in enumerate(run["figures"], 1):
-            stored = run["figures"][name][0]
+            stored = run["figures"][name][1]
             assert_shown([row[column] for row in shown], stored, digits=4)
         movement = report.run(CELLS, "Movement of weights, by step")
         for row, stored in zip(movement, run["figures"]["movement"], strict=False):

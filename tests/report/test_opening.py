@@ -25,7 +25,7 @@ KINDS: dict[str, Callable[[], dict[str, Any]]] = {
     "nothing finite": documents.nothing_finite,
 }
 CHARTS = {
-    "one run": 20,
+    "one run": 21,
     "two runs": 8,
     "damaged": 0,
     "hostile": 36,

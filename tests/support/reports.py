@@ -18,6 +18,7 @@ from lccodec.inspect.report import (
     Report,
     RoleLoss,
     Run,
+    Verdict,
 )
 
 ROLES = ("weight", "first_moment", "second_moment", "other")
@@ -135,6 +136,7 @@ def made_up_run(path: str = "run-a", steps: int = 12, layers: int = 3, bins: int
             "loss": [3 / (i + 1) for i in range(len(checkpoints))],
             "lr": [None, *(0.1 / i for i in range(1, len(checkpoints)))],
         },
+        Verdict("broken", f"Broken from step 600 on: {arrays[1].name}: 3 of 2,048 elements are not finite."),
     )
 
 

@@ -12,7 +12,7 @@ const FIGURES = [
 ];
 
 // Of these a chart of zeros says nothing.
-const ZERO_IS_NOTHING = ["error", "lag", "not_finite"];
+const ZERO_IS_NOTHING = ["error", "lag", "zeros", "not_finite"];
 
 function arraySection(id, run, place) {
   const result = section(id, "One array");
@@ -20,10 +20,13 @@ function arraySection(id, run, place) {
     result.append(paragraph("There is no array.", "empty"));
     return { node: result, drawings: [], show: () => {} };
   }
+  const first = firstFinding(run);
+  let current = first?.array ?? 0;
+  let step = first?.step ?? Math.max(0, run.steps.length - 1);
   const search = element("input", { type: "search", id: `${id}-search`, autocomplete: "off", spellcheck: "false", oninput: () => list() });
   const found = element("select", { id: `${id}-found`, size: 6, onchange: () => choose(Number(found.value), step) });
   const status = element("p", { role: "status", class: "small" });
-  const slider = element("input", { type: "range", id: `${id}-step`, min: 0, max: Math.max(0, run.steps.length - 1), value: run.steps.length - 1, step: 1, oninput: () => choose(current, Number(slider.value)) });
+  const slider = element("input", { type: "range", id: `${id}-step`, min: 0, max: Math.max(0, run.steps.length - 1), value: step, step: 1, oninput: () => choose(current, Number(slider.value)) });
   const output = element("output", { for: slider.id });
   const detail = element("div");
   result.append(
@@ -31,8 +34,6 @@ function arraySection(id, run, place) {
       element("div", {}, element("label", { for: search.id }, "Search the names"), search, status),
       element("div", {}, element("label", { for: found.id }, "Arrays"), found)),
     detail);
-  let current = 0;
-  let step = Math.max(0, run.steps.length - 1);
   let open = [];
   const lower = run.arrays.map(({ name }) => name.toLowerCase());
 
@@ -95,6 +96,21 @@ function arraySection(id, run, place) {
   } };
 }
 
+// Where the reader should look first; null if no finding is of an array that is shown.
+function firstFinding(run) {
+  for (const { array, step, severity } of run.flags) {
+    const index = severity === "note" ? -1 : run.arrays.findIndex(({ name }) => name === array);
+    const at = run.steps.findIndex((each) => step !== null && each >= step);
+    if (index >= 0) return { array: index, step: at < 0 ? null : at };
+  }
+  return null;
+}
+
+// Keyframes, and what stands out of one array.
+function marksFor(run, array) {
+  return marksOf({ ...run, flags: run.flags.filter((flag) => flag.array === array.name) });
+}
+
 function arrayView(run, index, step) {
   const array = run.arrays[index];
   const head = element("div", {}, element("h3", { class: "name long", tabindex: array.name.length > 200 ? "0" : null }, visible(array.name)), facts([
@@ -114,7 +130,7 @@ function arrayView(run, index, step) {
   };
   if (histogram && run.steps.length) {
     const one = figure("Values at the chosen step.", "");
-    const over = figure("Histogram over time.", "Stronger colours mean more; the line is the chosen step, diamonds are keyframes.");
+    const over = figure("Histogram over time.", "Stronger colours mean more; the line is the chosen step, diamonds are keyframes, triangles findings.");
     body.append(element("div", { class: run.steps.length > 1 ? "pair" : null }, one.node, run.steps.length > 1 ? over.node : null));
     const rows = () => histogramRows(histogram, step());
     barsAt = () => setData(one, "bars", rows());
@@ -123,7 +139,7 @@ function arrayView(run, index, step) {
     }));
     if (run.steps.length > 1) {
       parts.push({ made: over, key: "x" });
-      drawings.push(() => draw(over, densityChart(densityCells(histogram), { stepLabels: run.steps.map(formatCount), chosen: step, marks: keyframePlaces(run) }), {
+      drawings.push(() => draw(over, densityChart(densityCells(histogram), { stepLabels: run.steps.map(formatCount), chosen: step, marks: placesOfMarks(run, marksFor(run, array)) }), {
         describe: ({ x, low, high, count }) => `step ${formatCount(run.steps[x])}\n${formatNumber(low)} to ${formatNumber(high)}\nsome ${formatNumber(count, 3)} elements`,
       }));
     }
@@ -140,7 +156,7 @@ function arrayView(run, index, step) {
       const made = figure(title, null);
       small.append(made.node);
       parts.push({ made, key: "step" });
-      drawings.push(() => draw(made, linesChart(lines.points, { ...lines, marks: keyframesOf(run), step: () => run.steps[step()] }), {
+      drawings.push(() => draw(made, linesChart(lines.points, { ...lines, marks: marksFor(run, array), step: () => run.steps[step()] }), {
         describe: ({ step: at, name, value }) => `step ${formatCount(at)}\n${name}: ${formatNumber(value)}`,
       }));
     }

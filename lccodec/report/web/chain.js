@@ -85,7 +85,7 @@ function checkpointTable(checkpoints) {
   const keys = [...new Set(checkpoints.flatMap(({ metadata }) => Object.keys(metadata)))];
   const columns = [
     { title: "step", number: true }, { title: "kind" }, { title: "parent", number: true }, { title: "depth", number: true },
-    { title: "size", number: true }, { title: "so far", number: true }, { title: "smaller by", number: true }, { title: "policy" }, { title: "hashes hold" },
+    { title: "size", number: true }, { title: "so far", number: true }, { title: "smaller by", number: true }, { title: "policy" }, { title: "intact" },
     ...keys.slice(0, 6).map((key) => ({ title: shorten(key, 40) })), ...(keys.length > 6 ? [{ title: "more metadata" }] : []),
   ];
   const rest = (metadata) => keys.slice(6).filter((key) => Object.hasOwn(metadata, key)).map((key) => `${key}: ${metadata[key]}`).join(", ");
@@ -94,10 +94,16 @@ function checkpointTable(checkpoints) {
   const rows = checkpoints.map((point, place) => [
     formatCount(point.step), kindText(point), formatCount(point.parent), formatCount(point.depth),
     formatBytes(point.bytes), formatBytes(soFar[place]), formatRatio(point.nbytes, point.bytes), nameText(point.policy || "–", 40), soundText(point),
-    ...keys.slice(0, 6).map((key) => (Object.hasOwn(point.metadata, key) ? wholeText(point.metadata[key], 40) : "–")),
+    ...keys.slice(0, 6).map((key) => (Object.hasOwn(point.metadata, key) ? metadataText(point.metadata[key]) : "–")),
     ...(keys.length > 6 ? [wholeText(rest(point.metadata), 40)] : []),
   ]);
   return table(`All ${plural(checkpoints.length, "checkpoint")}`, columns, rows, { lines: 1000 });
+}
+
+// A long number is rounded; the whole one is in its title.
+function metadataText(text) {
+  if (!/^-?\d+\.\d{6,}(e[-+]?\d+)?$/i.test(text)) return wholeText(text, 40);
+  return element("span", { title: text }, formatNumber(Number(text)));
 }
 
 function kindText({ kind, exact, pinned, protected: mendable }) {

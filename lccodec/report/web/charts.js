@@ -13,14 +13,15 @@ const stepAxis = (width) => ({ title: "step", format: ",~d", tickMinStep: 1, tic
 const BYTE_LABELS = "datum.value >= 1e9 ? format(datum.value / 1e9, '~g') + ' GB' : datum.value >= 1e6 ? "
   + "format(datum.value / 1e6, '~g') + ' MB' : datum.value >= 1e3 ? format(datum.value / 1e3, '~g') + ' kB' : datum.value";
 
-// A logarithmic axis of bytes, with a label at each power of ten, or closer where there are few.
-function byteAxis(values) {
-  const low = Math.floor(Math.log10(Math.min(...values)));
-  const high = Math.ceil(Math.log10(Math.max(...values)));
-  const parts = high - low > 2 ? [1] : [1, 2, 5];
-  const ticks = Array.from({ length: high - low + 1 }, (_, index) => parts.map((part) => part * 10 ** (low + index))).flat();
-  return numberAxis({ labelExpr: BYTE_LABELS, values: ticks });
+// Ticks of a logarithmic axis: each power of ten, or closer where there are few.
+function powerTicks(values) {
+  const [least, most] = [Math.min(...values), Math.max(...values)].map(Math.log10);
+  const [low, high] = [Math.floor(least), Math.ceil(most)];
+  const parts = most - least > 2 ? [1] : [1, 2, 5];
+  return Array.from({ length: high - low + 1 }, (_, index) => parts.map((part) => part * 10 ** (low + index))).flat();
 }
+
+const byteAxis = (values) => numberAxis({ labelExpr: BYTE_LABELS, values: powerTicks(values) });
 
 const KIND_SHAPES = { keyframe: "diamond", delta: "circle", interpolated: "triangle-up" };
 
@@ -104,11 +105,15 @@ function thresholds(values) {
   return [...new Set(edges)];
 }
 
-// Diamonds above the places {x} of keyframes.
-const keyframeLayer = (places) => (places.length ? [{
-  data: { values: places }, mark: { type: "point", filled: true, size: 34, opacity: 1, aria: false, shape: "diamond", color: "var(--keyframe)" },
-  encoding: { y: { value: -6 } },
-}] : []);
+const MARKS = {
+  keyframe: { type: "point", filled: true, size: 34, opacity: 1, aria: false, shape: "diamond", color: "var(--keyframe)" },
+  finding: { type: "point", filled: true, size: 50, opacity: 1, aria: false, shape: "triangle-down", color: "var(--bad)" },
+};
+
+// Keyframes and findings at a height each; nothing where there are none.
+const marksLayers = (marks, heights) => Object.keys(MARKS).map((kind) => ({
+  data: { values: marks.filter((mark) => mark.kind === kind) }, mark: MARKS[kind], encoding: { y: { value: heights[kind] } },
+})).filter(({ data }) => data.values.length);
 
 // Rows by steps: cells {x, y, value}; labels of both; `edges` part the values in classes of colour.
 function heatChart(cells, { stepLabels, rowLabels, edges, y = "row", rowHeight = 16, marks = [] }) {
@@ -133,7 +138,7 @@ function heatChart(cells, { stepLabels, rowLabels, edges, y = "row", rowHeight =
           color: { field: "value", type: "quantitative", scale: { type: "threshold", domain: edges, range }, legend: null },
         },
       },
-      ...keyframeLayer(marks),
+      ...marksLayers(marks, { keyframe: -6, finding: -7 }),
     ],
   });
 }
@@ -145,12 +150,13 @@ const everyNth = (count, most) => {
 
 // Lines over steps: points {step, value, name}; a rule stands at the chosen step.
 // Keyframes are marked on the axis, and what stands out above the lines.
-function linesChart(points, { names, colours, marks = [], step = null, height = 110, scale = {}, bytes = false }) {
+function linesChart(points, { names, colours, marks = [], step = null, height = 110, log = false, bytes = false, steps = null }) {
   const several = names.length > 1;
+  const found = marks.filter(({ kind }) => kind === "finding");
   return (width) => ({
     height, data: { values: points }, encoding: {
-      x: { field: "step", type: "quantitative", axis: stepAxis(width), scale: { zero: false } },
-      y: { field: "value", type: "quantitative", axis: numberAxis(bytes ? { labelExpr: BYTE_LABELS } : {}), scale: { zero: false, ...scale } },
+      x: { field: "step", type: "quantitative", axis: stepAxis(width), scale: { zero: false, ...(steps ? { domain: steps, nice: false } : {}) } },
+      y: { field: "value", type: "quantitative", axis: numberAxis({ ...(bytes ? { labelExpr: BYTE_LABELS } : {}), ...(log ? { values: powerTicks(points.map(({ value }) => value)) } : {}) }), scale: log ? { type: "log", nice: false, padding: 8 } : { zero: false } },
     },
     layer: [
       ...(step ? [{ data: { name: "chosen", values: [{ step: step() }] }, mark: RULE, encoding: { y: null } }] : []),
@@ -158,11 +164,8 @@ function linesChart(points, { names, colours, marks = [], step = null, height = 
         mark: { type: "line", strokeWidth: 1.75, point: points.length > 80 * names.length ? false : { size: 14, filled: true }, aria: false },
         encoding: { color: { field: "name", type: "nominal", title: null, scale: { domain: names, range: colours }, legend: several ? { symbolType: "stroke", columns: width < 400 ? 2 : 4 } : null } },
       },
-      ...["keyframe", "finding"].map((kind) => ({
-        data: { values: marks.filter((mark) => mark.kind === kind) },
-        mark: { type: "point", filled: true, size: 34, opacity: 1, aria: false, shape: kind === "keyframe" ? "diamond" : "triangle-down", color: kind === "keyframe" ? "var(--keyframe)" : "var(--bad)" },
-        encoding: { y: { value: kind === "keyframe" ? height : 0 } },
-      })).filter(({ data }) => data.values.length),
+      ...(found.length ? [{ data: { values: found }, mark: { ...RULE, color: "var(--bad)", strokeWidth: 1, strokeDash: [3, 3] }, encoding: { y: null } }] : []),
+      ...marksLayers(marks, { keyframe: height, finding: -4 }),
       { mark: INVISIBLE },
     ],
   });
@@ -203,7 +206,7 @@ function densityChart(cells, { stepLabels, chosen, marks = [] }) {
         },
       },
       { data: { name: "chosen", values: [{ x: chosen() }] }, mark: RULE },
-      ...keyframeLayer(marks),
+      ...marksLayers(marks, { keyframe: -6, finding: -7 }),
     ],
   });
 }

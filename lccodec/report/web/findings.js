@@ -24,9 +24,32 @@ function flagArray(run, place, name, step) {
   return element("a", { class: "flag-array", href: linkTo(place, name, step) }, nameText(labelOf(array)));
 }
 
-// What a run looks like, in a sentence, at the top of the page.
-function verdictOf(run) {
+// What a run looks like, in a sentence, at the top of the page; names of arrays are links.
+function verdictOf(run, place) {
   const { state, sentence } = run.verdict ?? {};
   if (!sentence) return "";
-  return element("div", { class: `verdict ${["healthy", "look"].includes(state) ? state : "broken"}` }, wholeText(sentence, 600));
+  const text = visible(sentence).length > 800 ? [wholeText(sentence, 800)] : linkedNames(run, place, sentence);
+  return element("div", { class: `verdict ${["healthy", "look"].includes(state) ? state : "broken"}` }, ...text);
+}
+
+// The text and links of a sentence in which the arrays of findings are named.
+function linkedNames(run, place, sentence) {
+  const after = new Map(); // where the next finding of the same name is looked for
+  const found = run.flags.flatMap((flag) => {
+    const array = flag.array !== null && run.arrays.find(({ name }) => name === flag.array);
+    const text = array ? labelOf(array) : "";
+    const at = text ? sentence.indexOf(text, after.get(text) ?? 0) : -1;
+    if (at < 0) return [];
+    after.set(text, at + text.length);
+    return [{ at, text, flag }];
+  }).sort((a, b) => a.at - b.at || b.text.length - a.text.length);
+  const between = (from, to) => (sentence.slice(from, to).trim() ? visible(sentence.slice(from, to)) : " ");
+  const parts = [];
+  let end = 0;
+  for (const { at, text, flag } of found) {
+    if (at < end) continue; // within a name that is linked already
+    parts.push(between(end, at), flagArray(run, place, flag.array, flag.step));
+    end = at + text.length;
+  }
+  return [...parts, between(end)];
 }

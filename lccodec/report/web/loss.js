@@ -40,7 +40,7 @@ function lossSection(id, run) {
   }))).filter(({ value }) => value !== null);
   const names = [...new Set(points.map(({ name }) => name))];
   const several = loss.steps.length > 1 && points.length > 0;
-  result.append(element("div", { class: "pair" }, dots.length ? scatter.node : null, several ? lines.node : null),
+  result.append(element("div", { class: "pair" }, several && dots.length ? scatter.node : null, several ? lines.node : null),
     element("details", { class: "data" }, element("summary", {}, "Every array, as a table"), list));
   if (several) {
     result.append(foldedTable("Every step, as a table", () => table("Error over movement by step",
@@ -50,7 +50,7 @@ function lossSection(id, run) {
   }
   return { node: result, drawings: [
     ...measured.drawings,
-    () => dots.length && draw(scatter, scatterChart(dots, shown, { x: "error over movement", y: "bias" }), {
+    () => several && dots.length && draw(scatter, scatterChart(dots, shown, { x: "error over movement", y: "bias" }), {
       describe: ({ array, x, y }) => `${shorten(array.name, 80)}\nerror ${formatNumber(x)}, bias ${formatNumber(y)}`,
     }),
     () => several && draw(lines, linesChart(points, {

@@ -10,7 +10,7 @@ function measuredPart(run) {
   }))).filter(({ value }) => value !== null);
   const charts = [
     { title: "Error of each save,", words: "in movements since the save before.", of: series("error_in_movements") },
-    { title: "Lag of each save,", words: "in intervals: 1 is the state of the save before.", of: series("lag") },
+    { title: "Lag of each save,", words: "in intervals between saves: at 1, a restored state is that of the save before.", of: series("lag") },
   ].filter(({ of }) => new Set(of.map(({ step }) => step)).size > 1)
     .map((chart) => ({ ...chart, made: figure(chart.title, chart.words) }));
   const columns = roles.flatMap((role) => [

@@ -17,7 +17,7 @@ function movementSection(id, run, cautions, showArray) {
   let role = order[0];
   let first = 0;
   const members = () => moving.filter((index) => run.arrays[index].role === role);
-  const chart = figure("Relative movement of arrays over steps.", "Stronger colours mean more; empty cells are undefined. Diamonds are keyframes. Choose a row to see its array.");
+  const chart = figure("Relative movement of arrays over steps.", "Stronger colours mean more; empty cells are undefined. Diamonds are keyframes, triangles findings. Choose a cell to see its array.");
   const data = element("div");
   const status = element("span", { role: "status" });
   const turn = (by) => element("button", { type: "button", onclick: () => show(first + by) }, by < 0 ? "Earlier rows" : "Later rows");
@@ -42,7 +42,7 @@ function movementSection(id, run, cautions, showArray) {
     data.replaceChildren(movementTables(run, rows, roleName(role)));
     return draw(chart, heatChart(cells, {
       stepLabels: run.steps.map(formatCount), rowLabels: rows.map((index) => run.arrays[index].name), edges,
-      rowHeight: rows.length > 25 ? 15 : 18, marks: keyframePlaces(run),
+      rowHeight: rows.length > 25 ? 15 : 18, marks: placesOfMarks(run, marksOf(run)),
     }), {
       describe: ({ x, value, index }) => `${shorten(run.arrays[index].name, 80)}\nstep ${formatCount(run.steps[x])}: ${formatNumber(value)}`,
       click: ({ index, x }) => index !== undefined && showArray(index, run.steps[x]),

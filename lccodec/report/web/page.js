@@ -8,14 +8,14 @@ function summaryOf(run) {
   const exact = run.streams["exact file"] ?? 0;
   const full = readable.reduce((sum, { nbytes }) => sum + nbytes, 0);
   const bad = checkpoints.filter(({ sound }) => !sound).length;
-  const whole = bad ? `${formatCount(bad)} of ${formatCount(checkpoints.length)} damaged` : checkpoints.length ? "all intact" : "none";
+  const whole = bad ? `${formatCount(bad)} damaged` : "all intact";
+  const times = full && stored ? `${(full / stored).toPrecision(3)} times smaller than full checkpoints` : "";
   return facts([
-    ["checkpoints", formatCount(checkpoints.length)],
+    ["checkpoints", checkpoints.length ? element("span", {}, `${formatCount(checkpoints.length)}, `, element("span", { class: bad ? "bad" : "good" }, whole)) : "none"],
     ["steps", steps.length ? `${formatCount(steps[0])}${steps.length > 1 ? ` to ${formatCount(steps.at(-1))}` : ""}` : "–"],
-    ["on the disk", `${formatBytes(stored)}${exact ? `, exact file ${formatBytes(exact)}` : ""}`],
-    ["size", full && stored ? `${(full / stored).toPrecision(3)} times smaller than full checkpoints` : "–"],
     ["arrays", formatCount(run.arrays.length)],
-    ["files", element("span", { class: bad ? "bad" : "good" }, whole)],
+    ["history on the disk", [formatBytes(stored), times].filter(Boolean).join(", ")],
+    ["exact newest state", exact ? formatBytes(exact) : null],
   ]);
 }
 
@@ -32,11 +32,19 @@ function runParts(run, index, several, cautions) {
   ].filter(Boolean);
 }
 
-// One of several runs: what it looks like, and all of it in a fold that is filled when it is opened.
+// What a run looks like: of several, with its name in its colour.
+function headOf(run, index, several) {
+  const swatch = element("span", { class: "swatch" });
+  swatch.style.background = RUN_COLOURS[index % RUN_COLOURS.length];
+  return element("div", { class: several ? "one-of-several" : null },
+    several ? element("p", { class: "which" }, swatch, element("a", { href: `#run-${index + 1}` }, runLabel(run, index))) : null,
+    pathOf(run), verdictOf(run, index), summaryOf(run), notes(run.notes));
+}
+
+// One of several runs: all of it, in a fold that is filled when it is opened.
 function foldedRun(run, index, cautions) {
   const fold = element("details", { class: "all" }, element("summary", {}, `All of run ${index + 1}`));
-  const node = element("div", { class: "run", id: `run-${index + 1}` }, element("h2", {}, `Run ${index + 1}: `, nameText(nameOf(run), 40)),
-    pathOf(run), verdictOf(run), summaryOf(run), notes(run.notes), fold);
+  const node = element("div", { class: "run", id: `run-${index + 1}` }, element("h2", {}, `Run ${index + 1}: `, nameText(nameOf(run), 40)), fold);
   let filled = null;
   const fill = async () => {
     const parts = runParts(run, index, true, cautions);
@@ -111,7 +119,7 @@ async function main() {
   document.title = `${title} – lccodec report`;
   document.getElementById("title").replaceChildren(...report.runs.flatMap((run, index) => [index ? " and " : "", nameText(nameOf(run), 40)]));
   const summary = document.getElementById("summary");
-  summary.append(several ? "" : element("div", {}, pathOf(report.runs[0]), verdictOf(report.runs[0]), summaryOf(report.runs[0])), notes([...report.notes.filter((note) => !isCaution(note)), ...(several ? [] : report.runs[0].notes)]));
+  summary.append(...report.runs.map((run, index) => headOf(run, index, several)), notes(report.notes.filter((note) => !isCaution(note))));
   const cautions = report.notes.filter(isCaution);
   const parts = [
     ...(several ? [togetherSection("together", report.runs), report.comparison && comparisonSection("comparison", report.comparison), ...report.runs.map((run, index) => foldedRun(run, index, cautions))] : runParts(report.runs[0], 0, false, cautions)),

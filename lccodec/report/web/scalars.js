@@ -4,10 +4,10 @@ function keyframesOf(run) {
   return run.checkpoints.filter(({ step, kind }) => step !== null && kind === "keyframe").map(({ step, kind }) => ({ step, kind }));
 }
 
-// The places of keyframes among the shown steps.
-function keyframePlaces(run) {
-  const keyframes = new Set(keyframesOf(run).map(({ step }) => step));
-  return run.steps.flatMap((step, x) => (keyframes.has(step) ? [{ x }] : []));
+// The places of marks among the shown steps; of one between them, that of the next shown step.
+function placesOfMarks(run, marks) {
+  return marks.map(({ step, kind }) => ({ x: run.steps.findIndex((shown) => (kind === "finding" ? shown >= step : shown === step)), kind }))
+    .filter(({ x }) => x >= 0);
 }
 
 // The steps of keyframes, and of what stands out.
@@ -18,19 +18,30 @@ function marksOf(run) {
   ];
 }
 
+// Whether an axis is logarithmic: of what is positive and spans powers of ten, a linear one shows only the beginning.
+function isLogarithmic(points) {
+  const values = points.map(({ value }) => value);
+  const least = values.reduce((a, b) => Math.min(a, b));
+  return least > 0 && largest(values) >= 10 * least;
+}
+
 function scalarsSection(id, run) {
   const names = Object.keys(run.scalars ?? {});
   if (!names.length) return null;
-  const result = section(id, "The run", paragraph("Numbers that were saved with the checkpoints, as metadata or in the state. Those that never change are left out. Diamonds on the axis are keyframes, triangles above are steps where something stands out."));
+  const marked = run.flags.some(({ step }) => step !== null);
+  const result = section(id, "The run", paragraph("Numbers that were saved with the checkpoints. Those that never change are left out. "
+    + `Diamonds on the axis are keyframes${marked ? "; triangles and dashed lines are steps where something stands out" : ""}.`));
   const steps = run.checkpoints.map(({ step }) => step);
-  const small = element("div", { class: "multiples" });
+  const few = names.length < 3;
+  const small = element("div", { class: few ? "pair" : "multiples" });
   result.append(small);
   const drawings = names.map((name) => {
-    const made = figure(shorten(name, 60), null);
-    small.append(made.node);
     const points = run.scalars[name].map((value, x) => ({ step: steps[x], value, name, kind: run.checkpoints[x].kind }))
       .filter(({ step, value }) => step !== null && value !== null);
-    return () => draw(made, linesChart(points, { names: [name], colours: ["var(--delta)"], height: 150, marks: marksOf(run) }), {
+    const log = points.length > 0 && isLogarithmic(points);
+    const made = figure(shorten(name, 60), log ? "Logarithmic." : null);
+    small.append(made.node);
+    return () => draw(made, linesChart(points, { names: [name], colours: ["var(--delta)"], height: few ? 200 : 150, marks: marksOf(run), log }), {
       describe: ({ step, value, kind }) => `step ${formatCount(step)}\n${shorten(name, 60)}: ${formatNumber(value)}\n${kind}`,
     });
   });

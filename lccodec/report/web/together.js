@@ -25,10 +25,13 @@ function togetherSection(id, runs) {
     [{ title: "what" }, { title: "run" }, { title: "step", number: true }, { title: "value", number: true }],
     charts.flatMap(({ title, bytes, points }) => points.map(({ step, name, value }) => [title, name, formatCount(step), bytes ? formatBytes(value) : formatNumber(value)])),
     { lines: 100 })));
+  const all = charts.flatMap(({ points }) => points.map(({ step }) => step));
+  const steps = [Math.min(...all), Math.max(...all)]; // of each chart, so that they can be compared
   const drawings = charts.map(({ title, bytes, points }) => {
-    const made = figure(title, null);
+    const log = !bytes && isLogarithmic(points);
+    const made = figure(title, log ? "Logarithmic." : null);
     small.append(made.node);
-    return () => draw(made, linesChart(points, { names, colours: names.map((_, index) => RUN_COLOURS[index % RUN_COLOURS.length]), height: 150, bytes }), {
+    return () => draw(made, linesChart(points, { names, colours: names.map((_, index) => RUN_COLOURS[index % RUN_COLOURS.length]), height: 150, bytes, log, steps }), {
       describe: ({ step, name, value }) => `step ${formatCount(step)}\n${name}: ${bytes ? formatBytes(value) : formatNumber(value)}`,
     });
   });

@@ -5,9 +5,9 @@ const OPEN_AT_FIRST = 30; // rows
 
 const COLUMNS = [
   { title: "elements", of: (run, index) => run.arrays[index].size, join: (all) => all.reduce((sum, value) => sum + value, 0), format: formatCount },
-  { title: "movement", of: (run, index) => median(run.figures.movement?.[index] ?? []), join: largest, format: formatNumber },
-  { title: "error", of: (run, index) => mean(run.figures.error?.[index] ?? []), join: largest, format: formatNumber },
-  { title: "lag", of: (run, index) => mean(run.figures.lag?.[index] ?? []), join: farthest, format: formatNumber },
+  { title: "movement", of: (run, index) => median(run.figures.movement?.[index] ?? []), join: largest, format: (value) => formatNumber(value, 3) },
+  { title: "error, in movements", of: (run, index) => median(run.figures.error?.[index] ?? []), join: largest, format: (value) => formatNumber(value, 3) },
+  { title: "lag, in intervals", of: (run, index) => median(run.figures.lag?.[index] ?? []), join: farthest, format: (value) => formatNumber(value, 3) },
 ];
 
 // A block has a name and children, in the order of the state; an array has its place in `run.arrays`.
@@ -51,7 +51,7 @@ function openedOf(tree) {
 
 function treeSection(id, run, place) {
   const result = section(id, "Arrays",
-    paragraph("By block, as the names say. Movement is the median over the steps, error (in movements) and lag (in intervals) their means; a block has the largest of its arrays, of lags the farthest from 0."));
+    paragraph("By block, as the names say. Figures are medians over the steps; a block shows the largest of its arrays. Error is what a restored array is off by, lag how far it lies behind."));
   const roles = rolesOf(run, run.arrays.map((_, index) => index));
   if (!roles.length) return null;
   const body = element("tbody");
