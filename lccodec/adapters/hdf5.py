@@ -31,9 +31,10 @@ from ..constants import MAX_ARRAYS, MAX_EXPANSION, MAX_NESTING
 from ..container.scalars import metadata_strings, scalar_json
 from ..element_types import BFLOAT16_BITS, Array, element_type, in_host_order
 from ..errors import ArgumentError, FormatError, LccodecError, LimitError, StorageError
-from .files.disk import regular_file, replacing
+from .files.disk import replacing
 from .files.named_arrays import named_leaves
 from .files.structure import STATE, rebuild, with_structure
+from .seals.reading import sealed_file
 
 __all__ = ["load_metadata", "load_state", "save_file"]
 
@@ -82,7 +83,7 @@ def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
 @contextmanager
 def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[h5py.File, int]]:
     """Open a file; yield it and its size. HDF5's errors become those of the package."""
-    with regular_file(path) as opened:
+    with sealed_file(path) as opened:
         try:
             with h5py.File(os.fspath(path), "r") as file:
                 yield file, os.fstat(opened.fileno()).st_size

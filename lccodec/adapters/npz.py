@@ -20,9 +20,10 @@ from ..constants import MAX_DIMENSIONS, MAX_ELEMENTS
 from ..container.scalars import metadata_strings
 from ..element_types import Array, element_type
 from ..errors import ArgumentError, FormatError, LimitError
-from .files.disk import regular_file, replacing
+from .files.disk import replacing
 from .files.named_arrays import named_arrays
 from .files.zip_archive import Member, read_members
+from .seals.reading import sealed_file
 
 __all__ = ["load_file", "save_file"]
 
@@ -47,6 +48,8 @@ def load_file(path: str | os.PathLike[str]) -> dict[str, Array]:
 
     Raises
     ------
+    ChecksumError
+        If it is not as it was sealed (`lccodec.adapters.seals`).
     FormatError
         If the file is not an archive of arrays, is damaged, or holds Python objects. The message
         names the array.
@@ -59,7 +62,7 @@ def load_file(path: str | os.PathLike[str]) -> dict[str, Array]:
         If the operating system cannot read the file.
     """
     arrays: dict[str, Array] = {}
-    with regular_file(path) as file:
+    with sealed_file(path) as file:
         for member in read_members(file, _RULE, str(path)):
             name = member.name.removesuffix(_MEMBER_SUFFIX)
             where = f"{path}: array {name!r}"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,11 +23,12 @@ from ..container.scalars import metadata_strings
 from ..container.tree import leaf_name
 from ..element_types import ELEMENT_TYPES, Array, components, from_components
 from ..errors import ArgumentError, DependencyError, FormatError, StorageError
-from .files.disk import regular_file, replacing
+from .files.disk import replacing
 from .files.named_arrays import named_leaves, plain_names
 from .files.shards import SHARD_BYTES, is_index, load_shards, read_index, save_shards
 from .files.structure import STATE, rebuild, with_structure
 from .files.tensor_types import DTYPE_NAMES, FLOAT8_NAMES
+from .seals.reading import read_sealed, sealed_file
 from .tree.plain import TYPES, names_by_type, read_types, with_types
 
 try:
@@ -47,6 +49,9 @@ def load_file(path: str | os.PathLike[str]) -> dict[str, Array]:
 
     Raises
     ------
+    ChecksumError
+        If a file is not as it was sealed (`lccodec.adapters.seals`). The message names the damaged
+        tensors.
     ArgumentError
         For a tensor of a dtype that lccodec cannot hold, such as F4. The message names both.
     FormatError
@@ -56,15 +61,22 @@ def load_file(path: str | os.PathLike[str]) -> dict[str, Array]:
     """
     if is_index(path):
         return load_shards(path, load_file)
-    with regular_file(path) as stream:
-        data = stream.read()
+    return _read(path)[0]
+
+
+def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, str], dict[str, str]]:
+    """Return the tensors of a file that is no index, its metadata, and the types of its tensors."""
+    data = read_sealed(path)
     try:
         tensors: dict[str, Any] = dict(library.deserialize(data))  # type: ignore[no-untyped-call]
     except library.SafetensorError as error:
         raise _format_error(path, error) from None
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])  # the library has checked it
     del data
-    return {name: _array(path, name, tensors.pop(name)) for name in header if name in tensors}
+    metadata = header.pop("__metadata__", None) or {}
+    dtypes = {name: entry["dtype"] for name, entry in header.items()}
+    arrays = {name: _array(path, name, tensors.pop(name)) for name in header}
+    return arrays, metadata, dtypes
 
 
 def _array(path: str | os.PathLike[str], name: str, tensor: dict[str, Any]) -> Array:
@@ -91,8 +103,18 @@ def load_state(path: str | os.PathLike[str]) -> tuple[Any, dict[str, str]]:
     ArgumentError, FormatError, LimitError, StorageError
         As `load_file`; also if the note of the structure is malformed.
     """
-    tensors, metadata = load_file(path), load_metadata(path)
-    return rebuild(tensors, metadata)
+    if not is_index(path):
+        tensors, metadata, dtypes = _read(path)
+        return rebuild(tensors, _with_float8(metadata, dtypes))
+    of_shards: list[dict[str, str]] = []
+
+    def load(shard: Path) -> dict[str, Array]:
+        tensors, metadata, dtypes = _read(shard)
+        of_shards.append(_with_float8(metadata, dtypes))
+        return tensors
+
+    tensors = load_shards(path, load)
+    return rebuild(tensors, _together(of_shards, read_index(path)[1]))
 
 
 def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
@@ -105,20 +127,27 @@ def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
     """
     if is_index(path):
         files, metadata = read_index(path)
-        shards = [load_metadata(file) for file in files]
-        # The note of a shard would describe only that shard.
-        of_shards = {key: text for shard in shards for key, text in shard.items() if key != STATE}
-        return with_types(
-            {**of_shards, **metadata},
-            names_by_type(pair for shard in shards for pair in read_types(shard).items()),
-        )
-    with regular_file(path):
+        return _together([load_metadata(file) for file in files], metadata)
+    with sealed_file(path):
         try:
             with library.safe_open(str(path), framework="np") as file:
                 metadata = dict(file.metadata() or {})
                 dtypes = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
         except library.SafetensorError as error:
             raise _format_error(path, error) from None
+    return _with_float8(metadata, dtypes)
+
+
+def _together(shards: Sequence[dict[str, str]], metadata: dict[str, str]) -> dict[str, str]:
+    """Return the metadata of an index and its shards."""
+    # The note of a shard would describe only that shard.
+    of_shards = {key: text for shard in shards for key, text in shard.items() if key != STATE}
+    types = names_by_type(pair for shard in shards for pair in read_types(shard).items())
+    return with_types({**of_shards, **metadata}, types)
+
+
+def _with_float8(metadata: dict[str, str], dtypes: Mapping[str, str]) -> dict[str, str]:
+    """Return the metadata of a file with a note of its float8 tensors."""
     # In a flat state the whole name is one key.
     noted = {leaf_name((name,)): kind for name, kind in read_types(metadata).items()}
     native = {

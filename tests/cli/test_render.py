@@ -98,6 +98,8 @@ def test_no_verb_prints_a_hostile_name(tmp_path):
         ["protect", directory, "--files", 1],
         ["repair", directory, "--dry-run"],
         ["mirror", directory, tmp_path / f"{HOSTILE}m"],
+        ["seal", directory],
+        ["check", directory],
         ["publish", directory, tmp_path / f"{HOSTILE}out", "--as", "weight-versions"],
         ["pull", directory, model, "--start", 1],
         ["restore", directory, "-o", tmp_path / f"{HOSTILE}r.npz"],

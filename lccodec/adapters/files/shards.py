@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from ...element_types import Array
-from ...errors import ArgumentError, FormatError, StorageError
-from .disk import regular_file, replacing
+from ...errors import ArgumentError, DataError, FormatError, StorageError
+from ..seals.reading import read_sealed
+from .disk import replacing
 
 __all__ = ["INDEX_SUFFIX", "SHARD_BYTES", "is_index", "load_shards", "read_index", "save_shards"]
 
@@ -41,14 +42,15 @@ def read_index(path: str | os.PathLike[str]) -> tuple[dict[Path, list[str]], dic
 
     Raises
     ------
+    ChecksumError
+        If it is not as it was sealed (`lccodec.adapters.seals`).
     FormatError
         If it is not an index, or the name of a file is not one in the same directory.
     StorageError
         If the operating system cannot read it.
     """
     where = str(path)
-    with regular_file(path) as stream:
-        text = stream.read()
+    text = read_sealed(path)
     try:
         index = json.loads(text)
         weights: dict[str, str] = index["weight_map"]
@@ -150,7 +152,7 @@ def _shards_of(index: Path) -> set[Path]:
     """Return the shards of an index that have names as `save_shards` gives them."""
     try:
         files, _ = read_index(index)
-    except (FormatError, StorageError):
+    except (DataError, StorageError):
         return set()
     name = re.compile(re.escape(_stem(index)) + r"-[0-9]{5}-of-[0-9]{5}\.safetensors")
     return {file for file in files if name.fullmatch(file.name)}

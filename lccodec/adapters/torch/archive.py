@@ -21,8 +21,9 @@ from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
 from ...constants import MAX_EXPANSION, MAX_NAME_CHARACTERS
 from ...errors import ArgumentError, FormatError, LccodecError, LimitError
-from ..files.disk import regular_file, replacing
+from ..files.disk import replacing
 from ..files.zip_archive import read_members
+from ..seals.reading import sealed_file
 from .numpy_pickle import NUMPY_GLOBALS
 from .states import from_numpy
 
@@ -42,6 +43,8 @@ def load_archive(path: str | os.PathLike[str]) -> Any:
     ------
     ArgumentError
         If the file holds objects that the weights-only loader refuses. The message names them.
+    ChecksumError
+        If it is not as it was sealed (`lccodec.adapters.seals`).
     FormatError
         If it is not a file of ``torch.save``, or is damaged.
     LimitError
@@ -49,7 +52,7 @@ def load_archive(path: str | os.PathLike[str]) -> Any:
     StorageError
         If the operating system cannot read it.
     """
-    with regular_file(path) as file:
+    with sealed_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         try:
             if file.read(len(_ZIP_START)) == _ZIP_START:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,46 +15,16 @@ from typing import Any, Final
 import numpy as np
 
 from ...container.frame_entry import Bytes
-from ...element_types import ELEMENT_TYPES, Array, ElementType, from_components, in_host_order
+from ...element_types import Array, from_components, in_host_order
 from ...errors import FormatError, StorageError
-from ..files.disk import regular_file
+from ..files.header import LENGTH_BYTES, Tensor, read_header
 from ..files.shards import INDEX_SUFFIX, read_index
-from ..files.tensor_types import DTYPE_NAMES, FLOAT8_NAMES
 
-__all__ = ["INDEX_NAME", "SINGLE_NAME", "Layout", "Tensor", "read_header", "read_layout", "tensor_file"]
+__all__ = ["INDEX_NAME", "SINGLE_NAME", "Layout", "read_layout", "tensor_file"]
 
 SINGLE_NAME: Final = "model.safetensors"
 INDEX_NAME: Final = SINGLE_NAME + INDEX_SUFFIX
 _RULE: Final = "safetensors"
-_LENGTH_BYTES: Final = 8  # of the number in front of a header
-_MAX_HEADER_BYTES: Final = 100_000_000  # as in the library: more would only take memory
-_KINDS: Final = {kind.name: kind for kind in ELEMENT_TYPES}
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """Where a tensor lies, and what it is.
-
-    Parameters
-    ----------
-    file
-        The name of its file.
-    offset, nbytes
-        Its bytes in the file.
-    dtype, shape
-        Its type as the header names it, and its shape.
-    """
-
-    file: str
-    offset: int
-    nbytes: int
-    dtype: str
-    shape: tuple[int, ...]
-
-    @property
-    def kind(self) -> ElementType | None:
-        """The element type of its values, those of float8 as bits; ``None`` for an unknown type."""
-        return _KINDS.get(DTYPE_NAMES.get(self.dtype, "uint8" if self.dtype in FLOAT8_NAMES else ""))
 
 
 @dataclass(frozen=True)
@@ -110,45 +79,6 @@ def read_layout(directory: Path) -> Layout:
     return Layout(directory, read_header(directory / SINGLE_NAME)[0], (SINGLE_NAME,), None)
 
 
-def read_header(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return the tensors of a ``.safetensors`` file in the order of their bytes, and its metadata.
-
-    Raises
-    ------
-    FormatError
-        If the header is damaged, or a tensor does not lie in the file.
-    StorageError
-        If the operating system cannot read it.
-    """
-    with regular_file(path) as stream:
-        size = stream.seek(0, 2)
-        stream.seek(0)
-        length = int.from_bytes(stream.read(_LENGTH_BYTES), "little")
-        if size < _LENGTH_BYTES or length > min(size - _LENGTH_BYTES, _MAX_HEADER_BYTES):
-            raise FormatError(_RULE, str(path), f"a header of {length} bytes in a file of {size}")
-        text = stream.read(length)
-    start = _LENGTH_BYTES + length
-    try:
-        header = json.loads(text)
-        metadata = dict(header.pop("__metadata__", None) or {})
-        tensors = {
-            name: Tensor(
-                path.name,
-                start + entry["data_offsets"][0],
-                entry["data_offsets"][1] - entry["data_offsets"][0],
-                entry["dtype"],
-                tuple(entry["shape"]),
-            )
-            for name, entry in header.items()
-        }
-        sound = all(_is_sound(tensor, start, size) for tensor in tensors.values())
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
-        sound = False
-    if not sound:
-        raise FormatError(_RULE, str(path), "the header is damaged, or a tensor does not lie in the file")
-    return dict(sorted(tensors.items(), key=lambda item: item[1].offset)), metadata
-
-
 def tensor_file(
     tensors: Iterable[tuple[str, str, tuple[int, ...], Bytes]], metadata: Mapping[str, str]
 ) -> Iterator[Bytes]:
@@ -160,15 +90,6 @@ def tensor_file(
         header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [start, end]}
         pieces.append(data)
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % _LENGTH_BYTES)
-    yield len(text).to_bytes(_LENGTH_BYTES, "little") + text
+    text += b" " * (-len(text) % LENGTH_BYTES)
+    yield len(text).to_bytes(LENGTH_BYTES, "little") + text
     yield from pieces
-
-
-def _is_sound(tensor: Tensor, start: int, size: int) -> bool:
-    numbers = (tensor.offset, tensor.nbytes, *tensor.shape)
-    if not all(type(number) is int and number >= 0 for number in numbers) or type(tensor.dtype) is not str:
-        return False
-    kind = tensor.kind
-    fits = kind is None or math.prod(tensor.shape) * kind.itemsize == tensor.nbytes
-    return fits and start <= tensor.offset and tensor.offset + tensor.nbytes <= size

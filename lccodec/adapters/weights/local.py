@@ -42,9 +42,10 @@ from ...container.disk.whole_file import WholeFile, remove_stale_temporaries
 from ...element_types import Array
 from ...errors import ArgumentError, ChainError, DataError, StorageError
 from ...parallel import slices
+from ..files.header import Tensor
 from ..files.tensor_types import FLOAT8_NAMES
 from ..tree.plain import BYTE_TYPES, read_types
-from .layout import INDEX_NAME, Layout, Tensor, read_layout
+from .layout import INDEX_NAME, Layout, read_layout
 from .lock import NOTE_FOLDER, locked
 from .names import Prefix
 

@@ -21,7 +21,8 @@ from ...chain.store.store import Store
 from ...container.disk.address import checked_place
 from ...container.disk.system import SYSTEM, StrPath, System, checked_path, storage_errors
 from ...errors import ArgumentError, ChainError, DataError
-from .layout import SINGLE_NAME, read_header
+from ..files.header import read_header
+from .layout import SINGLE_NAME
 from .lock import locked
 from .names import Prefix
 from .versions import CHECKSUMS, ENCODINGS, Checksum, Encoding, read_index_of, version_name, versions_in

@@ -25,9 +25,10 @@ from ...container.tree import leaf_name
 from ...element_types import Array, components
 from ...errors import ArgumentError, ChainError, DataError, FormatError, LccodecError, warn
 from ..files.disk import regular_file
+from ..files.header import read_header
 from ..files.tensor_types import FLOAT8_NAMES
 from ..tree.plain import names_by_type, with_types
-from .layout import INDEX_NAME, Layout, read_header, read_layout
+from .layout import INDEX_NAME, Layout, read_layout
 from .names import Prefix
 from .versions import RULE, VersionIndex, apply, check_digest, read_index_of, version_name, versions_in
 

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import click
 
+from ...adapters import seals
+from ...adapters.files.signature import recognize
 from ...chain.mend.protect import recorded
 from ...chain.mend.repair import repair
 from ...chain.read.exact import describe_exact, open_path, with_exact
 from ...chain.read.info import ArrayInfo, CheckpointInfo
 from ...chain.read.survey import survey
-from ...chain.read.validate import validate
+from ...chain.read.validate import Problem, validate
 from ...chain.store.directory import DirectoryStore, readable_chains_in
 from ...chain.store.opening import is_chain, open_store
 from ...chain.store.store import Store
@@ -35,6 +37,7 @@ from .parameters import (
     place_argument,
     rows_option,
     step_option,
+    threads_option,
 )
 
 
@@ -194,12 +197,16 @@ def diff(place: Place, old: int, new: int, as_json: bool) -> None:
 @verb
 @click.argument("paths", metavar="PATH...", type=CHAIN_OR_FILE, nargs=-1, required=True)
 @click.option("--deep", is_flag=True, help="Also decode every array.")
-def check(paths: tuple[Place, ...], deep: bool, as_json: bool) -> int:
-    """Check chains, bundles or checkpoint files; print every problem, not only the first."""
+@threads_option
+def check(paths: tuple[Place, ...], deep: bool, threads: int, as_json: bool) -> int:
+    """Check chains, bundles, checkpoint files, and what is sealed; print every problem.
+
+    Of a sealed directory or file, say which files have changed, are missing or are new.
+    """
     found = []
     with render.progress("checking") as update:
         for done, path in enumerate(paths, 1):
-            found.append((path, validate(path, deep=deep)))
+            found.append((path, _checked(path, deep, threads)))
             update(done, len(paths))
     count = sum(len(problems) for _, problems in found)
     if as_json:
@@ -217,6 +224,22 @@ def check(paths: tuple[Place, ...], deep: bool, as_json: bool) -> int:
             elif (answer := _repairable(path)) is not None:
                 say(printable(f"{path}: repairable: {answer}"))
     return 1 if count else 0
+
+
+def _checked(path: Place, deep: bool, threads: int) -> list[Problem]:
+    """Return what is wrong with a path: by its seal, and as a chain or a file of lccodec."""
+    if isinstance(path, Address) or not seals.is_sealed(path):
+        return validate(path, deep=deep)
+    problems = seals.check(path, threads=threads)
+    return [*problems, *validate(path, deep=deep)] if _is_own(path) else problems
+
+
+def _is_own(path: Path) -> bool:
+    """Return whether a path is that of a chain, a bundle or a checkpoint."""
+    if path.is_dir():
+        return bool(DirectoryStore(path).steps())
+    kind = recognize(path)
+    return kind is not None and kind.name in ("checkpoint", "bundle")
 
 
 def _repairable(path: Place) -> str | None:

@@ -1,4 +1,4 @@
-"""The verbs against damage: protect, repair, mirror."""
+"""The verbs against damage: protect, repair, mirror, seal."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from ...adapters import seals
 from ...chain.chain import Chain
 from ...chain.life.rollback import rollback
 from ...chain.mend.parity_folder import directory_of
@@ -21,8 +22,9 @@ from ...chain.store.opening import writable_store
 from ...container.disk.address import Place
 from ...errors import ChainError
 from ...printable import printable
+from .. import render
 from ..program import say_result, verb
-from .parameters import NEW, PLACE, chain_argument
+from .parameters import FILE_OR_FOLDER, NEW, PLACE, chain_argument, threads_option
 
 
 @verb
@@ -127,3 +129,30 @@ def mirror(directory: Place, target: Place, dry_run: bool, as_json: bool) -> int
     lines += [f"{name}: not copied: {printable(text)}" for name, text in state.skipped.items()]
     say_result(as_json, document, "\n".join(lines))
     return 1 if state.skipped else 0
+
+
+@verb
+@click.argument("paths", metavar="PATH...", type=FILE_OR_FOLDER, nargs=-1, required=True)
+@click.option("--replace", is_flag=True, help="Replace seals of files that were meant to change.")
+@threads_option
+def seal(paths: tuple[Path, ...], replace: bool, threads: int, as_json: bool) -> None:
+    """Write the hashes of files of other formats, such as .safetensors and .pt, beside them.
+
+    A directory gets one file for all that is in it, which sha256sum can check too. The verbs check
+    and convert verify it.
+    """
+    found = []
+    for path in paths:
+        with render.progress("sealing") as update:
+            found.append(seals.seal(path, replace=replace, threads=threads, progress=update))
+    say_result(
+        as_json,
+        {"seals": [{**asdict(each), "path": str(each.path)} for each in found]},
+        "\n".join(map(_seal_text, found)),
+    )
+
+
+def _seal_text(sealed: seals.Sealed) -> str:
+    files = f"{sealed.files:,} file{'s' if sealed.files > 1 else ''} of {sealed.nbytes:,} bytes"
+    tensors = f", with {sealed.tensors:,} tensors" if sealed.tensors else ""
+    return printable(f"{sealed.path}: {files}{tensors}")

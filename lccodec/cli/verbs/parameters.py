@@ -59,6 +59,9 @@ policy_option = click.option(
 workers_option = click.option(
     "-j", "--workers", type=click.IntRange(0), help="Worker processes; 0 for one per core, minus one."
 )
+threads_option = click.option(
+    "-j", "--threads", type=click.IntRange(0), default=1, help="Files hashed at a time; 0 for one per core."
+)
 
 history_option = click.option(
     "--history", is_flag=True, help="Take the newest state from the history, not from the exact file."

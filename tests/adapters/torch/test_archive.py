@@ -11,10 +11,11 @@ import pytest
 import torch
 
 import lccodec
+from lccodec.adapters import seals
 from lccodec.adapters import torch as adapter
 from lccodec.adapters.torch import archive
 from lccodec.adapters.torch.archive import load_archive, save_archive
-from lccodec.errors import ArgumentError, FormatError, LccodecError, LimitError, StorageError
+from lccodec.errors import ArgumentError, ChecksumError, FormatError, LccodecError, LimitError, StorageError
 
 
 class Own:
@@ -24,6 +25,18 @@ class Own:
 def saved(state, path, **options):
     torch.save(state, path, **options)
     return path
+
+
+def test_a_sealed_file_is_verified(tmp_path):
+    path = saved({"w": torch.arange(6.0)}, tmp_path / "a.pt")
+    seals.seal(path)
+    assert torch.equal(load_archive(path)["w"], torch.arange(6.0))
+    data = bytearray(path.read_bytes())
+    place = data.index(np.float32(5).tobytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ChecksumError, match=r"a\.pt: changed since it was sealed in a\.pt\.sha256"):
+        load_archive(path)
 
 
 def test_a_state_comes_back(tmp_path):

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...support.commands import run, run_json
+import numpy as np
+
+from lccodec.adapters import safetensors
+
+from ...support.commands import damage, run, run_json
 from ...support.segments import run_of
 
 
@@ -76,3 +80,39 @@ def test_a_mirror_is_brought_up_to_date(tmp_path: Path) -> None:
     run("mirror", tmp_path / "none", tmp_path / "m", code=2)
     (tmp_path / "empty").mkdir()
     assert "holds no checkpoint" in run("mirror", tmp_path / "empty", tmp_path / "m", code=1)[1]
+
+
+def test_a_directory_is_sealed_and_checked(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    safetensors.save_file({"w": np.ones(9), "v": np.ones(9)}, folder / "m.safetensors")
+    size = (folder / "m.safetensors").stat().st_size
+    sealed = f"{folder / 'lccodec.sha256'}: 1 file of {size} bytes, with 2 tensors\n"
+    assert run("seal", folder)[0] == sealed
+    assert run("check", folder, "-j", 2)[0] == f"{folder}: sound\n"
+    damage(folder / "m.safetensors")
+    (folder / "new").touch()
+    assert run("check", folder, code=1)[0].splitlines() == [
+        f"{folder}: m.safetensors: changed: tensor 'v' [seal]",
+        f"{folder}: new: new: it was not there when the directory was sealed [seal]",
+    ]
+    assert (
+        "m.safetensors: changed: tensor 'v' since"
+        in run("convert", folder / "m.safetensors", tmp_path / "m.lcc.h5", code=1)[1]
+    )
+    assert "replace the seal" in run("seal", folder, code=2)[1]
+    assert run_json("seal", folder, "--replace", "-j", 0)["seals"] == [
+        {"path": str(folder / "lccodec.sha256"), "files": 2, "tensors": 2, "nbytes": size}
+    ]
+    run("check", folder, folder / "m.safetensors")
+
+
+def test_what_is_sealed_and_of_lccodec_is_checked_as_both(tmp_path: Path) -> None:
+    run_of(tmp_path / "run", 2).close()
+    path = tmp_path / "run" / "000000000000.lcc.h5"
+    run("seal", tmp_path / "run")
+    run("check", tmp_path / "run", path)
+    path.write_bytes(path.read_bytes()[:-40])
+    for place in (tmp_path / "run", path):
+        found = run_json("check", place, code=1)["paths"][0]["problems"]
+        assert {problem["rule"][:4] for problem in found} >= {"seal", "LCC-"}

@@ -1,0 +1,106 @@
+"""The header of a ``.safetensors`` file: where its tensors lie. Nothing in it is trusted."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from ...element_types import ELEMENT_TYPES, ElementType
+from ...errors import FormatError
+from .disk import regular_file
+from .tensor_types import DTYPE_NAMES, FLOAT8_NAMES
+
+__all__ = ["LENGTH_BYTES", "Tensor", "header_of", "read_header"]
+
+LENGTH_BYTES: Final = 8  # of the number in front of a header
+_RULE: Final = "safetensors"
+_MAX_HEADER_BYTES: Final = 100_000_000  # as in the library: more would only take memory
+_KINDS: Final = {kind.name: kind for kind in ELEMENT_TYPES}
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Where a tensor lies, and what it is.
+
+    Parameters
+    ----------
+    file
+        The name of its file.
+    offset, nbytes
+        Its bytes in the file.
+    dtype, shape
+        Its type as the header names it, and its shape.
+    """
+
+    file: str
+    offset: int
+    nbytes: int
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def kind(self) -> ElementType | None:
+        """The element type of its values, those of float8 as bits; ``None`` for an unknown type."""
+        return _KINDS.get(DTYPE_NAMES.get(self.dtype, "uint8" if self.dtype in FLOAT8_NAMES else ""))
+
+
+def read_header(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return the tensors of a ``.safetensors`` file in the order of their bytes, and its metadata.
+
+    Raises
+    ------
+    FormatError
+        If the header is damaged, or a tensor does not lie in the file.
+    StorageError
+        If the operating system cannot read it.
+    """
+    with regular_file(path) as stream:
+        return header_of(stream, path)
+
+
+def header_of(stream: BinaryIO, path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return the same of an open file.
+
+    Raises
+    ------
+    FormatError
+        As `read_header`.
+    """
+    size = stream.seek(0, 2)
+    stream.seek(0)
+    length = int.from_bytes(stream.read(LENGTH_BYTES), "little")
+    if size < LENGTH_BYTES or length > min(size - LENGTH_BYTES, _MAX_HEADER_BYTES):
+        raise FormatError(_RULE, str(path), f"a header of {length} bytes in a file of {size}")
+    text = stream.read(length)
+    start = LENGTH_BYTES + length
+    try:
+        header = json.loads(text)
+        metadata = dict(header.pop("__metadata__", None) or {})
+        tensors = {
+            name: Tensor(
+                path.name,
+                start + entry["data_offsets"][0],
+                entry["data_offsets"][1] - entry["data_offsets"][0],
+                entry["dtype"],
+                tuple(entry["shape"]),
+            )
+            for name, entry in header.items()
+        }
+        sound = all(_is_sound(tensor, start, size) for tensor in tensors.values())
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+        sound = False
+    if not sound:
+        raise FormatError(_RULE, str(path), "the header is damaged, or a tensor does not lie in the file")
+    return dict(sorted(tensors.items(), key=lambda item: item[1].offset)), metadata
+
+
+def _is_sound(tensor: Tensor, start: int, size: int) -> bool:
+    numbers = (tensor.offset, tensor.nbytes, *tensor.shape)
+    if not all(type(number) is int and number >= 0 for number in numbers) or type(tensor.dtype) is not str:
+        return False
+    kind = tensor.kind
+    fits = kind is None or math.prod(tensor.shape) * kind.itemsize == tensor.nbytes
+    return fits and start <= tensor.offset and tensor.offset + tensor.nbytes <= size

@@ -1,0 +1,131 @@
+"""Files that are verified while they are read, if there is a seal for them."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from ...container.disk.system import StrPath, checked_path
+from ...errors import ChecksumError, FormatError, StorageError
+from ..files.disk import regular_file
+from .files import FILE_SUFFIX, SEAL_NAME
+from .hashing import check_unchanged, damaged_parts, digest_of
+from .listing import MAX_BYTES, RULE, Entry, Listing
+
+__all__ = ["FileSeal", "change_text", "find_seal", "read_listing", "read_sealed", "sealed_file"]
+
+_ABSENT: Final = frozenset((errno.ENOENT, errno.ENOTDIR))
+_MAX_SHOWN: Final = 8  # names of tensors in a message
+
+
+@dataclass(frozen=True)
+class FileSeal:
+    """What a seal says of one file, and where it lies."""
+
+    seal: Path
+    entry: Entry
+
+
+@contextmanager
+def sealed_file(path: StrPath) -> Iterator[BinaryIO]:
+    """Open a regular file for reading, and verify it first if there is a seal for it.
+
+    What is yielded is the open file that was verified. If it, or the file at the path, changes
+    until the end of the block, that is an error.
+
+    Raises
+    ------
+    ChecksumError
+        If it is not as it was sealed. The message names the damaged tensors.
+    DataError
+        If the seal is malformed.
+    StorageError
+        If it is not a regular file, or the operating system cannot read it.
+    """
+    with regular_file(path) as file:
+        found = find_seal(checked_path(path))
+        if found is None:
+            yield file
+            return
+        before = os.fstat(file.fileno())
+        if digest_of(file) != found.entry.digest:
+            raise _changed(path, found, file)
+        file.seek(0)
+        yield file
+        check_unchanged(file, before)
+
+
+def read_sealed(path: StrPath) -> bytes:
+    """Return the bytes of a regular file; those that are returned are verified. Errors as above."""
+    with regular_file(path) as file:
+        data = file.read()
+    found = find_seal(checked_path(path))
+    if found is not None and sha256(data).hexdigest() != found.entry.digest:
+        raise _changed(path, found, data)
+    return data
+
+
+def find_seal(path: Path) -> FileSeal | None:
+    """Return what is sealed of a file, or None.
+
+    That is in the seal beside it, or in that of its directory, or of the nearest one above that has
+    a seal. A file that a directory's seal does not name is not sealed.
+
+    Raises
+    ------
+    DataError
+        If the seal is malformed, or that beside the file does not name it.
+    StorageError
+        If it cannot be read.
+    """
+    beside = path.with_name(path.name + FILE_SUFFIX)
+    if (listing := read_listing(beside)) is not None:
+        if path.name not in listing:
+            raise FormatError(RULE, str(beside), f"does not name {path.name!r}")
+        return FileSeal(beside, listing[path.name])
+    for directory in path.parents:
+        seal = directory / SEAL_NAME
+        if (listing := read_listing(seal)) is not None:
+            entry = listing.get(path.relative_to(directory).as_posix())
+            return None if entry is None else FileSeal(seal, entry)
+    return None
+
+
+def read_listing(seal: Path) -> Listing | None:
+    """Return the files of a seal; None if there is no such file. Errors as `find_seal`."""
+    try:
+        with regular_file(seal) as file:
+            data = file.read(MAX_BYTES + 1)
+    except StorageError as error:
+        if error.errno in _ABSENT:
+            return None
+        raise
+    return Listing(data, str(seal))
+
+
+def change_text(file: BinaryIO, entry: Entry) -> str:
+    """Return what has changed in a file that does not match its seal, in words."""
+    if not entry.parts:
+        return "changed"
+    names = damaged_parts(file, entry.parts)
+    if not names:
+        return "changed, but none of its tensors"
+    shown = ", ".join(map(repr, names[:_MAX_SHOWN]))
+    more = f" and {len(names) - _MAX_SHOWN:,} others" if len(names) > _MAX_SHOWN else ""
+    return f"changed: tensor{'s' if len(names) > 1 else ''} {shown}{more}"
+
+
+def _changed(path: StrPath, found: FileSeal, content: BinaryIO | bytes) -> ChecksumError:
+    file = io.BytesIO(content) if isinstance(content, bytes) else content
+    message = (
+        f"{change_text(file, found.entry)} since it was sealed in {found.seal.name}; if it was meant to"
+        " change, seal it again"
+    )
+    return ChecksumError(RULE, str(path), message)

@@ -1,0 +1,241 @@
+"""Making and checking seals."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from ...chain.progress import Progress, check_progress
+from ...chain.read.validate import Problem
+from ...container.disk.system import StrPath, checked_path
+from ...errors import ArgumentError, DataError, FormatError, LccodecError
+from ..files.disk import regular_file, replacing
+from ..files.header import LENGTH_BYTES, header_of
+from .files import FILE_SUFFIX, SEAL_NAME, Found, found_in
+from .hashing import Count, check_unchanged, digest_of, entry_of, in_threads
+from .listing import MAX_BYTES, RULE, Entry, Part, format_listing
+from .reading import change_text, find_seal, read_listing
+
+__all__ = ["Sealed", "check", "is_sealed", "seal"]
+
+_WITH_TENSORS: Final = ".safetensors"
+#: That are told one by one: a hostile seal can name half a million files.
+_MAX_PROBLEMS: Final = 1000
+_NEW: Final = "new: it was not there when the directory was sealed"
+#: What the header of a file is called among its tensors: no tensor can have this name.
+_HEADER_NAME: Final = "__metadata__"
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """What `seal` has sealed.
+
+    Attributes
+    ----------
+    path
+        The seal.
+    files, tensors
+        How many files and tensors it names.
+    nbytes
+        The bytes of the files.
+    """
+
+    path: Path
+    files: int
+    tensors: int
+    nbytes: int
+
+
+def seal(path: StrPath, *, replace: bool = False, threads: int = 1, progress: Progress = False) -> Sealed:
+    """Write the hashes of a file, or of all files of a directory, into a seal.
+
+    The seal of a directory is ``lccodec.sha256`` in it; that of a file is beside it, with its name
+    and ``.sha256``. It is a text that ``sha256sum -c`` reads in that directory, written atomically.
+    The same files give the same text.
+
+    Parameters
+    ----------
+    path
+        The file or the directory. The files below a directory count, with links to files in it;
+        the seal itself does not.
+    replace
+        Replace a seal that says something else. A seal of damaged files would make them right.
+    threads
+        Files that are hashed at the same time; 0 for one per core.
+    progress
+        ``True`` for a bar, or a function that is told how many bytes are done, and of how many.
+
+    Raises
+    ------
+    ArgumentError
+        If nothing is there; if there is another seal and `replace` is not set; if a directory has
+        no files, too many of them, a link that leads out of it, or a FIFO, socket or device.
+    ChecksumError
+        If a file changes while it is read.
+    StorageError
+        If the operating system refuses. An existing seal is unchanged.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> size = (folder / "weights.bin").write_bytes(b"abc")
+    >>> seal(folder).path.name
+    'lccodec.sha256'
+    >>> check(folder)
+    []
+    """
+    target, progress = checked_path(path), check_progress(progress)
+    files = _files(target)
+    if refused := [found for found in files if found.refusal]:
+        raise ArgumentError(f"{target / refused[0].name}: {refused[0].refusal}, and cannot be sealed")
+    if not files:
+        raise ArgumentError(f"{target}: there is no file to seal")
+    total = sum(found.size for found in files)
+    entries = in_threads(_entry, files, total, threads, progress, "seal")
+    text = format_listing({found.name: entry for found, entry in zip(files, entries, strict=True)})
+    path = _seal_of(target)
+    if not replace and path.exists() and _content(path) != text:
+        raise ArgumentError(
+            f"{target} is sealed, and has changed since then: check says how; replace the seal"
+            " if it was meant to"
+        )
+    with replacing(path) as temporary:
+        temporary.write_bytes(text)
+    tensors = sum(part.name != _HEADER_NAME for entry in entries for part in entry.parts)
+    return Sealed(path, len(files), tensors, total)
+
+
+def check(path: StrPath, *, threads: int = 1, progress: Progress = False) -> list[Problem]:
+    """Return what has changed in a sealed file or directory since it was sealed.
+
+    Parameters
+    ----------
+    path
+        The file or the directory. A file may be sealed by itself, or with its directory.
+    threads, progress
+        As for `seal`.
+
+    Returns
+    -------
+    list of Problem
+        Empty if all is as it was sealed. The rule is ``"seal"``; the message says that a file is
+        changed, and which of its tensors, that it is missing, or that it is new.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no seal.
+    StorageError
+        If the operating system refuses access to a directory.
+    """
+    target, progress = checked_path(path), check_progress(progress)
+    try:
+        sealed = _sealed(target)
+    except DataError as error:
+        return [Problem(error.rule, error.where, error.message)]
+    if sealed is None:
+        raise ArgumentError(f"{target} is not sealed")
+    found = {each.name: each for each in _files(target)}
+    there = [found[name] for name in sealed if name in found]
+    total = sum(each.size for each in there)
+    call = partial(_problem, sealed)
+    hashed = in_threads(call, there, total, threads, progress, "check")
+    messages = {problem.where: problem for problem in hashed if problem is not None}
+    differing = sorted({*messages, *sealed.keys() - found.keys(), *found.keys() - sealed.keys()})
+    problems = [
+        messages.get(name) or Problem(RULE, name, _NEW if name in found else "missing")
+        for name in differing[:_MAX_PROBLEMS]
+    ]
+    if more := len(differing) - len(problems):
+        problems.append(Problem(RULE, target.name, f"{more:,} other files are changed, missing or new"))
+    return problems
+
+
+def is_sealed(path: StrPath) -> bool:
+    """Return whether there is a seal for a file or a directory, sound or not."""
+    target = checked_path(path)
+    if target.is_dir():
+        return os.path.lexists(_seal_of(target))
+    try:
+        return find_seal(target) is not None
+    except LccodecError:
+        return True
+
+
+def _sealed(target: Path) -> Mapping[str, Entry] | None:
+    """Return what is sealed of a file or a directory."""
+    if target.is_dir():
+        return read_listing(_seal_of(target))
+    found = find_seal(target)
+    return None if found is None else {target.name: found.entry}
+
+
+def _seal_of(target: Path) -> Path:
+    return target / SEAL_NAME if target.is_dir() else target.with_name(target.name + FILE_SUFFIX)
+
+
+def _files(target: Path) -> list[Found]:
+    """Return the files to seal, by name."""
+    from ..files.shards import is_index  # here, as it reads what is sealed
+
+    if target.is_dir():
+        return sorted(found_in(target), key=lambda found: os.fsencode(found.name))
+    if not target.exists():
+        raise ArgumentError(f"{target}: no such file or directory")
+    if is_index(target):
+        raise ArgumentError(f"{target}: an index is sealed with its shards: seal its directory")
+    with regular_file(target) as file:
+        return [Found(target.name, target, os.fstat(file.fileno()).st_size)]
+
+
+def _entry(found: Found, count: Count) -> Entry:
+    """Return the hashes of a file."""
+    with regular_file(found.path) as file:
+        before = os.fstat(file.fileno())
+        entry = entry_of(file, _parts(file, found), count)
+        check_unchanged(file, before)
+        return entry
+
+
+def _parts(file: BinaryIO, found: Found) -> list[Part]:
+    """Return the header and the tensors of a file that has them."""
+    if not found.name.endswith(_WITH_TENSORS):
+        return []
+    try:
+        tensors, _ = header_of(file, found.path)
+    except FormatError:  # it is sealed as it is
+        return []
+    file.seek(0)
+    end = LENGTH_BYTES + int.from_bytes(file.read(LENGTH_BYTES), "little")
+    parts = [Part(_HEADER_NAME, 0, end)]
+    for name, tensor in tensors.items():
+        if tensor.nbytes and tensor.offset >= parts[-1].end:
+            parts.append(Part(name, tensor.offset, tensor.offset + tensor.nbytes))
+    return parts
+
+
+def _problem(sealed: Mapping[str, Entry], found: Found, count: Count) -> Problem | None:
+    """Return what is wrong with a file that is sealed."""
+    if found.refusal:
+        return Problem(RULE, found.name, f"changed: it {found.refusal}")
+    entry = sealed[found.name]
+    try:
+        with regular_file(found.path) as file:
+            if digest_of(file, count) == entry.digest:
+                return None
+            return Problem(RULE, found.name, change_text(file, entry))
+    except LccodecError as error:
+        return Problem("storage", found.name, str(error))
+
+
+def _content(path: Path) -> bytes | None:
+    """Return what is in a seal; None if that cannot be read."""
+    with suppress(LccodecError), regular_file(path) as file:
+        return file.read(MAX_BYTES + 1)
+    return None
