@@ -66,6 +66,11 @@ def to_bytes(frames: Sequence[Bytes], manifest: Manifest) -> bytes:
     return b"".join((head, *frames, tail))
 
 
+def root_of_file(manifest: Manifest) -> bytes:
+    """Return the root that the file of a manifest has."""
+    return _assemble(manifest)[1][-ROOT_SIZE:]
+
+
 def _assemble(manifest: Manifest) -> tuple[bytes, bytes]:
     """Return the bytes before the payload and behind it. The last of them are the root.
 

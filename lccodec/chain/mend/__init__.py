@@ -3,6 +3,7 @@
 - `parity_folder`: the parity files of a chain; `blocks`: blocks of its files, in bands of rows.
 - `redundancy`: how much parity there is, and the layout of a group.
 - `protect`: parity is made, renewed and removed; `repair`: files are mended from it.
+- `from_mirror`, `from_exact`: files that parity could not mend, from other copies.
 - `behind`: parity behind the saves of a `Chain`.
 - `salvage`: what still verifies of a chain that cannot be mended, in a new chain.
 """

@@ -1,11 +1,12 @@
-"""Repairing a chain: damaged and missing files, bit for bit, from parity or a mirror.
+"""Repairing a chain: damaged and missing files, from parity, a mirror, or the exact file.
 
 A file is mended in a temporary, verified by its root and the digests of its frames, and only then
 takes the name of the damaged one. So a file is never worse than before. What is sound is never
 replaced. Parity that names other files than those of the chain brings nothing back that is missing,
-because that may have been removed on purpose.
+because that may have been removed on purpose. Parity and mirrors give files back bit for bit, so
+they come first.
 
-Source: SPEC 9 (LCC-PAR-06, LCC-PAR-07).
+Source: SPEC 9 (LCC-PAR-06, LCC-PAR-07, LCC-EXA-06).
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from ..store.claim import Claim
 from ..store.directory import DirectoryStore
 from ..store.store import Store, WritableStore
 from .damage import GroupDamage
+from .from_exact import mend_from_exact
 from .from_mirror import mend_from_mirrors
-from .parity_folder import Group, ParityFolder, directory_of
+from .parity_folder import Group, ParityFolder
 from .protect import recorded, renew
 
 
@@ -45,6 +47,9 @@ class Repair:
         How many files have parity that fits them.
     mirrored
         The names of the files that come from a mirror, each with its place.
+    remade
+        The names of the files that were written anew, since the exact file and the checkpoint of
+        its step are copies of each other; each with what was done.
     """
 
     mended: tuple[str, ...]
@@ -53,6 +58,7 @@ class Repair:
     parity: tuple[str, ...] = ()
     protected: int = 0
     mirrored: Mapping[str, str] = field(default_factory=dict)
+    remade: Mapping[str, str] = field(default_factory=dict)
 
 
 def repair(
@@ -64,12 +70,14 @@ def repair(
 ) -> Repair:
     """Mend the files of a chain that are damaged or missing, from its parity, then from mirrors.
 
-    If all could be mended, parity that is damaged or stale is renewed.
+    What is lost of the newest step is then written anew from the other of its two files. If all
+    could be mended, parity that is damaged or stale is renewed.
 
     Parameters
     ----------
     dry_run
-        Return what would be done, and do nothing.
+        Return what would be done, and do nothing. That may be less than is done: what an exact file
+        gives that must be mended itself is not known before.
     claim
         The claim of a `Chain`, which may be held already.
     mirrors
@@ -79,13 +87,9 @@ def repair(
     ------
     ChainError
         If another process saves to the chain, or no mirror is one of it.
-    ArgumentError
-        For a store that is not a directory, without mirrors: it has no parity.
     StorageError
         If the operating system refuses. Every file is as it was before, or mended.
     """
-    if not mirrors:
-        directory_of(store)  # or it is refused
     if dry_run:
         return _repair(store, mirrors, dry_run=True)
     if mirrors:
@@ -109,10 +113,11 @@ def _repair(store: WritableStore, mirrors: Sequence[Store], *, dry_run: bool) ->
         found = _from_parity(store, dry_run=dry_run)
     else:
         found = Repair((), damaged_files(store))
-    if not mirrors:
-        return found
-    brought, lost = mend_from_mirrors(store, mirrors, found.lost, found.mended, dry_run=dry_run)
-    return replace(found, mended=(*found.mended, *brought), lost=lost, mirrored=brought)
+    if mirrors:
+        brought, lost = mend_from_mirrors(store, mirrors, found.lost, found.mended, dry_run=dry_run)
+        found = replace(found, mended=(*found.mended, *brought), lost=lost, mirrored=brought)
+    made, lost = mend_from_exact(store, found.lost, dry_run=dry_run)
+    return replace(found, mended=(*found.mended, *made), lost=lost, remade=made)
 
 
 def _from_parity(store: DirectoryStore, *, dry_run: bool) -> Repair:

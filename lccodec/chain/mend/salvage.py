@@ -1,6 +1,6 @@
 """Salvaging a chain that cannot be mended: what still verifies, in a new chain.
 
-Source: SPEC 9.
+Source: SPEC 9 (LCC-EXA-04).
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import ArgumentError, ChainError, LccodecError, reason_of
-from ..read.checkpoint import OpenCheckpoint, open_step
+from ..read.checkpoint import OpenCheckpoint
+from ..read.exact import open_newest
 from ..store.store import Store
 
 
@@ -36,7 +37,8 @@ class Salvage:
 def salvage(store: Store, save: Callable[..., Any]) -> Salvage:
     """Save every step, and every array that still verifies, to another chain.
 
-    A step of which arrays are lost is saved as a dict of the others by name.
+    A step of which arrays are lost is saved as a dict of the others by name. The exact file goes
+    before the checkpoint of its step, and that before what is damaged in the exact file.
 
     Parameters
     ----------
@@ -54,7 +56,7 @@ def salvage(store: Store, save: Callable[..., Any]) -> Salvage:
     whole, partial, gone = list[int](), dict[int, dict[str, str]](), dict[int, str]()
     for step in steps:
         try:
-            with open_step(store, step) as file:
+            with open_newest(store, step) as file:
                 arrays, lost = _arrays(file)
                 if not lost:
                     save(step, file.state(dtype="bits"), file.metadata())

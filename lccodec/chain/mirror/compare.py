@@ -1,7 +1,8 @@
 """What a mirror lacks: two listings compared, file by file, by their roots.
 
 Files of one name and of different roots are the same step, if one of them replaces the other
-(LCC-CHN-10). Otherwise a mirror is that of another chain, or of what was rolled back here.
+(LCC-CHN-10), or if both name the same exact file (LCC-EXA-06). Otherwise a mirror is that of
+another chain, or of what was rolled back here.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ...constants import EXACT_NAME
 from ...errors import ChainError, DataError, StorageError
@@ -207,16 +208,27 @@ def _relation(here: Files, there: Files, name: str) -> str | None:
         return "older"
     if theirs is None:
         return "damaged"
-    if there.roots[name][0] in ours[0]:
-        return "older" if ours[1] and _is_needed(here, there, name) else "newer"
-    return "older" if here.roots[name][0] in theirs[0] else None
+    is_anew = ours.exact is not None and ours.exact == theirs.exact
+    if there.roots[name][0] in ours.roots or (is_anew and here.roots[name][0] not in theirs.roots):
+        has_other_values = ours.is_interpolated or is_anew
+        return "older" if has_other_values and _is_needed(here, there, name) else "newer"
+    return "older" if here.roots[name][0] in theirs.roots else None
 
 
-def _roots_of(files: Files, name: str) -> tuple[frozenset[bytes], bool] | None:
-    """Return the roots that a file stands for, and whether it is interpolated; None if damaged."""
+class _Identity(NamedTuple):
+    """The roots that a file stands for, that of its exact file, and whether it is interpolated."""
+
+    roots: frozenset[bytes]
+    exact: bytes | None
+    is_interpolated: bool
+
+
+def _roots_of(files: Files, name: str) -> _Identity | None:
+    """Return what a file is; ``None`` if it is damaged."""
     try:
         with files.listed.open(name) as reader:
-            return reader.roots, reader.manifest.later is not None
+            manifest = reader.manifest
+            return _Identity(reader.roots, manifest.exact, manifest.later is not None)
     except DataError:
         return None
 

@@ -1,17 +1,18 @@
-"""Writing the exact file: when it is due, and how it gets to the disk.
+"""Writing the exact file: when it is due, and how it gets to the disk; and it from its checkpoint.
 
 It is committed first, then the history's checkpoint, whose manifest names the root of the exact
 file. So a run that was killed goes on from the newest state that is on the disk, bit for bit, and a
-save that cannot be kept in one of the two is kept in the other.
+save that cannot be kept in one of the two is kept in the other. Of one that is damaged later, the
+other is a copy.
 
-Source: SPEC 9 (LCC-EXA-04, LCC-EXA-05).
+Source: SPEC 9 (LCC-EXA-04, LCC-EXA-05, LCC-EXA-06).
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,15 +22,25 @@ from ...arguments import as_integer
 from ...constants import EXACT_NAME
 from ...container.disk.address import Place
 from ...container.disk.system import OPEN_FLAGS, WINDOWS, flag
+from ...container.frame_entry import Bytes, FrameEntry
 from ...container.manifest import Manifest
-from ...container.tree import Flat
-from ...errors import ArgumentError, DataError, LccodecError, StorageError, reason_of, warn
+from ...container.reader import CheckpointReader
+from ...container.tree import Flat, flatten
+from ...container.writer import root_of_file
+from ...entropy.bits import Cursor
+from ...errors import ArgumentError, ChainError, DataError, LccodecError, StorageError, reason_of, warn
+from ...frame.raw import RawFrame
 from ...parallel import thread_count
+from ...policy.copies import mark_copies
+from ...policy.policy import Candidate
 from ...policy.presets import POLICIES
 from ...policy.record import KEPT, Kept
-from ..store.store import OvertakenError, WritableStore
+from ..read.checkpoint import open_name
+from ..read.exact import check_exact, link_problem
+from ..store.names import checkpoint_name
+from ..store.store import OvertakenError, Store, WritableStore
 from .encode import plan_manifest, raw_frames
-from .plan import SavePlan, make_plan
+from .plan import SavePlan, candidates, make_plan
 
 _MAX_THREADS: Final = 4  # that hash and write: more are faster than disks
 _MIN_BYTES_OF_THREADS: Final = 1 << 23  # of a file that several threads write
@@ -60,12 +71,20 @@ def write_exact(store: WritableStore, plan: SavePlan, flat: Flat, checkpoint: Ma
         If it cannot be written. The exact file before it is unchanged, unless the message says that
         its durability is unknown.
     """
-    arrays = [replace(c, reference=None) for c in plan.candidates]
-    raw = make_plan(arrays, POLICIES["lossless"], None)
+    return _write(store, *_laid_out(plan.candidates, flat, checkpoint))
+
+
+def _laid_out(
+    arrays: Sequence[Candidate], flat: Flat, checkpoint: Manifest
+) -> tuple[list[RawFrame], Manifest]:
+    """Return the frames of an exact file, and its manifest without their entries."""
+    raw = make_plan([replace(c, reference=None) for c in arrays], POLICIES["lossless"], None)
     step, policy, metadata = checkpoint.step, checkpoint.policy, checkpoint.metadata
     manifest = plan_manifest(raw, flat, step=step, policy=policy, metadata=metadata)
-    manifest = replace(manifest, is_exact=True)
-    frames = raw_frames(raw)
+    return raw_frames(raw), replace(manifest, is_exact=True)
+
+
+def _write(store: WritableStore, frames: Sequence[RawFrame], manifest: Manifest) -> ExactRoot:
     # SHA-256, checksums and system calls release the interpreter's lock.
     many = sum(frame.length for frame in frames) >= _MIN_BYTES_OF_THREADS
     threads = min(thread_count(0), _MAX_THREADS) if many else 1
@@ -90,6 +109,88 @@ def _freed_beside(path: Place) -> Iterator[None]:
     finally:
         if descriptor >= 0:
             threading.Thread(target=os.close, args=(descriptor,), daemon=True).start()
+
+
+def checkpoint_from_exact(store: WritableStore, *, dry_run: bool = False) -> str:
+    """Write the checkpoint of the exact file's step anew: a keyframe with the frames of that file.
+
+    The caller knows that the checkpoint cannot be restored. It had the values of the history, and
+    now has those of the state; so no other checkpoint may need it (LCC-EXA-06).
+
+    Returns
+    -------
+    str
+        The name of the checkpoint.
+
+    Raises
+    ------
+    ChainError
+        If the exact file is not that of the checkpoint, or another checkpoint needs this one.
+    DataError, StorageError
+        If the exact file is damaged or missing, or the operating system refuses. The checkpoint
+        is as it was.
+    """
+    with store.open(EXACT_NAME) as exact:
+        check_exact(exact)
+        step = exact.manifest.step or 0
+        name = checkpoint_name(step)
+        usable, problem = link_problem(exact, store)
+        if not usable:
+            raise ChainError(f"{store.path}: {problem}")
+        for child, other in store.checkpoints().items():
+            if step in store.parents_of(other):
+                raise ChainError(
+                    f"{store.path}: step {child} needs step {step} with the values that it had in the history"
+                )
+        if dry_run:
+            exact.verify()
+            return name
+        manifest = replace(exact.manifest, is_exact=False, exact=exact.root)
+        with store.writer(name, overwrite=True) as writer:
+            for index in range(len(manifest.frames)):
+                writer.write_frame(_chunks(exact, index))
+            writer.commit(manifest)
+    return name
+
+
+def _chunks(reader: CheckpointReader, index: int) -> Iterator[Bytes]:
+    """Yield a frame that is verified, in pieces."""
+    length = reader.manifest.frames[index].length
+    return Cursor(reader.frame(index), reader.name).chunks(length, "frame")
+
+
+def exact_from_checkpoint(store: WritableStore, *, dry_run: bool = False) -> None:
+    """Write the exact file anew from the newest checkpoint that names one, bit for bit.
+
+    Raises
+    ------
+    ChainError
+        If no checkpoint names an exact file, or the one that does has other values than that had.
+    DataError, StorageError
+        If the checkpoint cannot be restored, or the operating system refuses. The exact file is as
+        it was.
+    """
+    name, named = _named_exact(store)
+    with open_name(store, name) as file:
+        flat = flatten(file.state(dtype="bits"))
+        checkpoint = file.links[-1].manifest
+    arrays = candidates(flat, {})
+    mark_copies(arrays)
+    frames, manifest = _laid_out(arrays, flat, checkpoint)
+    entries = tuple(FrameEntry.of(frame.pieces()) for frame in frames)
+    if root_of_file(replace(manifest, frames=entries)) != named:
+        raise ChainError(f"{store.path}: {name} has not all bits of the state that its exact file had")
+    if not dry_run:
+        _write(store, frames, manifest)
+
+
+def _named_exact(store: Store) -> tuple[str, bytes]:
+    """Return the newest checkpoint that names an exact file, and the root of that."""
+    for name in reversed(store.checkpoints().values()):
+        with suppress(DataError, StorageError), store.open(name) as reader:
+            if reader.manifest.exact is not None:
+                return name, reader.manifest.exact
+    raise ChainError(f"{store.path}: no checkpoint names an exact file")
 
 
 def check_newest(newest: Kept | None) -> Kept | None:

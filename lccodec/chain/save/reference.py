@@ -119,11 +119,18 @@ def _decode_into(empty: Empty, file: OpenCheckpoint, indices: list[int]) -> Deco
     return replay(file.links, indices, file.together, into)
 
 
-def find_tail(tail: Tail | None, store: Store, steps: Sequence[int], empty: Empty = np.empty) -> Tail | None:
+def find_tail(
+    tail: Tail | None,
+    store: Store,
+    steps: Sequence[int],
+    empty: Empty = np.empty,
+    mended: Callable[[], Store | None] = lambda: None,
+) -> Tail | None:
     """Return the reference of a delta: the tail in memory, or the newest checkpoint without one.
 
     `steps` are those of the history, rising. `empty` returns memory for a number of components of
-    a type.
+    a type. `mended` is called if the newest checkpoint cannot be restored, and returns the store
+    once it can.
 
     Returns
     -------
@@ -140,6 +147,8 @@ def find_tail(tail: Tail | None, store: Store, steps: Sequence[int], empty: Empt
             raise ChainError(f"step {steps[-1]} was saved by another writer")
         return tail if tail.is_unchanged(store) else _same_state(tail, store)
     except (DataError, ChainError, StorageError) as error:
+        if (again := mended()) is not None:
+            return find_tail(None, again, list(again.checkpoints()), empty)
         step = steps[-1] if steps and tail is None else None
         why = str(error) if step is None else f"step {step} cannot be restored: {error}"
         warn(f"{store.path}: this save writes a keyframe instead of a delta: {why}")

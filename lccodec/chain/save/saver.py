@@ -2,15 +2,15 @@
 
 A save commits the exact file, if it writes one, and then the checkpoint. If one of them cannot be
 written, the state is kept in the other. A step that only the exact file has is added to the history
-by the next save.
+by the next save. So is a step whose checkpoint cannot be restored, before its exact file goes.
 
-Source: SPEC 9 (LCC-EXA-05).
+Source: SPEC 9 (LCC-EXA-05, LCC-EXA-06).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -25,11 +25,12 @@ from ...policy.record import Record, needed_record, read_record, write_record
 from ...policy.roles import Assignment
 from ...workers.crew import Crew
 from ..progress import Tell, untold
+from ..read.checkpoint import open_name
 from ..read.exact import open_exact
 from ..store.names import checkpoint_name
 from ..store.store import OvertakenError, Store, WritableStore
 from .encode import decoded_copies, encode_plan, plan_manifest
-from .exact import ExactRoot, Newest
+from .exact import ExactRoot, Newest, checkpoint_from_exact
 from .hindsight.groups import Base, Every, Groups
 from .measurement import Measurement, look_back
 from .plan import SavePlan, candidates, make_plan
@@ -114,7 +115,7 @@ class Saver:
             self._finish(unfinished)
             listed = self._store.snapshot()
         record = self._settings.record
-        base = self._find_reference(listed)
+        base = self._find_reference(listed, self._mended)
         plan, needed = self._plan(flat, record, known, base)
         self._groups.check(record)
         self._settings.examine(plan, record)
@@ -162,15 +163,32 @@ class Saver:
                 f" history, and may be lost: {reason_of(error)}"
             )
 
+    def _mended(self) -> Store | None:
+        """Write the newest step anew from the exact file, if the history cannot restore it."""
+        step = self._store.exact_step()
+        if step is None or step != max(self._store.checkpoints(), default=None):
+            return None
+        try:
+            with open_name(self._store, checkpoint_name(step)) as file:
+                file.verify()
+            return None
+        except (DataError, ChainError, StorageError) as error:
+            try:
+                checkpoint_from_exact(self._store)
+            except (LccodecError, OSError, MemoryError):
+                return None
+            warn(f"{self._store.path}: step {step} was written anew from the exact file: {error}")
+        return self._store.snapshot()
+
     def plan(self, flat: Flat, known: Mapping[str, Assignment]) -> SavePlan:
         """Return what the next save would do with a state. Nothing is written."""
         base = self._find_reference(self._store.snapshot())
         plan, _ = self._plan(flat, self._settings.record, known, base)
         return replace(plan, group=self._groups.fate(base))
 
-    def _find_reference(self, listed: Store) -> Base:
-        """Return what the next save is taken against."""
-        tail = find_tail(self._tail, listed, list(listed.checkpoints()), self._crew.empty)
+    def _find_reference(self, listed: Store, mended: Callable[[], Store | None] = lambda: None) -> Base:
+        """Return what the next save is taken against; `mended` is as for `find_tail`."""
+        tail = find_tail(self._tail, listed, list(listed.checkpoints()), self._crew.empty, mended)
         self._tail = tail or self._tail
         return self._groups.base(tail)
 

@@ -243,8 +243,11 @@ def _is_own(path: Path) -> bool:
 
 
 def _repairable(path: Place) -> str | None:
-    """Return whether parity mends a chain: yes, no or in part; None if there is no parity."""
-    if isinstance(path, Address) or not path.is_dir() or recorded(store := DirectoryStore(path)) is None:
+    """Return whether a chain can be mended: yes, no or in part; None without anything for it."""
+    if isinstance(path, Address) or not path.is_dir():
         return None
+    store = DirectoryStore(path)
     found = repair(store, dry_run=True)
+    if not found.mended and recorded(store) is None:
+        return None
     return "yes" if not found.lost else "in part" if found.mended else "no"

@@ -70,7 +70,8 @@ def repair(
 ) -> int:
     """Mend the damaged and missing files of DIR, bit for bit, from its parity or a mirror.
 
-    From a mirror also come the steps that follow the newest one of DIR.
+    From a mirror also come the steps that follow the newest one of DIR. Of the newest step, the
+    exact file and the checkpoint are copies of each other: one that is lost is written anew.
 
     What cannot be mended stays as it is, and is named; the exit code is 1 then.
     """
@@ -90,6 +91,7 @@ def repair(
 def _repair_text(found: Repair, dry_run: bool) -> str:
     done = "can be mended" if dry_run else "mended"
     places = {name: f" from {place}" for name, place in found.mirrored.items()}
+    places |= {name: f" {how}" for name, how in found.remade.items()}
     lines = [f"{name}: {done}{places.get(name, '')}" for name in found.mended]
     lines += [f"{name}: cannot be mended: {printable(text)}" for name, text in found.lost.items()]
     lines += [f"{name}: this parity file is damaged" for name in found.parity]

@@ -37,6 +37,22 @@ def test_check_says_what_is_repairable(tmp_path: Path) -> None:
     assert "000000000001.lcc.h5: cannot be mended: " in run("repair", tmp_path, code=1)[0]
 
 
+def test_the_newest_step_mends_itself(tmp_path: Path) -> None:
+    """Without parity: the exact file and the checkpoint are copies of each other."""
+    run_of(tmp_path, 4, newest="exact").close()
+    names = ("000000000003.lcc.h5", "exact.lcc.h5")
+    told = ("as a keyframe, from the exact file", "bit for bit, from the checkpoint of its step")
+    for name, how in zip(names, told, strict=True):
+        path = tmp_path / name
+        path.write_bytes(path.read_bytes()[:-40])
+        assert run("check", tmp_path, code=1)[0].splitlines()[-1] == f"{tmp_path}: repairable: yes"
+        assert run("repair", tmp_path, "--dry-run")[0] == f"{name}: can be mended {how}\n"
+        assert run_json("repair", tmp_path)["remade"] == {name: how}
+        assert run("check", tmp_path)[0] == f"{tmp_path}: sound\n"
+    (tmp_path / "000000000001.lcc.h5").write_bytes(b"")
+    assert "repairable" not in run("check", tmp_path, code=1)[0]
+
+
 def test_parity_is_removed(tmp_path: Path) -> None:
     run_of(tmp_path, 2).close()
     run("protect", tmp_path, "--files", "1")
