@@ -125,14 +125,14 @@ def test_public_names_of_the_exchange() -> None:
         (lccodec.Keep, ["latest", "every", "best", "steps", "newer_than"]),
         (
             lccodec.Chain.save,
-            ["self", "step", "state", "metadata", "metrics", "roles", "progress", "following"],
+            ["self", "step", "state", "metadata", "metrics", "roles", "progress", "following", "only"],
         ),
         (
             lccodec.Chain.save_async,
-            ["self", "step", "state", "metadata", "metrics", "roles", "progress", "when_busy"],
+            ["self", "step", "state", "metadata", "metrics", "roles", "progress", "when_busy", "only"],
         ),
         (lccodec.Chain.wait, ["self", "timeout"]),
-        (lccodec.Chain.plan, ["self", "state", "roles"]),
+        (lccodec.Chain.plan, ["self", "state", "roles", "only"]),
         (lccodec.Chain.restore, ["self", "step", "keys", "dtype", "exact", "fallback", "progress"]),
         (lccodec.Chain.restore_iter, ["self", "step", "keys", "dtype", "exact", "progress"]),
         (

@@ -6,7 +6,7 @@ The modules of `lccodec.adapters` fit this protocol; the chain imports none of t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -15,6 +15,10 @@ from ..container.tree import Flat, flatten
 from ..element_types import Array
 from ..errors import ArgumentError
 from ..policy.roles import Assignment, Role, check_known
+
+#: The key of the note of adapters in the metadata of a checkpoint: a JSON object from a type that
+#: NumPy does not have to the names of the entries of that type.
+TYPES: Final = "lccodec.types"
 
 
 class Room(Protocol):

@@ -6,14 +6,14 @@ Source: SPEC 9.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Self
 
 from ..container.disk.system import StrPath
 from ..container.scalars import with_metrics
-from ..errors import LccodecError
+from ..errors import ArgumentError, LccodecError
 from ..policy.policy import Policy
 from ..policy.record import Kept
 from ..policy.roles import Assignment, Role
@@ -31,9 +31,10 @@ from .save.background.background import WhenBusy, check_when_busy
 from .save.background.client import TIMEOUT_SECONDS, WorkerOptions
 from .save.exact import check_exact_every, check_newest
 from .save.hindsight.groups import Every, check_hindsight
+from .save.partial.selection import check_only
 from .save.planned import Plan
 from .save.settings import KEYFRAME_EVERY, Settings, without_settings
-from .save.writer import Writer
+from .save.writer import Given, Writer
 
 
 class Chain(Lifetime):
@@ -180,6 +181,12 @@ class Chain(Lifetime):
             if self._restorers is not None:
                 self._restorers.close()
 
+    def _some(self, only: Iterable[str] | None) -> tuple[str, ...] | None:
+        """Return the names and patterns of the arrays to save; ``None`` for all arrays."""
+        if only is not None and self.hindsight:
+            raise ArgumentError("only= cannot be used with hindsight=, which saves all arrays again")
+        return check_only(only)
+
     def _begin(self) -> None:
         """Let a chain that is empty go on from its mirror."""
         if self._mirrors.before_save():
@@ -206,6 +213,7 @@ class Chain(Lifetime):
         roles: Mapping[str, Assignment | Role] | None = None,
         progress: Progress = False,
         following: Any = None,
+        only: Iterable[str] | None = None,
     ) -> int:
         """Store a state atomically; return the size of the checkpoint's file in bytes.
 
@@ -241,13 +249,20 @@ class Chain(Lifetime):
         following
             The state that will be saved next, if it is known. The error of a lossy first keyframe
             then follows how far the values move (:mod:`lccodec.chain.save.forecast`).
+        only
+            Names or patterns (:mod:`fnmatch`) of the arrays to save. All others stay as they are in
+            the last checkpoint, and take no bytes. `state` may have all entries of that checkpoint,
+            or some; its scalars are saved. An array that is left out must not have changed since.
 
         Raises
         ------
         ArgumentError
             If the step exists or is out of order, or if the state or its metadata cannot be stored.
+            With `only`, if a name fits no array; if there is no checkpoint yet; if an entry is not
+            in the last one, or has another type or shape there; and with `hindsight`.
         ChainError
-            If another process, or another `Chain` of this process, is saving to the directory.
+            If another process, or another `Chain` of this process, is saving to the directory; and,
+            with `only`, if the last checkpoint cannot be restored.
         StorageError
             If the operating system refuses to write both files. Nothing is left behind, but an
             interrupt may leave the exact file, which is then a step of the chain.
@@ -255,7 +270,7 @@ class Chain(Lifetime):
         check_progress(progress)
         metadata = with_metrics(metadata, metrics)
         self._begin()
-        return self._writer.save(step, state, metadata, roles, progress, following)
+        return self._writer.save(step, Given(state, metadata, roles, self._some(only)), progress, following)
 
     @without_settings
     def save_async(
@@ -268,6 +283,7 @@ class Chain(Lifetime):
         roles: Mapping[str, Assignment | Role] | None = None,
         progress: Progress = False,
         when_busy: WhenBusy = "wait",
+        only: Iterable[str] | None = None,
     ) -> Future[int | None]:
         """Store a state in the background: the call copies it, and worker processes save it.
 
@@ -297,10 +313,17 @@ class Chain(Lifetime):
         check_progress(progress)
         metadata = with_metrics(metadata, metrics)
         self._begin()
-        return self._writer.save_async(step, state, metadata, roles, progress, when_busy)
+        given = Given(state, metadata, roles, self._some(only))
+        return self._writer.save_async(step, given, progress, when_busy)
 
     @without_settings
-    def plan(self, state: Any, *, roles: Mapping[str, Assignment | Role] | None = None) -> Plan:
+    def plan(
+        self,
+        state: Any,
+        *,
+        roles: Mapping[str, Assignment | Role] | None = None,
+        only: Iterable[str] | None = None,
+    ) -> Plan:
         """Return what the next save would do with a state, as given to `save`. Nothing is written.
 
         For every array, the plan has its role and the reason for it, its quantizer in deltas, what
@@ -316,4 +339,4 @@ class Chain(Lifetime):
         fc/weight weight (named 'weight') ExponentBuckets()
         """
         self._begin()
-        return self._writer.plan(state, roles)
+        return self._writer.plan(Given(state, None, roles, self._some(only)))

@@ -70,9 +70,9 @@ class Balanced(Policy):
     keyframes
         As in `Policy`; lossy unless it is ``"exact"``.
     ratio
-        Minimum ratio of the bytes of all arrays to those of a delta's file. It is met to within
-        about a tenth for files of 100,000 bytes or more, and less exactly for smaller files. If any
-        target cannot be met, the nearest possible steps are used.
+        Minimum ratio of the bytes of all arrays that are saved to those of a delta's file. It is
+        met to within about a tenth for files of 100,000 bytes or more, and less exactly for smaller
+        files. If any target cannot be met, the nearest possible steps are used.
     max_bytes
         Maximum number of bytes of a delta's file, met as exactly as `ratio`.
     error
@@ -177,7 +177,7 @@ class Balanced(Policy):
         everything = list(candidates)
         waiting = {c.name for c in everything if self._waits(c)}
         parts = find_parts(self, everything, waiting)
-        total = spared + sum(c.bits.nbytes for c in everything)
+        total = spared + sum(c.bits.nbytes for c in everything if not c.inherited)
         inexact = waiting.union(*(part.names for part in parts))
         exact = sum(c.bits.nbytes for c in everything if c.name not in inexact)
         scaled = [part for part in parts if part.quantizer.scaled(2.0) is not part.quantizer]
@@ -225,6 +225,8 @@ class Balanced(Policy):
         )
 
     def _waits(self, c: Candidate) -> bool:
+        if c.inherited:
+            return True
         quantizer = self.choose(c.name, c.role, c.kind, c.bits.size)
         return c.reference is not None and quantizer.waits(c.bits, c.reference, c.kind)
 

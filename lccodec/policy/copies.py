@@ -44,7 +44,7 @@ _SILENT: Final = frozenset([UNNAMED, UNTRAINED, UNSAFE, OUTSIDE])
 def mark_copies(arrays: Sequence[Candidate]) -> None:
     """Set the `source` of each array that is a copy of another one, and the roles that follow.
 
-    A source is float32, is no copy, and has one copy.
+    A source is float32, is no copy, and has one copy. Arrays that a save leaves out are neither.
 
     Examples
     --------
@@ -59,6 +59,7 @@ def mark_copies(arrays: Sequence[Candidate]) -> None:
     >>> [c.source for c in arrays]
     ['master/w', None]
     """
+    arrays = [c for c in arrays if not c.inherited]
     small = [c for c in arrays if c.kind.name in ("float16", "bfloat16") and c.bits.size >= _MIN_ELEMENTS]
     shapes = {c.shape for c in small}
     if not small:

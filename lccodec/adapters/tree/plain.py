@@ -4,9 +4,10 @@ A checkpoint holds dicts with string keys, lists, tuples, scalars and arrays of 
 SPEC 5.2. Frameworks have a little more: dicts with integer keys (the parameters of an optimizer),
 types such as float8, values such as a `collections.Counter` (:mod:`lccodec.adapters.tree.values`).
 These are stored in the nearest plain form under the same names, and a note in the metadata says
-what they are. The note has the key `TYPES`; it is a JSON object from a type to the names of the
-entries of that type. So the arrays can be read without any framework, and one framework understands
-what another one wrote. No module is imported because a file names it.
+what they are. The note has the key `TYPES`, which its errors name as their rule; it is a JSON
+object from a type to the names of the entries of that type. So the arrays can be read without any
+framework, and one framework understands what another one wrote. No module is imported because a
+file names it.
 
 =========================  =======================================================================
 type                       stored as
@@ -35,6 +36,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from ...chain.adapter import TYPES
 from ...chain.read.arrivals import Arrivals
 from ...constants import MAX_NESTING
 from ...container.scalars import metadata_strings
@@ -55,9 +57,6 @@ __all__ = [
     "to_plain",
     "with_types",
 ]
-
-#: The key of the note in the metadata of a checkpoint. Errors in the note name it as their rule.
-TYPES: Final = "lccodec.types"
 
 #: One-byte types that NumPy does not have, under the names that all frameworks use.
 BYTE_TYPES: Final = frozenset(

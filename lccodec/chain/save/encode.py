@@ -9,7 +9,7 @@ Source: SPEC 8 and 9.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -257,18 +257,31 @@ def encode_unchained(plan: SavePlan) -> Iterator[Iterator[bytes]]:
         yield encode_content(content, frame.quantizer)
 
 
-def raw_frames(plan: SavePlan) -> list[RawFrame]:
-    """Return the frames with their values as they are, whatever their quantizers."""
+def raw_frames(
+    plan: SavePlan, inherited: Callable[[Sequence[str]], list[Array]] | None = None
+) -> list[RawFrame]:
+    """Return the frames with their values as they are, whatever their quantizers.
+
+    `inherited` returns the components of arrays that the save leaves out, by their names, when a
+    frame is written; by default they are those of the plan.
+    """
     frames = []
     for frame in plan.frames:
         arrays = [plan.candidates[index] for index in frame.arrays]
         shapes = tuple(c.shape for c in arrays)
-        frames.append(RawFrame(arrays[0].kind, shapes, len(arrays) > 1, partial(_content, arrays)))
+        read = partial(_content, arrays, inherited)
+        frames.append(RawFrame(arrays[0].kind, shapes, len(arrays) > 1, read))
     return frames
 
 
-def _content(arrays: Sequence[Candidate]) -> Content:
+def _content(
+    arrays: Sequence[Candidate], inherited: Callable[[Sequence[str]], list[Array]] | None = None
+) -> Content:
     """Return arrays as the content of one frame, without a reference."""
     run = len(arrays) > 1
-    bits = np.concatenate([c.bits for c in arrays]) if run else arrays[0].bits
+    left = [c.name for c in arrays if c.inherited]
+    values = {c.name: c.bits for c in arrays}
+    if inherited is not None and left:
+        values |= zip(left, inherited(left), strict=True)
+    bits = np.concatenate(list(values.values())) if run else values[arrays[0].name]
     return Content(bits, arrays[0].kind, tuple(c.shape for c in arrays), run=run)

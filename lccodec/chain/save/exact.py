@@ -13,8 +13,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -27,6 +28,7 @@ from ...container.manifest import Manifest
 from ...container.reader import CheckpointReader
 from ...container.tree import Flat, flatten
 from ...container.writer import root_of_file
+from ...element_types import Array
 from ...entropy.bits import Cursor
 from ...errors import ArgumentError, ChainError, DataError, LccodecError, StorageError, reason_of, warn
 from ...frame.raw import RawFrame
@@ -36,11 +38,12 @@ from ...policy.policy import Candidate
 from ...policy.presets import POLICIES
 from ...policy.record import KEPT, Kept
 from ..read.checkpoint import open_name
-from ..read.exact import check_exact, link_problem
+from ..read.exact import ExactFile, check_exact, link_problem, open_exact
 from ..store.names import checkpoint_name
 from ..store.store import OvertakenError, Store, WritableStore
 from .encode import plan_manifest, raw_frames
 from .plan import SavePlan, candidates, make_plan
+from .reference import Tail
 
 _MAX_THREADS: Final = 4  # that hash and write: more are faster than disks
 _MIN_BYTES_OF_THREADS: Final = 1 << 23  # of a file that several threads write
@@ -53,7 +56,9 @@ class ExactRoot(NamedTuple):
     size: int
 
 
-def write_exact(store: WritableStore, plan: SavePlan, flat: Flat, checkpoint: Manifest) -> ExactRoot:
+def write_exact(
+    store: WritableStore, plan: SavePlan, flat: Flat, checkpoint: Manifest, before: ExactFile | None = None
+) -> ExactRoot:
     """Write the exact file, and replace the one before it (LCC-EXA-05).
 
     Parameters
@@ -64,24 +69,27 @@ def write_exact(store: WritableStore, plan: SavePlan, flat: Flat, checkpoint: Ma
         The state.
     checkpoint
         Manifest of the checkpoint that is to come, without its frames.
+    before
+        The exact file of the parent, which has the arrays that the save leaves out.
 
     Raises
     ------
-    ArgumentError, StorageError
+    ArgumentError, DataError, StorageError
         If it cannot be written. The exact file before it is unchanged, unless the message says that
         its durability is unknown.
     """
-    return _write(store, *_laid_out(plan.candidates, flat, checkpoint))
+    return _write(store, *_laid_out(plan.candidates, flat, checkpoint, before))
 
 
 def _laid_out(
-    arrays: Sequence[Candidate], flat: Flat, checkpoint: Manifest
+    arrays: Sequence[Candidate], flat: Flat, checkpoint: Manifest, before: ExactFile | None = None
 ) -> tuple[list[RawFrame], Manifest]:
     """Return the frames of an exact file, and its manifest without their entries."""
     raw = make_plan([replace(c, reference=None) for c in arrays], POLICIES["lossless"], None)
     step, policy, metadata = checkpoint.step, checkpoint.policy, checkpoint.metadata
     manifest = plan_manifest(raw, flat, step=step, policy=policy, metadata=metadata)
-    return raw_frames(raw), replace(manifest, is_exact=True)
+    read = None if before is None else partial(_values_of, before, threading.Lock())
+    return raw_frames(raw, read), replace(manifest, is_exact=True)
 
 
 def _write(store: WritableStore, frames: Sequence[RawFrame], manifest: Manifest) -> ExactRoot:
@@ -92,6 +100,14 @@ def _write(store: WritableStore, frames: Sequence[RawFrame], manifest: Manifest)
     with _freed_beside(path), store.writer(EXACT_NAME, overwrite=True) as writer:
         root = writer.commit(replace(manifest, frames=writer.write_frames(frames, threads)))
     return ExactRoot(root, writer.size)
+
+
+def _values_of(before: ExactFile, turn: threading.Lock, names: Sequence[str]) -> list[Array]:
+    """Return the components of arrays in the exact file of the parent. Any thread may ask."""
+    with turn:
+        places = [before.links[-1].names[name] for name in names]
+        found = before.decode_some(places)
+    return [found[place].bits for place in places]
 
 
 @contextmanager
@@ -228,8 +244,14 @@ class Newest:
         self._every = every
         self._checked = False  # whether the file to replace is an exact file
 
-    def write(self, plan: SavePlan, flat: Flat, checkpoint: Manifest) -> tuple[ExactRoot | None, str | None]:
+    def write(
+        self, plan: SavePlan, flat: Flat, checkpoint: Manifest, parent: Tail | None
+    ) -> tuple[ExactRoot | None, str | None]:
         """Write the exact file of a checkpoint that is to come, if it is needed.
+
+        What a save of some arrays leaves out is in the exact file of its `parent`. Without that
+        file nothing is written: the parent may have lost something. If it is not written at each
+        save, it waits for a save of all arrays.
 
         Returns
         -------
@@ -244,14 +266,28 @@ class Newest:
             path = self._store.path / EXACT_NAME
             return None, f"{path} is not an exact file, and stays: no exact file is written"
         self._checked = True
-        if there and not self._is_due(checkpoint.step):
+        some = parent is not None and any(c.inherited for c in plan.candidates)
+        if there and ((some and self._every > 1) or not self._is_due(checkpoint.step)):
             return None, None
         try:
-            return write_exact(self._store, plan, flat, checkpoint), None
+            with ExitStack() as opened:
+                before = None
+                if parent is not None and some:
+                    before = opened.enter_context(self._exact_of(parent))
+                return write_exact(self._store, plan, flat, checkpoint, before), None
         except OvertakenError:
             raise
         except (LccodecError, OSError, MemoryError) as error:
             return None, f"writing its exact file failed: {reason_of(error)}"
+
+    def _exact_of(self, parent: Tail) -> ExactFile:
+        """Open the exact file of a checkpoint; raise ``ChainError`` if it is not there."""
+        if parent.manifest.exact is not None and self._store.has(EXACT_NAME):
+            file = open_exact(self._store, strict=True)
+            if file.links[-1].reader.root == parent.manifest.exact:
+                return file
+            file.close()
+        raise ChainError(f"step {parent.step}, which has the arrays that only= leaves out, has no exact file")
 
     def _is_due(self, step: int | None) -> bool:
         """Return whether a save writes the file, counted by the steps since the last.

@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -143,7 +144,7 @@ def look_back(store: Store, tail: Tail, arrays: Sequence[Candidate]) -> None:
 def add_past(arrays: Sequence[Candidate], sampling: Sampling, before: Mapping[str, Array]) -> None:
     """Give weights a sample of what they were at the save before; `before` has samples by name."""
     for c, distance in zip(arrays, sampling.distances, strict=True):
-        found = before.get(c.name) if c.role == "weight" else None
+        found = before.get(c.name) if c.role == "weight" and not c.inherited else None
         if found is not None and c.reference is not None and found.size == -(-c.bits.size // distance):
             c.past = Past(distance, found)
 
@@ -233,7 +234,7 @@ class Measurement:
     Attributes
     ----------
     samples
-        The sample of each floating point array, by name.
+        The sample of each floating point array that is saved, by name.
     """
 
     def __init__(self, arrays: Sequence[Candidate]) -> None:
@@ -241,7 +242,11 @@ class Measurement:
         self._sampling = Sampling(arrays)
         self._batches: list[_Batch] = []
         self.samples: dict[str, Array] = {}
-        for indices, sizes in self._sampling.batches():
+        for every, of_every in self._sampling.batches():
+            own = np.array([not arrays[index].inherited for index in every])
+            indices, sizes = np.array(every)[own].tolist(), of_every[own]
+            if not indices:
+                continue
             batch = _Batch(indices, sizes, self._joined(indices, [arrays[index].bits for index in indices]))
             self._batches.append(batch)
             ends = np.cumsum(sizes).tolist()
@@ -253,7 +258,11 @@ class Measurement:
         return np.concatenate(list(map(self._sampling.of, indices, arrays)))
 
     def figures(
-        self, decoded: Mapping[str, DecodedArray], before: Mapping[str, Array], since: int | None
+        self,
+        decoded: Mapping[str, DecodedArray],
+        before: Mapping[str, Array],
+        since: int | None,
+        inherited: Mapping[str, Array] = MappingProxyType({}),
     ) -> StoredFigures | None:
         """Return the figures of the checkpoint.
 
@@ -265,9 +274,12 @@ class Measurement:
             Samples of the state of the save before, as far as they are known.
         since
             The step of that save.
+        inherited
+            By name, the figures of arrays that the save leaves out.
         """
         columns = {name: np.full(len(self._arrays), np.nan) for name in FIGURES}
         columns["quantiles"] = np.full((len(self._arrays), len(QUANTILES)), np.nan)
+        columns.update(inherited)
         for batch in self._batches:
             arrays = [self._arrays[index] for index in batch.indices]
             after = self._joined(batch.indices, [decoded[c.name].bits for c in arrays])

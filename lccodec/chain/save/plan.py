@@ -26,6 +26,7 @@ from ...parallel import slices
 from ...policy.policy import Candidate, Policy
 from ...policy.roles import Assignment, Role, assign_roles
 from ...quantizers.base import Quantizer
+from ...quantizers.lossless import Lossless
 from ...quantizers.registry import quantizer_text
 from ..read.replay import DecodedArray
 from .estimate import estimate_frames
@@ -156,19 +157,22 @@ def make_plan(
     width: float = 1.0,
     first: Mapping[str, Quantizer] = MappingProxyType({}),
     instead: Mapping[str, Quantizer | None] = MappingProxyType({}),
+    renew: bool = False,
 ) -> SavePlan:
     """Choose for each array of a state whether it is stored, its quantizer, reference and frame.
 
     `parent` is the step of the parent; ``None`` for a keyframe. The references of a keyframe's
     arrays only show how far they moved. `width` is as in `Policy.settle`. `first` has
     quantizers of arrays without a reference by name, in place of the policy's; `instead` those of
-    arrays with one, and ``None`` for arrays that stay as their reference is.
+    arrays with one, and ``None`` for arrays that stay as their reference is. With `renew`, a delta
+    stores arrays as a keyframe does, but for those that it inherits.
     """
     copies = _copies(arrays, policy)
     if parent is not None:
         # No moments belong to copies, and their steps are those of their sources.
         own = [c for i, c in enumerate(arrays) if i not in copies]
         policy = policy.settle(own, width, sum(arrays[i].bits.nbytes for i in copies))
+    alone = parent is None or renew
     quantizers, waiting = [], []
     frames: list[FramePlan] = []
     open_runs: dict[object, FramePlan] = {}  # runs that more arrays may join
@@ -176,9 +180,12 @@ def make_plan(
         quantizer = policy.choose(c.name, c.role, c.kind, c.elements)
         quantizers.append(quantizer)
         relative = False
-        if index in copies:
+        coder: Quantizer
+        if index in copies or (c.inherited and parent is not None):
             continue
-        if parent is None or c.reference is None:
+        if c.inherited:
+            coder = Lossless()  # a second loss would add to that of the reference
+        elif alone or c.reference is None:
             coder = policy.choose_keyframe(c.name, c.role, c.kind, c.elements)
             coder = first.get(c.name, coder) if c.reference is None else coder
             coder = coder.settled(c.bits, c.reference, c.kind)
@@ -205,7 +212,7 @@ def make_plan(
     copies = {
         index: source
         for index, source in copies.items()
-        if parent is None or source in moved or not _is_unchanged(arrays[index])
+        if alone or source in moved or not _is_unchanged(arrays[index])
     }
     return SavePlan(parent, arrays, quantizers, frames, frozenset(waiting), policy, copies=copies)
 

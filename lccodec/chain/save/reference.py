@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from ...container.scalars import Json
+from ...container.manifest import Manifest
 from ...element_types import Array
 from ...errors import ArgumentError, ChainError, DataError, LccodecError, StorageError, warn
 from ...policy.record import Record, read_record
@@ -41,6 +41,10 @@ _SECONDS_TO_WAIT: Final = 1.0
 _SECONDS_BETWEEN_ATTEMPTS: Final = 0.01
 
 
+class LostParentError(ChainError):
+    """There is nothing that a save of some arrays could add to."""
+
+
 @dataclass(frozen=True)
 class TailFile:
     """A file that a restore of the latest checkpoint reads: its step, root and size in bytes."""
@@ -58,8 +62,8 @@ class Tail:
     ----------
     links
         The files of the checkpoint and its parents, the keyframe first.
-    tree
-        Structure of the state, as :func:`lccodec.container.tree.flatten` makes it.
+    manifest
+        That of the checkpoint, with the tree of the state.
     arrays
         The decoded arrays by name.
     originals
@@ -67,7 +71,7 @@ class Tail:
     """
 
     links: tuple[TailFile, ...]
-    tree: Json
+    manifest: Manifest
     arrays: dict[str, DecodedArray]
     originals: Mapping[str, Array] | None = None
 
@@ -104,7 +108,7 @@ def read_tail(store: Store, step: int, empty: Empty) -> Tail:
         last = file.links[-1]
         file.decode_by(partial(_decode_into, empty))
         arrays = dict(zip(last.index_names, file.decoded(), strict=True))
-        return Tail(_links_of(file), last.manifest.tree, arrays)
+        return Tail(_links_of(file), last.manifest, arrays)
 
 
 def _decode_into(empty: Empty, file: OpenCheckpoint, indices: list[int]) -> Decoding:
@@ -117,6 +121,37 @@ def _decode_into(empty: Empty, file: OpenCheckpoint, indices: list[int]) -> Deco
         if not header.run and header.nbytes >= _MIN_OWN_BYTES
     }
     return replay(file.links, indices, file.together, into)
+
+
+def find_parent(
+    tail: Tail | None,
+    store: Store,
+    steps: Sequence[int],
+    empty: Empty = np.empty,
+    mended: Callable[[], Store | None] = lambda: None,
+) -> Tail:
+    """Return the newest checkpoint, which a save of some arrays adds to.
+
+    Parameters are those of `find_tail`.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no checkpoint.
+    LostParentError
+        If the newest cannot be restored.
+    """
+    if not steps:
+        raise ArgumentError(f"{store.path} has no step that only= could add to: save all arrays first")
+    try:
+        if tail is not None and tail.step == steps[-1] and tail.is_unchanged(store):
+            return tail
+        return read_tail(store, steps[-1], empty)
+    except (DataError, ChainError, StorageError) as error:
+        if (again := mended()) is not None:
+            return find_parent(None, again, list(again.checkpoints()), empty)
+        message = f"only= adds to step {steps[-1]}, which cannot be restored: save all arrays: {error}"
+        raise LostParentError(message) from error
 
 
 def find_tail(

@@ -33,8 +33,18 @@ from .encode import decoded_copies, encode_plan, plan_manifest
 from .exact import ExactRoot, Newest, checkpoint_from_exact
 from .hindsight.groups import Base, Every, Groups
 from .measurement import Measurement, look_back
+from .partial.inherit import (
+    Whole,
+    inherit,
+    inherited_figures,
+    inherited_samples,
+    is_put_off,
+    is_renewed,
+    mark_inherited,
+)
+from .partial.selection import Selection
 from .plan import SavePlan, candidates, make_plan
-from .reference import Tail, TailFile, find_tail, held_together
+from .reference import LostParentError, Tail, TailFile, find_parent, find_tail, held_together
 from .settings import Settings
 
 
@@ -58,6 +68,7 @@ class Saver:
         self._settings = settings
         self._newest = Newest(store, settings.given[2] == "exact", every.exact)
         self._groups = Groups(store, every.end, every.keyframe)
+        self._every = every
         self._crew = crew
         self._tail: Tail | None = None
 
@@ -80,11 +91,15 @@ class Saver:
     ) -> int:
         """Store a state, and return the bytes of its file; see `Chain.save`.
 
-        `tell` is told after each frame how many arrays are coded.
+        A `Selection` is stored over the state of the parent. `tell` is told after each frame how
+        many arrays are coded.
         """
+        # The exact file of a selection cannot be written twice: it takes the place of that of the
+        # parent, which has the rest.
+        once = isinstance(flat, Selection)
         try:
-            return self._save(step, flat, metadata, known, tell)
-        except OvertakenError as error:
+            return self._save(step, flat, metadata, known, tell, last=once)
+        except (OvertakenError, LostParentError) as error:
             raise ChainError(str(error)) from error
         except ChainError as error:  # what the delta was taken against is gone
             warn(f"{self._store.path}: the save was started again: {error}")
@@ -114,9 +129,12 @@ class Saver:
         if unfinished is not None and unfinished < step:
             self._finish(unfinished)
             listed = self._store.snapshot()
+            if isinstance(flat, Selection) and unfinished not in listed.checkpoints():
+                raise LostParentError(f"only= adds to step {unfinished}, which is not in the history")
         record = self._settings.record
-        base = self._find_reference(listed, self._mended)
-        plan, needed = self._plan(flat, record, known, base)
+        base, whole = self._base(listed, flat, metadata, known, self._mended)
+        flat, metadata = whole.flat, whole.metadata
+        plan, needed = self._plan(whole, record, base)
         self._groups.check(record)
         self._settings.examine(plan, record)
         manifest = _manifest(plan, flat, step, needed, metadata, base.tail)
@@ -125,7 +143,7 @@ class Saver:
         exact: ExactRoot | None = None
         problem: str | None = None
         if record.newest == "exact":
-            exact, problem = self._newest.write(plan, flat, manifest)
+            exact, problem = self._newest.write(plan, flat, manifest, base.tail)
             manifest = replace(manifest, exact=None if exact is None else exact.root)
         try:
             link = self._write(plan, manifest, flat, base, record.policy.effort, tell)
@@ -153,8 +171,9 @@ class Saver:
                 manifest, root = file.links[-1].manifest, file.links[-1].reader.root
                 flat = flatten(file.state(dtype="bits"))
             record = read_record(manifest.policy)
-            base = self._find_reference(self._store.snapshot())
-            plan, needed = self._plan(flat, record, record.known_of(flat.names), base)
+            known = record.known_of(flat.names)
+            base, whole = self._base(self._store.snapshot(), flat, manifest.metadata, known)
+            plan, needed = self._plan(whole, record, base)
             manifest = replace(_manifest(plan, flat, step, needed, manifest.metadata, base.tail), exact=root)
             self._write(plan, manifest, flat, base, record.policy.effort, untold)
         except (LccodecError, OSError, MemoryError) as error:
@@ -182,28 +201,47 @@ class Saver:
 
     def plan(self, flat: Flat, known: Mapping[str, Assignment]) -> SavePlan:
         """Return what the next save would do with a state. Nothing is written."""
-        base = self._find_reference(self._store.snapshot())
-        plan, _ = self._plan(flat, self._settings.record, known, base)
+        base, whole = self._base(self._store.snapshot(), flat, {}, known)
+        plan, _ = self._plan(whole, self._settings.record, base)
         return replace(plan, group=self._groups.fate(base))
 
-    def _find_reference(self, listed: Store, mended: Callable[[], Store | None] = lambda: None) -> Base:
-        """Return what the next save is taken against; `mended` is as for `find_tail`."""
-        tail = find_tail(self._tail, listed, list(listed.checkpoints()), self._crew.empty, mended)
-        self._tail = tail or self._tail
-        return self._groups.base(tail)
+    def _base(
+        self,
+        listed: Store,
+        flat: Flat,
+        metadata: dict[str, str],
+        known: Mapping[str, Assignment],
+        mended: Callable[[], Store | None] = lambda: None,
+    ) -> tuple[Base, Whole]:
+        """Return what the next save is taken against, and the whole state that it stores.
 
-    def _plan(
-        self, flat: Flat, record: Record, known: Mapping[str, Assignment], base: Base
-    ) -> tuple[SavePlan, Record]:
+        `mended` is as for `find_tail`.
+        """
+        steps, empty = list(listed.checkpoints()), self._crew.empty
+        if not isinstance(flat, Selection):
+            tail = find_tail(self._tail, listed, steps, empty, mended)
+            self._tail = tail or self._tail
+            return self._groups.base(tail), Whole(flat, metadata, known)
+        parent = self._tail = find_parent(self._tail, listed, steps, empty, mended)
+        base = self._groups.base(parent)
+        if base.is_keyframe and is_put_off(parent, self._every.keyframe):
+            renewed = is_renewed(parent, self._every.keyframe)
+            base = replace(base, is_keyframe=False, is_end=False, is_renewed=renewed)
+        return base, inherit(flat, metadata, known, parent)
+
+    def _plan(self, whole: Whole, record: Record, base: Base) -> tuple[SavePlan, Record]:
         """Return the plan of a checkpoint, and the policy and roles that it must record."""
-        tail, settings = base.tail, self._settings
-        compared = candidates(flat, {} if tail is None else tail.arrays, record.roles, known)
+        tail, settings, known = base.tail, self._settings, whole.known
+        compared = candidates(whole.flat, {} if tail is None else tail.arrays, record.roles, known)
+        mark_inherited(compared, whole.inherited)
         mark_copies(compared)
         if base.before is not None:
             look_back(self._store, base.before, compared)
         parent = None if base.is_keyframe or tail is None else tail.step
         instead = self._groups.quantizers(base, record.policy, compared)
-        plan = make_plan(compared, record.policy, parent, settings.width, settings.first, instead)
+        plan = make_plan(
+            *(compared, record.policy, parent, settings.width, settings.first, instead, base.is_renewed)
+        )
         return plan, needed_record(record, compared, known)
 
     def _write(  # what is written, and how
@@ -231,13 +269,18 @@ class Saver:
             arrays.update(decoded_copies(plan, arrays))
             before = base.before
             originals = {} if before is None else before.originals or {}
-            figures = measurement.figures(arrays, originals, None if before is None else before.step)
+            inherited = {} if before is None else inherited_figures(plan.candidates, before.manifest)
+            since = None if before is None else before.step
+            figures = measurement.figures(arrays, originals, since, inherited)
             manifest = replace(manifest, frames=tuple(entries), figures=figures)
             root = writer.commit(manifest, check)
         links = () if plan.parent is None or tail is None else tail.links
         link = TailFile(step, root, writer.size)
         decoded = {name: arrays[name] for name in flat.names}
-        self._tail = Tail((*links, link), flat.tree, decoded, measurement.samples)
+        samples = measurement.samples
+        if before is not None:
+            samples |= inherited_samples(plan.candidates, before)
+        self._tail = Tail((*links, link), replace(manifest, tree=flat.tree), decoded, samples)
         self._groups.saved(base, self._tail, plan.candidates)
         return link
 
@@ -246,6 +289,6 @@ def _manifest(  # what is saved, and after which checkpoint
     plan: SavePlan, flat: Flat, step: int, record: Record, metadata: dict[str, str], tail: Tail | None
 ) -> Manifest:
     """Return the manifest of a planned checkpoint, without its frames."""
-    parent = None if plan.parent is None or tail is None else (tail.links[-1].root, tail.tree)
+    parent = None if plan.parent is None or tail is None else (tail.links[-1].root, tail.manifest.tree)
     written = write_record(record)
     return plan_manifest(plan, flat, step=step, policy=written, metadata=metadata, parent=parent)

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ...container.tree import Flat
 from ...errors import ArgumentError, ChainError, warn
 from ...policy.roles import Assignment, Role
 from ...workers.memory import Arena
-from ..adapter import Adapter, from_framework
+from ..adapter import Adapter, Room, from_framework
 from ..progress import Progress, telling_of_save
 from ..store.claim import Claim
 from ..store.store import WritableStore, check_next
@@ -27,10 +29,28 @@ from .background.state_copy import Question, Snapshot, Staging
 from .forecast import foresee
 from .hindsight.groups import Every
 from .judge import Judge
+from .partial.selection import select
 from .plan import SavePlan
 from .planned import Estimate, Plan
 from .saver import Saver
 from .settings import Settings
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What a save is given; as for `Chain.save`."""
+
+    state: Any
+    metadata: Mapping[str, Any] | None = None
+    known: Mapping[str, Assignment | Role] | None = None
+    only: Sequence[str] | None = None
+
+    def taken(
+        self, adapter: Adapter | None, room: Room | None = None
+    ) -> tuple[Flat, dict[str, str], Mapping[str, Assignment]]:
+        """Return what is saved with NumPy arrays, its metadata, and all known roles."""
+        flat, strings, roles = from_framework(adapter, self.state, self.metadata, self.known, room)
+        return flat if self.only is None else select(flat, self.only), strings, roles
 
 
 class Writer:
@@ -76,25 +96,23 @@ class Writer:
     def save(  # what `Chain.save` is given
         self,
         step: int,
-        state: Any,
-        metadata: Mapping[str, Any] | None,
-        known: Mapping[str, Assignment | Role] | None,
+        given: Given,
         progress: Progress,
         following: Any,
     ) -> int:
         """Save a state; return the bytes of its file. See `Chain.save`."""
         with self.turn:
             self._begin()
-            self._judge.look(step, state)
+            self._look(step, given)
             try:
                 background = self._own_background()
                 if following is not None and background is None and not self._store.checkpoints():
-                    record = self.settings.record
-                    self.settings.first = foresee((state, following), self._adapter, known, record)
+                    states, record = (given.state, following), self.settings.record
+                    self.settings.first = foresee(states, self._adapter, given.known, record)
                 if self._options.workers is None and background is None:
-                    return self._save_here(step, state, metadata, known, progress)
+                    return self._save_here(step, given, progress)
                 background = self._in_background()
-                future = self._submit(background, step, state, metadata, known, progress, raises=False)
+                future = self._submit(background, step, given, progress, raises=False)
                 try:
                     return future.result() or 0
                 finally:
@@ -102,16 +120,9 @@ class Writer:
             finally:
                 self.settings.first = {}  # whatever became of this save
 
-    def _save_here(
-        self,
-        step: int,
-        state: Any,
-        metadata: Mapping[str, Any] | None,
-        known: Mapping[str, Assignment | Role] | None,
-        progress: Progress,
-    ) -> int:
+    def _save_here(self, step: int, given: Given, progress: Progress) -> int:
         """Save by this thread, without a copy of the state."""
-        flat, strings, roles = from_framework(self._adapter, state, metadata, known)
+        flat, strings, roles = given.taken(self._adapter)
         with self._claim.around_save(), telling_of_save(progress, warn) as tell:
             size = self._saver.save(step, flat, strings, roles, tell)
         self._after()
@@ -120,9 +131,7 @@ class Writer:
     def save_async(  # what `Chain.save_async` is given
         self,
         step: int,
-        state: Any,
-        metadata: Mapping[str, Any] | None,
-        known: Mapping[str, Assignment | Role] | None,
+        given: Given,
         progress: Progress,
         when_busy: WhenBusy,
     ) -> Future[int | None]:
@@ -130,33 +139,38 @@ class Writer:
         with self.turn:
             self._begin()
             background = self._in_background()
-            self._judge.look(step, state)
-            return self._submit(background, step, state, metadata, known, progress, when_busy)
+            self._look(step, given)
+            return self._submit(background, step, given, progress, when_busy)
 
-    def plan(self, state: Any, known: Mapping[str, Assignment | Role] | None) -> Plan:
+    def plan(self, given: Given) -> Plan:
         """Return what the save after all that run would do. See `Chain.plan`."""
         with self.turn:
-            if (told := self._told(state, known, "plan")) is not None:
+            if (told := self._told(given, "plan")) is not None:
                 parent, arrays, shortfall, group = told
-                return Plan(parent, arrays, shortfall, group, partial(self._estimates, state, known))
-            plan = self._planned_here(state, known)
+                return Plan(parent, arrays, shortfall, group, partial(self._estimates, given))
+            plan = self._planned_here(given)
             return Plan(*plan.told(), plan.estimates)
 
-    def _estimates(self, state: Any, known: Mapping[str, Assignment | Role] | None) -> list[Estimate]:
+    def _estimates(self, given: Given) -> list[Estimate]:
         """Return the estimates of a plan that workers have made."""
         with self.turn:
-            told: list[Estimate] | None = self._told(state, known, "estimates")
-            return self._planned_here(state, known).estimates() if told is None else told
+            told: list[Estimate] | None = self._told(given, "estimates")
+            return self._planned_here(given).estimates() if told is None else told
 
-    def _told(self, state: Any, known: Mapping[str, Assignment | Role] | None, question: Question) -> Any:
+    def _told(self, given: Given, question: Question) -> Any:
         """Return what the workers say to a state; ``None`` if the reference is not theirs."""
         if (background := self._own_background()) is None:
             return None
-        return background.ask(partial(self._copied, 0, state, None, known, question=question))
+        return background.ask(partial(self._copied, 0, given, question=question))
 
-    def _planned_here(self, state: Any, known: Mapping[str, Assignment | Role] | None) -> SavePlan:
-        flat, _, roles = from_framework(self._adapter, state, None, known)
+    def _planned_here(self, given: Given) -> SavePlan:
+        flat, _, roles = given.taken(self._adapter)
         return self._saver.plan(flat, roles)
+
+    def _look(self, step: object, given: Given) -> None:
+        """Let the loss judge the newest step; it is a function of a whole state."""
+        if given.only is None:
+            self._judge.look(step, given.state)
 
     def _in_background(self) -> Background:
         """Return what saves in the background; its workers have the reference from now on."""
@@ -173,9 +187,7 @@ class Writer:
         self,
         background: Background,
         step: int,
-        state: Any,
-        metadata: Mapping[str, Any] | None,
-        known: Mapping[str, Assignment | Role] | None,
+        given: Given,
         progress: Progress,
         when_busy: WhenBusy = "wait",
         *,
@@ -183,7 +195,7 @@ class Writer:
     ) -> Future[int | None]:
         """Start a save in the background."""
         index = self._next_step(step, background)
-        copy = partial(self._copied, index, state, metadata, known, watched=progress is not False)
+        copy = partial(self._copied, index, given, watched=progress is not False)
         begin = partial(background.submit, copy, index, when_busy, progress=progress, raises=raises)
         future = self._claim.used_by(begin)
         skipped = future.done() and future.exception() is None and future.result() is None
@@ -207,18 +219,10 @@ class Writer:
         if future.cancelled() or future.exception() is not None:
             self._last = None
 
-    def _copied(
-        self,
-        step: int,
-        state: Any,
-        metadata: Mapping[str, Any] | None,
-        known: Mapping[str, Assignment | Role] | None,
-        arena: Arena,
-        **how: Any,
-    ) -> Snapshot:
+    def _copied(self, step: int, given: Given, arena: Arena, **how: Any) -> Snapshot:
         """Copy a state into an arena, as workers take it."""
         staging = Staging(arena)
-        flat, strings, roles = from_framework(self._adapter, state, metadata, known, staging)
+        flat, strings, roles = given.taken(self._adapter, staging)
         told = {**self.settings.for_workers(), **how}
         return staging.snapshot(flat, step=step, metadata=strings, known=roles, **told)
 

@@ -56,6 +56,12 @@ policy_option = click.option(
     type=click.Choice(list(POLICIES)),
     help="How lossy checkpoints may be.  [default: the policy of the chain, or lossless for a new one]",
 )
+only_option = click.option(
+    "--only",
+    metavar="NAME",
+    multiple=True,
+    help="Save only arrays of this name or pattern; all others stay as in the latest step; repeatable.",
+)
 workers_option = click.option(
     "-j", "--workers", type=click.IntRange(0), help="Worker processes; 0 for one per core, minus one."
 )

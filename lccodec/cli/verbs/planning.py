@@ -21,14 +21,15 @@ from ...table import ratio, size_text
 from ..program import say_result, verb
 from ..quality import quality_document
 from ..table import fitted
-from .parameters import FILE, NEW, policy_option
+from .parameters import FILE, NEW, only_option, policy_option
 
 
 @verb
 @click.argument("directory", metavar="DIR", type=NEW)
 @click.argument("file", metavar="STATE", type=FILE)
 @policy_option
-def plan(directory: Path, file: Path, policy: str | None, as_json: bool) -> None:
+@only_option
+def plan(directory: Path, file: Path, policy: str | None, only: tuple[str, ...], as_json: bool) -> None:
     """Show what a save of STATE into the chain DIR would do with each array. Nothing is written.
 
     STATE is a file as for save. For each array: its role and why, the quantizer in deltas, about
@@ -39,7 +40,7 @@ def plan(directory: Path, file: Path, policy: str | None, as_json: bool) -> None
     state, _, known = load_with_roles(file)
     is_chain = directory.is_dir() and DirectoryStore(directory).checkpoints()
     with Chain(directory, policy or (None if is_chain else "lossless")) as chain:
-        found = chain.plan(state, roles=known)
+        found = chain.plan(state, roles=known, only=only or None)
         estimates = found.estimates()
         last = _last(chain)
     document = {"directory": str(directory), "file": str(file), **plan_document(found, estimates, last)}

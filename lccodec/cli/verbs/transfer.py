@@ -36,6 +36,7 @@ from .parameters import (
     STEP,
     chain_argument,
     history_option,
+    only_option,
     place_argument,
     policy_option,
     step_option,
@@ -102,6 +103,7 @@ def _step_list(
     metavar="[N]",
     help=f"Save in groups of N: once a group is complete, what lies within it is encoded again.  [{GROUP}]",
 )
+@only_option
 @workers_option
 def save(  # one parameter for each option: click passes them by name
     directory: Path,
@@ -113,6 +115,7 @@ def save(  # one parameter for each option: click passes them by name
     policy: str | None,
     newest: Kept | None,
     hindsight: int | None,
+    only: tuple[str, ...],
     workers: int | None,
     as_json: bool,
 ) -> None:
@@ -126,6 +129,8 @@ def save(  # one parameter for each option: click passes them by name
     checkpoint-500/model.safetensors: the number after a word such as step or epoch, or the only
     one. If it is not clear, nothing is saved. Which file becomes which step is printed first. Files
     whose names have no numbers follow the latest step of the chain, in the order given.
+
+    With --only, a file may lack arrays of the chain, as one of LoRA weights does.
     """
     if step is not None and steps is not None:
         raise click.UsageError("give --step or --steps, not both")
@@ -165,7 +170,13 @@ def save(  # one parameter for each option: click passes them by name
             def tell(done: int, total: int, before: int = before) -> None:
                 update(before + done / total, count)
 
-            chain.save(number, state, metadata, roles=known, progress=tell, following=following)
+            chain.save(
+                *(number, state, metadata),
+                roles=known,
+                progress=tell,
+                following=following,
+                only=only or None,
+            )
             following = None
             saved.append((file, info := chain.info(number)))
             if not as_json:

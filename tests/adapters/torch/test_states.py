@@ -7,6 +7,8 @@ import subprocess
 import sys
 import tracemalloc
 import weakref
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,6 +40,32 @@ def test_every_dtype_through_a_chain_of_deltas(tmp_path):
             assert_same(chain.restore(step), state)
         part = chain.restore(1, keys=["float8_e5m2", "bfloat16"])
     assert_same(part, {name: states[1][name] for name in ("bfloat16", "float8_e5m2")})
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_some_arrays_over_the_step_before(tmp_path, background):
+    """The note of types has the types of what is saved, and those of the rest."""
+    states = [
+        {
+            "model": {name: random_tensor(name, (30, 7), seed) for name in DTYPES},
+            "optimizer": {"state": {0: {"step": torch.tensor(seed)}}, "betas": (0.9, 0.99)},
+            "path": Path(f"run{seed}"),
+            "counted": Counter(a=seed, b=1),
+        }
+        for seed in range(2)
+    ]
+    before, after = states
+    with lccodec.Chain(tmp_path, policy="lossless", adapter=adapter) as chain:
+        chain.save(0, before)
+        names = [f"model/{name}" for name in ("bfloat16", "float8_e4m3fn")]
+        some = {"model": {name: after["model"][name] for name in ("float8_e4m3fn", "bfloat16")}}
+        part = {"path": after["path"], "counted": Counter(a=7), "optimizer": {"state": {}}, **some}
+        if background:
+            chain.save_async(1, part, only=names).result()
+        else:
+            chain.save(1, part, only=names)
+        expected = {**before, "model": {**before["model"], **some["model"]}, "path": after["path"]}
+        assert_same(chain.restore(), {**expected, "counted": Counter(a=7, b=1)})
 
 
 def test_integers_of_a_lossy_chain_are_exact_and_float8_is_stored_as_them(tmp_path):

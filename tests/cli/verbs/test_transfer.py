@@ -38,6 +38,25 @@ def test_save_and_restore(tmp_path, adapter):
     assert adapter.load_file(tmp_path / f"out{suffix}")["n"] == 9
 
 
+def test_some_arrays_are_saved(tmp_path):
+    base, lora = np.arange(3000.0), np.arange(9.0)
+    npz.save_file({"base": base, "lora.a": lora}, tmp_path / "1.npz")
+    npz.save_file({"lora.a": lora + 1}, tmp_path / "2.npz")
+    npz.save_file({"base": base, "lora.a": lora + 2}, tmp_path / "3.npz")
+    chain, some = tmp_path / "run", ("--only", "lora.*", "--only", "*.a")
+    _, stderr = run("save", chain, tmp_path / "2.npz", *some, code=2)
+    assert "only= could add to" in stderr
+    run("save", chain, tmp_path / "1.npz")
+    plan = run_json("plan", chain, tmp_path / "2.npz", *some)
+    assert {a["name"]: a["stored"] for a in plan["arrays"]} == {"base": "unchanged", "lora.a": "delta"}
+    document = run_json("save", chain, tmp_path / "2.npz", tmp_path / "3.npz", *some)
+    assert [entry["step"] for entry in document["saved"]] == [2, 3]
+    run("restore", chain, "-o", tmp_path / "out.npz")
+    back = npz.load_file(tmp_path / "out.npz")
+    assert np.array_equal(back["base"], base)
+    assert np.array_equal(back["lora.a"], lora + 2)
+
+
 @pytest.mark.parametrize(
     ("names", "options", "steps"),
     [

@@ -26,6 +26,7 @@ from ....errors import ArgumentError
 from ....policy.roles import Assignment, Role
 from ....quantizers.base import Quantizer
 from ....workers.memory import Arena, address_of, place_of
+from ..partial.selection import Selection
 
 _MIN_BYTES_OF_TWO_THREADS: Final = 1 << 24  # that are copied
 _MAX_SMALL_BYTES: Final = 1 << 12  # of arrays that are copied by one call for all
@@ -64,6 +65,8 @@ class Snapshot:
         Whether the client wants to know how far the save is.
     question
         What is to be done with it.
+    is_selection
+        Whether it has some arrays of a state, to be saved over the parent's.
     """
 
     step: int
@@ -82,6 +85,7 @@ class Snapshot:
     judged: float | None = None
     watched: bool = False
     question: Question = "save"
+    is_selection: bool = False
 
     def flat(self) -> Flat:
         """Return the state as a saver takes it."""
@@ -94,7 +98,8 @@ class Snapshot:
             nbytes = math.prod(shape) * kind.itemsize
             bits = self.memory[number][start : start + nbytes].view(kind.bits)
             arrays.append(from_components(bits, kind, shape, "bits"))
-        return Flat(self.tree, arrays, self.scalars, self.names)
+        made = Selection if self.is_selection else Flat
+        return made(self.tree, arrays, self.scalars, self.names)
 
     def assignments(self) -> dict[str, Assignment]:
         """Return the known roles."""
@@ -155,6 +160,7 @@ class Staging:
             memory=self._arena.memory(),
             places=places.reshape(-1),
             known={name: (assigned.role, assigned.why) for name, assigned in known.items()},
+            is_selection=isinstance(flat, Selection),
             **told,
         )
 

@@ -84,6 +84,8 @@ class Base:
         Whether it takes nothing from `tail`.
     since
         The end before, if there are steps between the two.
+    is_renewed
+        Whether it is a delta that stores its arrays as a keyframe does.
     """
 
     tail: Tail | None
@@ -91,6 +93,7 @@ class Base:
     is_end: bool
     is_keyframe: bool
     since: Tail | None = None
+    is_renewed: bool = False
 
 
 @dataclass

@@ -1,0 +1,195 @@
+"""Which arrays of a state are saved, and their places in the state of the parent.
+
+The parent has the structure: the state that is given has entries of it, in any order, and none that
+the parent lacks. Its scalars are saved, too. What it does not have stays as it is in the parent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from itertools import count
+from typing import Any, Final
+
+from ....container.scalars import Json
+from ....container.tree import Flat, array_names, children_of, leaf_name
+from ....errors import ArgumentError
+from ....policy.roles import check_matches
+
+_LEFT_OUT: Final = "-"  # in the tree of a selection, in place of an array
+
+
+class Selection(Flat):
+    """Some arrays of a state, and all of its scalars, to be saved over the parent's state."""
+
+
+def check_only(only: object) -> tuple[str, ...] | None:
+    """Return the parameter `only` of a save; raise ``ArgumentError`` if it is no list of names."""
+    if only is None:
+        return None
+    if not isinstance(only, str | bytes | Mapping) and isinstance(only, Iterable):
+        names = tuple(only)
+        if names and all(isinstance(name, str) for name in names):
+            return names
+    raise ArgumentError(f"only must be a list of names or patterns of arrays; got {only!r:.100}")
+
+
+def select(flat: Flat, only: Sequence[str]) -> Selection:
+    """Return the arrays of a state that a name or pattern fits, and all scalars.
+
+    Raises
+    ------
+    ArgumentError
+        If a name or pattern fits no array of the state.
+
+    Examples
+    --------
+    >>> from lccodec.container.tree import flatten
+    >>> found = select(flatten({"base": np.zeros(2), "lora": np.ones(2), "epoch": 3}), ["lora*"])
+    >>> found.names, found.tree, found.scalars
+    (['lora'], {'base': '-', 'lora': 0, 'epoch': None}, [3])
+    """
+    paths = array_names(flat.tree)
+    check_matches("only", only, paths)
+    exact = frozenset(only)
+    chosen = sorted(
+        {i for name, i in paths.items() if name in exact or any(fnmatchcase(name, p) for p in only)}
+    )
+    places = {index: place for place, index in enumerate(chosen)}
+    tree = _replaced(flat.tree, places)
+    return Selection(tree, [flat.arrays[i] for i in chosen], flat.scalars, [flat.names[i] for i in chosen])
+
+
+def _replaced(node: Json, places: Mapping[int, int]) -> Json:
+    if node is None:
+        return None
+    if isinstance(node, int):
+        return places.get(node, _LEFT_OUT)
+    if isinstance(node, dict):
+        return {key: _replaced(child, places) for key, child in node.items()}
+    return [node[0], *(_replaced(child, places) for child in node[1:])]
+
+
+@dataclass
+class Overlay:
+    """Where the leaves of a selection lie in the state of the parent.
+
+    Attributes
+    ----------
+    arrays
+        Indices in the selection, by the index in the parent's state.
+    scalars
+        All scalars of the state, in its order.
+    leaves
+        The names of all leaves of the selection.
+    """
+
+    arrays: dict[int, int] = field(default_factory=dict)
+    scalars: list[Json] = field(default_factory=list)
+    leaves: set[str] = field(default_factory=set)
+
+
+def overlay(selection: Selection, tree: Json, scalars: Iterable[Json], step: int) -> Overlay:
+    """Return where the leaves of a selection lie in the state of the parent, of a step.
+
+    `tree` and `scalars` are the parent's, as `flatten` returns them.
+
+    Raises
+    ------
+    ArgumentError
+        If the selection has an entry that the parent lacks, or another kind of entry.
+
+    Examples
+    --------
+    >>> from lccodec.container.tree import flatten
+    >>> found = select(flatten({"epoch": 3, "lora": np.ones(2)}), ["*"])
+    >>> overlay(found, {"base": 0, "lora": 1, "epoch": None}, [2], 100).arrays
+    {1: 0}
+    """
+    walk = _Walk(selection.scalars, iter(scalars), step)
+    walk.visit(tree, _numbered(selection.tree, count()), ())
+    return walk.found
+
+
+class _Absent:
+    """Stands for what the selection does not have."""
+
+
+_ABSENT: Final = _Absent()
+
+
+def _numbered(node: Json, numbers: Iterator[int]) -> Any:
+    """Return a tree with each scalar as its number, in a tuple."""
+    if node is None:
+        return (next(numbers),)
+    if isinstance(node, dict):
+        return {key: _numbered(child, numbers) for key, child in node.items()}
+    if isinstance(node, list):
+        return [node[0], *(_numbered(child, numbers) for child in node[1:])]
+    return node
+
+
+class _Walk:
+    """Visits the parent's tree and that of a selection side by side."""
+
+    def __init__(self, own: Sequence[Json], parents: Iterator[Json], step: int) -> None:
+        self.found = Overlay()
+        self._own, self._parents, self._step = own, parents, step
+
+    def visit(self, tree: Json, node: Any, keys: tuple[str, ...]) -> None:
+        """Visit a node of the parent; `node` is what the selection has there."""
+        if tree is None:
+            stays = next(self._parents)
+            if node is not _ABSENT:
+                self._check(isinstance(node, tuple), node, "a scalar", keys)
+                stays = self._own[node[0]]
+                self.found.leaves.add(leaf_name(keys))
+            self.found.scalars.append(stays)
+        elif isinstance(tree, int):
+            if node is _ABSENT or node == _LEFT_OUT:
+                return
+            self._check(type(node) is int, node, "an array", keys)
+            if self.found.arrays.setdefault(tree, node) != node:
+                raise ArgumentError(
+                    f"only: entry {leaf_name(keys)!r} is the same array as another one in step {self._step},"
+                    " and is not here: save all arrays"
+                )
+            self.found.leaves.add(leaf_name(keys))
+        else:
+            self._inside(tree, node, keys)
+
+    def _inside(self, tree: Json, node: Any, keys: tuple[str, ...]) -> None:
+        """Visit the children of a container of the parent."""
+        own: dict[str, Any] = {}
+        if isinstance(tree, dict):
+            own = node if isinstance(node, dict) else own
+            self._check(node is _ABSENT or isinstance(node, dict), node, "a dict", keys)
+        elif node is not _ABSENT:
+            same = isinstance(node, list) and node[0] == tree[0] and len(node) == len(tree)
+            kind = "list" if tree[0] == "l" else "tuple"
+            self._check(same, node, f"a {kind} of {len(tree) - 1}", keys)
+            own = dict(children_of(node))
+        children = dict(children_of(tree))
+        for key in own:
+            if key not in children:
+                raise ArgumentError(
+                    f"only: entry {leaf_name((*keys, key))!r} is not in step {self._step}, which a save of"
+                    " some arrays adds to: save all arrays"
+                )
+        for key, child in children.items():
+            self.visit(child, own.get(key, _ABSENT), (*keys, key))
+
+    def _check(self, fits: bool, node: Any, what: str, keys: tuple[str, ...]) -> None:
+        if not fits:
+            here = "another one"
+            if node == _LEFT_OUT or type(node) is int:
+                here = "an array"
+            elif isinstance(node, tuple):
+                here = "a scalar"
+            elif isinstance(node, dict):
+                here = "a dict"
+            elif isinstance(node, list):
+                here = f"a {'list' if node[0] == 'l' else 'tuple'} of {len(node) - 1}"
+            name = f"entry {leaf_name(keys)!r}" if keys else "the state"
+            raise ArgumentError(f"only: {name} is {here}, and {what} in step {self._step}: save all arrays")
