@@ -39,6 +39,7 @@ from broken_parity import broken_parity
 from copies import broken_copies, copied_states, rounded_file
 from fields import assembled_fields
 from forms import frame_head, stream_forms
+from levels import level_of
 from pieces import FLOATS, KINDS, METHODS, Frame
 
 import lccodec
@@ -555,10 +556,15 @@ def make(directory: Path) -> None:
     (invalid / PARENT).write_bytes(SOUND)
     for step, data in HALVES.items():
         (invalid / f"{step:012d}.lcc.h5").write_bytes(data)
-    entries += [write_broken_frame(vector, invalid) for vector in broken_frames()]
-    entries += [write_broken_checkpoint(vector, PARENT, invalid) for vector in broken_files()]
-    entries += [write_broken_bundle(vector, invalid) for vector in broken_bundles()]
-    entries += [write_broken_parity(*vector, invalid) for vector in broken_parity()]
+    for entry in entries:
+        entry["level"] = level_of(entry["kind"], (directory / entry["file"]).read_bytes(), beside=valid)
+    broken = [(write_broken_frame(vector, invalid), vector) for vector in broken_frames()]
+    broken += [(write_broken_checkpoint(vector, PARENT, invalid), vector) for vector in broken_files()]
+    broken += [(write_broken_bundle(vector, invalid), vector) for vector in broken_bundles()]
+    broken += [(write_broken_parity(*vector, invalid), vector[0]) for vector in broken_parity()]
+    for entry, vector in broken:
+        entry["level"] = level_of(entry["kind"], vector.data, vector.sound, vector.rule)
+        entries.append(entry)
     if len({entry["name"] for entry in entries}) != len(entries):
         raise ValueError("two vectors have one name")
     lines = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in entries)

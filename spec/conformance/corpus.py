@@ -1,0 +1,175 @@
+"""The vectors as questions to a Reader, and what a right answer to each is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SPEC = Path(__file__).parents[1]
+VECTORS = SPEC / "vectors"
+
+#: What a Reader of a level reads (SPEC 4).
+LEVELS = {1: "file", 2: "chain", 3: "full", 4: "mend"}
+
+_SECTIONS = {"raw": "6.2", "planes": "6.2", "codebook": "6.3", "smooth": "6.4"}
+
+Answer = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A question about a vector.
+
+    Parameters
+    ----------
+    name
+        Of the vector; and of the step, for a bundle.
+    level
+        The least level of a Reader that must know the answer.
+    section
+        Of the specification.
+    group
+        The rule that the vector breaks, or what a valid one is.
+    question
+        What a Reader is asked, without its id.
+    rule
+        The rule that it must name; None for a valid vector.
+    expected
+        The members of the right answer, for a valid vector.
+    may_read
+        Whether a Reader may read what only a Validator refuses.
+    stored
+        The components of a frame, if they have a file.
+    """
+
+    name: str
+    level: int
+    section: str
+    group: str
+    question: dict[str, Any]
+    rule: str | None = None
+    expected: Answer | None = None
+    may_read: bool = False
+    stored: Path | None = None
+
+    def problem(self, answer: Answer, level: int) -> str | None:
+        """Return what is wrong with the answer of a Reader of a level; None if it is right."""
+        if "unsupported" in answer and self.level > level:
+            return None
+        if "unsupported" in answer:
+            return f"of level {self.level}, and said to be unsupported: {answer['unsupported']}"
+        if "rule" in answer:
+            if answer["rule"] == self.rule or (self.level > level and self.rule is not None):
+                return None
+            return f"refused by {answer['rule']}; " + (
+                f"it breaks {self.rule}" if self.rule else "it is valid"
+            )
+        if self.rule is not None:
+            return None if self.may_read else f"read, but it breaks {self.rule}"
+        for member, right in (self.expected or {}).items():
+            # As JSON, so that the order of keys counts, and booleans are no integers.
+            if json.dumps(answer.get(member)) != json.dumps(right):
+                return self._difference(member, answer, right)
+        return None
+
+    def _difference(self, member: str, answer: Answer, right: Any) -> str:
+        found = answer.get(member)
+        if member == "sha256" and self.stored is not None and "values" in answer:
+            stored, values = self.stored.read_bytes(), bytes.fromhex(answer["values"])
+            place = next((i for i, (a, b) in enumerate(zip(stored, values, strict=False)) if a != b), None)
+            where = f"differ from byte {place} on" if place is not None else "are as far as they go"
+            return f"the values ({len(values)} bytes of {len(stored)}) {where}"
+        if isinstance(found, list) and isinstance(right, list) and len(found) == len(right):
+            found, right = next((a, b) for a, b in zip(found, right, strict=True) if a != b)
+        return f"{member} is {_short(found)}, not {_short(right)}"
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 160 else f"{text[:160]}..."
+
+
+def rules() -> dict[str, dict[str, Any]]:
+    """Return the table of rules."""
+    found: dict[str, dict[str, Any]] = json.loads((SPEC / "tables" / "rules.json").read_bytes())
+    return found
+
+
+def cases(scratch: Path) -> Iterator[Case]:
+    """Yield the questions about all vectors; damaged copies are made in an empty directory."""
+    sections = {name: rule["section"] for name, rule in rules().items()}
+    entries = json.loads((VECTORS / "manifest.json").read_bytes())
+    for entry in entries:
+        for question, expected in _questions(entry):
+            name = entry["name"] + (f"@{question['step'] or 'newest'}" if "step" in question else "")
+            if "rule" in entry:
+                rule = entry["rule"]
+                may_read = entry["reported_by"] == "validator"
+                yield Case(name, entry["level"], sections[rule], rule, question, rule, None, may_read)
+            else:
+                group, section = _group(entry)
+                stored = VECTORS / entry["expected"] if "frame" in question and entry["expected"] else None
+                yield Case(name, entry["level"], section, group, question, None, expected, False, stored)
+    yield from _mended(
+        [entry for entry in entries if entry["kind"] == "parity" and "rule" not in entry], scratch
+    )
+
+
+def _group(entry: dict[str, Any]) -> tuple[str, str]:
+    """Return what a valid vector is, and its section."""
+    if entry["kind"] == "frame":
+        return f"valid {entry['method']} frames", _SECTIONS[entry["method"]]
+    if entry["kind"] == "checkpoint":
+        alone = entry["level"] == 1
+        return ("valid files", "8") if alone else ("valid files of chains", "9")
+    return f"valid {entry['kind']} files", "9"
+
+
+def _questions(entry: dict[str, Any]) -> Iterator[tuple[dict[str, Any], Answer]]:
+    """Yield the questions about a vector, each with the right answer if it is valid."""
+    path, valid = str(VECTORS / entry["file"]), "rule" not in entry
+    if entry["kind"] == "frame":
+        reference = entry["reference"] and str(VECTORS / entry["reference"])
+        right = {member: entry.get(member) for member in ("dtype", "shapes", "sha256")}
+        yield {"frame": path, "reference": reference}, right
+    elif entry["kind"] == "parity":
+        names = [Path(file).name for file in entry.get("files", ())]
+        yield {"parity": path, "named": entry.get("named", Path(path).name)}, {"files": names}
+    elif entry["kind"] == "checkpoint":
+        yield {"file": path}, _expected(entry) if valid else {}
+    elif not valid:
+        yield {"bundle": path}, {}
+    else:
+        for step, state in _expected(entry).items():
+            yield {"bundle": path, "step": None if step == "newest" else int(step)}, state
+
+
+def _expected(entry: dict[str, Any]) -> Answer:
+    found: Answer = json.loads((VECTORS / entry["expected"]).read_bytes())
+    return found
+
+
+def _mended(entries: list[dict[str, Any]], scratch: Path) -> Iterator[Case]:
+    """Yield questions about groups of files of which one is damaged; one parity file mends it."""
+    for entry in entries:
+        files = [VECTORS / file for file in entry["files"]]
+        place = scratch / entry["name"]
+        place.mkdir()
+        for path in (*files, VECTORS / entry["file"]):
+            shutil.copy(path, place)
+        data = bytearray(files[0].read_bytes())
+        data[7] ^= 1
+        (place / files[0].name).write_bytes(data)
+        right = {"files": {path.name: digest(path.read_bytes()) for path in files}}
+        name = f"{entry['name']}@mended"
+        yield Case(name, entry["level"], "9", "damage mended", {"mend": str(place)}, None, right)
+
+
+def digest(data: bytes) -> str:
+    """Return the SHA-256 of bytes in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
