@@ -43,7 +43,7 @@ from .frame.decode import decode
 from .frame.encode import encode
 from .policy.balanced import Balanced
 from .policy.policy import Policy
-from .policy.presets import POLICIES
+from .policy.presets import POLICIES, fields
 from .policy.roles import ROLES, Assignment
 from .quantizers.base import Quantizer
 from .quantizers.exponent import ExponentBuckets
@@ -112,6 +112,7 @@ __all__ = [
     "bundle",
     "decode",
     "encode",
+    "fields",
     "follow",
     "load",
     "load_file",

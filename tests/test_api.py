@@ -35,6 +35,7 @@ PUBLIC = {
     "encode",
     "Estimate",
     "ExponentBuckets",
+    "fields",
     "Figures",
     "follow",
     "Follower",

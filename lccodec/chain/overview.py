@@ -231,7 +231,7 @@ def roles_text(arrays: Sequence[Any]) -> str:
     counts = Counter((array.role, array.lossy) for array in arrays)
     ordered = sorted(counts.items())
     parts = [f"{count} {role.replace('_', ' ')} {loss_word(lossy)}" for (role, lossy), count in ordered]
-    unnamed = [array.name for array in arrays if array.why in EXACT_BY_DEFAULT]
+    unnamed = [array.name for array in arrays if array.why in EXACT_BY_DEFAULT and not array.lossy]
     if unnamed and any(array.lossy for array in arrays):
         names = ", ".join(map(printable, unnamed[:_MAX_SHOWN_NAMES]))
         more = ", ..." if len(unnamed) > _MAX_SHOWN_NAMES else ""

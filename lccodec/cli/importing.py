@@ -15,6 +15,8 @@ from ..chain.store.directory import DirectoryStore
 from ..chain.store.store import check_next
 from ..errors import ArgumentError
 from ..inspect.import_loss import ImportLoss, import_loss
+from ..policy.policy import Policy
+from ..policy.presets import POLICIES
 from ..policy.roles import Assignment
 from ..printable import printable
 from ..table import ratio
@@ -25,7 +27,6 @@ Loaded: TypeAlias = tuple[Any, dict[str, str], Mapping[str, Assignment]]
 
 _STATES_OF_A_FORECAST: Final = 2
 _WORTHWHILE: Final = 0.9  # of the exact bytes: a policy that takes more is not offered
-_OFFERED: Final = "balanced"
 
 _SOURCES: Final = {
     "names": "from the numbers in the file names",
@@ -117,10 +118,13 @@ class Loader:
         """The state of the second file; None without one."""
         return self._ahead[1][0] if len(self._ahead) > 1 else None
 
-    def forecasts(self, policies: Iterable[str]) -> list[Forecast]:
+    def forecasts(self, policies: Iterable[Policy]) -> list[Forecast]:
         """Return about how many bytes a chain of all files takes with each policy."""
         states = [state for state, *_ in self._ahead]
-        return [forecast(states, policy, self._ahead[0][2]) for policy in dict.fromkeys(policies)]
+        return [
+            forecast(states, policy, self._ahead[0][2])
+            for policy in {each.name: each for each in policies}.values()
+        ]
 
     def __iter__(self) -> Iterator[Loaded]:
         for place, path in enumerate(self._paths):
@@ -140,7 +144,7 @@ def forecasts_text(found: Sequence[Forecast], states: int, exact: bool) -> str:
 
 def offered(loader: Loader, states: int, exact: bool) -> list[Forecast]:
     """Return what the lossless policy and the offered one take, if that one takes less."""
-    lossless, lossy = loader.forecasts(("lossless", _OFFERED))
+    lossless, lossy = loader.forecasts((POLICIES["lossless"], POLICIES["balanced"]))
     small = lossy.chain_bytes(states, exact) <= _WORTHWHILE * lossless.chain_bytes(states)
     return [lossless, lossy] if small else []
 

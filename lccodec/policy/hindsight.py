@@ -22,6 +22,7 @@ import numpy as np
 from ..element_types import Array, octaves, subtract, work
 from ..parallel import slices
 from ..quantizers.base import Quantizer
+from ..quantizers.lossless import Lossless
 from ..quantizers.signs import spoiled, zero
 from ..quantizers.uniform import UniformDeadzone
 from .policy import Candidate, Policy
@@ -64,11 +65,17 @@ def between_quantizers(
 ) -> dict[str, Quantizer | None]:
     """Return the quantizers of arrays between two ends, by name; ``None`` if the reference will do.
 
+    `arrays` are as they were decoded.
+
     Arrays that must be exact are not among them. Parameters are as for `end_quantizers`.
     """
     found: dict[str, Quantizer | None] = {}
     for c in arrays:
-        if c.reference is None or not policy.choose(c.name, c.role, c.kind, c.elements).lossy:
+        quantizer = policy.choose(c.name, c.role, c.kind, c.elements)
+        if c.reference is None or not quantizer.lossy:
+            continue
+        if quantizer.is_bounded:  # what has lost something already must not lose it again
+            found[c.name] = Lossless()
             continue
         if c.role == "second_moment":
             fits = not _far(c, c.reference)

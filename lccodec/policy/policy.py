@@ -77,7 +77,8 @@ class Policy:
         Arrays of fewer elements are lossless: they take few bytes and often matter much.
     keyframes
         ``"exact"``, or the quantizer of each role in keyframes, and in deltas for arrays that the
-        parent does not have. Arrays with a pattern, and small ones, are exact there.
+        parent does not have. Arrays with a pattern, and small ones, are exact there; but the bound
+        of a pattern's `Smooth` holds there too.
     effort
         ``"high"`` makes frames some percent smaller, in more time, as in :func:`lccodec.encode`.
 
@@ -159,9 +160,12 @@ class Policy:
 
     def choose_keyframe(self, name: str, role: Role, kind: ElementType, size: int) -> Quantizer:
         """Return the quantizer for an array of `size` elements without a reference."""
+        found = self._of_pattern(name) if kind.is_float else None
+        if found is not None and found.in_keyframes:
+            return found
         if self.keyframes == "exact" or not kind.is_float or size < self.smallest:
             return Lossless()
-        return Lossless() if self._of_pattern(name) else self.keyframes.get(role, Lossless())
+        return Lossless() if found is not None else self.keyframes.get(role, Lossless())
 
     @property
     def lossy(self) -> bool:

@@ -87,10 +87,14 @@ class Quantizer:
         Whether the values themselves are quantized, without a reference.
     max_error
         Bound on the error of every value; ``None`` if there is none.
+    in_keyframes
+        Whether it also codes the keyframes of an array that a pattern of a policy gives it. Others
+        leave such an array exact there.
     """
 
     ordered: ClassVar[bool] = False
     lossy: ClassVar[bool] = True
+    in_keyframes: ClassVar[bool] = False
     absolute: bool = False
     max_error: float | None = None
 
@@ -104,6 +108,19 @@ class Quantizer:
         if self.max_error is not None:
             return f"error at most {self.max_error:g}"
         return "" if self.lossy else "exact"
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether no error may exceed a bound, so that no other quantizer may stand in for it."""
+        return self.max_error is not None
+
+    def resolved(self, bits: Array, shape: tuple[int, ...], kind: ElementType) -> Quantizer:  # noqa: ARG002
+        """Return the quantizer that codes an array, given as components: itself, or another."""
+        return self
+
+    def shares_frames(self, size: int) -> bool:  # noqa: ARG002
+        """Return whether an array of so many components may share a frame with others."""
+        return True
 
     @property
     def awake(self) -> Quantizer:

@@ -6,20 +6,25 @@ Sources: SPEC 7.8; ``spec/decisions/0023-smooth-fields.md``.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Final, Literal
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final, Literal, get_args
 
 import numpy as np
 
-from ..arguments import number, positive
+from ..arguments import check_choice, number, positive
 from ..element_types import Array, ElementType
 from ..errors import ArgumentError
 from ..parallel import stretches
 from .base import Partition, Quantizer
 from .bins.residual import Residual
 from .field.plan import FieldPlan, find_extent, usable_step, wide
+from .field.roughness import is_smooth
+from .lossless import Lossless
 from .uniform import UniformDeadzone
 
+Rough = Literal["steps", "exact"]
+
+_LEAST_ALONE: Final = 1 << 10  # components: smaller arrays share frames, where nothing is predicted
 _SAMPLE_STRETCHES: Final = 64  # of an array, evenly spread
 _STRETCH_COMPONENTS: Final = 256  # of each
 
@@ -55,6 +60,10 @@ class Smooth(Quantizer):
     conserve
         ``"sum"``: the sum of the decoded array is that of the original, within the rounding of the
         element type. If it cannot be, the array is stored exactly.
+    rough
+        What a chain does with an array that neighbours do not predict, by a sample: ``"steps"``
+        codes it all the same, ``"exact"`` stores it exactly. :func:`lccodec.encode` takes no notice
+        of it.
 
     Raises
     ------
@@ -81,6 +90,9 @@ class Smooth(Quantizer):
     minimum: float | None = None
     maximum: float | None = None
     conserve: Literal["sum"] | None = None
+    rough: Rough = "steps"
+
+    in_keyframes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.max_error is None and self.relative_error is None:
@@ -96,6 +108,7 @@ class Smooth(Quantizer):
             raise ArgumentError(f"Smooth: minimum {self.minimum} is above maximum {self.maximum}")
         if self.conserve not in (None, "sum"):
             raise ArgumentError(f"Smooth: conserve must be 'sum' or None; got {self.conserve!r}")
+        check_choice("Smooth: rough", self.rough, get_args(Rough))
 
     @property
     def guarantee(self) -> str:
@@ -104,6 +117,21 @@ class Smooth(Quantizer):
         if self.relative_error is not None:
             bounds.append(f"{self.relative_error:g} of the range")
         return "error at most " + " and ".join(bounds)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether no error may exceed a bound: always."""
+        return True
+
+    def resolved(self, bits: Array, shape: tuple[int, ...], kind: ElementType) -> Quantizer:
+        """Return the quantizer that codes an array: an exact one if it is rough, and asked for."""
+        if self.rough == "steps":
+            return self
+        return replace(self, rough="steps") if is_smooth(bits, shape, kind) else Lossless()
+
+    def shares_frames(self, size: int) -> bool:
+        """Return whether an array of so many components may share a frame with others."""
+        return size < _LEAST_ALONE
 
     def field(self, bits: Array, kind: ElementType) -> FieldPlan | None:
         """Return how an array, given as components, is coded; ``None`` to store it exactly."""

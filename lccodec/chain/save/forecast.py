@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ...policy.policy import Candidate, Policy
-from ...policy.presets import POLICIES
+from ...policy.presets import POLICIES, resolve_policy
 from ...policy.record import Record
 from ...policy.roles import Assignment, Role
 from ...quantizers.base import Quantizer
@@ -123,7 +123,7 @@ class Forecast:
 
 
 def forecast(
-    states: Sequence[Any], policy: str, known: Mapping[str, Assignment | Role] | None = None
+    states: Sequence[Any], policy: str | Policy, known: Mapping[str, Assignment | Role] | None = None
 ) -> Forecast:
     """Return about how many bytes a chain of states like these takes. Nothing is written.
 
@@ -132,7 +132,7 @@ def forecast(
     states
         One state, or two that follow each other, as given to `Chain.save` without an adapter.
     policy
-        The name of a preset.
+        The name of a preset, or a policy.
     known
         Roles of arrays by full name.
 
@@ -144,7 +144,7 @@ def forecast(
     >>> found.keyframe < 2000, found.chain_bytes(10) == found.keyframe + 9 * found.delta
     (True, True)
     """
-    chosen, exact = POLICIES[policy], POLICIES["lossless"]
+    chosen, exact = resolve_policy(policy), POLICIES["lossless"]
     flats = [from_framework(None, state, None, known) for state in states[:2]]
     arrays = candidates(flats[0][0], {}, {}, flats[0][2])
     parents = {c.name: DecodedArray(c.kind, c.shape, c.bits) for c in arrays}
@@ -155,7 +155,7 @@ def forecast(
         delta = _nbytes(make_plan(after, chosen, 0))
     keyframe = _nbytes(make_plan(arrays, chosen, None, 1.0, first))
     return Forecast(
-        policy,
+        chosen.name,
         keyframe,
         keyframe if delta is None else delta,
         keyframe if chosen == exact else _nbytes(make_plan(arrays, exact, None)),

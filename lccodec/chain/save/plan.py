@@ -59,6 +59,9 @@ class SavePlan:
         What becomes of the step in a group of a history with hindsight, in words.
     copies
         Indices of the arrays that are copies, rising, and those of their sources.
+    smooth
+        Indices of the arrays whose quantizer depends on whether they are smooth, and whether they
+        are.
     """
 
     parent: int | None
@@ -69,6 +72,12 @@ class SavePlan:
     policy: Policy
     group: str | None = None
     copies: Mapping[int, int] = field(default_factory=dict)
+    smooth: Mapping[int, bool] = field(default_factory=dict)
+
+    def may_lose(self, index: int) -> bool:
+        """Return whether anything of an array may be lost, in a delta or in a keyframe."""
+        c = self.candidates[index]
+        return self.smooth.get(index, True) and self.policy.may_lose(c.name, c.role, c.kind, c.elements)
 
     def estimates(self) -> list[Estimate]:
         """Return how many bytes each array would take, and with which error; see `Estimate`."""
@@ -94,6 +103,8 @@ class SavePlan:
         c, quantizer = self.candidates[index], self.quantizers[index]
         stored: Stored
         why = c.why
+        if index in self.smooth:
+            why = f"{c.why}; {'smooth' if self.smooth[index] else 'not smooth'}"
         if number is None:
             stored, why = "copy", f"{c.why}; the rounding of {self.candidates[self.copies[index]].name!r}"
         elif number:
@@ -108,7 +119,7 @@ class SavePlan:
             c.role,
             why,
             quantizer_text(quantizer),
-            self.policy.may_lose(c.name, c.role, c.kind, c.elements),
+            self.may_lose(index),
             quantizer.guarantee,
             stored,
             number - 1 if number else None,
@@ -173,12 +184,15 @@ def make_plan(
         own = [c for i, c in enumerate(arrays) if i not in copies]
         policy = policy.settle(own, width, sum(arrays[i].bits.nbytes for i in copies))
     alone = parent is None or renew
-    quantizers, waiting = [], []
+    quantizers, waiting, smooth = [], [], {}
     frames: list[FramePlan] = []
     open_runs: dict[object, FramePlan] = {}  # runs that more arrays may join
     for index, c in enumerate(arrays):
-        quantizer = policy.choose(c.name, c.role, c.kind, c.elements)
+        asked = policy.choose(c.name, c.role, c.kind, c.elements)
+        quantizer = asked.resolved(c.bits, c.shape, c.kind)
         quantizers.append(quantizer)
+        if quantizer is not asked:
+            smooth[index] = quantizer.lossy
         relative = False
         coder: Quantizer
         if index in copies or (c.inherited and parent is not None):
@@ -188,6 +202,7 @@ def make_plan(
         elif alone or c.reference is None:
             coder = policy.choose_keyframe(c.name, c.role, c.kind, c.elements)
             coder = first.get(c.name, coder) if c.reference is None else coder
+            coder = quantizer if coder == asked else coder.resolved(c.bits, c.shape, c.kind)
             coder = coder.settled(c.bits, c.reference, c.kind)
         else:
             if _is_unchanged(c):
@@ -199,7 +214,7 @@ def make_plan(
             coder = chosen.awake
             relative = not _stands_alone(coder, c)
         like = (c.kind, coder, c.reference is None, relative)
-        small = 0 < c.bits.size <= MAX_SHARED_COMPONENTS
+        small = 0 < c.bits.size <= MAX_SHARED_COMPONENTS and coder.shares_frames(c.bits.size)
         frame = open_runs.get(like) if small else None
         if frame is None or frame.size + c.bits.size > _MAX_RUN_COMPONENTS:
             frame = FramePlan([], coder, relative, c.reference is not None)
@@ -214,7 +229,8 @@ def make_plan(
         for index, source in copies.items()
         if alone or source in moved or not _is_unchanged(arrays[index])
     }
-    return SavePlan(parent, arrays, quantizers, frames, frozenset(waiting), policy, copies=copies)
+    hidden = frozenset(waiting)
+    return SavePlan(parent, arrays, quantizers, frames, hidden, policy, copies=copies, smooth=smooth)
 
 
 def _is_unchanged(c: Candidate) -> bool:

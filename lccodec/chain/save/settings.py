@@ -170,9 +170,9 @@ class Settings:
         if not policy.lossy:
             return
         total = lossy = 0
-        for c in plan.candidates:
+        for index, c in enumerate(plan.candidates):
             total += c.bits.nbytes
-            if policy.may_lose(c.name, c.role, c.kind, c.elements):
+            if plan.may_lose(index):
                 lossy += c.bits.nbytes
         large = _large_exact_arrays(plan, policy)
         shown = ", ".join(map(repr, large[:_MAX_NAMES_SHOWN])) + ", ..." * (len(large) > _MAX_NAMES_SHOWN)

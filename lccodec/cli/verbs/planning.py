@@ -16,6 +16,8 @@ from ...chain.read.info import CheckpointInfo
 from ...chain.save.planned import Estimate, Plan
 from ...chain.store.directory import DirectoryStore
 from ...errors import LccodecError
+from ...policy.policy import Policy
+from ...policy.presets import POLICIES
 from ...printable import printable
 from ...table import ratio, size_text
 from ..program import say_result, verb
@@ -29,7 +31,7 @@ from .parameters import FILE, NEW, only_option, policy_option
 @click.argument("file", metavar="STATE", type=FILE)
 @policy_option
 @only_option
-def plan(directory: Path, file: Path, policy: str | None, only: tuple[str, ...], as_json: bool) -> None:
+def plan(directory: Path, file: Path, policy: Policy | None, only: tuple[str, ...], as_json: bool) -> None:
     """Show what a save of STATE into the chain DIR would do with each array. Nothing is written.
 
     STATE is a file as for save. For each array: its role and why, the quantizer in deltas, about
@@ -39,7 +41,7 @@ def plan(directory: Path, file: Path, policy: str | None, only: tuple[str, ...],
     check_suffix(file)
     state, _, known = load_with_roles(file)
     is_chain = directory.is_dir() and DirectoryStore(directory).checkpoints()
-    with Chain(directory, policy or (None if is_chain else "lossless")) as chain:
+    with Chain(directory, policy or (None if is_chain else POLICIES["lossless"])) as chain:
         found = chain.plan(state, roles=known, only=only or None)
         estimates = found.estimates()
         last = _last(chain)

@@ -22,6 +22,8 @@ from ...chain.store.directory import DirectoryStore
 from ...chain.store.opening import writable_store
 from ...container.disk.address import Place
 from ...policy.hindsight import GROUP
+from ...policy.policy import Policy
+from ...policy.presets import POLICIES
 from ...policy.record import Kept
 from ...policy.roles import ROLES, Role
 from ...printable import printable
@@ -112,7 +114,7 @@ def save(  # one parameter for each option: click passes them by name
     steps: tuple[int, ...] | None,
     skip_existing: bool,
     dry_run: bool,
-    policy: str | None,
+    policy: Policy | None,
     newest: Kept | None,
     hindsight: int | None,
     only: tuple[str, ...],
@@ -151,13 +153,14 @@ def save(  # one parameter for each option: click passes them by name
     loader, count, exact = Loader(mapped), len(mapped.steps), newest != "history"
     if dry_run:
         asked = () if policy is None else (policy,)
-        forecasts = loader.forecasts(("lossless", "balanced", *asked)) if is_new else []
+        offered_ones = POLICIES["lossless"], POLICIES["balanced"]
+        forecasts = loader.forecasts((*offered_ones, *asked)) if is_new else []
         told = [{**asdict(each), "chain_bytes": each.chain_bytes(count, exact)} for each in forecasts]
         if forecasts or as_json:
             say_result(as_json, {**document, "forecasts": told}, forecasts_text(forecasts, count, exact))
         return
     if is_new and policy is None:
-        policy = "lossless"  # nobody has allowed these files to lose anything
+        policy = POLICIES["lossless"]  # nobody has allowed these files to lose anything
         if count > 1 and not as_json and (found := offered(loader, count, exact)):
             say(forecasts_text(found, count, exact))
     saved = []

@@ -153,3 +153,22 @@ def test_names_are_escaped(tmp_path):
         text = plan_text(plan, plan.estimates())
     assert not {"\x1b", "\u202e"} & set(text)
     assert "[red]" in text
+
+
+def test_a_bound_alone_means_fields(tmp_path):
+    x = np.linspace(0, 6, 60)
+    for step in range(2):
+        wave = np.sin(x + 0.1 * step)[:, None] * np.cos(x)
+        np.savez(tmp_path / f"state-{step}.npz", wave=wave, ids=np.arange(3000))
+    files = sorted(tmp_path.glob("*.npz"))
+    document = run_json("plan", tmp_path / "run", files[0], "--relative-error", 1e-4)
+    assert [array["lossy"] for array in document["arrays"]] == [True, False]
+    assert run_json("plan", tmp_path / "run", files[0], "--policy", "fields", "--max-error", 1e-4)["arrays"]
+    forecast = run_json("save", tmp_path / "run", *files, "--dry-run", "--max-error", 1e-3)["forecasts"]
+    assert [each["policy"] for each in forecast] == ["lossless", "balanced", "fields"]
+    run("save", tmp_path / "run", *files, "--relative-error", 1e-4, "--newest", "history")
+    restored = lccodec.Chain(tmp_path / "run").restore(1)
+    assert abs(restored["wave"] - wave).max() <= 1e-4 * np.ptp(wave)
+    run("plan", tmp_path / "run", files[0], "--policy", "fields", code=2)
+    run("plan", tmp_path / "run", files[0], "--policy", "small", "--max-error", 1, code=2)
+    run("plan", tmp_path / "run", files[0], "--max-error", 0, code=2)
