@@ -304,7 +304,8 @@ class Chain(Lifetime):
         Raises
         ------
         ArgumentError, ChainError
-            As `save`, at once.
+            As `save`, at once; but with `only`, what does not fit the last checkpoint is an error
+            of the future.
         LccodecError
             If an earlier save in the background failed; then this one is not started. Each failure
             is raised once, by the next call of `save_async`, `save`, `wait` or `close`.
