@@ -10,7 +10,14 @@ from typing import Final, Literal
 import numpy as np
 
 from ..byteorder import read_numbers
-from ..constants import MAX_EXPANSION, MAX_SMOOTH_COMPONENTS, METHOD_CODEBOOK, METHOD_RAW, METHOD_SMOOTH
+from ..constants import (
+    MAX_EXPANSION,
+    MAX_SMOOTH_COMPONENTS,
+    METHOD_CODEBOOK,
+    METHOD_PLANES,
+    METHOD_RAW,
+    METHOD_SMOOTH,
+)
 from ..element_types import ELEMENT_TYPES, Array, check_dtype, components, from_components, work
 from ..entropy.bits import Cursor, Stored
 from ..errors import ArgumentError, ChecksumError, FormatError, LimitError, TruncatedError
@@ -20,6 +27,7 @@ from .codebook import Codebook, read_block
 from .content import part_of, reference_components
 from .encode import TAIL, padding
 from .header import FrameHeader, Shape, parse_header
+from .trace import Trace
 
 _ALIGNMENT_BYTES: Final = 64  # a cache line
 
@@ -102,15 +110,17 @@ def decode_components(
     out: Array | None = None,
     *,
     check_sum: bool = True,
+    trace: Trace | None = None,
 ) -> Array:
     """Return the components that a frame holds, 1-D, decoded into `out` if it is given.
 
     `reference` (components) may be `out`. The check of the array sum may be left out if the result
-    is the reference of another frame, whose sum shows a wrong value too.
+    is the reference of another frame, whose sum shows a wrong value too. `trace` is told what
+    differs from the reference.
     """
     header = _checked(frame)
     base = reference if header.relative else None
-    return _decode(frame, header, base, out, check_sum=check_sum)
+    return _decode(frame, header, base, out, check_sum=check_sum, trace=trace)
 
 
 def decode_range(
@@ -213,6 +223,7 @@ def _decode(
     out: Array | None,
     *,
     check_sum: bool = True,
+    trace: Trace | None = None,
 ) -> Array:
     """Decode a checked frame; all arrays are components."""
     if out is None:
@@ -221,14 +232,23 @@ def _decode(
         except MemoryError as error:
             message = f"not enough memory for {header.nbytes} decoded bytes"
             raise LimitError("LCC-LIM-03", "frame", message) from error
-    _decode_part(data, header, slice(0, header.components), reference, out)
+    _decode_part(data, header, slice(0, header.components), reference, out, trace)
     if check_sum:
         check_array_sum(data, array_sum(out))
     return out
 
 
-def _decode_part(data: Stored, header: FrameHeader, part: slice, reference: Array | None, out: Array) -> None:
+def _decode_part(
+    data: Stored,
+    header: FrameHeader,
+    part: slice,
+    reference: Array | None,
+    out: Array,
+    trace: Trace | None = None,
+) -> None:
     """Decode whole blocks; `reference` and `out` are the components of this part of the frame."""
+    if trace is not None and (header.method != METHOD_PLANES or reference is None):
+        trace.lose()
     cursor = Cursor(data, "frame", header.size, len(data) - TAIL.size)
     filling = 0
     if header.method == METHOD_RAW:
@@ -239,7 +259,7 @@ def _decode_part(data: Stored, header: FrameHeader, part: slice, reference: Arra
             out[start : start + numbers.size] = numbers
             start += numbers.size
     else:
-        _decode_blocks(cursor, header, part, reference, out)
+        _decode_blocks(cursor, header, part, reference, out, trace)
         if not header.relative and part.stop == header.components:
             filling = padding(header, cursor.position + TAIL.size)
     if part.stop == header.components and (
@@ -251,7 +271,12 @@ def _decode_part(data: Stored, header: FrameHeader, part: slice, reference: Arra
 
 
 def _decode_blocks(
-    cursor: Cursor, header: FrameHeader, part: slice, reference: Array | None, out: Array
+    cursor: Cursor,
+    header: FrameHeader,
+    part: slice,
+    reference: Array | None,
+    out: Array,
+    trace: Trace | None,
 ) -> None:
     book: Codebook | None = None
     if header.method == METHOD_CODEBOOK:
@@ -270,7 +295,7 @@ def _decode_blocks(
             if shape is not None:
                 smooth.read_block(block, shape, header.kind, base, target)
             elif book is None:
-                planes.read_block(block, base, header.kind, target)
+                planes.read_block(block, base, header.kind, target, trace, here.start)
             else:
                 read_block(block, book, start, base, target)
         except MemoryError as error:

@@ -25,6 +25,7 @@ from ..entropy.stream_writer import Piece, write_plane
 from ..entropy.zigzag import unzigzag, zigzag
 from ..parallel import PIECE, slices
 from .checksum import array_sum, sum_change
+from .trace import Trace
 
 # With more than one changed component (or word of eight bytes) in so many, passes over all
 # components take less time than places.
@@ -222,20 +223,34 @@ class _Planes:
         return self._planes
 
 
-def read_block(cursor: Cursor, reference: Array | None, kind: ElementType, out: Array) -> None:
-    """Read one block into `out`, which may be `reference`; both are components."""
+def read_block(
+    cursor: Cursor,
+    reference: Array | None,
+    kind: ElementType,
+    out: Array,
+    trace: Trace | None = None,
+    start: int = 0,
+) -> None:
+    """Read one block into `out`, which may be `reference`; both are components.
+
+    `trace` is told what differs, with places from `start` on.
+    """
     planes: list[Form] = []
     changed = 0
     for number in range(kind.size):
         planes.append(read_stream(cursor, out.size))
-        places = planes[-1].positions.size if isinstance(planes[-1], Sparse) else out.size
-        changed += places * _MERGE_COST if number else places
+        count = planes[-1].positions.size if isinstance(planes[-1], Sparse) else out.size
+        changed += count * _MERGE_COST if number else count
         if changed * _CHANGED_RATIO > out.size:
             planes = [dense(plane, out.size) for plane in planes]
     few = [plane for plane in planes if isinstance(plane, Sparse)]
     if len(few) == kind.size:
-        _change(few, reference, kind, out)
+        places = _change(few, reference, kind, out)
+        if trace is not None:
+            trace.add(start, places)
         return
+    if trace is not None:
+        trace.lose()
     _combine([dense(plane, out.size) for plane in planes], reference, kind, out)
 
 
@@ -249,8 +264,8 @@ def _combine(planes: Sequence[Array], reference: Array | None, kind: ElementType
         unzigzag(codes, None if reference is None else reference[part], kind, out[part])
 
 
-def _change(planes: Sequence[Sparse], reference: Array | None, kind: ElementType, out: Array) -> None:
-    """Write the reference into `out`, with the few codes of some planes added."""
+def _change(planes: Sequence[Sparse], reference: Array | None, kind: ElementType, out: Array) -> Array:
+    """Write the reference into `out`, with the few codes of some planes; return their places."""
     if reference is None:
         out[:] = 0
     elif out is not reference:
@@ -261,6 +276,7 @@ def _change(planes: Sequence[Sparse], reference: Array | None, kind: ElementType
         values = np.empty(at.size, kind.bits)
         unzigzag(codes[part], None if reference is None else out.take(at, mode="clip"), kind, values)
         out[at] = values
+    return places
 
 
 def _joined(planes: Sequence[Sparse], kind: ElementType) -> tuple[Array, Array]:

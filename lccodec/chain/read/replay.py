@@ -28,6 +28,7 @@ from ...element_types import Array, ElementType, from_components, interpolate, r
 from ...errors import DataError, FormatError, LccodecError
 from ...frame.decode import decode_components
 from ...frame.header import Shape
+from ...frame.trace import Trace
 from ...parallel import slices
 from .links import Link, array_place, check_source, member_names, value_or_raise
 from .needed import decoded_together, needed
@@ -191,6 +192,7 @@ def replay_each(
     wanted: Mapping[int, Collection[str]],
     into: Mapping[str, Array] = MappingProxyType({}),
     known: Mapping[int, Mapping[str, DecodedArray]] = MappingProxyType({}),
+    traces: dict[str, Trace] | None = None,
 ) -> Iterator[tuple[int, dict[str, DecodedArray]]]:
     """Yield arrays of several of `links`, in their order.
 
@@ -208,6 +210,9 @@ def replay_each(
     known
         All arrays of some links that the wanted ones need, by the position of the link. Their own
         parents need not be among `links`. They are not overwritten.
+    traces
+        Gets, by name, where arrays that share no frame may differ from the references of their last
+        frame, if that has references.
 
     Yields
     ------
@@ -247,7 +252,8 @@ def replay_each(
         for number, check in frames.get(id(link), ()):
             members = member_names(link, number)
             reuse = current.owned.issuperset(members)
-            current.arrays.update(decode_frame(link, number, check, current.arrays, reuse, memory))
+            here = current.arrays
+            current.arrays.update(decode_frame(link, number, check, here, reuse, memory, traces))
             current.owned.update(members)
         for name in copies.get(id(link), ()):
             current.arrays[name] = copied(link, name, current.arrays, memory.get(name))
@@ -265,6 +271,7 @@ def decode_frame(
     references: Mapping[str, DecodedArray | LccodecError],
     reuse: bool,
     into: Mapping[str, Array] = MappingProxyType({}),
+    traces: dict[str, Trace] | None = None,
 ) -> dict[str, DecodedArray]:
     """Decode a frame of a link; `last` says whether to check the array sum (see `needed`)."""
     names = member_names(link, number)
@@ -283,8 +290,11 @@ def decode_frame(
             out = reference
         elif out is reference:  # another link needs it
             out = None
+    trace = None
+    if traces is not None and len(names) == 1 and header.relative:
+        trace = traces[names[0]] = Trace()
     with within_frame(link, number):
-        bits = decode_components(link.frame(number), reference, out, check_sum=last)
+        bits = decode_components(link.frame(number), reference, out, check_sum=last, trace=trace)
     return dict(zip(names, split(bits, header.kind, header.shapes), strict=True))
 
 

@@ -58,16 +58,26 @@ class Change:
             bits[self.places] = self.bits
 
 
-def difference(before: DecodedArray | None, after: DecodedArray) -> Change | None:
+def difference(before: DecodedArray | None, after: DecodedArray, where: Array | None = None) -> Change | None:
     """Return what is new in an array, ``None`` if nothing is.
 
-    All of it is new if there was none before, or one of another type or shape.
+    All of it is new if there was none before, or one of another type or shape. `where` has the
+    places of the only components that may differ, rising, if these are known.
     """
     whole = Change(after.kind, after.shape, None, after.bits)
     if before is None or (before.kind, before.shape) != (after.kind, after.shape):
         return whole
     if after.kind.components > 1:  # places are those of elements
         return None if np.array_equal(before.bits, after.bits) else whole
+    if where is not None:
+        new = after.bits.take(where, mode="clip")
+        differs = new != before.bits.take(where, mode="clip")
+        count = int(np.count_nonzero(differs))
+        if count * SPARSE_RATIO > after.bits.size:
+            return whole
+        if count < where.size:
+            where, new = where[differs], new[differs]
+        return Change(after.kind, after.shape, where, new) if count else None
     places, count = [], 0
     for part in slices(after.bits.size):
         found = _differing(before.bits[part], after.bits[part])

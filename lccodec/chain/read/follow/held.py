@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 
 from ....element_types import Array
+from ....frame.trace import Trace
 from ..links import Link
 from ..needed import decoded_together
 from ..replay import DecodedArray, replay_each
@@ -129,9 +130,12 @@ class Held:
         path, known = list(links), dict[int, Mapping[str, DecodedArray]]()
         if based and links[0].parent is not None:
             path, known = [links[0].parent, *links], {0: before}
-        ((_, decoded),) = replay_each(path, {len(path) - 1: names}, into, known)
+        # Behind one delta, what its frame changes is what differs from the held array.
+        traces: dict[str, Trace] | None = {} if len(path) == 2 and known and path[1].later is None else None
+        ((_, decoded),) = replay_each(path, {len(path) - 1: names}, into, known, traces)
         for name, after in decoded.items():
-            change = difference(before.get(name), after)
+            trace = (traces or {}).get(name)
+            change = difference(before.get(name), after, None if trace is None else trace.places())
             if change is not None:
                 found.changes[name] = change
             if after.bits is not into.get(name):  # it shares memory with others, or has its own

@@ -50,6 +50,21 @@ def test_a_change_leads_from_one_to_the_other(pair: tuple[Array, Array]) -> None
         assert change.places.size * SPARSE_RATIO <= before.size
 
 
+@given(before_and_after(), st.integers(0, 2**32), st.sampled_from([0.0, 0.01, 0.5]))
+def test_who_knows_where_to_look_finds_the_same(pair: tuple[Array, Array], seed: int, more: float) -> None:
+    before, after = map(decoded, pair)
+    differs = before.bits != after.bits
+    where = np.flatnonzero(differs | (np.random.default_rng(seed).random(differs.size) < more))
+    known, found = difference(before, after, where), difference(before, after)
+    if known is None or found is None:
+        assert known is found
+    else:
+        assert (known.places is None) == (found.places is None)
+        if known.places is not None:
+            np.testing.assert_array_equal(known.places, found.places)
+        np.testing.assert_array_equal(known.bits, found.bits)
+
+
 @pytest.mark.parametrize("name", installed(ALL_DTYPES))
 def test_bit_patterns_count_not_numbers(name: str) -> None:
     array = random_array(name, (3000,), 5, special=1.0)
