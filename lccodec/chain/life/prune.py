@@ -84,6 +84,7 @@ def prune(
     ancestry: Ancestry | None = None,
     mirrored: Collection[int] = (),
     tell: Tell = untold,
+    again: Callable[[WritableStore, Redundancy | None], object] = renew,
 ) -> Pruning:
     """Remove the checkpoints that are not kept and that no kept one needs.
 
@@ -97,13 +98,16 @@ def prune(
         Return what would be done, and do nothing.
     wait
         Whether to wait for other processes that pin or remove steps; if not, and there are any,
-        nothing is removed. Without it, parity is dropped for what goes, and not made anew.
+        nothing is removed.
     ancestry
         What an earlier prune has learned about the files.
     mirrored
         The steps by which mirrors are known to be of this chain; they stay.
     tell
         Is told how many checkpoints are rewritten, removed or stay, and how many there are.
+    again
+        Is given the redundancy that there was, and protects what is left. The parity of what goes
+        went first.
 
     Raises
     ------
@@ -147,8 +151,8 @@ def prune(
                 done = True
         if not removed:
             tell(total, total)
-    if wait and (removed or written):
-        renew(store, redundancy)
+    if removed or written:
+        again(store, redundancy)
     return Pruning(tuple(sorted(removed)), freed, plan.kept, plan.needed, tuple(written))
 
 
@@ -230,19 +234,23 @@ def thin_out(
     store: WritableStore,
     keep: Keep | None,
     ancestry: Ancestry,
-    protected: Callable[[], None] = lambda: None,
+    protected: Callable[[Redundancy | None], object] | None = None,
     mirrors: Mirrors | None = None,
 ) -> None:
     """Prune after a save if `Chain` has a `keep`. An error is only a warning: the save is done.
 
     `protected` and `mirrors` are called then: they begin to protect and to copy what there is.
+    `protected` is given the redundancy of parity that went; without it, that is made anew at once.
     """
+    before = list[Redundancy | None]()
+    again = renew if protected is None else lambda _, redundancy: before.append(redundancy)
     if keep is not None:
         try:
             mirrored = set() if mirrors is None else mirrors.needed_steps()
-            prune(store, keep, wait=False, ancestry=ancestry, mirrored=mirrored)
+            prune(store, keep, wait=False, ancestry=ancestry, mirrored=mirrored, again=again)
         except (LccodecError, OSError) as error:
             warn(f"{store.path}: the state is saved, but pruning the chain failed: {error}")
-    protected()
+    if protected is not None:
+        protected(next(iter(before), None))
     if mirrors is not None:
         mirrors()

@@ -22,7 +22,7 @@ class ParityBehind:
     Parameters
     ----------
     redundancy
-        How much parity there is; with ``None``, a call does nothing.
+        How much parity there is. With ``None``, only that is made again which was there before.
     """
 
     def __init__(self, store: Store, redundancy: Redundancy | None) -> None:
@@ -32,18 +32,22 @@ class ParityBehind:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
-        self._is_asked = False
+        self._asked: Redundancy | None = None
         self._failures: list[str] = []
 
-    def __call__(self) -> None:
-        """Begin to protect what there is now, or let the thread that runs do so next."""
-        if self._redundancy is None:
+    def __call__(self, before: Redundancy | None = None) -> None:
+        """Begin to protect what there is now, or let the thread that runs do so next.
+
+        `before` is the redundancy of parity that was there, and went with files that were removed.
+        """
+        redundancy = self._redundancy or before
+        if redundancy is None:
             return
         self._warn()
         with self._lock:
             if self._process != os.getpid():  # a fork has not the thread
                 self._thread, self._process = None, os.getpid()
-            self._is_asked = True
+            self._asked = redundancy
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="lccodec parity")
                 self._thread.start()
@@ -58,11 +62,10 @@ class ParityBehind:
     def _work(self) -> None:
         while True:
             with self._lock:
-                if not self._is_asked or self._redundancy is None:
+                redundancy, self._asked = self._asked, None
+                if redundancy is None:
                     self._thread = None
                     return
-                self._is_asked = False
-                redundancy = self._redundancy
             try:
                 protect(directory_of(self._store), redundancy)
             except (LccodecError, OSError, MemoryError) as error:

@@ -11,7 +11,9 @@ from typing import Final
 import numpy as np
 
 from ...container.disk.source import FileSource
-from ...container.parity.layout import Layout
+from ...container.parity.layout import Index, Layout, block_hash
+from ...container.parity.parity_file import blocks_offset
+from ...errors import ChecksumError
 from ...parity.code import Block
 
 _BAND_BYTES: Final = 1 << 18  # of a column
@@ -41,3 +43,30 @@ def read_band(
             band[part.start : part.start + size] = np.frombuffer(data, np.uint8)
         is_whole &= size == part.size
     return band, is_whole
+
+
+def block_hashes(band: Block, block: int, count: int) -> list[bytes]:
+    """Return the hashes of the first blocks of a band."""
+    view = band.data
+    return [block_hash(view[i * block : (i + 1) * block]) for i in range(count)]
+
+
+def add_parity(index: Index, sources: Mapping[int, FileSource], row: int, bands: Mapping[int, Block]) -> None:
+    """Add the blocks of parity files, from a row on, to a band of each parity column.
+
+    Raises
+    ------
+    ChecksumError
+        If one of them is damaged.
+    """
+    block = index.layout.block
+    for column, band in bands.items():
+        if (count := min(len(band) // block, index.layout.rows - row)) <= 0:
+            continue
+        data = sources[column].read(blocks_offset(index) + row * block, count * block)
+        found = np.frombuffer(data, np.uint8)
+        for i, value in enumerate(block_hashes(found, block, count)):
+            if value != index.parity_hash(column, row + i):
+                where = f"parity of {index.layout.members[0].name}"
+                raise ChecksumError("LCC-PAR-04", where, "the bytes of a block do not match their hash")
+        band[: len(found)] ^= found

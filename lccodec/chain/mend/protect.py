@@ -5,7 +5,9 @@ each save replaces it. A group is either protected against the loss of some whol
 damage to a share of its bytes, wherever it is.
 
 Only files that are sound are protected. A group is written whole before the groups that it takes
-the place of go, so what was protected stays so.
+the place of go, so what was protected stays so. A group of whole files grows: only the new files
+are read, and what they add is added to the parity that is there. A group with a file that is lost
+stays until the file is mended.
 
 Source: SPEC 9 (LCC-PAR).
 """
@@ -13,7 +15,7 @@ Source: SPEC 9 (LCC-PAR).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,13 +26,13 @@ from ...constants import (
     PARITY_HEAD_SIZE,
 )
 from ...container.disk.system import storage_errors
-from ...container.parity.layout import Index, Layout, Member, block_hash, check_size
+from ...container.parity.layout import Index, Layout, Member, check_size
 from ...container.parity.parity_file import blocks_offset, ends_of, file_length
-from ...errors import ChainError, DataError, LccodecError, StorageError, warn
-from ...parity.code import Block, encode
+from ...errors import ChainError, ChecksumError, DataError, LccodecError, StorageError, warn
+from ...parity.code import encode
 from ..store.directory import DirectoryStore
 from ..store.store import Store
-from .blocks import bands, read_band
+from .blocks import add_parity, bands, block_hashes, read_band
 from .parity_folder import Group, ParityFolder
 from .redundancy import Redundancy, redundancy_of
 
@@ -94,7 +96,7 @@ def _protect(store: DirectoryStore, folder: ParityFolder, redundancy: Redundancy
     for layout in layouts:
         if layout.group not in known:
             try:
-                problems = _make_group(store, folder, layout)
+                problems = _make(store, folder, layout, known.values())
             except ChainError as error:  # a file has changed: the next call protects what is there
                 unprotected.update({member.name: str(error) for member in layout.members})
                 continue
@@ -103,16 +105,28 @@ def _protect(store: DirectoryStore, folder: ParityFolder, redundancy: Redundancy
                 sound = [member for member in layout.members if member.name not in problems]
                 if sound:
                     kept.append(redundancy.layout(sound))
-                    _make_group(store, folder, kept[-1])
+                    _make(store, folder, kept[-1], known.values())
                     made += 1
                 continue
             made += 1
         kept.append(layout)
     wanted = {layout.name(column) for layout in kept for column in range(layout.parity)}
+    wanted |= {name for group in there if _mends(store, group, unprotected) for name in group.names.values()}
     folder.remove(name for name in folder.names() if name not in wanted)
     files = tuple(member.name for layout in kept for member in layout.members)
     size = sum(layout.length for layout in kept)
     return Protection(str(redundancy), len(kept), made, files, size, folder.size(), unprotected)
+
+
+def _mends(store: DirectoryStore, group: Group, damaged: Collection[str]) -> bool:
+    """Return whether a group has the parity of a lost file, and is not older than the others."""
+    members, lost = group.index.layout.members, False
+    for member in members:
+        if member.name in damaged or not store.has(member.name):
+            lost = True
+        elif declared(store, member.name) != (member.root, member.length):
+            return False
+    return lost
 
 
 def _exact(store: DirectoryStore) -> list[str]:
@@ -138,46 +152,83 @@ def _layouts(members: Sequence[Member], redundancy: Redundancy, known: Collectio
     for group in known:
         layout = group.index.layout
         is_full = len(layout.members) == MAX_GROUP_FILES and by_name.issuperset(layout.members)
-        if is_full and layout == redundancy.layout(layout.members):
+        if is_full and layout == redundancy.layout(layout.members, layout.block):
             layouts.append(layout)
             by_name.difference_update(layout.members)
     rest = [member for member in members if member in by_name and member.name != EXACT_NAME]
     exact = [member for member in members if member.name == EXACT_NAME]
     parts = [rest[i : i + MAX_GROUP_FILES] for i in range(0, len(rest), MAX_GROUP_FILES)]
-    return layouts + [redundancy.layout(part) for part in (*parts, exact) if part]
+    for part in filter(None, (*parts, exact)):
+        blocks = (each.index.layout.block for each in known if _is_start(each.index.layout.members, part))
+        layouts.append(redundancy.layout(part, next(blocks, None)))
+    return layouts
 
 
-def _make_group(store: DirectoryStore, folder: ParityFolder, layout: Layout) -> dict[str, str]:
+def _is_start(members: Sequence[Member], of: Sequence[Member]) -> bool:
+    return tuple(members) == tuple(of[: len(members)])
+
+
+def _before(layout: Layout, known: Iterable[Group]) -> Group | None:
+    """Return the largest group that becomes another by adding files: one of whole files."""
+    found = None
+    for group in known:
+        old = group.index.layout
+        is_same = (old.aligned, old.block, old.parity) == (True, layout.block, layout.parity)
+        if is_same and layout.aligned and _is_start(old.members, layout.members):
+            found = max(found, group, key=lambda each: len(each.index.layout.members)) if found else group
+    return found
+
+
+def _make(
+    store: DirectoryStore, folder: ParityFolder, layout: Layout, known: Iterable[Group]
+) -> dict[str, str]:
+    """Write the parity files of a group, from those of a group that it begins with, if any."""
+    if (before := _before(layout, known)) is not None:
+        with suppress(ChecksumError):  # a parity file is damaged: all are made from the files
+            return _make_group(store, folder, layout, before)
+    return _make_group(store, folder, layout)
+
+
+def _make_group(
+    store: DirectoryStore, folder: ParityFolder, layout: Layout, before: Group | None = None
+) -> dict[str, str]:
     """Write the parity files of a group; return what is wrong with its files, if anything is.
+
+    Of the files of the group `before`, which it begins with, nothing is read but the parity.
 
     Raises ``ChainError`` if a file is replaced or removed meanwhile, and ``LimitError`` if there
     are too many bytes for one index. Nothing is written then.
     """
     check_size(layout.index_length, f"parity of {layout.members[0].name}")
+    first = 0 if before is None else len(before.index.layout.members)
+    new = dict(enumerate(layout.members[first:], first))
     if problems := {
-        member.name: problem for member in layout.members if (problem := damage(store, member)) is not None
+        member.name: problem for member in new.values() if (problem := damage(store, member)) is not None
     }:
         return problems
     with storage_errors("cannot write parity of", store.path), ExitStack() as stack:
-        sources = {
-            i: stack.enter_context(closing(store.source(m.name))) for i, m in enumerate(layout.members)
-        }
+        sources = {i: stack.enter_context(closing(store.source(m.name))) for i, m in new.items()}
+        old = {} if before is None else before.names
+        parities = {i: stack.enter_context(closing(folder.source(name))) for i, name in old.items()}
         files = [stack.enter_context(folder.writer(layout.name(i))) for i in range(layout.parity)]
         offset = PARITY_HEAD_SIZE + layout.index_length
         hashes: list[list[bytes]] = [[] for _ in range(layout.columns + layout.parity)]
         for row, rows in bands(layout):
             data = {}
-            for column in range(layout.columns):
+            for column in range(first, layout.columns):
                 if (used := min(rows, layout.rows_of(column) - row)) > 0:
                     data[column], _ = read_band(layout, sources, column, row, rows)
                     hashes[column] += block_hashes(data[column], layout.block, used)
             parity = {i: np.empty(rows * layout.block, np.uint8) for i in range(layout.parity)}
             encode(data, parity)
+            if before is not None:
+                add_parity(before.index, parities, row, parity)
             for i, band in parity.items():
                 hashes[layout.columns + i] += block_hashes(band, layout.block, rows)
                 with files[i].working():
                     files[i].write_at(band.data, offset + row * layout.block)
-        index = Index(layout, b"".join(each for column in hashes for each in column))
+        there = b"" if before is None else before.index.data_hashes
+        index = Index(layout, there + b"".join(each for column in hashes for each in column))
         for i, file in enumerate(files):
             front, end = ends_of(index, i)
             with file.working():
@@ -190,12 +241,6 @@ def _make_group(store: DirectoryStore, folder: ParityFolder, layout: Layout) -> 
             for file in files:
                 file.commit()
     return {}
-
-
-def block_hashes(band: Block, block: int, count: int) -> list[bytes]:
-    """Return the hashes of the first blocks of a band."""
-    view = band.data
-    return [block_hash(view[i * block : (i + 1) * block]) for i in range(count)]
 
 
 def damage(store: DirectoryStore, member: Member) -> str | None:

@@ -26,6 +26,7 @@ _TEN_THOUSAND: Final = 10_000
 _MIN_SHARE: Final = 100  # 1 %, in ten-thousandths: a parity column for a hundred data columns
 _COLUMNS: Final = 64  # of data, for a share, or as near as it gets
 _TOLERANCE: Final = 1.018  # bytes of parity over those asked for
+_SLACK: Final = 1.05  # bytes of parity over those of the best blocks, if blocks stay as they are
 _MAX_COLUMNS_FOR_SHARE: Final = 16  # of parity: each has two copies of the index
 
 
@@ -49,11 +50,12 @@ class Redundancy:
     files: int = 0
     share: int = 0
 
-    def layout(self, members: Sequence[Member]) -> Layout:
+    def layout(self, members: Sequence[Member], block: int | None = None) -> Layout:
         """Return the layout of a group of files.
 
         Small blocks lose least to a damaged sector, but need many hashes; large ones are not full.
-        The smallest are taken that are within the tolerance, or else those of the fewest bytes.
+        The smallest are taken that are within the tolerance, or else those of the fewest bytes. The
+        blocks of a group that goes on, of `block` bytes, stay as long as they are not much worse.
         """
         logs = range(MIN_PARITY_BLOCK.bit_length() - 1, MAX_PARITY_BLOCK.bit_length())
         layouts = [self._layout(tuple(members), 1 << log) for log in logs]
@@ -63,7 +65,9 @@ class Redundancy:
         else:
             asked = self.share / _TEN_THOUSAND * sum(member.length for member in members)
         good = [each for each in found if _size(each) <= _TOLERANCE * asked]
-        return good[0] if good else min(found, key=_size)
+        best = good[0] if good else min(found, key=_size)
+        same = [each for each in found if each.block == block and _size(each) <= _SLACK * _size(best)]
+        return same[0] if same and (same[0] in good or not good) else best
 
     def _layout(self, members: tuple[Member, ...], block: int) -> Layout:
         if self.files:

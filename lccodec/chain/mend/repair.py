@@ -124,20 +124,22 @@ def _from_parity(store: DirectoryStore, *, dry_run: bool) -> Repair:
     folder = ParityFolder(store)
     groups, errors = folder.groups()
     problems = damaged_files(store)
-    mended, stale, reasons, protected = list[str](), list[str](), dict[str, str](), 0
+    mended, stale, reasons = list[str](), list[str](), dict[str, str]()
+    protected = set[str]()
     for group in groups:
         with ExitStack() as stack:
             damage = GroupDamage(store, folder, group, problems, stack)
-            protected += 0 if damage.is_stale else len(group.index.layout.members)
             if damage.is_stale:
                 stale.append(group.index.layout.group)
+            else:
+                protected.update(member.name for member in group.index.layout.members)
             reasons.update(damage.hopeless)
             if damage.targets:
                 done = {*damage.targets} if dry_run else damage.mend(reasons)
                 mended += sorted(group.index.layout.members[number].name for number in done)
     lost = {name: text for name, text in {**problems, **reasons}.items() if name not in mended}
     broken = sorted({*errors, *_damaged_parity(folder, groups)})
-    return Repair(tuple(mended), lost, tuple(stale), tuple(broken), protected)
+    return Repair(tuple(mended), lost, tuple(stale), tuple(broken), len(protected))
 
 
 def _damaged_parity(folder: ParityFolder, groups: Iterable[Group]) -> Iterator[str]:

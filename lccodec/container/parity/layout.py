@@ -175,6 +175,11 @@ class Index:
         """Return the hash of a data block that has any byte of a file."""
         return self._hash(self.layout.first_block(column) + row)
 
+    @property
+    def data_hashes(self) -> bytes:
+        """The hashes of all data columns."""
+        return self.hashes[: self.layout.blocks * BLOCK_HASH_SIZE]
+
     def parity_hash(self, column: int, row: int) -> bytes:
         """Return the hash of a parity block."""
         return self._hash(self.layout.blocks + column * self.layout.rows + row)

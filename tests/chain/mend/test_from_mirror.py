@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import lccodec
 from lccodec import Chain, ChainError, Keep, validate
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
@@ -17,6 +18,7 @@ from lccodec.constants import PAYLOAD_OFFSET
 from ...support.damage import damaged, protected_run, put
 from ...support.mirrors import chain_files, mirror_of
 from ...support.segments import STATES, run_of
+from ...support.walks import assert_same
 
 
 @pytest.fixture
@@ -65,8 +67,10 @@ def test_steps_that_follow_come_too_but_not_what_was_rolled_back_or_pruned(run: 
         assert repair(DirectoryStore(run), mirrors=[DirectoryStore(tmp_path / "m")]).mended == ()
         assert chain_files(run) == kept
         chain.rollback(4)
-    assert repair(DirectoryStore(run), mirrors=[DirectoryStore(tmp_path / "m")]).mended == ()
+    found = repair(DirectoryStore(run), mirrors=[DirectoryStore(tmp_path / "m")])
+    assert (dict(found.mirrored), found.mended) == ({}, ("exact.lcc.h5",))  # that of step 4, which names it
     assert Chain(run).steps == [3, 4]
+    assert Chain(run).info(4).exact
 
 
 def test_an_empty_directory_gets_everything(run: Path, tmp_path: Path) -> None:
@@ -119,7 +123,10 @@ def test_random_damage_of_both(run: Path, tmp_path: Path) -> None:
         found = repair(DirectoryStore(tmp_path / "a"), mirrors=[DirectoryStore(tmp_path / "b")])
         now = chain_files(tmp_path / "a")
         for name, data in files.items():
-            if name in here and data in (here[name], there.get(name)):
+            if name in found.remade:  # nobody had it whole, or not what it needs
+                with lccodec.open(tmp_path / "a" / name) as file:
+                    assert_same(file.state(), STATES[file.info().step or 0])
+            elif name in here and data in (here[name], there.get(name)):
                 assert now[name] == data
             elif name in here:
                 assert now[name] == here[name]

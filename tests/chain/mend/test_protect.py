@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 
 from lccodec import Chain, ChainError, Keep, StorageError, bundle, unbundle, validate
+from lccodec.chain.life.prune import prune
 from lccodec.chain.mend.parity_folder import ParityFolder
+from lccodec.chain.mend.protect import damage as damage_of
 from lccodec.chain.mend.protect import protect, recorded, unprotect
 from lccodec.chain.mend.redundancy import Redundancy, parse_redundancy
 from lccodec.chain.mend.repair import repair
@@ -19,6 +22,7 @@ from lccodec.chain.store.directory import DirectoryStore
 
 from ...support.crashes import broken
 from ...support.damage import files_in, protected_run
+from ...support.mirrors import mirror_of
 from ...support.segments import STATES, all_restore, run_of
 from ...support.systems import Faulty
 
@@ -86,6 +90,103 @@ def test_damaged_files_are_not_protected(tmp_path: Path) -> None:
     assert len(found.files) == 2
 
 
+def parity_of(directory: Path) -> dict[str, bytes]:
+    return files_in(directory / ".parity")
+
+
+@pytest.mark.parametrize("files", [1, 3])
+@pytest.mark.parametrize("sizes", [[5, 5, 5, 5], [5, 9000, 70, 90_000, 3], [90_000, 3, 3]])
+def test_a_group_grows_by_its_new_files(tmp_path: Path, files: int, sizes: list[int]) -> None:
+    """What is there is byte for byte what all files together give."""
+    run, anew = tmp_path / "run", tmp_path / "anew"
+    chain = Chain(run, "lossless", keyframe_every=0, newest="history")
+    rng = np.random.default_rng(files)
+    for step, size in enumerate(sizes):
+        chain.save(step, {"w": rng.standard_normal(size)})
+        found = protect(store := DirectoryStore(run), Redundancy(files=files))
+        assert (found.groups, found.made, len(found.files)) == (1, 1, step + 1)
+        assert is_true(run)
+        shutil.rmtree(anew, ignore_errors=True)
+        shutil.copytree(run, anew, ignore=shutil.ignore_patterns(".parity"))
+        [group] = ParityFolder(store).groups()[0]
+        fresh = Redundancy(files=files).layout(group.index.layout.members)
+        protect(DirectoryStore(anew), Redundancy(files=files))
+        if fresh == group.index.layout:
+            assert parity_of(run) == parity_of(anew)
+    chain.close()
+    before = files_in(run)
+    for name in list(without_parity(run))[:files]:
+        (run / name).unlink()
+    assert repair(DirectoryStore(run)).lost == {}
+    assert files_in(run) == before
+
+
+def test_old_files_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = run_of(tmp_path, 5)
+    chain.protect(2)
+    chain.save(5, STATES[5])
+    read = list[str]()
+    made = damage_of.__globals__  # the module
+
+    def verified(store: DirectoryStore, member: Any) -> str | None:
+        read.append(member.name)
+        return damage_of(store, member)
+
+    monkeypatch.setitem(made, "damage", verified)
+    bands = made["read_band"]
+    columns = set[int]()
+
+    def noted(layout: Any, files: Any, column: int, *rows: int) -> Any:
+        columns.add(column)
+        return bands(layout, files, column, *rows)
+
+    monkeypatch.setitem(made, "read_band", noted)
+    chain.protect(2)
+    assert (read, columns) == (["000000000005.lcc.h5"], {5})
+    assert is_true(tmp_path)
+
+
+@pytest.mark.parametrize("place", [100, -200, 3000])
+def test_damaged_parity_does_not_go_on(tmp_path: Path, place: int) -> None:
+    """Then all files are read, and the parity is that of a chain that was never damaged."""
+    for run in (tmp_path / "a", tmp_path / "b"):
+        chain = run_of(run, 4)
+        chain.protect(1)
+        chain.save(4, STATES[4])
+    [path] = (tmp_path / "a/.parity").iterdir()
+    data = bytearray(path.read_bytes())
+    data[place % len(data)] ^= 1
+    path.write_bytes(data)
+    for run in (tmp_path / "a", tmp_path / "b"):
+        Chain(run).protect(1)
+    assert is_true(tmp_path / "a")
+    assert parity_of(tmp_path / "a") == parity_of(tmp_path / "b")
+
+
+@pytest.mark.parametrize("redundancy", [1, "40%"])
+@pytest.mark.parametrize("how", ["damaged", "gone", "one byte"])
+def test_a_file_that_is_lost_stays_protected(tmp_path: Path, redundancy: Any, how: str) -> None:
+    """Also by a run that goes on and protects each save."""
+    run_of(tmp_path, 4).close()
+    protect(DirectoryStore(tmp_path), parse_redundancy(redundancy))
+    path = tmp_path / "000000000001.lcc.h5"
+    before = path.read_bytes()
+    path.unlink()
+    if how != "gone":
+        path.write_bytes(
+            before[:-30] + bytes([before[-30] ^ 1]) + before[-29:] if how == "head" else before[:-1]
+        )
+    with Chain(tmp_path, parity=redundancy) as chain:
+        for step in (4, 5):
+            chain.save(step, STATES[step])
+    found = repair(DirectoryStore(tmp_path))
+    assert (found.mended, found.lost, found.protected) == ((path.name,), {}, 6)
+    assert path.read_bytes() == before
+    protect(DirectoryStore(tmp_path), parse_redundancy(redundancy))
+    assert is_true(tmp_path)
+    assert len(ParityFolder(DirectoryStore(tmp_path)).groups()[0]) == 1
+
+
 def test_no_chain(tmp_path: Path) -> None:
     with pytest.raises(ChainError, match="holds no checkpoint"):
         protect(DirectoryStore(tmp_path), Redundancy(files=1))
@@ -149,6 +250,34 @@ def test_while_a_chain_prunes_after_saves_it_is_not_worse_off(tmp_path: Path) ->
     assert steps[0] > 0
     assert repair(DirectoryStore(tmp_path)).mended == ()
     assert chain.steps == steps
+
+
+@pytest.mark.parametrize("newest", ["history", "exact"])
+@pytest.mark.parametrize("parity", [None, 2])
+def test_pruning_after_saves_keeps_parity_true(tmp_path: Path, newest: Any, parity: int | None) -> None:
+    """Also where it was made by hand: what goes is forgotten, the rest is protected again."""
+    protected_run(tmp_path, 2, 6, newest=newest)
+    with Chain(tmp_path, keep=Keep(latest=2), parity=parity) as chain:
+        for step in (6, 7, 8):
+            chain.save(step, STATES[step])
+    assert chain.steps[0] > 0
+    assert recorded(DirectoryStore(tmp_path)) == Redundancy(files=2)
+    found = repair(DirectoryStore(tmp_path), dry_run=True)
+    assert (found.mended, found.lost) == ((), {})
+    assert "000000000006.lcc.h5" in protected_names(tmp_path)  # from the last prune on: by hand
+    assert is_true(tmp_path) or parity is None
+
+
+def test_a_mirror_that_thins_out_keeps_its_parity_true(tmp_path: Path) -> None:
+    with Chain(tmp_path / "run", "lossless", keyframe_every=0) as chain:
+        for step in range(4):
+            chain.save(step, STATES[step])
+    mirror_of(tmp_path / "run", tmp_path / "m").bring()
+    protect(DirectoryStore(tmp_path / "m"), Redundancy(files=1))
+    thin = partial(prune, keep=Keep(latest=2), wait=False)
+    mirror_of(tmp_path / "run", tmp_path / "m", thin_out=thin).bring()
+    assert Chain(tmp_path / "m").steps == [2, 3]
+    assert is_true(tmp_path / "m")
 
 
 # --- crashes and faults ---------------------------------------------------------------------------
