@@ -24,7 +24,9 @@ from ..container.reader import check_skeleton
 from ..errors import ArgumentError, ChainError, LccodecError
 from ..policy.record import shortened
 from .comparison import compare
-from .flags import array_flags, checkpoint_flags, coarse_flags, in_order
+from .findings.flags import array_flags, checkpoint_flags, coarse_flags, in_order
+from .findings.shifts import shift_flags
+from .findings.verdict import change_flags, number_flags, verdict
 from .inventory import Inventory
 from .measures.originals import ChainOriginals, ExactOriginals, Originals
 from .measures.trajectory import Told, Trajectory
@@ -32,7 +34,6 @@ from .report import Checkpoint, Comparison, Report, Run
 from .scalars import series_of
 from .selection import MAX_CHECKPOINTS, evenly_spaced, largest, step_limit
 from .source import Source, open_source
-from .verdict import change_flags, number_flags, verdict
 
 _NOTE: Final = "Movement is not quality: an array that moves a lot may learn well, or diverge."
 _MAX_PROBLEMS: Final = 5  # of one checkpoint
@@ -149,6 +150,7 @@ def _run(
             *change_flags(found.changes),
             *coarse_flags(checkpoints),
             *array_flags(rows, trajectory.steps, figures),
+            *shift_flags(rows, trajectory.steps, figures, list(found.checkpoints)),
         ]
     )
     return Run(

@@ -128,7 +128,16 @@ class Flag:
 
     severity: Literal["error", "warning", "note"]
     kind: Literal[
-        "dead", "frozen", "exploding", "not finite", "damaged", "missing", "coarse", "jumping", "changed"
+        "dead",
+        "frozen",
+        "exploding",
+        "not finite",
+        "damaged",
+        "missing",
+        "coarse",
+        "jumping",
+        "changed",
+        "shifting",
     ]
     array: str | None
     step: int | None

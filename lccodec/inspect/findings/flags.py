@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
-from ..container.figures import UNKNOWN
-from .report import ArrayRow, Checkpoint, Flag, Series
+from ...container.figures import UNKNOWN
+from ..report import ArrayRow, Checkpoint, Flag, Series
 
 _ORDER: Final = {"error": 0, "warning": 1, "note": 2}
 

@@ -5,10 +5,10 @@ import numpy as np
 import lccodec
 from lccodec.container.figures import Figures
 from lccodec.inspect.examination import examine
-from lccodec.inspect.flags import array_flags, checkpoint_flags, coarse_flags, in_order
+from lccodec.inspect.findings.flags import array_flags, checkpoint_flags, coarse_flags, in_order
 from lccodec.inspect.report import FIGURES, ArrayRow, Checkpoint, Flag
 
-from ..support.runs import run_states, save_run
+from ...support.runs import run_states, save_run
 
 STEPS = list(range(0, 100, 10))
 

@@ -7,10 +7,10 @@ import pytest
 
 import lccodec
 from lccodec.inspect.examination import examine
+from lccodec.inspect.findings.verdict import change_flags, number_flags, verdict
 from lccodec.inspect.report import ArrayRow, Flag
-from lccodec.inspect.verdict import change_flags, number_flags, verdict
 
-from ..support.broken import FAULTS, trained
+from ...support.broken import FAULTS, trained
 
 AT = 200
 
@@ -46,6 +46,15 @@ def test_the_step_of_a_broken_run_is_named(tmp_path, fault, policy, seed):
         assert any(flag.array == "model/in.weight" for flag in found), found
     if fault == "other optimizer":
         assert "momentum_buffer" in run.verdict.sentence
+
+
+@pytest.mark.parametrize("seed", range(12, 18))  # of runs by which nothing was tuned
+def test_data_in_order_shows_in_the_gradients(tmp_path, seed):
+    run = examined(tmp_path / "run", "balanced", fault="data in order", at=AT, seed=seed)
+    assert {flag.step for flag in run.flags if flag.kind == "shifting"} & {AT + 20, AT + 40}
+    assert "Gradients are larger from step" in run.verdict.sentence
+    healthy = examined(tmp_path / "healthy", "balanced", seed=seed)
+    assert healthy.verdict.state == "healthy", healthy.verdict
 
 
 def jumps(values, name="loss"):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
-from .report import ArrayRow, Flag, Series, Verdict
+from ..report import ArrayRow, Flag, Series, Verdict
 
 #: Words in the name of a number that should fall, and that should rise.
 _FALLING: Final = ("loss", "perplexity", "nll", "error", "wer", "rmse", "mse", "mae")
