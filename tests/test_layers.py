@@ -230,6 +230,7 @@ TESTED_WITH = {
     "chain/store/bucket/writer": "chain/store/bucket/test_store",
     "chain/checkpoint_file": "chain/read/test_checkpoint",
     "chain/save/planned": "chain/save/test_plan",
+    "chain/save/figures/sums": "chain/save/figures/test_measurement",
     "chain/save/background/client": "chain/save/background/test_background",
     "inspect/measures/trajectory": "inspect/test_examination",
     "adapters/dcp/reader": "adapters/dcp/test_dcp",

@@ -49,12 +49,10 @@ def test_what_moved_and_what_was_lost(tmp_path: Path, policy: str) -> None:
     states = [arrays_of(state) for state in adam_digits(COUNT)]
     restored = [arrays_of(chain.restore(step, exact=False)) for step in run.steps]
     for index, row in enumerate(run.arrays):
-        # A sample misses some of the few elements that decide over the size of second moments.
-        accuracy = 0.35 if row.role == "second_moment" else 0.1
         own = {name: rows[index] for name, rows in run.figures.items()}
         for step, true in enumerate(truth(index, run)):
             x = states[step][row.name].astype(np.float64)
-            assert own["rms"][step] == pytest.approx(true["rms"], rel=accuracy)
+            assert own["rms"][step] == pytest.approx(true["rms"], rel=0.1)
             assert own["zeros"][step] == pytest.approx(true["zeros"], abs=0.02)
             assert own["minimum"][step] == pytest.approx(x.min(), rel=2**-8)
             assert own["maximum"][step] == pytest.approx(x.max(), rel=2**-8)
@@ -62,13 +60,14 @@ def test_what_moved_and_what_was_lost(tmp_path: Path, policy: str) -> None:
             if not step:
                 assert own["movement"][step] is own["error"][step] is own["lag"][step] is None
                 continue
-            assert own["movement"][step] == pytest.approx(true["movement"], rel=accuracy)
+            assert own["movement"][step] == pytest.approx(true["movement"], rel=0.1)
             moved = x - states[step - 1][row.name]
             error = restored[step][row.name] - x
-            assert own["error"][step] == pytest.approx(rms(error) / rms(moved), rel=accuracy)
-            if row.role != "second_moment":
-                lag = -float(np.sum(error * moved) / np.sum(moved * moved))
-                assert own["lag"][step] == pytest.approx(lag, abs=0.05)
+            intervals = rms(error) / rms(moved)
+            assert own["error"][step] == pytest.approx(intervals, rel=0.1)
+            lag = -float(np.sum(error * moved) / np.sum(moved * moved))  # at most `intervals`
+            off = 0.1 * max(intervals, 1) if row.role == "second_moment" else 0.05
+            assert own["lag"][step] == pytest.approx(lag, abs=off)
 
 
 @pytest.mark.parametrize("policy", LOSSY)
@@ -100,8 +99,7 @@ def test_a_keyframe_is_no_event(tmp_path: Path, policy: str) -> None:
 def test_a_history_with_hindsight(tmp_path: Path) -> None:
     chain, run = examined(tmp_path, "balanced", hindsight=4)
     assert "interpolated" in {each.kind for each in run.checkpoints}
-    for index, row in enumerate(run.arrays):
+    for index, series in enumerate(run.figures["movement"]):
         for step, true in list(enumerate(truth(index, run)))[1:]:
-            accuracy = 0.35 if row.role == "second_moment" else 0.1
-            assert run.figures["movement"][index][step] == pytest.approx(true["movement"], rel=accuracy)
+            assert series[step] == pytest.approx(true["movement"], rel=0.1)
     assert chain.steps == run.steps

@@ -15,7 +15,6 @@ from types import MappingProxyType
 from ...container.manifest import Parent
 from ...container.scalars import Json
 from ...container.tree import Flat
-from ...element_types import Array
 from ...policy.copies import mark_copies
 from ...policy.policy import Candidate, Policy
 from ...policy.record import Record, needed_record, write_record
@@ -26,7 +25,9 @@ from ..read.checkpoint import open_name
 from ..read.links import value_or_raise
 from ..read.replay import Decoded, DecodedArray, interpolated
 from ..save.encode import decoded_copies, encode_plan, plan_manifest
-from ..save.measurement import Measurement, Sampling, add_past
+from ..save.figures.measurement import Measurement
+from ..save.figures.sampling import Samples, Sampling
+from ..save.past import add_past
 from ..save.plan import candidates, make_plan
 from ..store.names import checkpoint_name
 from ..store.store import Store, WritableStore
@@ -52,7 +53,7 @@ class Before:
     """The save before: its step, and samples of its arrays by name, as they were."""
 
     step: int | None = None
-    samples: Mapping[str, Array] = field(default_factory=dict)
+    samples: Samples = field(default_factory=Samples)
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ import numpy as np
 
 from ...constants import MAX_WEIGHT
 from ...container.tree import Flat
-from ...element_types import Array, work
+from ...element_types import work
 from ...errors import ChainError
 from ...policy.hindsight import between_quantizers, end_quantizers
 from ...policy.policy import Candidate, Policy
@@ -29,8 +29,10 @@ from ...workers.crew import Crew, Threads
 from ..progress import Tell, untold
 from ..read.links import value_or_raise
 from ..read.survey import Visit, survey
+from ..save.figures.measurement import Measurement
+from ..save.figures.sampling import Samples, Sampling
 from ..save.forecast import first_keyframe
-from ..save.measurement import Measurement, Sampling, movements
+from ..save.past import movements
 from ..save.plan import candidates
 from ..store.store import Store, WritableStore
 from .anchors import Anchor, AnchoredSave, Before, Task
@@ -92,7 +94,7 @@ class _State:
     """A state to be saved, a sample of it, and how far each array moved since the one before."""
 
     task: Task
-    samples: Mapping[str, Array]
+    samples: Samples
     movements: Mapping[str, float]
 
 

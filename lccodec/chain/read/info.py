@@ -239,8 +239,7 @@ class CheckpointInfo(Shown):
         """What the save measured of the arrays of each role that has figures.
 
         An array counts by its elements; its lag counts by the square of its movement. The errors
-        are those of this checkpoint, also if an exact file holds its state too. Second moments have
-        no lag: a few of their largest elements decide it, which a sample may miss.
+        are those of this checkpoint, also if an exact file holds its state too.
 
         Examples
         --------
@@ -258,8 +257,6 @@ class CheckpointInfo(Shown):
             arrays = [a for a in self.arrays if a.role == role and a.figures != UNKNOWN]
             if arrays:
                 found[role] = combined((a.figures, math.prod(a.shape)) for a in arrays)
-        if "second_moment" in found:
-            found["second_moment"] = replace(found["second_moment"], lag=None)
         return found
 
     @property

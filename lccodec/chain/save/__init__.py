@@ -7,7 +7,7 @@
   the same of a run that has not begun.
 - `encode`: a plan to frames and a manifest, by one process or several.
 - `exact`: the newest state bit for bit, beside the checkpoint.
-- `measurement`: how far arrays moved, and what they lost.
+- `figures`: how far arrays moved, and what they lost; `past`: what they were at the save before.
 - `single_file`: a state in one file, without a chain.
 - `background`: saves beside the caller; `hindsight`: groups of saves, and coding them again.
 """

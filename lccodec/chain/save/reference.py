@@ -12,7 +12,7 @@ Source: SPEC 9 (LCC-CHN-02, LCC-CHN-10).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,6 +28,7 @@ from ..read.checkpoint import OpenCheckpoint, open_name
 from ..read.replay import DecodedArray, Decoding, replay
 from ..store.names import checkpoint_name
 from ..store.store import Held, Store, WritableStore
+from .figures.sampling import Samples
 
 #: Returns a 1-D array with undefined values, as `lccodec.workers.crew.Crew.empty`.
 Empty: TypeAlias = Callable[[int, np.dtype[Any]], Array]
@@ -67,13 +68,13 @@ class Tail:
     arrays
         The decoded arrays by name.
     originals
-        Samples of the state that was saved, by name; ``None`` if it was saved by another process.
+        Samples of the state that was saved; ``None`` if it was saved by another process.
     """
 
     links: tuple[TailFile, ...]
     manifest: Manifest
     arrays: dict[str, DecodedArray]
-    originals: Mapping[str, Array] | None = None
+    originals: Samples | None = None
 
     @property
     def step(self) -> int:

@@ -31,8 +31,9 @@ from ..store.names import checkpoint_name
 from ..store.store import OvertakenError, Store, WritableStore
 from .encode import decoded_copies, encode_plan, plan_manifest
 from .exact import ExactRoot, Newest, checkpoint_from_exact
+from .figures.measurement import Measurement
+from .figures.sampling import Samples
 from .hindsight.groups import Base, Every, Groups
-from .measurement import Measurement, look_back
 from .partial.inherit import (
     Whole,
     inherit,
@@ -43,6 +44,7 @@ from .partial.inherit import (
     mark_inherited,
 )
 from .partial.selection import Selection
+from .past import look_back
 from .plan import SavePlan, candidates, make_plan
 from .reference import LostParentError, Tail, TailFile, find_parent, find_tail, held_together
 from .settings import Settings
@@ -268,7 +270,7 @@ class Saver:
                 tell(done, total)
             arrays.update(decoded_copies(plan, arrays))
             before = base.before
-            originals = {} if before is None else before.originals or {}
+            originals = Samples() if before is None else before.originals or Samples()
             inherited = {} if before is None else inherited_figures(plan.candidates, before.manifest)
             since = None if before is None else before.step
             figures = measurement.figures(arrays, originals, since, inherited)
@@ -279,7 +281,7 @@ class Saver:
         decoded = {name: arrays[name] for name in flat.names}
         samples = measurement.samples
         if before is not None:
-            samples |= inherited_samples(plan.candidates, before)
+            samples = samples.with_those_of(inherited_samples(plan.candidates, before))
         self._tail = Tail((*links, link), replace(manifest, tree=flat.tree), decoded, samples)
         self._groups.saved(base, self._tail, plan.candidates)
         return link

@@ -116,8 +116,7 @@ class Trajectory:
             if values and lossy:
                 values["movement"] = self._relative(row.name, figures, since)
                 values["error"] = figures.error_in_movements
-                # A few elements decide over the lag of second moments, and a sample may miss them.
-                values["lag"] = None if row.role == "second_moment" else figures.lag
+                values["lag"] = figures.lag
             if values:
                 self._sizes[row.name] = step, values.get("rms")
             self._append(index, values)

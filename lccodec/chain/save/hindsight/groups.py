@@ -23,7 +23,8 @@ from ....policy.policy import Candidate, Policy
 from ....policy.record import Record
 from ....quantizers.base import Quantizer
 from ...store.store import WritableStore
-from ..measurement import movements
+from ..figures.sampling import Samples
+from ..past import movements
 from ..reference import Tail
 from .settle import settle, unsettled
 
@@ -259,4 +260,4 @@ def _copied(tail: Tail) -> Tail:
 
 def _moved(arrays: Sequence[Candidate], tail: Tail, before: Tail | None) -> dict[str, float]:
     known = None if before is None else before.originals
-    return movements(arrays, tail.originals or {}, known or {})
+    return movements(arrays, tail.originals or Samples(), known or Samples())

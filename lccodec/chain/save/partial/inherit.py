@@ -30,6 +30,7 @@ from ....policy.policy import Candidate
 from ....policy.record import read_record
 from ....policy.roles import Assignment
 from ...adapter import TYPES
+from ..figures.sampling import Samples
 from ..reference import Tail
 from .selection import Overlay, Selection, overlay
 
@@ -151,10 +152,9 @@ def inherited_figures(arrays: Sequence[Candidate], parent: Manifest) -> dict[str
     return found
 
 
-def inherited_samples(arrays: Sequence[Candidate], tail: Tail) -> dict[str, Array]:
+def inherited_samples(arrays: Sequence[Candidate], tail: Tail) -> Samples:
     """Return the samples of the originals of arrays that a save leaves out, as far as known."""
-    before = tail.originals or {}
-    return {c.name: before[c.name] for c in arrays if c.inherited and c.name in before}
+    return (tail.originals or Samples()).of({c.name for c in arrays if c.inherited})
 
 
 def is_put_off(tail: Tail, every: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lccodec.chain.save.measurement import Sampling, _distance
+from lccodec.chain.save.figures.sampling import Sampling, _distance
 from lccodec.chain.save.plan import candidates
 from lccodec.container.tree import flatten
 

@@ -1,0 +1,101 @@
+"""Elements that are drawn in proportion to their size.
+
+Of second moments, few large elements decide over root mean squares. Elements at equal distances
+miss them: of 2,000,000 log-normal values, 8,192 such elements are off by a factor of two. Drawn in
+proportion to its size, each element brings about the same share of a sum, and the large ones are
+all there. The same elements also are those that move, as a second moment decays by a share of
+itself, and grows by squares of gradients that are as large as it.
+
+An element is drawn if it is larger than a part of a common size. The parts are spread evenly
+between 0 and 1, by multiples of the golden ratio. So the same are drawn of the same array, and no
+generator is needed.
+
+An element of a sample may be there by its place, as in :mod:`sampling`, or by its size. What it
+counts is one over the probability that it is there at all. So no element counts more than by its
+place alone, and the small ones are not lost.
+
+Source: Poisson sampling with the estimator of Horvitz and Thompson (1952).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final, Self
+
+import numpy as np
+
+from ....element_types import Array, ElementType, work
+from ....parallel import slices
+
+_PIECE: Final = 1 << 15  # components: their numbers stay in the cache
+_SHIFT: Final = 10_007  # components: no two pieces compare the same column with the same part
+_GOLDEN: Final = (5**0.5 - 1) / 2
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """Components of an array that were drawn by their size.
+
+    Parameters
+    ----------
+    places
+        Their indices, rising.
+    bits
+        The components.
+    rate
+        The probability for a component of size 1; all are drawn for which it is 1 or more.
+    """
+
+    places: Array
+    bits: Array
+    rate: float
+
+    @classmethod
+    def of(cls, bits: Array, kind: ElementType, distance: int) -> Self | None:
+        """Draw from a floating point array what is not at equal distances; ``None`` if all are 0.
+
+        As many are drawn as lie at the distances, and fewer if some are so large that they would be
+        drawn twice. Those that do lie there are left out. What is not finite is not drawn.
+
+        Examples
+        --------
+        >>> from lccodec.element_types import components
+        >>> kind, bits = components(np.array([9, 4, 2, 1], np.float32))
+        >>> found = Drawn.of(bits, kind, distance=2)
+        >>> found.places.tolist(), found.rate
+        ([1], 0.125)
+        """
+        dtype = np.result_type(kind.work, np.float32)  # float16 has too few exponents for a mean
+        total = sum(float(sizes.sum(dtype=np.float64)) for _, sizes in _pieces(bits, kind, dtype))
+        if not 0 < total < np.inf:
+            return None
+        found, mean = [], dtype.type(total / -(-bits.size // distance))
+        for start, sizes in _pieces(bits, kind, dtype):
+            sizes[-start % distance :: distance] = 0
+            shift = start // _PIECE * _SHIFT % _PIECE
+            bounds = _parts(dtype)[shift : shift + sizes.size] * mean
+            found.append(np.flatnonzero(sizes > bounds) + start)
+        places = np.concatenate(found)
+        return cls(places.astype(np.min_scalar_type(bits.size)), bits[places], 1 / float(mean))
+
+    def again(self, bits: Array) -> Array:
+        """Return the same components of another array of the same size."""
+        return bits[self.places]
+
+
+@cache
+def _parts(dtype: np.dtype[Any]) -> Array:
+    """Return numbers between 0 and 1, for a piece that starts anywhere in the first half."""
+    return (np.arange(1, 2 * _PIECE + 1) * _GOLDEN % 1).astype(dtype)
+
+
+def _pieces(bits: Array, kind: ElementType, dtype: np.dtype[Any]) -> Iterator[tuple[int, Array]]:
+    """Yield where each piece starts, and a copy of the sizes in it, 0 for what is not finite."""
+    for part in slices(bits.size, _PIECE):
+        sizes = np.abs(work(bits[part], kind), dtype=dtype)
+        if not math.isfinite(sizes.max()):
+            sizes[~np.isfinite(sizes)] = 0
+        yield part.start, sizes

@@ -1,0 +1,137 @@
+"""Samples of the state of the save before.
+
+A save keeps a sample of its state for the next one. After a restart, samples of the last state come
+from the exact file, if it is of that save; or else from the checkpoint as decoded, where its
+figures say that nothing was lost.
+
+Source: SPEC 8 (LCC-FIG-05).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ...constants import EXACT_NAME
+from ...element_types import Array, work
+from ...errors import LccodecError
+from ...frame.content import MAX_SHARED_COMPONENTS
+from ...parallel import slices
+from ...policy.policy import Candidate, Past
+from ..read.checkpoint import OpenCheckpoint
+from ..read.needed import Ranges
+from ..store.names import checkpoint_name
+from ..store.store import Store
+from .figures.drawing import Drawn
+from .figures.sampling import Samples, Sampling
+from .reference import Tail
+
+
+def look_back(store: Store, tail: Tail, arrays: Sequence[Candidate]) -> None:
+    """Give the weights of the next state a sample of what they were at the save before."""
+    sampling = Sampling(arrays)
+    if tail.originals is None:  # of another process: from the files, which are not yet replaced
+        tail.originals = _originals(store, tail, arrays, sampling)
+    add_past(arrays, sampling, tail.originals)
+
+
+def add_past(arrays: Sequence[Candidate], sampling: Sampling, before: Samples) -> None:
+    """Give weights a sample of what they were at the save before."""
+    for c, distance in zip(arrays, sampling.distances, strict=True):
+        found = before.even.get(c.name) if c.role == "weight" and not c.inherited else None
+        if found is not None and c.reference is not None and found.size == -(-c.bits.size // distance):
+            c.past = Past(distance, found)
+
+
+def _originals(store: Store, tail: Tail, arrays: Sequence[Candidate], sampling: Sampling) -> Samples:
+    """Return samples of the state that the latest checkpoint was made of.
+
+    An array that is not known has no sample.
+    """
+    # Those with a reference have its type and shape.
+    wanted = {c.name: i for i, c in enumerate(arrays) if c.kind.is_float and c.reference is not None}
+    try:
+        with store.open(checkpoint_name(tail.step)) as reader:
+            manifest = reader.manifest
+        if manifest.exact is not None:
+            with OpenCheckpoint(store.open(EXACT_NAME), None) as file:
+                if file.links[-1].reader.root == manifest.exact:
+                    return _collected(_of_exact_file(file, arrays, wanted, sampling))
+    except LccodecError:  # missing or damaged: a restore says so
+        return Samples()
+    if manifest.figures is None or len(manifest.arrays) != len(tail.arrays):
+        return Samples()
+    errors = manifest.figures.read("error", len(tail.arrays)).tolist()
+    lossless = [
+        name for name, error in zip(tail.arrays, errors, strict=True) if error == 0 and name in wanted
+    ]
+    return _collected((n, *sampling.taken(wanted[n], tail.arrays[n])) for n in lossless)
+
+
+def _collected(found: Iterable[tuple[str, Array, Drawn | None]]) -> Samples:
+    even: dict[str, Array] = {}
+    drawn: dict[str, Drawn] = {}
+    for name, bits, own in found:
+        even[name] = bits
+        if own is not None:
+            drawn[name] = own
+    return Samples(even, drawn)
+
+
+def _of_exact_file(
+    file: OpenCheckpoint, arrays: Sequence[Candidate], wanted: Mapping[str, int], sampling: Sampling
+) -> Iterator[tuple[str, Array, Drawn | None]]:
+    """Yield samples of arrays. A large array is read piece by piece, not held whole."""
+    link, together = file.links[-1], []
+    for name, index in wanted.items():
+        c, place = arrays[index], link.names.get(name)
+        ranges = (
+            Ranges.of(file.links, name) if place is not None and c.bits.size > MAX_SHARED_COMPONENTS else None
+        )
+        if ranges is not None and (ranges.header.kind, ranges.header.shapes) == (c.kind, (c.shape,)):
+            # Its sizes are about those of the reference, which is in memory.
+            drawn = None if c.reference is None else sampling.draw(index, c.reference, c.kind)
+            yield name, *_read(ranges, sampling.distances[index], drawn)
+        elif place is not None:
+            together.append(place)
+    for place, array in file.decode_each(together):
+        name = link.index_names[place]
+        c = arrays[wanted[name]]
+        if (array.kind, array.shape) == (c.kind, c.shape):
+            yield name, *sampling.taken(wanted[name], array)
+
+
+def _read(ranges: Ranges, distance: int, drawn: Drawn | None) -> tuple[Array, Drawn | None]:
+    """Return the components of an array at equal distances, and those at the places of `drawn`."""
+    ranges.verify()
+    found, size = [], ranges.header.components
+    own = None if drawn is None else drawn.bits.copy()
+    for part in slices(size, ranges.block):
+        piece = np.empty(min(ranges.block, size - part.start), ranges.header.kind.bits)
+        ranges.decode(slice(part.start, part.start + piece.size), piece, ())
+        found.append(piece[-part.start % distance :: distance].copy())
+        if drawn is not None and own is not None:
+            start, stop = np.searchsorted(drawn.places, [part.start, part.start + piece.size])
+            own[start:stop] = piece[drawn.places[start:stop] - part.start]
+    even = np.concatenate(found)
+    return even, None if drawn is None or own is None else replace(drawn, bits=own)
+
+
+def movements(arrays: Sequence[Candidate], now: Samples, before: Samples) -> dict[str, float]:
+    """Return how far arrays moved between two states, by their even samples: root mean squares.
+
+    Arrays that were not there before, or had another shape, are not among them.
+    """
+    found = {}
+    with np.errstate(all="ignore"):
+        for c in arrays:
+            past, own = before.even.get(c.name), now.even.get(c.name)
+            if past is None or own is None or past.shape != own.shape or past.dtype != own.dtype:
+                continue
+            d = work(own, c.kind).astype(np.float64) - work(past, c.kind)
+            d = d[np.isfinite(d)]
+            found[c.name] = math.sqrt(float(np.square(d).mean())) if d.size else 0.0
+    return found

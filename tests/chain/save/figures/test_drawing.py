@@ -1,0 +1,76 @@
+"""Components that are drawn by their size."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lccodec.chain.save.figures.drawing import Drawn
+from lccodec.element_types import ELEMENT_TYPES, components, work
+
+
+def heavy(size: int, spread: float = 3.0) -> np.ndarray:
+    return np.random.default_rng(size).lognormal(0, spread, size).astype(np.float32)
+
+
+def drawn(x: np.ndarray, distance: int) -> Drawn:
+    kind, bits = components(x)
+    found = Drawn.of(bits, kind, distance)
+    assert found is not None
+    np.testing.assert_array_equal(found.bits, bits[found.places])
+    return found
+
+
+@given(st.integers(1, 100_000), st.integers(2, 500), st.floats(0, 4))
+def test_as_many_as_their_sizes_say(size: int, distance: int, spread: float) -> None:
+    x = heavy(size, spread) * np.where(np.arange(size) % 3, 1, -1).astype(np.float32)
+    found = drawn(x, distance)
+    places = found.places.astype(np.int64)
+    assert (np.diff(places) > 0).all()
+    expected = np.minimum(np.abs(x.astype(np.float64)) * found.rate, 1)
+    assert expected.sum() <= -(-size // distance) * 1.001
+    expected[::distance] = 0
+    assert set(np.flatnonzero(expected > 1 - 1e-6)) <= set(places.tolist())
+    off = np.sqrt((expected * (1 - expected)).sum())  # as if each were drawn by chance
+    assert abs(places.size - expected.sum()) <= 1 + 4 * off
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.complex64])
+@pytest.mark.parametrize("row", [64, 233, 4096, 32_768])
+def test_no_column_is_preferred(dtype: type, row: int) -> None:
+    x = np.full(64 * 32_768, 1 + 1j if dtype is np.complex64 else 1).astype(dtype)
+    found = drawn(x, 257)
+    components_of_row = row * (2 if dtype is np.complex64 else 1)
+    assert found.places.size == pytest.approx(found.rate * x.view(x.real.dtype).size, rel=0.02)
+    width = components_of_row // 8  # eighths of a row
+    counts = np.bincount(found.places % components_of_row // width, minlength=8)[:8]
+    assert counts.min() > 0.8 * counts.max()
+
+
+def test_bfloat16() -> None:
+    kind = next(each for each in ELEMENT_TYPES if each.name == "bfloat16")
+    bits = (heavy(5000).view(np.uint32) >> 16).astype(np.uint16)
+    found = Drawn.of(bits, kind, 50)
+    assert found is not None
+    assert work(found.bits, kind).max() == work(bits, kind).max()
+
+
+def test_the_same_of_another_array() -> None:
+    found = drawn(heavy(3000), 50)
+    np.testing.assert_array_equal(found.again(np.arange(3000)), found.places)
+
+
+def test_what_is_not_finite_is_not_drawn() -> None:
+    x = heavy(1000)
+    x[[3, 500, 999]] = np.nan, np.inf, -np.inf
+    kind, _ = components(x)
+    assert np.isfinite(work(drawn(x, 50).bits, kind)).all()
+
+
+@pytest.mark.parametrize("x", [np.zeros(99), np.full(99, np.nan), np.full(99, 1e308)])
+def test_without_a_sum_nothing_is_drawn(x: np.ndarray) -> None:
+    kind, bits = components(x)
+    with np.errstate(over="ignore"):
+        assert Drawn.of(bits, kind, 10) is None
