@@ -25,7 +25,7 @@ from ..entropy.stream_writer import Piece, write_plane
 from ..entropy.zigzag import unzigzag, zigzag
 from ..parallel import PIECE, slices
 from .checksum import array_sum, sum_change
-from .trace import Trace
+from .trace import Changed, Trace
 
 # With more than one changed component (or word of eight bytes) in so many, passes over all
 # components take less time than places.
@@ -245,9 +245,9 @@ def read_block(
             planes = [dense(plane, out.size) for plane in planes]
     few = [plane for plane in planes if isinstance(plane, Sparse)]
     if len(few) == kind.size:
-        places = _change(few, reference, kind, out)
+        found = _change(few, reference, kind, out)
         if trace is not None:
-            trace.add(start, places)
+            trace.add(start, found)
         return
     if trace is not None:
         trace.lose()
@@ -264,19 +264,22 @@ def _combine(planes: Sequence[Array], reference: Array | None, kind: ElementType
         unzigzag(codes, None if reference is None else reference[part], kind, out[part])
 
 
-def _change(planes: Sequence[Sparse], reference: Array | None, kind: ElementType, out: Array) -> Array:
-    """Write the reference into `out`, with the few codes of some planes; return their places."""
+def _change(planes: Sequence[Sparse], reference: Array | None, kind: ElementType, out: Array) -> Changed:
+    """Write the reference into `out`, with the few codes of some planes; return what differs."""
     if reference is None:
         out[:] = 0
     elif out is not reference:
         np.copyto(out, reference)
     places, codes = _joined(planes, kind)
+    values = np.empty(places.size, kind.bits)
     for part in slices(places.size, _PLACES_AT_A_TIME):
         at = places[part]
-        values = np.empty(at.size, kind.bits)
-        unzigzag(codes[part], None if reference is None else out.take(at, mode="clip"), kind, values)
-        out[at] = values
-    return places
+        unzigzag(codes[part], None if reference is None else out.take(at, mode="clip"), kind, values[part])
+        out[at] = values[part]
+    if codes.all():
+        return Changed(places, values)
+    some = codes != 0
+    return Changed(places[some], values[some])
 
 
 def _joined(planes: Sequence[Sparse], kind: ElementType) -> tuple[Array, Array]:

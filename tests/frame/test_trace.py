@@ -10,15 +10,15 @@ import lccodec
 from lccodec.element_types import components
 from lccodec.frame.decode import decode_components
 from lccodec.frame.encode import MAX_BLOCK_COMPONENTS
-from lccodec.frame.trace import Trace
+from lccodec.frame.trace import Changed, Trace
 
 from ..support.strategies import FLOATS, INTEGERS, installed, random_array
 
 
-def traced(frame: bytes, reference: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
+def traced(frame: bytes, reference: np.ndarray) -> tuple[Changed | None, np.ndarray]:
     trace = Trace()
     bits = decode_components(memoryview(frame), components(reference)[1], trace=trace)
-    return trace.places(), bits
+    return trace.changed(), bits
 
 
 @given(
@@ -32,9 +32,10 @@ def test_it_is_where_they_differ_or_unknown(name: str, size: int, share: float, 
     chosen = np.random.default_rng(seed).random(size) < share
     array = np.where(chosen, random_array(name, (size,), seed + 1), reference).astype(reference.dtype)
     frame = lccodec.encode(array, lccodec.Lossless(), reference=reference)
-    places, bits = traced(frame, reference)
-    if places is not None:
-        np.testing.assert_array_equal(places, np.flatnonzero(bits != components(reference)[1]))
+    changed, bits = traced(frame, reference)
+    if changed is not None:
+        np.testing.assert_array_equal(changed.places, np.flatnonzero(bits != components(reference)[1]))
+        np.testing.assert_array_equal(changed.bits, bits[changed.places])
     else:
         assert share > 0.001 or size < 5000
 
@@ -44,9 +45,10 @@ def test_places_of_several_blocks() -> None:
     array = reference.copy()
     changed = [3, MAX_BLOCK_COMPONENTS, 2 * MAX_BLOCK_COMPONENTS + 8]
     array[changed] = 7, 1, 255
-    places, _ = traced(lccodec.encode(array, lccodec.Lossless(), reference=reference), reference)
-    assert places is not None
-    assert places.tolist() == changed
+    found, _ = traced(lccodec.encode(array, lccodec.Lossless(), reference=reference), reference)
+    assert found is not None
+    assert found.places.tolist() == changed
+    assert found.bits.tolist() == [7, 1, 255]
 
 
 def test_other_frames_do_not_tell() -> None:

@@ -14,6 +14,7 @@ from ....element_types import Array, ElementType, components, element_type, from
 from ....entropy.masks import true_places
 from ....errors import ArgumentError
 from ....frame.header import Shape
+from ....frame.trace import Changed
 from ....parallel import slices
 from ..replay import DecodedArray
 
@@ -58,26 +59,23 @@ class Change:
             bits[self.places] = self.bits
 
 
-def difference(before: DecodedArray | None, after: DecodedArray, where: Array | None = None) -> Change | None:
+def difference(
+    before: DecodedArray | None, after: DecodedArray, changed: Changed | None = None
+) -> Change | None:
     """Return what is new in an array, ``None`` if nothing is.
 
-    All of it is new if there was none before, or one of another type or shape. `where` has the
-    places of the only components that may differ, rising, if these are known.
+    All of it is new if there was none before, or one of another type or shape. `changed` are the
+    components that differ, if they are known.
     """
     whole = Change(after.kind, after.shape, None, after.bits)
     if before is None or (before.kind, before.shape) != (after.kind, after.shape):
         return whole
     if after.kind.components > 1:  # places are those of elements
         return None if np.array_equal(before.bits, after.bits) else whole
-    if where is not None:
-        new = after.bits.take(where, mode="clip")
-        differs = new != before.bits.take(where, mode="clip")
-        count = int(np.count_nonzero(differs))
-        if count * SPARSE_RATIO > after.bits.size:
+    if changed is not None:
+        if changed.places.size * SPARSE_RATIO > after.bits.size:
             return whole
-        if count < where.size:
-            where, new = where[differs], new[differs]
-        return Change(after.kind, after.shape, where, new) if count else None
+        return Change(after.kind, after.shape, changed.places, changed.bits) if changed.places.size else None
     places, count = [], 0
     for part in slices(after.bits.size):
         found = _differing(before.bits[part], after.bits[part])

@@ -135,7 +135,7 @@ class Held:
         ((_, decoded),) = replay_each(path, {len(path) - 1: names}, into, known, traces)
         for name, after in decoded.items():
             trace = (traces or {}).get(name)
-            change = difference(before.get(name), after, None if trace is None else trace.places())
+            change = difference(before.get(name), after, None if trace is None else trace.changed())
             if change is not None:
                 found.changes[name] = change
             if after.bits is not into.get(name):  # it shares memory with others, or has its own
