@@ -85,6 +85,7 @@ ALLOWED = {
     "frame/decode": {"out.reshape(-1).view(np.uint8)": "of bool"},
     "chain/mend/protect": {"band.data": "uint8"},
     "chain/mend/blocks": {"band.data": "uint8"},
+    "chain/mend/ranks/stripes": {"stripe.data": "uint8"},
     "chain/mend/damage": {"block.data": "uint8", "data[column].data": "uint8"},
     "quantizers/bins/grid": {"(narrow << 1 ^ narrow >> 7).view(np.uint8)": "of int8"},
     "entropy/numbers": {"numbers.view(np.uint8)": "of int8", "numbers.view(np.uint8).data": "of int8"},

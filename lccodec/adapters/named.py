@@ -8,12 +8,15 @@ not needed.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from ..chain.life.keep import Keep
 from ..chain.life.prune import Pruning, prune
+from ..chain.mend.protect import recorded
+from ..chain.mend.ranks.groups import renew_ranks
 from ..chain.progress import Tell, untold
 from ..chain.read.checkpoint import open_file
 from ..chain.store.directory import DirectoryStore, chains_in, inner_directories
@@ -24,7 +27,7 @@ from ..container.reader import open_checkpoint
 from ..errors import ArgumentError, FormatError
 from .link import LINK_KEY, read_link
 
-__all__ = ["chains_below", "named_steps", "prune_named", "prune_together"]
+__all__ = ["chains_below", "named_steps", "parts_of", "prune_named", "prune_together"]
 
 _DCP_KIND: Final = "torch.distributed.checkpoint"  # of `lccodec.adapters.dcp.record`
 _DCP_RULE: Final = "dcp"
@@ -79,13 +82,18 @@ def prune_named(
     return {chain: prune(DirectoryStore(chain), rule, **options) for chain, rule in rules.items()}
 
 
-def prune_together(directory: Place, keep: Keep, **options: Any) -> dict[Place, Pruning]:
+def prune_together(
+    directory: Place, keep: Keep, *, renew: bool = True, **options: Any
+) -> dict[Place, Pruning]:
     """Prune a chain; if it holds records of DCP, also the chains of the ranks in its directory.
 
     The records that stay say which steps of the ranks stay. Ranks whose chains lie elsewhere may
-    have other records: `prune_named` is for them. Parameters, results and errors are otherwise
-    those of `prune` and `prune_named`.
+    have other records: `prune_named` is for them. With `renew`, parity is made again for files that
+    stay and have lost it with others. Parameters, results and errors are otherwise those of `prune`
+    and `prune_named`.
     """
+    if not renew:
+        options["again"] = lambda *_: None
     store = writable_store(directory)
     done: dict[Place, Pruning] = {directory: prune(store, keep, **options)}
     if isinstance(directory, Address):  # ranks of DCP have directories
@@ -95,9 +103,13 @@ def prune_together(directory: Place, keep: Keep, **options: Any) -> dict[Place, 
     if not _named_by(steps[max(steps)]):
         return done
     named = named_steps(path for step, path in steps.items() if step in stays)
+    ranks = DirectoryStore(directory)
+    redundancy = recorded(ranks, of_ranks=True)
     for chain in sorted(path for path in inner_directories(directory) if path.resolve() in named):
         rule = Keep(steps=named[chain.resolve()])
         done[chain] = prune(DirectoryStore(chain), rule, **options)
+    if redundancy is not None and renew and not options.get("dry_run"):
+        renew_ranks(ranks, redundancy)
     return done
 
 
@@ -143,16 +155,27 @@ def _named_by(path: Path) -> list[Path]:
     """Return the checkpoints that a file names: one of a link, those of the ranks of a record."""
     try:
         with open_checkpoint(path) as reader:
-            metadata, step = reader.manifest.metadata, reader.manifest.step
+            metadata = reader.manifest.metadata
     except FormatError:  # a file of another kind
         return []
     if LINK_KEY in metadata:
         return [read_link(path, metadata[LINK_KEY])[0]]
+    base, parts = parts_of(path)
+    return [base / part for part in parts]
+
+
+def parts_of(path: Path) -> tuple[Path, dict[str, str]]:
+    """Return what a record of DCP names: the directory of the ranks' chains, and files with roots.
+
+    Of another checkpoint, there are no files.
+    """
+    with open_checkpoint(path) as reader:
+        metadata, step = reader.manifest.metadata, reader.manifest.step
     if metadata.get("kind") != _DCP_KIND or step is None:
-        return []
+        return path.parent, {}
     with open_file(path) as file:
         record = file.state()
     try:
-        return [path.parent / record["base"] / part for part, _ in record["parts"]]
+        return path.parent / record["base"], {os.fspath(part): str(root) for part, root in record["parts"]}
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(_DCP_RULE, str(path), "not the record of a distributed checkpoint") from error

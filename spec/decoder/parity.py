@@ -103,6 +103,8 @@ def read_group(index: bytes, first: int) -> Group:
     found = [file_entry(entry) for entry in files]
     if len({name for name, _, _ in found}) < len(found):
         raise Refused("LCC-PAR-03", "a name twice")
+    if len({"/" in name for name, _, _ in found}) > 1:
+        raise Refused("LCC-PAR-03", "files of ranks, and others")
     lengths = [length for _, length, _ in found]
     columns = len(found) if aligned else -(-sum(lengths) // (rows * block))
     if columns > 128:
@@ -123,7 +125,8 @@ def file_entry(entry: object) -> tuple[str, int, bytes]:
     if not isinstance(entry, list) or len(entry) != 3 or not isinstance(entry[0], str):
         raise Refused("LCC-PAR-03", "not the entry of a file")
     name, length, root = entry
-    if not re.fullmatch(r"exact\.lcc\.h5|[0-9]{12,16}\.lcc\.h5", name, re.ASCII):
+    rank = r"(rank-(0|[1-9][0-9]{0,8})/)?"
+    if not re.fullmatch(rank + r"(exact|[0-9]{12,16})\.lcc\.h5", name, re.ASCII):
         raise Refused("LCC-PAR-03", "not the name of a file of a chain")
     if not is_integer(length, 1, MAX_STEP):
         raise Refused("LCC-PAR-03", "not a length")

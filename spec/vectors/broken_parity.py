@@ -155,6 +155,10 @@ def _files() -> Iterator[tuple[Broken, str]]:
     for case, why, entries in (
         ("two-items", "an entry has two items", [FILE[:2]]),
         ("path", "a name is a path", [["../" + name, length, root]]),
+        ("other-folder", "a file lies in a folder of no rank", [["ranks-0/" + name, length, root]]),
+        ("rank-digits", "the number of a rank begins with 0", [["rank-01/" + name, length, root]]),
+        ("rank-in-rank", "a rank lies in a rank", [["rank-0/rank-1/" + name, length, root]]),
+        ("mixed", "one file is of a rank, the other is not", [FILE, ["rank-0/" + name, length, root]]),
         ("other-name", "a name is that of no file of a chain", [["model.lcc.h5", length, root]]),
         ("few-digits", "a name has 11 digits", [[name[1:], length, root]]),
         ("no-bytes", "a file has no bytes", [[name, 0, root]]),

@@ -46,6 +46,7 @@ import lccodec
 from lccodec.chain.life.anchors import AnchoredSave, Before, Task, anchor_of
 from lccodec.chain.life.rewrite_step import rewrite
 from lccodec.chain.mend.protect import protect
+from lccodec.chain.mend.ranks.groups import protect_ranks
 from lccodec.chain.mend.redundancy import parse_redundancy
 from lccodec.chain.read.links import value_or_raise
 from lccodec.chain.read.replay import interpolated
@@ -506,23 +507,37 @@ def write_bundle(name: str, directory: Path) -> dict[str, Any]:
 PARITY: list[tuple[list[int], str | int]] = [([110, 111, 112], 2), ([140, 141], 1), ([110, 111, 112], "40%")]
 
 
-def write_parity(steps: list[int], redundancy: str | int, directory: Path) -> list[dict[str, Any]]:
+#: Parity of checkpoints above, each as the file of a rank: the steps, and the redundancy.
+PARITY_OF_RANKS: list[tuple[list[int], str | int]] = [([110, 140, 110], 2)]
+
+
+def write_parity(
+    steps: list[int], redundancy: str | int, directory: Path, of_ranks: bool = False
+) -> list[dict[str, Any]]:
     """Write the parity files of checkpoints in a directory; return their entries."""
     names = [f"{step:012d}.lcc.h5" for step in steps]
+    members = [f"rank-{rank}/{name}" for rank, name in enumerate(names)] if of_ranks else names
     entries = []
     with tempfile.TemporaryDirectory() as own:
-        for name in names:
-            shutil.copy(directory / name, own)
-        protect(DirectoryStore(Path(own)), parse_redundancy(redundancy))
+        store, asked = DirectoryStore(Path(own)), parse_redundancy(redundancy)
+        for name, member in zip(names, members, strict=True):
+            Path(own, member).parent.mkdir(exist_ok=True)
+            shutil.copy(directory / name, Path(own, member))
+        if of_ranks:
+            protect_ranks(store, asked, [members])
+        else:
+            protect(store, asked)
         for path in sorted(Path(own, ".parity").iterdir()):
             shutil.copy(path, directory)
-            what = f"parity of the steps {', '.join(map(str, steps))}: {redundancy}"
+            whose = "ranks with the steps" if of_ranks else "steps"
+            what = f"parity of the {whose} {', '.join(map(str, steps))}: {redundancy}"
             entries.append(
                 {
                     "name": path.name.removesuffix(".lcc.par"),
                     "kind": "parity",
                     "file": f"valid/{path.name}",
                     "files": [f"valid/{name}" for name in names],
+                    "members": members,
                     "sha256": digest(path.read_bytes()),
                     "description": what,
                 }
@@ -553,6 +568,7 @@ def make(directory: Path) -> None:
     entries += [write_expected(*vector, valid) for vector in vectors]
     entries += [write_bundle(name, valid) for name in BUNDLES]
     entries += [entry for group in PARITY for entry in write_parity(*group, valid)]
+    entries += [entry for group in PARITY_OF_RANKS for entry in write_parity(*group, valid, of_ranks=True)]
     (invalid / PARENT).write_bytes(SOUND)
     for step, data in HALVES.items():
         (invalid / f"{step:012d}.lcc.h5").write_bytes(data)

@@ -184,23 +184,26 @@ def test_vectors_of_parity(decoder: ModuleType, tmp_path: Path) -> None:
     groups: dict[str, list[dict[str, Any]]] = {}
     for entry in PARITY:
         groups.setdefault(entry["name"][:16], []).append(entry)
-    assert len(groups) == 3
+    assert len(groups) == 4
     for name, entries in groups.items():
         place = tmp_path / name
         place.mkdir()
-        files = [VECTORS / file for file in entries[0]["files"]]
-        for path in (*files, *(VECTORS / entry["file"] for entry in entries)):
-            shutil.copy(path, place)
+        named, files = entries[0]["members"], [VECTORS / file for file in entries[0]["files"]]
+        for path, own in zip(files, named, strict=True):
+            (place / own).parent.mkdir(exist_ok=True)
+            shutil.copy(path, place / own)
+        for entry in entries:
+            shutil.copy(VECTORS / entry["file"], place)
         group, _ = decoder.read_parity(place / Path(entries[0]["file"]).name)
-        lost = files[: len(entries)] if group.aligned else []
-        for path in lost:
-            (place / path.name).unlink()
+        lost = named[: len(entries)] if group.aligned else []
+        for own in lost:
+            (place / own).unlink()
         if not lost:  # a byte of a block of each of the first columns
-            data = bytearray((place / files[0].name).read_bytes())
+            data = bytearray((place / named[0]).read_bytes())
             data[7] ^= 1
-            (place / files[0].name).write_bytes(data)
+            (place / named[0]).write_bytes(data)
         found = decoder.mend(place)
-        assert found == {path.name: path.read_bytes() for path in files}
+        assert found == {own: path.read_bytes() for path, own in zip(files, named, strict=True)}
 
 
 def test_there_are_vectors() -> None:

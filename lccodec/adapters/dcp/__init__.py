@@ -27,6 +27,10 @@ calls the metadata, and the name and root hash of each rank's file. A checkpoint
 its record exists; a file that does not match the record is refused. A save that is cut short leaves
 files that nothing refers to, and earlier checkpoints stay as they were.
 
+With ``parity=1``, the files that the ranks of one save write form a group. If those of any rank are
+lost, ``lccodec repair`` and :func:`lccodec.adapters.ranks.repair_together` mend them. The ranks
+make the parity together behind the save, each from its own file.
+
 No pickle is stored: a value that is not a tensor (an epoch, ``betas``) becomes scalars of the
 record. If a planner hands over anything else, both sides need ``allow_pickle=True``. Needs the
 extra ``torch``.

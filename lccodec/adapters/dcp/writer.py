@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, StorageMeta
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItemType
 from torch.distributed.checkpoint.staging import BlockingAsyncStager
@@ -15,6 +17,7 @@ from torch.futures import Future
 
 from ...chain.chain import Chain
 from ...chain.life.keep import Keep, check_keep
+from ...chain.mend.redundancy import Redundancy, parse_redundancy
 from ...chain.save.settings import KEYFRAME_EVERY
 from ...chain.store.directory import DirectoryStore
 from ...chain.store.names import checkpoint_name
@@ -28,8 +31,10 @@ from .. import torch as adapter
 from ..chains.options import ChainOptions
 from ..link import chain_step
 from ..named import prune_together
+from .behind import ParityOfRanks, Save, written_by
 from .items import item_name, item_roles, plain_value
 from .location import Location
+from .peers import checked_group
 from .record import KIND, Part, Value, to_record
 
 __all__ = ["LCStorageWriter"]
@@ -56,6 +61,14 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
     allow_pickle
         Store anything that is not a tensor and not a plain value as the bytes that the planner
         makes.
+    parity
+        How many ranks may lose their files: the files that the ranks of one save write form a
+        group, from which `repair` mends any that are lost. The ranks compute the parity together
+        behind the save, each from its own file. It lies in ``.parity`` beside the ranks' chains.
+        What goes wrong with it is a warning, and fails no save.
+    process_group
+        The ranks that save, if those are not all, as a group of ``gloo`` that nobody else uses. By
+        default one of all ranks is made, for parity alone.
 
     Raises
     ------
@@ -77,6 +90,8 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         keep: Keep | None = None,
         hindsight: int = 0,
         allow_pickle: bool = False,
+        parity: int | None = None,
+        process_group: dist.ProcessGroup | None = None,
     ) -> None:
         super().__init__(path)
         self._chain_directory = None if chain is None else checked_path(chain)
@@ -93,13 +108,16 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
             raise ArgumentError("keep is for one path; lccodec.adapters.named thins out a shared chain")
         self._allow_pickle = allow_pickle
         self._rank = 0
+        self._is_coordinator = False
         self._chain: Chain | None = None  # of this rank; it keeps the last state for the next delta
+        group = checked_group(process_group)
+        self._parity = None if parity is None else ParityOfRanks(_files(parity), group)
 
     def __getstate__(self) -> dict[str, Any]:
         # `dcp.async_save` sends the writer to a process, which reads the last state from the disk.
         return {**self.__dict__, "_chain": None}
 
-    def set_up_storage_writer(self, *_: Any, **kwargs: Any) -> None:
+    def set_up_storage_writer(self, is_coordinator: bool = True, *_: Any, **kwargs: Any) -> None:
         """Learn the rank.
 
         Raises
@@ -112,17 +130,39 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
                 "a checkpoint is committed when every rank has finished: this needs collectives"
             )
         self._rank = kwargs.get("rank") or 0
+        self._is_coordinator = is_coordinator
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         """Return the plan as it is."""
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """Return the plans as they are."""
-        return plans
+        """Return the plans as they are; for parity, each says how many ranks there are."""
+        return plans if self._parity is None else [replace(plan, storage_data=len(plans)) for plan in plans]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """Append the rank's items to its chain."""
+        """Append the rank's items to its chain, and begin with its parity."""
+        if self._parity is None:
+            return self._write(plan, planner)[0]
+        base, written = self._chain_directory or self._path, None
+        try:
+            future, part = self._write(plan, planner)
+            written = written_by(base, self._rank, None if part is None else part.file)
+        finally:  # also if it has failed, because the other ranks begin
+            records = self._path if self._is_coordinator else None
+            self._parity.begin(Save(plan.storage_data, base, records, written))
+        return future
+
+    def wait(self) -> None:
+        """Wait until the parity of all saves is written; what goes wrong is a warning.
+
+        All ranks call it when their saves are done, before ``destroy_process_group``.
+        """
+        if self._parity is not None:
+            self._parity.wait()
+
+    def _write(self, plan: SavePlan, planner: SavePlanner) -> tuple[Future[list[WriteResult]], Part | None]:
+        """Append the rank's items to its chain; return also its file."""
         state: dict[str, torch.Tensor | Array] = {}
         values: dict[MetadataIndex, Value] = {}
         for item in plan.items:
@@ -153,7 +193,7 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
                 for item in plan.items
             ]
         )
-        return future
+        return future, part
 
     def _append(
         self, state: dict[str, torch.Tensor | Array], roles: dict[str, Assignment]
@@ -174,6 +214,16 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """Commit the checkpoint; called when every rank has finished."""
+        is_committed = False
+        try:
+            self._commit(metadata, results)
+            is_committed = True
+        finally:
+            if self._parity is not None:
+                self._parity.end(is_committed=is_committed)
+
+    def _commit(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """Write the record, and thin out what it makes needless."""
         metadata.storage_data = {result.index: result.storage_data for rank in results for result in rank}
         metadata.storage_meta = self.storage_meta()
         directory = self._chain_directory or self._path
@@ -182,10 +232,17 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
             records.save(chain_step(None, records.latest), *adapter.to_numpy(record, {"kind": KIND}))
         if self._keep is not None:
             try:
-                prune_together(self._path, self._keep)
+                prune_together(self._path, self._keep, renew=self._parity is None)
             except LccodecError as error:
                 warn(f"{self._path}: the checkpoint is saved, but pruning failed: {error}")
 
     def storage_meta(self) -> StorageMeta | None:
         """Return what planners learn about the storage."""
         return StorageMeta(checkpoint_id=self._path)
+
+
+def _files(parity: int) -> Redundancy:
+    redundancy = parse_redundancy(parity)
+    if not redundancy.files:
+        raise ArgumentError(f"parity is the number of ranks that may lose their files; got {parity!r}")
+    return redundancy

@@ -24,6 +24,7 @@ from ..read.exact import is_newest_exact
 from ..store.directory import DirectoryStore
 from ..store.names import checkpoint_name
 from .blocks import bands, read_band
+from .homes import home_of, make_home
 from .parity_folder import Group, ParityFolder
 from .protect import declared
 
@@ -142,6 +143,7 @@ class GroupDamage:
         return done
 
     def _writer(self, name: str) -> WholeFile:
+        make_home(self._store, name)
         system = self._store.system
         return WholeFile(self._store.path / name, overwrite=self._store.has(name), system=system)
 
@@ -191,10 +193,11 @@ class GroupDamage:
             if reader.root != member.root:
                 raise ChainError(f"{member.name}: another root than the parity names")
             reader.verify()
-            if member.name == EXACT_NAME:
-                _check_exact(self._store, reader)
+            home, own = home_of(self._store, member.name)
+            if own == EXACT_NAME:
+                _check_exact(home, reader)
             else:
-                _check_parents(self._store, reader, member.name)
+                _check_parents(home, reader, member.name)
 
 
 def _check_parents(store: DirectoryStore, reader: CheckpointReader, name: str) -> None:

@@ -1,13 +1,14 @@
 """The parity files of a chain, in ``.parity`` in its directory (SPEC 9, LCC-PAR-01).
 
-They are never needed to read the chain. A group of files has one index, which each of its parity
+Those of chains of ranks lie in the directory of the ranks' folders. They are never needed to read a
+chain. A group of files has one index, which each of its parity
 files holds twice. Groups that name files which are not those of the chain are never trusted.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,7 @@ from ...container.disk.source import FileSource
 from ...container.disk.system import storage_errors
 from ...container.disk.whole_file import WholeFile, remove_stale_temporaries
 from ...container.parity.layout import Index
-from ...container.parity.parity_file import file_length, read_index
+from ...container.parity.parity_file import file_length, read_index, read_layout
 from ...errors import ArgumentError, FormatError, LccodecError
 from ..store.directory import DirectoryStore
 from ..store.store import Store
@@ -84,19 +85,21 @@ class ParityFolder:
         with self._opened() as folder:
             return sorted(name for name in folder.names() if _NAME.fullmatch(name))
 
-    def size(self) -> int:
-        """Return the bytes that the parity files take together."""
+    def size(self, of: Collection[str] | None = None) -> int:
+        """Return the bytes that the parity files take together; or some of them, by their names."""
         with storage_errors("cannot look at", self.path):
-            return sum((self.path / name).lstat().st_size for name in self.names())
+            names = self.names() if of is None else of
+            return sum((self.path / name).lstat().st_size for name in names)
 
     def source(self, name: str) -> FileSource:
         """Open a parity file for reads of ranges."""
         return FileSource(self.path / name)
 
-    def groups(self) -> tuple[list[Group], dict[str, LccodecError]]:
+    def groups(self, *, bare: bool = False) -> tuple[list[Group], dict[str, LccodecError]]:
         """Return the groups whose index can be read from any file, and the errors of other files.
 
-        A file whose index is damaged belongs to the group that its name says.
+        A file whose index is damaged belongs to the group that its name says. With `bare`, only one
+        description of each group is read, and its index has no hashes.
         """
         found: dict[str, Group] = {}
         errors: dict[str, LccodecError] = {}
@@ -106,9 +109,14 @@ class ParityFolder:
                 by_group.setdefault(match[1], []).append((int(match[2]), name))
         for group, columns in by_group.items():
             for _, name in columns:
+                if bare and group in found:
+                    break
                 try:
                     with closing(self.source(name)) as source:
-                        index, _ = read_index(source, str(self.path / name))
+                        if bare:
+                            index = Index(read_layout(source, str(self.path / name), group), b"")
+                        else:
+                            index, _ = read_index(source, str(self.path / name))
                     if index.layout.group != group:
                         raise FormatError("LCC-PAR-01", str(self.path / name), "named for another group")
                 except LccodecError as error:

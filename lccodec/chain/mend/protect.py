@@ -7,7 +7,8 @@ damage to a share of its bytes, wherever it is.
 Only files that are sound are protected. A group is written whole before the groups that it takes
 the place of go, so what was protected stays so. A group of whole files grows: only the new files
 are read, and what they add is added to the parity that is there. A group with a file that is lost
-stays until the file is mended.
+stays until the file is mended. Groups of files of ranks, which may lie in the same place, are left
+alone (:mod:`lccodec.chain.mend.ranks`).
 
 Source: SPEC 9 (LCC-PAR).
 """
@@ -33,6 +34,7 @@ from ...parity.code import encode
 from ..store.directory import DirectoryStore
 from ..store.store import Store
 from .blocks import add_parity, bands, block_hashes, read_band
+from .homes import above, locked_homes
 from .parity_folder import Group, ParityFolder
 from .redundancy import Redundancy, redundancy_of
 
@@ -88,11 +90,36 @@ def protect(store: DirectoryStore, redundancy: Redundancy) -> Protection:
 
 def _protect(store: DirectoryStore, folder: ParityFolder, redundancy: Redundancy) -> Protection:
     steps = store.checkpoints()
-    members, unprotected = _members(store, [*steps.values(), *_exact(store)])
-    there, _ = folder.groups()
+    members, unprotected = members_of(store, [*steps.values(), *_exact(store)])
+    found, _ = folder.groups()
+    of_ranks = [name for group in found if group.index.layout.of_ranks for name in group.names.values()]
+    there = [group for group in found if not group.index.layout.of_ranks]
     known = {group.index.layout.group: group for group in there if group.is_complete}
     layouts = _layouts(members, redundancy, known.values())
-    made, kept = 0, list[Layout]()
+    kept, made, problems = make_groups(store, folder, layouts, known, redundancy)
+    unprotected.update(problems)
+    wanted = {layout.name(column) for layout in kept for column in range(layout.parity)}
+    wanted |= {name for group in there if _mends(store, group, unprotected) for name in group.names.values()}
+    folder.remove(name for name in folder.names() if name not in wanted and name not in of_ranks)
+    files = tuple(member.name for layout in kept for member in layout.members)
+    size = sum(layout.length for layout in kept)
+    return Protection(str(redundancy), len(kept), made, files, size, folder.size(wanted), unprotected)
+
+
+def make_groups(
+    store: DirectoryStore,
+    folder: ParityFolder,
+    layouts: Iterable[Layout],
+    known: Mapping[str, Group],
+    redundancy: Redundancy,
+) -> tuple[list[Layout], int, dict[str, str]]:
+    """Write the parity of groups that are not known, each without the files that are damaged.
+
+    Those of whole files that begin with a known one add to its parity. Returns the groups that
+    there are then, how many were made, and the files that are in none, each with what is wrong
+    with it.
+    """
+    made, kept, unprotected = 0, list[Layout](), dict[str, str]()
     for layout in layouts:
         if layout.group not in known:
             try:
@@ -110,12 +137,7 @@ def _protect(store: DirectoryStore, folder: ParityFolder, redundancy: Redundancy
                 continue
             made += 1
         kept.append(layout)
-    wanted = {layout.name(column) for layout in kept for column in range(layout.parity)}
-    wanted |= {name for group in there if _mends(store, group, unprotected) for name in group.names.values()}
-    folder.remove(name for name in folder.names() if name not in wanted)
-    files = tuple(member.name for layout in kept for member in layout.members)
-    size = sum(layout.length for layout in kept)
-    return Protection(str(redundancy), len(kept), made, files, size, folder.size(), unprotected)
+    return kept, made, unprotected
 
 
 def _mends(store: DirectoryStore, group: Group, damaged: Collection[str]) -> bool:
@@ -133,7 +155,7 @@ def _exact(store: DirectoryStore) -> list[str]:
     return [EXACT_NAME] if store.has(EXACT_NAME) else []
 
 
-def _members(store: DirectoryStore, names: Iterable[str]) -> tuple[list[Member], dict[str, str]]:
+def members_of(store: DirectoryStore, names: Iterable[str]) -> tuple[list[Member], dict[str, str]]:
     """Return files with the roots that they declare, and what is wrong with the others."""
     members, problems = [], {}
     for name in names:
@@ -149,8 +171,7 @@ def _layouts(members: Sequence[Member], redundancy: Redundancy, known: Collectio
     """Return the groups that a chain is to have: those that are full stay, the rest is divided."""
     by_name = set(members)
     layouts = []
-    for group in known:
-        layout = group.index.layout
+    for layout in (group.index.layout for group in known):
         is_full = len(layout.members) == MAX_GROUP_FILES and by_name.issuperset(layout.members)
         if is_full and layout == redundancy.layout(layout.members, layout.block):
             layouts.append(layout)
@@ -234,7 +255,7 @@ def _make_group(
             with file.working():
                 file.write_at(front, 0)
                 file.write_at(end, file_length(index) - blocks_offset(index))
-        with store.locked():
+        with locked_homes(store, [member.name for member in layout.members]):
             for member in layout.members:
                 if declared(store, member.name) != (member.root, member.length):
                     raise ChainError(f"{member.name} was replaced or removed while it was to be protected")
@@ -274,21 +295,29 @@ def unprotect(store: DirectoryStore) -> int:
 def forget(store: Store, names: Iterable[str]) -> Redundancy | None:
     """Remove the parity of groups that name files which are about to go.
 
-    Otherwise a repair would bring them back. The caller holds the lock of the store. Returns the
-    redundancy that there was; ``None`` where there is no parity, and nothing is done.
+    Otherwise a repair would bring them back. The caller holds the lock of the store. If it is the
+    chain of a rank, that includes groups of files of ranks. Returns the redundancy that the chain
+    itself had; ``None`` if it had no parity of its own.
     """
     gone = set(names)
-    if not gone or not isinstance(store, DirectoryStore) or (redundancy := recorded(store)) is None:
+    if not gone or not isinstance(store, DirectoryStore):
         return None
+    if (ranks := above(store)) is not None:
+        _forget(ranks, {f"{store.path.resolve().name}/{name}" for name in gone})
+    redundancy = recorded(store)
+    _forget(store, gone)
+    return redundancy
+
+
+def _forget(store: DirectoryStore, gone: Collection[str]) -> None:
     folder = ParityFolder(store)
-    groups, _ = folder.groups()
+    groups, _ = folder.groups(bare=True)
     folder.remove(
         name
         for group in groups
         if any(member.name in gone for member in group.index.layout.members)
         for name in group.names.values()
     )
-    return redundancy
 
 
 def renew(store: Store, redundancy: Redundancy | None = None) -> None:
@@ -306,14 +335,27 @@ def renew(store: Store, redundancy: Redundancy | None = None) -> None:
         warn(f"{store.path}: parity could not be renewed: {error}")
 
 
-def recorded(store: DirectoryStore) -> Redundancy | None:
-    """Return the redundancy that a chain is protected with; ``None`` without parity."""
-    groups, _ = ParityFolder(store).groups()
-    return redundancy_of(groups[0].index.layout) if groups else None
+def recorded(store: DirectoryStore, *, of_ranks: bool = False) -> Redundancy | None:
+    """Return the redundancy that a chain is protected with; ``None`` without parity.
+
+    With `of_ranks`, that of the chains of ranks in the folders of the directory.
+    """
+    layouts = [group.index.layout for group in ParityFolder(store).groups(bare=True)[0]]
+    return next((redundancy_of(layout) for layout in layouts if layout.of_ranks == of_ranks), None)
 
 
 def protected_names(store: DirectoryStore) -> set[str]:
     """Return the names of files whose parity is there and fits. No bytes are verified."""
-    groups, _ = ParityFolder(store).groups()
-    members = {m for group in groups if group.is_complete for m in group.index.layout.members}
+    groups, _ = ParityFolder(store).groups(bare=True)
+    members = [m for group in groups if group.is_complete for m in group.index.layout.members]
+    if (ranks := above(store)) is not None:
+        groups, _ = ParityFolder(ranks).groups(bare=True)
+        folder = f"{store.path.resolve().name}/"
+        members += [
+            m._replace(name=m.name.removeprefix(folder))
+            for group in groups
+            if group.is_complete
+            for m in group.index.layout.members
+            if m.name.startswith(folder)
+        ]
     return {m.name for m in members if declared(store, m.name) == (m.root, m.length)}

@@ -5,6 +5,7 @@ takes the name of the damaged one. So a file is never worse than before. What is
 replaced. Parity that names other files than those of the chain brings nothing back that is missing,
 because that may have been removed on purpose. Parity and mirrors give files back bit for bit, so
 they come first.
+If the directory has parity of chains of ranks, their files are mended too.
 
 Source: SPEC 9 (LCC-PAR-06, LCC-PAR-07, LCC-EXA-06).
 """
@@ -25,8 +26,10 @@ from ..store.store import Store, WritableStore
 from .damage import GroupDamage
 from .from_exact import mend_from_exact
 from .from_mirror import mend_from_mirrors
+from .homes import homes_of
 from .parity_folder import Group, ParityFolder
 from .protect import recorded, renew
+from .ranks.groups import groups_of_ranks, renew_ranks
 
 
 @dataclass(frozen=True)
@@ -94,18 +97,30 @@ def repair(
         return _repair(store, mirrors, dry_run=True)
     if mirrors:
         store.make()
-    with (
-        (claim or store.claim()).held(),
-        storage_errors("cannot repair", store.path),
-        store.locked(),
-    ):
-        store.remove_stale()
+    with ExitStack() as stack:
+        stack.enter_context((claim or store.claim()).held())
+        stack.enter_context(storage_errors("cannot repair", store.path))
+        homes = _rank_homes(store)
+        for home in homes:
+            stack.enter_context(home.claim().held())
+        for each in (store, *homes):
+            stack.enter_context(each.locked())
+            each.remove_stale()
         found = _repair(store, mirrors, dry_run=False)
     if not found.lost and isinstance(store, DirectoryStore):
-        redundancy = recorded(store)
+        redundancy, of_ranks = recorded(store), recorded(store, of_ranks=True)
         ParityFolder(store).remove(found.parity)
         renew(store, redundancy)
+        renew_ranks(store, of_ranks)
     return found
+
+
+def _rank_homes(store: Store) -> list[DirectoryStore]:
+    """Return the chains of ranks that have parity in a directory, those that are there."""
+    if not isinstance(store, DirectoryStore):
+        return []
+    groups = groups_of_ranks(ParityFolder(store))
+    return homes_of(store, [member.name for group in groups for member in group.index.layout.members])
 
 
 def _repair(store: WritableStore, mirrors: Sequence[Store], *, dry_run: bool) -> Repair:
@@ -113,17 +128,30 @@ def _repair(store: WritableStore, mirrors: Sequence[Store], *, dry_run: bool) ->
         found = _from_parity(store, dry_run=dry_run)
     else:
         found = Repair((), damaged_files(store))
-    if mirrors:
-        brought, lost = mend_from_mirrors(store, mirrors, found.lost, found.mended, dry_run=dry_run)
-        found = replace(found, mended=(*found.mended, *brought), lost=lost, mirrored=brought)
-    made, lost = mend_from_exact(store, found.lost, dry_run=dry_run)
-    return replace(found, mended=(*found.mended, *made), lost=lost, remade=made)
+    own = {name: text for name, text in found.lost.items() if "/" not in name}
+    of_ranks = {name: text for name, text in found.lost.items() if name not in own}
+    if mirrors:  # of the chain itself
+        brought, own = mend_from_mirrors(store, mirrors, own, found.mended, dry_run=dry_run)
+        found = replace(found, mended=(*found.mended, *brought), mirrored=brought)
+    made, lost = mend_from_exact(store, own, dry_run=dry_run)
+    for home in _rank_homes(store) if of_ranks else ():
+        before = f"{home.path.name}/"
+        theirs = {n.removeprefix(before): of_ranks.pop(n) for n in [*of_ranks] if n.startswith(before)}
+        more, left = mend_from_exact(home, theirs, dry_run=dry_run)
+        made |= {f"{before}{name}": text for name, text in more.items()}
+        lost |= {f"{before}{name}": text for name, text in left.items()}
+    return replace(found, mended=(*found.mended, *made), lost={**lost, **of_ranks}, remade=made)
 
 
 def _from_parity(store: DirectoryStore, *, dry_run: bool) -> Repair:
     folder = ParityFolder(store)
     groups, errors = folder.groups()
+    groups.sort(key=lambda group: group.index.layout.members[0].name)
+    # The newest checkpoint says which exact file is right.
+    groups.sort(key=lambda group: group.index.layout.members[0].name.endswith(EXACT_NAME))
     problems = damaged_files(store)
+    for home in _rank_homes(store):
+        problems |= {f"{home.path.name}/{name}": text for name, text in damaged_files(home).items()}
     mended, stale, reasons = list[str](), list[str](), dict[str, str]()
     protected = set[str]()
     for group in groups:

@@ -10,12 +10,11 @@ import click
 
 from ...adapters import seals
 from ...adapters.files.signature import recognize
-from ...chain.mend.protect import recorded
-from ...chain.mend.repair import repair
+from ...adapters.ranks import check_together, repairable
 from ...chain.read.exact import describe_exact, open_path, with_exact
 from ...chain.read.info import ArrayInfo, CheckpointInfo
 from ...chain.read.survey import survey
-from ...chain.read.validate import Problem, validate
+from ...chain.read.validate import Problem
 from ...chain.store.directory import DirectoryStore, readable_chains_in
 from ...chain.store.opening import is_chain, open_store
 from ...chain.store.store import Store
@@ -211,7 +210,7 @@ def check(paths: tuple[Place, ...], deep: bool, threads: int, as_json: bool) -> 
     count = sum(len(problems) for _, problems in found)
     if as_json:
         results = [
-            {"path": str(path), "problems": problems, "repairable": _repairable(path) if problems else None}
+            {"path": str(path), "problems": problems, "repairable": repairable(path) if problems else None}
             for path, problems in found
         ]
         say(render.dump_json({"sound": not count, "deep": deep, "paths": results}))
@@ -221,7 +220,7 @@ def check(paths: tuple[Place, ...], deep: bool, threads: int, as_json: bool) -> 
                 say(printable(f"{path}: {p.where}: {p.message} [{p.rule}]"))
             if not problems:
                 say(printable(f"{path}: sound"))
-            elif (answer := _repairable(path)) is not None:
+            elif (answer := repairable(path)) is not None:
                 say(printable(f"{path}: repairable: {answer}"))
     return 1 if count else 0
 
@@ -229,9 +228,9 @@ def check(paths: tuple[Place, ...], deep: bool, threads: int, as_json: bool) -> 
 def _checked(path: Place, deep: bool, threads: int) -> list[Problem]:
     """Return what is wrong with a path: by its seal, and as a chain or a file of lccodec."""
     if isinstance(path, Address) or not seals.is_sealed(path):
-        return validate(path, deep=deep)
+        return check_together(path, deep=deep)
     problems = seals.check(path, threads=threads)
-    return [*problems, *validate(path, deep=deep)] if _is_own(path) else problems
+    return [*problems, *check_together(path, deep=deep)] if _is_own(path) else problems
 
 
 def _is_own(path: Path) -> bool:
@@ -240,14 +239,3 @@ def _is_own(path: Path) -> bool:
         return bool(DirectoryStore(path).steps())
     kind = recognize(path)
     return kind is not None and kind.name in ("checkpoint", "bundle")
-
-
-def _repairable(path: Place) -> str | None:
-    """Return whether a chain can be mended: yes, no or in part; None without anything for it."""
-    if isinstance(path, Address) or not path.is_dir():
-        return None
-    store = DirectoryStore(path)
-    found = repair(store, dry_run=True)
-    if not found.mended and recorded(store) is None:
-        return None
-    return "yes" if not found.lost else "in part" if found.mended else "no"

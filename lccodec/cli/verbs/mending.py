@@ -8,14 +8,13 @@ from pathlib import Path
 import click
 
 from ...adapters import seals
+from ...adapters.ranks import protect_together, repair_together
 from ...chain.chain import Chain
 from ...chain.life.rollback import rollback
 from ...chain.mend.parity_folder import directory_of
 from ...chain.mend.protect import Protection, unprotect
-from ...chain.mend.protect import protect as protect_chain
 from ...chain.mend.redundancy import parse_redundancy
 from ...chain.mend.repair import Repair
-from ...chain.mend.repair import repair as repair_chain
 from ...chain.mend.salvage import Salvage
 from ...chain.mirror.bring import Care, Mirror
 from ...chain.store.opening import writable_store
@@ -45,7 +44,7 @@ def protect(directory: Place, redundancy: str | None, files: int | None, remove:
         document = {"directory": str(directory), "removed": True, "bytes": freed}
         say_result(as_json, document, f"parity removed: {freed:,} bytes")
         return
-    found = protect_chain(store, parse_redundancy(redundancy if files is None else files))
+    found = protect_together(directory, parse_redundancy(redundancy if files is None else files))
     say_result(as_json, {"directory": str(directory), **asdict(found)}, _protection_text(found))
 
 
@@ -82,7 +81,7 @@ def repair(
         say_result(as_json, {"directory": str(directory), "new": str(target), **asdict(saved)}, _text(saved))
         return 1 if saved.partial or saved.gone else 0
     others = [writable_store(mirror) for mirror in mirrors]
-    found = repair_chain(writable_store(directory), dry_run=dry_run, mirrors=others)
+    found = repair_together(directory, dry_run=dry_run, mirrors=others)
     document = {"directory": str(directory), "dry_run": dry_run, **asdict(found)}
     say_result(as_json, document, _repair_text(found, dry_run))
     return 1 if found.lost else 0

@@ -5,6 +5,9 @@ every parity column are a row of the code (:mod:`lccodec.parity.code`). Files ei
 column each, so that a whole file is one block of each row; or lie end to end, so that a column is
 any part of them. What is behind the last byte counts as zeros.
 
+A group is of files of one chain, or of files of the chains of ranks, whose names begin with the
+folder of the chain.
+
 The index is a description, as canonical JSON, and the hashes of all blocks behind it. The
 description says all but the hashes, and the hashes follow from the files that it names by their
 roots. So two indices with one description are the same.
@@ -15,6 +18,7 @@ Source: SPEC 9 (LCC-PAR).
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -40,6 +44,7 @@ from ..canonical import dump_json, parse_base64, parse_json, write_base64
 from ..scalars import Json
 
 _GROUP_BYTES: Final = 8  # of the SHA-256 of the description that are in the names of its files
+_RANK: Final = re.compile("rank-(0|[1-9][0-9]{0,8})")
 _KEYS: Final = ["block", "rows", "parity", "redundancy", "aligned", "files"]
 
 
@@ -87,6 +92,11 @@ class Layout:
     redundancy: int
     aligned: bool
     members: tuple[Member, ...]
+
+    @property
+    def of_ranks(self) -> bool:
+        """Whether the files are of the chains of ranks, each in a folder of its own."""
+        return "/" in self.members[0].name
 
     @property
     def length(self) -> int:
@@ -231,6 +241,8 @@ def parse_layout(data: bytes, where: str) -> Layout:
     members = tuple(_member(entry, f"{where}: files: {i}") for i, entry in enumerate(entries))
     if len({member.name for member in members}) < len(members):
         raise FormatError("LCC-PAR-03", f"{where}: files", "a file is named twice")
+    if len({"/" in member.name for member in members}) > 1:
+        raise FormatError("LCC-PAR-03", f"{where}: files", "some are files of ranks, and some are not")
     layout = Layout(block, rows, parity, redundancy, aligned, members)
     if layout.columns > MAX_DATA_COLUMNS:
         raise LimitError("LCC-LIM-11", where, f"{layout.columns} columns")
@@ -255,8 +267,17 @@ def _member(entry: Json, where: str) -> Member:
     raise FormatError("LCC-PAR-03", where, "not the name, length and root of a file of a chain")
 
 
+def rank_of(folder: str) -> int | None:
+    """Return the number of a rank by the folder of its chain; ``None`` for another folder."""
+    match = _RANK.fullmatch(folder)
+    return None if match is None else int(match[1])
+
+
 def _is_name(name: str) -> bool:
-    """Return whether a name is that of a checkpoint or of the exact file: never a path."""
+    """Return whether a name is that of a checkpoint or of the exact file, or of those of a rank."""
+    folder, slash, name = name.rpartition("/")
+    if slash and rank_of(folder) is None:
+        return False
     digits = name.removesuffix(CHECKPOINT_SUFFIX)
     is_step = digits.isascii() and digits.isdigit() and 12 <= len(digits) <= 16
     return name == EXACT_NAME or (name.endswith(CHECKPOINT_SUFFIX) and is_step)

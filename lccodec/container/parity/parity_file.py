@@ -20,7 +20,7 @@ from typing import Final
 from ...constants import FORMAT_MAJOR, FORMAT_MINOR, PARITY_HEAD_SIZE, PARITY_MAGIC, ROOT_SIZE
 from ...errors import ChecksumError, DataError, FormatError, TruncatedError, UnsupportedError
 from ..disk.source import Source
-from .layout import Index, block_hash, check_size, parse_index
+from .layout import Index, Layout, block_hash, check_size, parse_index, parse_layout
 
 _HEAD: Final = struct.Struct(f"<8sHHIQQ{ROOT_SIZE}s")  # LCC-PAR-02
 
@@ -112,7 +112,26 @@ def read_index(source: Source, name: str) -> tuple[Index, int]:
             raise error from None
 
 
-def _read_copy(source: Source, name: str, *, at_end: bool) -> tuple[Index, int]:
+def read_layout(source: Source, name: str, group: str) -> Layout:
+    """Return the description of a parity file, which its name proves. No hashes are read.
+
+    Errors are as for `read_index`; also if the file is named for another group (LCC-PAR-01).
+    """
+    error: DataError | None = None
+    for at_end in (False, True):
+        try:
+            head, place = _read_head(source, name, at_end=at_end)
+            text = source.read(place, head.description_length)
+            if sha256(text).hexdigest()[: len(group)] != group:
+                raise FormatError("LCC-PAR-01", name, "its description is damaged, or of another group")
+            return parse_layout(text, f"{name}: description")
+        except DataError as found:
+            error = error or found
+    raise error or FormatError("LCC-PAR-02", name, "no head")
+
+
+def _read_head(source: Source, name: str, *, at_end: bool) -> tuple[Head, int]:
+    """Return a head, and where its index begins."""
     size = source.size
     if size < 2 * PARITY_HEAD_SIZE:
         raise TruncatedError("LCC-PAR-02", name, f"{size} bytes are too few for a parity file")
@@ -120,9 +139,13 @@ def _read_copy(source: Source, name: str, *, at_end: bool) -> tuple[Index, int]:
     head = parse_head(data, f"{name}: {'end' if at_end else 'head'}")
     if head.index_length > size - 2 * PARITY_HEAD_SIZE:
         raise TruncatedError("LCC-PAR-02", name, f"an index of {head.index_length} bytes in {size}")
-    place = size - PARITY_HEAD_SIZE - head.index_length if at_end else PARITY_HEAD_SIZE
+    return head, size - PARITY_HEAD_SIZE - head.index_length if at_end else PARITY_HEAD_SIZE
+
+
+def _read_copy(source: Source, name: str, *, at_end: bool) -> tuple[Index, int]:
+    head, place = _read_head(source, name, at_end=at_end)
     text = source.read(place, head.index_length)
-    if sha256(data[:-ROOT_SIZE] + text).digest() != head.digest:
+    if sha256(head.to_bytes()[:-ROOT_SIZE] + text).digest() != head.digest:
         raise ChecksumError("LCC-PAR-02", name, "the index does not match its digest")
     index = parse_index(text, head.description_length, f"{name}: index")
     if head.column >= index.layout.parity:

@@ -1,0 +1,207 @@
+"""Parity behind the saves of all ranks: a thread of each rank takes part, and no save waits for it.
+
+The thread waits until the checkpoint is committed. Only the coordinator knows that, and tells the
+others. Each rank begins with every save, also if its own part has failed: so the ranks agree about
+what they do next.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import torch.distributed as dist
+
+from ...chain.mend.protect import protect
+from ...chain.mend.ranks.groups import files_of
+from ...chain.mend.ranks.peers import Alone, Peers
+from ...chain.mend.ranks.together import Written, protect_together
+from ...chain.mend.redundancy import Redundancy
+from ...chain.store.directory import DirectoryStore
+from ...errors import ArgumentError, LccodecError, reason_of, warn
+from .peers import TorchPeers, group_of_all
+
+__all__ = ["ParityOfRanks", "Save", "written_by"]
+
+_LOOK_SECONDS: Final = 0.5  # between looks whether the program is at its end
+
+
+@dataclass
+class Save:
+    """A save of one rank.
+
+    Parameters
+    ----------
+    ranks
+        How many ranks save; ``None`` if nobody knows, and then it is all.
+    base
+        The directory of the ranks' chains.
+    records
+        The directory of the record, for the coordinator; it protects that, too.
+    written
+        What this rank has written; ``None`` if it has failed.
+    """
+
+    ranks: int | None
+    base: Path
+    records: Path | None
+    written: Written | None
+    _end: threading.Event = field(default_factory=threading.Event)
+    _is_committed: bool = False
+
+    def end(self, *, is_committed: bool) -> None:
+        """Tell how the save has ended; on the coordinator. Only the first call counts."""
+        if not self._end.is_set():
+            self._is_committed = is_committed
+            self._end.set()
+
+    def is_committed(self) -> bool:
+        """Wait until the save has ended; on the coordinator."""
+        while not self._end.wait(_LOOK_SECONDS):
+            if not threading.main_thread().is_alive():  # nobody will tell
+                return False
+        return self._is_committed
+
+
+def written_by(base: Path, rank: int, name: str | None) -> Written:
+    """Return what a rank has written: the file of this save, and what was there before."""
+    folder, files = f"rank-{rank}", [] if name is None else [name]
+    with suppress(LccodecError):  # the next save finds the others
+        files = files_of(DirectoryStore(base), folder)
+    return Written(folder, name, tuple(files))
+
+
+class _Line:
+    """A thread that does one thing after the other, in the order in which they were added."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        self._left = deque[Callable[[], None]]()
+        self._thread: threading.Thread | None = None
+
+    def add(self, action: Callable[[], None]) -> None:
+        """Do something after all that was added before."""
+        with self._lock:
+            if self._process != os.getpid():  # a fork has not the thread
+                self._thread, self._process = None, os.getpid()
+                self._left.clear()
+            self._left.append(action)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="lccodec parity of ranks")
+                self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until all is done that was added."""
+        thread = self._thread
+        if thread is not None and self._process == os.getpid():
+            thread.join()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._left:
+                    self._thread = None
+                    return
+                action = self._left.popleft()
+            action()
+
+
+#: Ranks that talk about two saves at a time would not understand each other.
+_lines: WeakKeyDictionary[dist.ProcessGroup, _Line] = WeakKeyDictionary()
+
+
+class ParityOfRanks:
+    """Makes parity of what the ranks of each save have written.
+
+    Parameters
+    ----------
+    redundancy
+        How many ranks may be lost.
+    group
+        The ranks, if not all save; nobody else uses the group. By default one is made.
+    """
+
+    def __init__(self, redundancy: Redundancy, group: dist.ProcessGroup | None) -> None:
+        self._redundancy, self._group = redundancy, group
+        self._alone = _Line()
+        self._line = self._alone
+        self._last: Save | None = None
+        self._failures: list[str] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A process of `dcp.async_save` has ranks of its own.
+        return {"_redundancy": self._redundancy}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["_redundancy"], None)  # type: ignore[misc]
+
+    def begin(self, save: Save) -> None:
+        """Make parity of a save when it is committed; on all ranks, an error is only a warning."""
+        self.give_up()
+        self._warn()
+        try:
+            peers, line = self._peers(save.ranks)
+        except Exception as error:  # torch's own
+            warn(f"{save.base}: the ranks' files are not protected: {reason_of(error)}")
+            return
+        self._last, self._line = save, line
+        line.add(lambda: self._make(save, peers))
+
+    def end(self, *, is_committed: bool) -> None:
+        """Tell how the save has ended; on the coordinator."""
+        if self._last is not None:
+            self._last.end(is_committed=is_committed)
+
+    def give_up(self) -> None:
+        """Make no parity of a save that has not ended. It never will: the next one has begun."""
+        self.end(is_committed=False)
+
+    def wait(self) -> None:
+        """Wait until all parity is made; an error is only a warning."""
+        self.give_up()
+        self._line.wait()
+        self._warn()
+
+    def _peers(self, ranks: int | None) -> tuple[Peers, _Line]:
+        if ranks is None:
+            ranks = dist.get_world_size() if dist.is_initialized() else 1
+        if ranks == 1:
+            return Alone(), self._alone
+        group = group_of_all() if self._group is None else self._group
+        if dist.get_world_size(group) != ranks:
+            raise ArgumentError(
+                f"{ranks} ranks save, and the process group has {dist.get_world_size(group)}:"
+                " give process_group= the ranks that save"
+            )
+        return TorchPeers(group), _lines.setdefault(group, _Line())
+
+    def _make(self, save: Save, peers: Peers) -> None:
+        """Make the parity of a save; in the thread."""
+        try:
+            if any(peers.gather(save.written is None)) or save.written is None:
+                return
+            is_coordinator = save.records is not None
+            if not any(peers.gather(is_coordinator and save.is_committed())):
+                return
+            store = DirectoryStore(save.base)
+            wrong = protect_together(store, peers, save.written, self._redundancy)
+            if peers.rank == 0:
+                self._failures += [
+                    f"{save.base}: not protected: {name}: {text}" for name, text in wrong.items()
+                ][:1]
+            if save.records is not None:
+                protect(DirectoryStore(save.records), self._redundancy)
+        except Exception as error:  # torch's own, if a rank has died; the save is whole
+            self._failures.append(f"{save.base}: the ranks' files are not protected: {reason_of(error)}")
+
+    def _warn(self) -> None:
+        while self._failures:
+            warn(self._failures.pop(0))

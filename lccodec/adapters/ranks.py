@@ -1,0 +1,162 @@
+"""Damage to the files of ranks: they are protected, checked and mended with the record of DCP.
+
+A directory has records, and the chains of the ranks lie in it, or in another that the records name.
+Or it has only the folders ``rank-0``, ``rank-1``, ... of chains that were saved without DCP.
+PyTorch is not needed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..chain.mend.parity_folder import directory_of
+from ..chain.mend.protect import Protection, protect, recorded
+from ..chain.mend.ranks.groups import protect_ranks, rank_folders
+from ..chain.mend.redundancy import Redundancy, parse_redundancy
+from ..chain.mend.repair import Repair, repair
+from ..chain.read.validate import Problem, validate
+from ..chain.store.directory import DirectoryStore
+from ..chain.store.opening import writable_store
+from ..chain.store.store import Store
+from ..container.disk.address import Address, Place
+from ..errors import ChainError, DataError, LccodecError, StorageError
+from .link import open_named
+from .named import parts_of
+
+__all__ = ["check_together", "protect_together", "repair_together", "repairable"]
+
+_Saves = list[Mapping[str, str]]  # of each save, the files of the ranks and their roots
+
+
+def protect_together(directory: Place, redundancy: Redundancy | str | int) -> Protection:
+    """Protect a chain; if it holds records of DCP, also the files of the ranks.
+
+    The parity of the ranks' files is what `LCStorageWriter(parity=...)` makes behind the saves. A
+    directory that only has chains of ranks is protected, too.
+
+    Parameters
+    ----------
+    directory
+        The chain, or the directory of the folders of the ranks.
+    redundancy
+        As for `Chain.protect`: how many files of a group may be lost, or a share such as ``"5%"``.
+
+    Raises
+    ------
+    ChainError
+        If there is no checkpoint.
+    ArgumentError
+        For another redundancy, or a store that is not a directory.
+    StorageError
+        If the operating system refuses. What was protected before still is.
+    """
+    store, redundancy = directory_of(writable_store(directory)), parse_redundancy(redundancy)
+    bases = _saves_below(store)
+    if not store.checkpoints() and rank_folders(store):
+        return protect_ranks(store, redundancy)
+    found = protect(store, redundancy)
+    for base, saves in bases.items():
+        more, before = protect_ranks(DirectoryStore(base), redundancy, saves), _before(base, store)
+        found = Protection(
+            found.redundancy,
+            found.groups + more.groups,
+            found.made + more.made,
+            (*found.files, *(f"{before}{name}" for name in more.files)),
+            found.bytes + more.bytes,
+            found.parity_bytes + more.parity_bytes,
+            {**found.unprotected, **_named(more.unprotected, before)},
+        )
+    return found
+
+
+def repair_together(directory: Place, *, dry_run: bool = False, mirrors: Sequence[Store] = ()) -> Repair:
+    """Mend a chain; if it holds records of DCP, also the files of the ranks.
+
+    The mirrors are those of the chain itself. Otherwise as `Chain.repair`, also about errors.
+    """
+    options: dict[str, Any] = {"dry_run": dry_run, "mirrors": mirrors}
+    found = repair(store := writable_store(directory), **options)
+    if not isinstance(store, DirectoryStore):
+        return found
+    for base in _saves_below(store):
+        if (before := _before(base, store)) == "":
+            continue  # they are in the same directory, and mended
+        more = repair(DirectoryStore(base), dry_run=dry_run)
+        found = replace(
+            found,
+            mended=(*found.mended, *(f"{before}{name}" for name in more.mended)),
+            lost={**found.lost, **_named(more.lost, before)},
+            remade={**found.remade, **_named(more.remade, before)},
+            stale=(*found.stale, *more.stale),
+            parity=(*found.parity, *(f"{before}.parity/{name}" for name in more.parity)),
+            protected=found.protected + more.protected,
+        )
+    return found
+
+
+def check_together(path: Place, deep: bool = False) -> list[Problem]:
+    """Check a place as `validate`; if it holds records of DCP, also the files of the ranks."""
+    problems = validate(path, deep=deep)
+    if isinstance(path, Address) or not path.is_dir():
+        return problems
+    store = DirectoryStore(path)
+    for base, saves in _saves_below(store).items():
+        before = _before(base, store)
+        found = [
+            replace(problem, where=f"{before}{folder}: {problem.where}")
+            for folder in rank_folders(DirectoryStore(base))
+            for problem in validate(base / folder, deep=deep)
+        ]
+        for name, root in {pair: None for save in saves for pair in save.items()}:
+            try:
+                open_named(base / name, root, path).close()
+            except ChainError as error:
+                found.append(Problem("chain", f"{before}{name}", str(error).removeprefix(f"{path}: ")))
+            except (DataError, StorageError):  # told already
+                pass
+        problems += found
+    return problems
+
+
+def repairable(path: Place) -> str | None:
+    """Return whether a chain can be mended: yes, no or in part; None without anything for it."""
+    if isinstance(path, Address) or not path.is_dir():
+        return None
+    store = DirectoryStore(path)
+    found = repair_together(path, dry_run=True)
+    places = [store, *map(DirectoryStore, _saves_below(store))]
+    if not found.mended and all(
+        recorded(each, of_ranks=flag) is None for each in places for flag in (False, True)
+    ):
+        return None
+    return "yes" if not found.lost else "in part" if found.mended else "no"
+
+
+def _saves_below(store: DirectoryStore) -> dict[Path, _Saves]:
+    """Return the saves that records name, by the directory of the ranks' chains.
+
+    Whether a chain is one of records, its newest checkpoint says that can be read.
+    """
+    found: dict[Path, _Saves] = {}
+    for name in reversed(store.checkpoints().values()):
+        with suppress(LccodecError):  # a damaged one; its files are those of no save
+            base, parts = parts_of(store.path / name)
+            if not parts:
+                break
+            found.setdefault(base.resolve(), []).insert(0, parts)
+    return {base: saves for base, saves in found.items() if base.is_dir()}
+
+
+def _before(base: Path, store: DirectoryStore) -> str:
+    """Return what is before the names of the ranks' files, seen from the records."""
+    path = Path(os.path.relpath(base, store.path.resolve())).as_posix()
+    return "" if path == "." else f"{path}/"
+
+
+def _named(texts: Mapping[str, str], before: str) -> dict[str, str]:
+    return {f"{before}{name}": text for name, text in texts.items()}

@@ -1,0 +1,229 @@
+"""Parity of the ranks behind `dcp.save`: made by all, never in the way of a save."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+
+import lccodec
+from lccodec import ArgumentError, LccodecWarning
+from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter
+from lccodec.adapters.dcp import behind as module
+from lccodec.adapters.dcp.behind import ParityOfRanks, Save, written_by
+from lccodec.adapters.ranks import check_together, protect_together, repair_together
+from lccodec.chain.mend.ranks.together import Written
+from lccodec.chain.mend.redundancy import Redundancy
+
+from ...support.damage import files_in
+
+PROGRAM = Path(__file__).parents[2] / "support" / "parity_ranks.py"
+
+
+def ranks(part: str, directory: Path, count: int, files: int) -> str:
+    """What the ranks print."""
+    arguments = [part, str(directory), str(count), str(files)]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(PROGRAM), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def whole(directory: Path) -> dict[str, bytes]:
+    return {n: d for n, d in files_in(directory).items() if ".tmp" not in n and n != "rendezvous"}
+
+
+def without_parity(directory: Path) -> dict[str, bytes]:
+    return {name: data for name, data in whole(directory).items() if ".parity/" not in name}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("count", "files"), [(3, 1), (4, 2)])
+def test_ranks_make_what_one_process_makes_and_any_rank_is_mended(
+    tmp_path: Path, count: int, files: int
+) -> None:
+    from ...support.parity_ranks import state_of
+
+    output = ranks("save", tmp_path, count, files)
+    assert str([0] * count) in output, output
+    assert "Warning" not in output, output
+    before = whole(tmp_path)
+    places = [tmp_path / "2", tmp_path / "one"]
+    for place in places:
+        assert check_together(place) == []
+        for rank in (0, 2, 3)[: count - 1]:
+            for base in (tmp_path / "chain", tmp_path / "one"):
+                shutil.rmtree(base / f"rank-{rank}")
+            assert check_together(place) != []
+            for each in places:
+                found = repair_together(each)
+                assert (len(found.mended), found.lost) == (4 if each == places[0] else 3, {})
+            assert whole(tmp_path) == before
+        expected = {n: value for rank in range(count) for n, value in state_of(rank, 2).items()}
+        state = {name: torch.zeros_like(value) for name, value in expected.items()}
+        dcp.load(state, storage_reader=LCStorageReader(place), no_dist=True)
+        assert all(torch.equal(value, expected[name]) for name, value in state.items())
+    for base in tmp_path.glob("*"):
+        shutil.rmtree(base / ".parity", ignore_errors=True)
+    for place in (tmp_path / "0", tmp_path / "1", *places):
+        protect_together(place, Redundancy(files=files))
+    assert whole(tmp_path) == before
+
+
+@pytest.mark.slow
+def test_a_save_that_fails_gets_no_parity_and_the_next_one_does(tmp_path: Path) -> None:
+    output = ranks("fail", tmp_path, 3, 1)
+    assert output.count("failed") == 3, output
+    assert output.count("parity []") == 3, output
+    assert "[0, 0, 0]" in output, output
+    before = whole(tmp_path)
+    # What rank 0 wrote of the save that failed is protected, too: its next delta needs it.
+    shutil.rmtree(tmp_path / "one/rank-0")
+    assert len(repair_together(tmp_path / "one").mended) == 2
+    assert whole(tmp_path) == before
+
+
+@pytest.mark.slow
+def test_a_rank_is_killed_in_the_middle_and_the_save_is_whole(tmp_path: Path) -> None:
+    from ...support.parity_ranks import state_of
+
+    output = ranks("kill", tmp_path, 3, 1)
+    assert "[0, 0, -9]" in output, output
+    assert output.count("the ranks' files are not protected") == 2, output
+    assert check_together(tmp_path / "one", deep=True) == []
+    state = {name: torch.zeros_like(value) for name, value in state_of(2, 1).items()}
+    dcp.load(state, storage_reader=LCStorageReader(tmp_path / "one"), no_dist=True)
+    assert all(torch.equal(value, state_of(2, 1)[name]) for name, value in state.items())
+    found = protect_together(tmp_path / "one", Redundancy(files=1))
+    assert (len(found.files), found.unprotected) == (6, {})
+    assert not [name for name in files_in(tmp_path / "one/.parity") if "tmp" in name]
+    before = without_parity(tmp_path)
+    shutil.rmtree(tmp_path / "one/rank-2")
+    repair_together(tmp_path / "one")
+    assert without_parity(tmp_path) == before
+
+
+# --- one rank -------------------------------------------------------------------------------------
+
+
+def save(writer: LCStorageWriter, value: int) -> None:
+    dcp.save({"x": torch.full((300,), value)}, storage_writer=writer, no_dist=True)
+
+
+def test_one_rank_is_protected_too(tmp_path: Path) -> None:
+    writer = LCStorageWriter(tmp_path, parity=1)
+    for value in range(3):
+        save(writer, value)
+    writer.wait()
+    before = whole(tmp_path)
+    shutil.rmtree(tmp_path / "rank-0")
+    (tmp_path / "000000000001.lcc.h5").unlink()
+    assert len(repair_together(tmp_path).mended) == 4
+    assert whole(tmp_path) == before
+
+
+def test_old_saves_go_with_their_parity(tmp_path: Path) -> None:
+    writer = LCStorageWriter(tmp_path, keyframe_every=0, keep=lccodec.Keep(latest=2), parity=1)
+    for value in range(5):
+        save(writer, value)
+        writer.wait()
+    assert len(list((tmp_path / ".parity").iterdir())) == 3  # of two saves, and of their records
+    found = repair_together(tmp_path)
+    assert (found.mended, found.lost, found.stale) == ((), {}, ())
+    assert lccodec.Chain(tmp_path / "rank-0").steps == [3, 4]
+
+
+def test_no_save_fails_because_of_parity(tmp_path: Path) -> None:
+    writer = LCStorageWriter(tmp_path, parity=1)
+    tmp_path.joinpath(".parity").write_text("not a directory")
+    save(writer, 1)
+    with pytest.warns(LccodecWarning, match="not protected"):
+        writer.wait()
+    assert check_together(tmp_path) == []
+    with (
+        mock.patch.object(ParityOfRanks, "_peers", side_effect=RuntimeError("no connection")),
+        pytest.warns(LccodecWarning, match="not protected: no connection"),
+    ):
+        save(writer, 2)
+    with (
+        mock.patch.object(module, "files_of", side_effect=lccodec.StorageError(5, "no disk", "x")),
+        mock.patch.object(module, "protect_together", side_effect=RuntimeError("connection closed")),
+    ):
+        save(writer, 3)
+        with pytest.warns(LccodecWarning, match="not protected: connection closed"):
+            writer.wait()
+    assert lccodec.Chain(tmp_path).steps == [0, 1, 2]
+
+
+def test_a_save_is_not_protected_before_it_is_committed(tmp_path: Path) -> None:
+    with lccodec.Chain(tmp_path / "rank-0") as chain:
+        chain.save(0, {"w": 1})
+    for is_committed in (False, True):
+        parity = ParityOfRanks(Redundancy(files=1), None)
+        parity.begin(Save(1, tmp_path, tmp_path / "records", written_by(tmp_path, 0, None)))
+        assert not (tmp_path / ".parity").exists()
+        parity.end(is_committed=is_committed)
+        parity.end(is_committed=not is_committed)  # only the first counts
+        if is_committed:
+            with pytest.warns(LccodecWarning, match="records holds no checkpoint"):
+                parity.wait()
+        else:
+            parity.wait()
+        assert (tmp_path / ".parity").exists() == is_committed
+
+
+def test_who_waits_gives_up_what_has_not_ended(tmp_path: Path) -> None:
+    parity = ParityOfRanks(Redundancy(files=1), None)
+    parity.begin(Save(None, tmp_path, tmp_path, Written("rank-0")))
+    parity.wait()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_at_the_end_of_the_program_nobody_is_waited_for(tmp_path: Path) -> None:
+    ended = threading.Thread()  # as the main thread is then
+    with (
+        mock.patch.object(module, "_LOOK_SECONDS", 0.01),
+        mock.patch.object(threading, "main_thread", lambda: ended),
+    ):
+        assert not Save(1, tmp_path, tmp_path, Written("rank-0")).is_committed()
+
+
+def test_a_save_that_fails_gets_no_parity(tmp_path: Path) -> None:
+    writer = LCStorageWriter(tmp_path, parity=1)
+    with pytest.raises(dcp.CheckpointException):
+        dcp.save({"bad": object()}, storage_writer=writer, no_dist=True)
+    writer.wait()
+    assert not (tmp_path / ".parity").exists()
+
+
+def test_a_writer_with_parity_can_be_sent_to_a_process(tmp_path: Path) -> None:
+    writer = copy.deepcopy(LCStorageWriter(tmp_path, parity=2))
+    save(writer, 1)
+    writer.wait()
+    assert len(list((tmp_path / ".parity").iterdir())) == 4
+
+
+@pytest.mark.parametrize("parity", [0, 65, "5%", 1.5])
+def test_what_is_no_number_of_ranks(tmp_path: Path, parity: object) -> None:
+    with pytest.raises(ArgumentError, match=r"number of ranks|redundancy is"):
+        LCStorageWriter(tmp_path, parity=parity)  # type: ignore[arg-type]
+
+
+def test_a_writer_without_parity_has_nothing_to_wait_for(tmp_path: Path) -> None:
+    writer = LCStorageWriter(tmp_path)
+    save(writer, 1)
+    writer.wait()
+    assert not (tmp_path / ".parity").exists()
