@@ -204,7 +204,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Any:
         except FileNotFoundError as error:
             raise Refused("LCC-CHN-02", f"the parent, step {step}, is missing") from error
         if found.step != step:
-            raise Refused("LCC-CHN-01", "the step is not that of the file's name")
+            raise Refused("LCC-CHN-02", "the parent is another checkpoint")
         return found
 
     return replay(checkpoint, beside)

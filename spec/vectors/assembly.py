@@ -92,6 +92,12 @@ def _of_every_stream() -> Iterator[Frame]:
     yield planes("classed", "three classes of a matrix", classed(6, [2, 4], levels, symbols, raw), symbols)
     stream = classed(6, [1, 17], levels, symbols[:27], lambda cells: packed(4, raw(packed_symbols(cells, 4))))
     yield planes(
+        "classed-row",
+        "one row, as wide as there are symbols",
+        classed(30, [2], ([1], levels[1] * 5), symbols, raw),
+        symbols,
+    )
+    yield planes(
         "classed-part-row", "two classes in use, packed; the last row not full", stream, symbols[:27]
     )
     stream = classed(
@@ -317,6 +323,14 @@ def _of_runs() -> Iterator[Frame]:
         ordered=True,
     )
     wide = struct.pack("<3H", 1, 300, 0) + np.arange(301, dtype="<f4").tobytes()
+    first = struct.pack("<3H", 1, 256, 0) + np.arange(257, dtype="<f4").tobytes()
+    yield assembled(
+        "run-codebook-wide-first",
+        "one array has 256 representatives, the fewest that make symbols two bytes",
+        head,
+        first + block(b"\0", raw([1, 0, 1, 0, 0, 0, 0, 0]), raw([0, 0, 0, 1, 0, 0, 0, 0])),
+        np.array([0, 0, 0, 256, 0, 0, 0, 0], "<f4"),
+    )
     highs = [0, 0, 0, 1, 0, 0, 0, 0]
     lows = [1, 0, 1, 44, 0, 0, 0, 0]
     expected = np.array([0, 0, 0, 300, 0, 0, 0, 0], "<f4")

@@ -37,6 +37,8 @@ class Broken:
         Path of the file, where it is not the name of the vector.
     of_the_chain
         Whether the parent of a delta is needed to see the fault.
+    parent
+        Path of the parent, where it is not the sound one that most have.
     beside
         Names of files that lie beside it and that it needs.
     reported_by
@@ -52,6 +54,7 @@ class Broken:
     reference: bytes | None = field(default=None, repr=False)
     file: str | None = None
     of_the_chain: bool = False
+    parent: str | None = None
     beside: Sequence[str] = ()
     reported_by: str = "reader"
 
@@ -106,7 +109,7 @@ def write_broken_checkpoint(vector: Broken, parent: str, directory: Path) -> dic
         "name": vector.name,
         "kind": "checkpoint",
         "file": f"invalid/{file}",
-        "parent": f"invalid/{parent}" if vector.of_the_chain else None,
+        "parent": f"invalid/{vector.parent or parent}" if vector.of_the_chain else None,
         **({"beside": [f"invalid/{name}" for name in vector.beside]} if vector.beside else {}),
         **_verdict(vector),
     }

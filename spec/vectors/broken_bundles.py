@@ -9,6 +9,7 @@ from typing import Any
 
 from broken import Broken
 from broken_checkpoints import COUNTS, SOUND, WEIGHT, base64_of, delta, exact_file, file_of, text_of
+from broken_values import VALUES, words
 
 MAGIC = b"LCCBNDL\x1a"
 
@@ -128,6 +129,23 @@ def _indices() -> Iterator[Broken]:
         yield case(rule, name, why, {"checkpoints": entries})
     why = "the entry of the exact file has a step"
     yield case(rule, "exact-with-step", why, {"checkpoints": [one], "exact": two})
+    for name, value in VALUES.items():
+        if name not in ("list", "object"):
+            why = f"the checkpoints are {words(name)}"
+            yield case(rule, f"checkpoints-{name}", why, {"checkpoints": value})
+        yield case(rule, f"entry-{name}", f"an entry is {words(name)}", {"checkpoints": [one, value]})
+        index = {"checkpoints": [one, two], "exact": value}
+        yield case(rule, f"exact-{name}", f"the entry of the exact file is {words(name)}", index)
+        for place, what in enumerate(("step", "length", "root")):
+            if (what, name) not in (
+                ("step", "number"),
+                ("step", "text"),
+                ("length", "number"),
+                ("root", "text"),
+            ):
+                entry = [*two[:place], value, *two[place + 1 :]]
+                why = f"the {what} of an entry is {words(name)}"
+                yield case(rule, f"{what}-{name}", why, {"checkpoints": [one, entry]})
 
 
 def _files() -> Iterator[Broken]:

@@ -157,6 +157,9 @@ def _runs() -> Iterator[Broken]:
     sound = assembled("", "", (RAW, "uint8", [(3,), ()], 0), values.tobytes(), values)
     data = assembled("", "", (RAW, "uint8", [], 0), b"", values[:0]).data
     yield _case("LCC-FRM-11", "no-arrays", "a run has no arrays", data, sound)
+    for name, count in (("more-arrays", (1 << 20) + 1), ("most-arrays", (1 << 32) - 1)):
+        data = _changed(sound.data, _SHAPE, struct.pack("<I", count))
+        yield _case("LCC-FRM-11", name, f"a run says that it has {count:,} arrays", data, sound)
     why = "a run has a number of dimensions in the place of the one of an array"
     yield _case("LCC-FRM-11", "dimensions", why, _changed(sound.data, _DIMENSIONS, b"\1"), sound)
     data = _padded((PLANES, "uint8", [(1 << 22,), (1,)], 24), 65).data

@@ -12,6 +12,7 @@ from typing import Any
 
 from broken import Broken
 from broken_checkpoints import SOUND, base64_of, text_of
+from broken_values import VALUES, words
 
 MAGIC = b"LCCPRTY\x1a"
 BLOCK = 512
@@ -135,6 +136,12 @@ def _descriptions() -> Iterator[tuple[Broken, str]]:
         ("rows-end-to-end", "end to end: more rows than blocks", {"rows": 9, "aligned": False}),
     ):
         yield case(rule, name, why, changed(**members))
+    allowed = {"redundancy": ("number", "text"), "aligned": ("true",), "files": ("list",)}
+    for member in DESCRIPTION:
+        for name, value in VALUES.items():
+            if name not in allowed.get(member, ("number",)) and (member, name) != ("parity", "true"):
+                why = f"`{member}` is {words(name)}"
+                yield case(rule, f"{member}-{name}", why, changed(**{member: value}))
     rule = "LCC-LIM-11"
     files = [[f"{step:012d}.lcc.h5", *FILE[1:]] for step in range(65)]
     for name, why, members in (
@@ -167,6 +174,15 @@ def _files() -> Iterator[tuple[Broken, str]]:
     ):
         document = {**DESCRIPTION, "files": entries}
         yield _case("LCC-PAR-03", case, why, parity_of(document), named=name_of(document))
+    for kind, value in VALUES.items():
+        entries = {"entry": value, **{what: [*FILE] for what in ("name", "length", "root")}}
+        for place, what in enumerate(("name", "length", "root")):
+            entries[what][place] = value
+        for what, entry in entries.items():
+            if (what, kind) not in (("name", "text"), ("length", "number"), ("root", "text")):
+                document, why = {**DESCRIPTION, "files": [entry]}, f"the {what} of a file is {words(kind)}"
+                data = parity_of(document)
+                yield _case("LCC-PAR-03", f"{what}-{kind}", why, data, named=name_of(document))
 
 
 def _blocks() -> Iterator[tuple[Broken, str]]:

@@ -101,7 +101,7 @@ def _lanes() -> Iterator[Broken]:
 
     rule, skewed = "LCC-LAN-03", [0] * 40 + [1] * 9 + [2] * 3 + [3]
     codes = [1, 2, 3, 3]
-    for width in (9, 15, 17, 255):
+    for width in (9, 15, 17, 32, 255):
         stream, sound = huffman(codes, skewed, 5, width), huffman(codes, skewed, 5, 16)
         yield _case(rule, f"width-{width}", f"lane sizes have {width} bits", stream, skewed, sound)
     sound = huffman(codes, skewed, 5, 1)
@@ -132,6 +132,8 @@ def _lane_ends() -> Iterator[Broken]:
     yield _case(rule, "too-short", why, _run([lanes[0][:1], lanes[1]]), _BITS, sound)
     why = "the last lane ends before its last code"
     yield _case(rule, "too-short-at-the-end", why, _run([lanes[0], lanes[1][:1]]), _BITS, sound)
+    why = "20 symbols have codes of one bit, and no bytes"
+    yield _case(rule, "no-bytes", why, _run([b"", b""]), _BITS, sound)
     why = "the bit after the last code of a lane is 1"
     yield _case(rule, "bit-behind", why, _run([rows[0] + "1", rows[1]]), _BITS, sound)
     why = "the last bit of the last lane is 1, after its last code"

@@ -35,7 +35,9 @@ from broken_checkpoints import PARENT, SOUND, broken_checkpoints
 from broken_frames import broken_frames
 from broken_interpolations import HALVES, broken_interpolations
 from broken_manifests import broken_manifests
+from broken_parents import BESIDE, broken_parents
 from broken_parity import broken_parity
+from broken_values import broken_values
 from copies import broken_copies, copied_states, rounded_file
 from fields import assembled_fields
 from forms import frame_head, stream_forms
@@ -288,6 +290,14 @@ def small_states() -> Iterator[dict[str, Any]]:
         yield {"layers": [layers[0].reshape(5, 8), *layers[1:]], "counts": [np.arange(3), np.full(2, step)]}
 
 
+def reordered_states() -> Iterator[dict[str, Any]]:
+    """Yield the same arrays three times; the keys of the second are in another order."""
+    state: dict[str, Any] = {"a": np.arange(5), "b": {"c": np.ones(2, np.float32), "d": 1}}
+    yield state
+    yield {"b": {"d": 1, "c": state["b"]["c"]}, "a": state["a"]}
+    yield state
+
+
 #: The first step of the chain that has an exact file. It is the last chain: its newest step is the
 #: newest of all.
 _EXACT = 140
@@ -303,6 +313,7 @@ def checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
         ("nested", "a nested state with every kind of scalar, lossless", first),
         ("scalar", "a state that is one scalar: no arrays, an empty payload", 7),
         ("array", "a state that is one array without dimensions", np.array(1.5)),
+        ("digits", "an integer of a sign and 4,096 digits", {"n": 1 - 10**4096, "a": np.arange(3)}),
     ):
         lccodec.save_file(state, directory / f"{name}.lcc.h5", {"vector": name})
         yield name, description, state
@@ -310,6 +321,7 @@ def checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
         (110, "lossless", "", states),
         (120, "lc-3", "", states),
         (130, "lossless", " of runs", small_states),
+        (150, "lossless", " with other orders of keys", reordered_states),
         (140, "lc-3", " of runs", small_states),
     ]
     for first_step, policy, what, steps in chains:
@@ -549,6 +561,8 @@ def broken_files() -> Iterator[Broken]:
     """Yield every invalid checkpoint file."""
     yield from broken_checkpoints()
     yield from broken_manifests()
+    yield from broken_values()
+    yield from broken_parents()
     yield from broken_interpolations()
     yield from broken_copies()
 
@@ -578,6 +592,8 @@ def make(directory: Path) -> None:
     broken += [(write_broken_checkpoint(vector, PARENT, invalid), vector) for vector in broken_files()]
     broken += [(write_broken_bundle(vector, invalid), vector) for vector in broken_bundles()]
     broken += [(write_broken_parity(*vector, invalid), vector[0]) for vector in broken_parity()]
+    for name, data in BESIDE.items():
+        (invalid / name).write_bytes(data)
     for entry, vector in broken:
         entry["level"] = level_of(entry["kind"], vector.data, vector.sound, vector.rule)
         entries.append(entry)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import struct
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -35,6 +36,7 @@ from lccodec.frame.header import FrameHeader, parse_header
 from ..support.frames import sealed
 from ..support.strategies import ALL_DTYPES, INTEGERS, array_and_reference, bits_of, dtype_of, random_array
 
+VECTORS = Path(__file__).parents[2] / "spec" / "vectors"
 LOSSY = [
     ExponentBuckets(2),
     ExponentBuckets(8),
@@ -269,6 +271,28 @@ def test_arguments_are_checked() -> None:
     for out in (np.empty((3, 2), np.float32), np.empty((2, 3), np.float64), np.empty((3, 2), np.float32).T):
         with pytest.raises(ArgumentError, match="out"):
             decode(encode(array, Lossless()), out=out)
+
+
+def test_out_may_have_either_byte_order_and_must_be_writable() -> None:
+    array = np.arange(6, dtype=np.int32).reshape(2, 3)
+    before = array[::-1].copy()
+    for frame, reference in ((encode(array, Lossless()), None), (encode(array, Lossless(), before), before)):
+        for order in "<>":
+            out = np.zeros((2, 3), f"{order}i4")
+            assert decode(frame, reference, out) is out
+            np.testing.assert_array_equal(out, array)
+        out = np.zeros((2, 3), np.int32)
+        out.flags.writeable = False
+        with pytest.raises(ArgumentError, match="writable"):
+            decode(frame, reference, out)
+        assert not out.any()
+
+
+@pytest.mark.parametrize("name", ["run-raw", "run-planes", "run-codebook-ordered"])
+def test_a_run_is_read_through_its_checkpoint(name: str) -> None:
+    frame = (VECTORS / "valid" / f"{name}.lcf").read_bytes()
+    with pytest.raises(ArgumentError, match="a run of arrays; read them through their checkpoint"):
+        decode(frame)
 
 
 @pytest.mark.bfloat16

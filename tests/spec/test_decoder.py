@@ -524,6 +524,15 @@ def test_mutations_of_indices(decoder: ModuleType, tmp_path: Path) -> None:
     assert {"LCC-BUN-05", "LCC-BUN-06", "LCC-BUN-07", "LCC-CHN-02"} <= rules
 
 
+def test_a_reference_lifts_the_limit_of_expansion(decoder: ModuleType) -> None:
+    """LCC-LIM-03 is about frames without a reference."""
+    array = np.arange(450_000, dtype=np.float64)
+    frame = lccodec.encode(array, lccodec.Lossless(), array)
+    assert array.nbytes > 65_536 * len(frame)
+    found = first(frame, little(array))
+    assert found == second(decoder, frame, little(array)) == ("float64", [array.shape], little(array))
+
+
 def changed(name: str, changes: dict[int, int], end: int | None = None) -> bytes:
     data = bytearray((VECTORS / "valid" / f"{name}.lcf").read_bytes())
     for place, value in changes.items():

@@ -147,7 +147,7 @@ def test_there_are_vectors_and_no_other_files() -> None:
     files = [path for path in (VECTORS / "invalid").rglob("*") if path.is_file()]
     assert set(listed) == {path.relative_to(VECTORS).as_posix() for path in files}
     assert len({entry["name"] for entry in ENTRIES}) == len(ENTRIES)
-    assert sum(path.stat().st_size for path in files) < 400_000
+    assert sum(path.stat().st_size for path in files) < 750_000
     assert max(path.stat().st_size for path in files) < 40_000
     for entry in ENTRIES:
         assert entry["name"].startswith(entry["rule"])
@@ -231,14 +231,13 @@ def test_files_are_sound_without_their_fault(make: ModuleType, tmp_path: Path) -
     for path in (VECTORS / "invalid").glob("0*.lcc.h5"):  # what lies beside those with a fault
         shutil.copy(path, tmp_path)
     assert lccodec.validate(tmp_path, deep=True) == []
-    seen = set()
-    for vector in make.broken_files():
-        seen.add(vector.name)
+    vectors = list(make.broken_files())
+    assert len({vector.name for vector in vectors}) == len(CHECKPOINTS)
+    for sound, name in {vector.sound: vector.name for vector in vectors}.items():
         path = tmp_path / "sound.lcc.h5"
-        path.write_bytes(vector.sound)
-        assert lccodec.validate(path, deep=True) == [], vector.name
+        path.write_bytes(sound)
+        assert lccodec.validate(path, deep=True) == [], name
         lccodec.load_file(path)
-    assert len(seen) == len(CHECKPOINTS)
 
 
 def test_a_chain_notices_a_file_of_another_step(tmp_path: Path) -> None:
@@ -282,9 +281,9 @@ def test_bundle(entry: dict[str, Any]) -> None:
 def test_bundles_are_sound_without_their_fault(make: ModuleType, tmp_path: Path) -> None:
     assert len(BUNDLES) > 30
     path = tmp_path / "sound.lcc"
-    for vector in make.broken_bundles():
-        path.write_bytes(vector.sound)
-        assert lccodec.validate(path, deep=True) == [], vector.name
+    for sound, name in {vector.sound: vector.name for vector in make.broken_bundles()}.items():
+        path.write_bytes(sound)
+        assert lccodec.validate(path, deep=True) == [], name
         read_bundle(path)
 
 
@@ -308,6 +307,6 @@ def test_parity_files_are_sound_without_their_fault(make: ModuleType, tmp_path: 
     assert len(PARITY) > 35
     path = tmp_path / "sound"
     vector_name = sys.modules["broken_parity"].name_of()
-    for vector, _ in make.broken_parity():
-        path.write_bytes(vector.sound)
+    for sound in {vector.sound for vector, _ in make.broken_parity()}:
+        path.write_bytes(sound)
         check_parity(path, vector_name)
