@@ -39,6 +39,7 @@ from .errors import (
     UnsupportedError,
     WorkerError,
 )
+from .frame.checked import Checked
 from .frame.decode import decode
 from .frame.encode import encode
 from .policy.balanced import Balanced
@@ -69,6 +70,7 @@ __all__ = [
     "Balanced",
     "Chain",
     "ChainError",
+    "Checked",
     "CheckpointFile",
     "CheckpointInfo",
     "ChecksumError",

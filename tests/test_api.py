@@ -25,6 +25,7 @@ PUBLIC = {
     "bundle",
     "Chain",
     "ChainError",
+    "Checked",
     "CheckpointFile",
     "CheckpointInfo",
     "ChecksumError",

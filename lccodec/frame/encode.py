@@ -96,6 +96,7 @@ def encode(
     array = checked_array(array, "the array")
     check_shape(array.shape)
     kind, bits = components(array)
+    quantizer = quantizer.resolved(bits, array.shape, kind)
     base = None if reference is None else reference_components(reference, kind, array.shape)
     check_effort(effort)
     content = Content(bits, kind, (array.shape,), None if quantizer.absolute else base)

@@ -31,8 +31,8 @@ from .content import Content
 
 _ESCAPES, _LIMITS, _OFFSET = 1, 2, 4  # flags of a block (LCC-SMO-02)
 _JOINED: Final = 1 << 12  # numbers of coarse levels that share streams (an encoder's choice)
-_KEPT_FOR_OFFSET: Final = 1 / 64  # of the bound
-_OFFSET_ROUNDS: Final = 3
+_KEPT_FOR_OFFSET: Final = (1 / 64, 1 / 16, 1 / 4, 1 / 2)  # of the bound, tried in turn
+_OFFSET_ROUNDS: Final = 8  # where many elements lie at a limit, the first ones are not enough
 _BFLOAT16: Final = next(kind for kind in ELEMENT_TYPES if kind.name == "bfloat16")
 
 
@@ -124,18 +124,14 @@ class SmoothCoder:
         if masked.any():
             hidden = masked.reshape(shape)
             moved = np.where(masked, 0.0, moved)
-        step = plan.step * (1 - _KEPT_FOR_OFFSET) if plan.keeps_sum else plan.step
-        coded, decoded = encode_block(moved.reshape(shape), step, hidden)
-        limits = _Limits(plan.lower, plan.upper)
-        kept = ~masked
+        moved = moved.reshape(shape)
         if plan.keeps_sum:
-            limits = self._conserving(decoded.reshape(-1), base, values, kept)
-        result = limits.finish(decoded.reshape(-1), base, kind)
-        with np.errstate(all="ignore"):
-            near = np.abs(wide(result, kind) - values)
-            kept &= near <= math.nextafter(plan.bound, 0)
-        if plan.keeps_sum and not _same_sum(wide(result, kind), values, kept, kind):
-            kept[:] = False
+            coded, limits, result, kept = self._conserving(moved, hidden, base, values)
+        else:
+            coded, decoded = encode_block(moved, plan.step, hidden)
+            limits = _Limits(plan.lower, plan.upper)
+            result = limits.finish(decoded.reshape(-1), base, kind)
+            kept = ~masked & self._is_near(wide(result, kind), values)
         escapes = np.flatnonzero(~kept)
         result[escapes] = own[escapes]
         if self.out is not None:
@@ -143,18 +139,42 @@ class SmoothCoder:
         pieces = _write(coded, limits, escapes, own[escapes], kind, own.size)
         return b"".join(pieces), placed_sum(result, part.start)
 
-    def _conserving(self, decoded: Array, base: Array | None, values: Array, kept: Array) -> _Limits:
-        """Return limits with the offset that takes back the mean error of a block."""
-        plan, kind, offset = self.plan, self.content.kind, 0.0
-        most = plan.step / 2 * _KEPT_FOR_OFFSET
-        for _ in range(_OFFSET_ROUNDS):  # what the limits change is known after the first
-            limits = _Limits(plan.lower, plan.upper, offset)
-            result = wide(limits.finish(decoded.copy(), base, kind), kind)
-            with np.errstate(all="ignore"):
-                errors = (values - result)[kept]
-            if errors.size:
-                offset = min(max(offset + float(errors.mean()), -most), most)
-        return _Limits(plan.lower, plan.upper, offset)
+    def _is_near(self, decoded: Array, values: Array) -> Array:
+        """Return which elements keep the bound, bool."""
+        with np.errstate(all="ignore"):
+            near: Array = np.abs(decoded - values) <= math.nextafter(self.plan.bound, 0)
+            return near
+
+    def _conserving(
+        self, moved: Array, hidden: Array | None, base: Array | None, values: Array
+    ) -> tuple[Coded, _Limits, Array, Array]:
+        """Code a block, with the offset that takes back its mean error.
+
+        A part of the bound is kept for the offset: more each time that it was not enough. If the
+        sum cannot be kept, no element is.
+        """
+        plan, kind = self.plan, self.content.kind
+        unmasked = np.ones(values.size, bool) if hidden is None else ~hidden.reshape(-1)
+        for share in _KEPT_FOR_OFFSET:
+            coded, decoded = encode_block(moved, plan.step * (1 - share), hidden)
+            offset = 0.0
+            for _ in range(_OFFSET_ROUNDS):
+                limits = _Limits(plan.lower, plan.upper, offset)
+                result = limits.finish(decoded.reshape(-1).copy(), base, kind)
+                found = wide(result, kind)
+                kept = unmasked & self._is_near(found, values)
+                missed = _missed(found[kept], values[kept], kind)
+                # What lies at a limit does not move with the offset.
+                free = np.count_nonzero(kept & (found > plan.lower) & (found < plan.upper))
+                if not missed or not free:
+                    break
+                offset += missed / free
+                if not abs(offset) <= plan.step / 2 * share:
+                    break
+            if not missed:
+                return coded, limits, result, kept
+        coded, decoded = encode_block(np.zeros(moved.shape), plan.step, hidden)
+        return coded, _Limits(), np.empty(values.size, kind.bits), np.zeros(values.size, bool)
 
 
 @dataclass(frozen=True)
@@ -186,11 +206,11 @@ class _Limits:
             return result
 
 
-def _same_sum(decoded: Array, values: Array, kept: Array, kind: ElementType) -> bool:
-    """Return whether the sums of decoded and original numbers differ by rounding alone."""
-    difference = (decoded[kept] - values[kept]).sum()
-    rounding = 2.0 ** -(kind.mantissa + 1) * float(np.abs(values[kept]).sum())
-    return bool(abs(difference) <= rounding)
+def _missed(decoded: Array, values: Array, kind: ElementType) -> float:
+    """Return what the decoded numbers lack to the sum of the original; 0 within the rounding."""
+    missed = float((values - decoded).sum())
+    rounding = 2.0 ** -(kind.mantissa + 1) * float(np.abs(values).sum())
+    return missed if abs(missed) > rounding else 0.0
 
 
 def placed_sum(bits: Array, first: int) -> int:

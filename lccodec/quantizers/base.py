@@ -118,6 +118,10 @@ class Quantizer:
         """Return the quantizer that codes an array, given as components: itself, or another."""
         return self
 
+    def verdict(self, found: Quantizer) -> str:  # noqa: ARG002
+        """Return why `resolved` has found another quantizer, in a few words."""
+        return ""
+
     def shares_frames(self, size: int) -> bool:  # noqa: ARG002
         """Return whether an array of so many components may share a frame with others."""
         return True

@@ -82,8 +82,8 @@ def resolve_quantizer(quantizer: Quantizer | str) -> Quantizer:
 
 
 def _settings(quantizer: Quantizer) -> dict[str, Any]:
-    """Return the parameters of a quantizer that are not their defaults."""
-    values = {f: getattr(quantizer, f.name) for f in fields(quantizer)}  # type: ignore[arg-type]
+    """Return the parameters of a quantizer that are not their defaults, without functions."""
+    values = {f: getattr(quantizer, f.name) for f in fields(quantizer) if f.compare}  # type: ignore[arg-type]
     return {f.name: value for f, value in values.items() if f.default is MISSING or value != f.default}
 
 

@@ -11,7 +11,7 @@ from typing import ClassVar, Final, Literal, get_args
 
 import numpy as np
 
-from ..arguments import check_choice, number, positive
+from ..arguments import check_bool, check_choice, number, positive
 from ..element_types import Array, ElementType
 from ..errors import ArgumentError
 from ..parallel import stretches
@@ -61,9 +61,10 @@ class Smooth(Quantizer):
         ``"sum"``: the sum of the decoded array is that of the original, within the rounding of the
         element type. If it cannot be, the array is stored exactly.
     rough
-        What a chain does with an array that neighbours do not predict, by a sample: ``"steps"``
-        codes it all the same, ``"exact"`` stores it exactly. :func:`lccodec.encode` takes no notice
-        of it.
+        What becomes of an array that neighbours do not predict, by a sample: ``"steps"`` codes it
+        all the same, ``"exact"`` stores it exactly.
+    absolute
+        Whether a chain codes the array without its parent, even if time predicts better than space.
 
     Raises
     ------
@@ -91,6 +92,7 @@ class Smooth(Quantizer):
     maximum: float | None = None
     conserve: Literal["sum"] | None = None
     rough: Rough = "steps"
+    absolute: bool = False
 
     in_keyframes: ClassVar[bool] = True
 
@@ -109,6 +111,7 @@ class Smooth(Quantizer):
         if self.conserve not in (None, "sum"):
             raise ArgumentError(f"Smooth: conserve must be 'sum' or None; got {self.conserve!r}")
         check_choice("Smooth: rough", self.rough, get_args(Rough))
+        check_bool("Smooth: absolute", self.absolute)
 
     @property
     def guarantee(self) -> str:
@@ -128,6 +131,10 @@ class Smooth(Quantizer):
         if self.rough == "steps":
             return self
         return replace(self, rough="steps") if is_smooth(bits, shape, kind) else Lossless()
+
+    def verdict(self, found: Quantizer) -> str:
+        """Return why an array is coded by what `resolved` has found."""
+        return "smooth" if found.lossy else "not smooth"
 
     def shares_frames(self, size: int) -> bool:
         """Return whether an array of so many components may share a frame with others."""
@@ -150,6 +157,8 @@ class Smooth(Quantizer):
 
     def stands_alone(self, bits: Array, reference: Array, kind: ElementType) -> bool:
         """Return whether space predicts an array better than time, by a sample of its last axis."""
+        if self.absolute:
+            return True
         costs = [0.0, 0.0]
         with np.errstate(all="ignore"):
             for part in stretches(bits.size, _SAMPLE_STRETCHES, _STRETCH_COMPONENTS):

@@ -59,9 +59,8 @@ class SavePlan:
         What becomes of the step in a group of a history with hindsight, in words.
     copies
         Indices of the arrays that are copies, rising, and those of their sources.
-    smooth
-        Indices of the arrays whose quantizer depends on whether they are smooth, and whether they
-        are.
+    verdicts
+        Indices of the arrays whose quantizer depends on their values, and why it is what it is.
     """
 
     parent: int | None
@@ -72,12 +71,14 @@ class SavePlan:
     policy: Policy
     group: str | None = None
     copies: Mapping[int, int] = field(default_factory=dict)
-    smooth: Mapping[int, bool] = field(default_factory=dict)
+    verdicts: Mapping[int, str] = field(default_factory=dict)
 
     def may_lose(self, index: int) -> bool:
         """Return whether anything of an array may be lost, in a delta or in a keyframe."""
+        if index in self.verdicts:
+            return self.quantizers[index].lossy
         c = self.candidates[index]
-        return self.smooth.get(index, True) and self.policy.may_lose(c.name, c.role, c.kind, c.elements)
+        return self.policy.may_lose(c.name, c.role, c.kind, c.elements)
 
     def estimates(self) -> list[Estimate]:
         """Return how many bytes each array would take, and with which error; see `Estimate`."""
@@ -103,8 +104,8 @@ class SavePlan:
         c, quantizer = self.candidates[index], self.quantizers[index]
         stored: Stored
         why = c.why
-        if index in self.smooth:
-            why = f"{c.why}; {'smooth' if self.smooth[index] else 'not smooth'}"
+        if verdict := self.verdicts.get(index):
+            why = f"{c.why}; {verdict}"
         if number is None:
             stored, why = "copy", f"{c.why}; the rounding of {self.candidates[self.copies[index]].name!r}"
         elif number:
@@ -184,7 +185,7 @@ def make_plan(
         own = [c for i, c in enumerate(arrays) if i not in copies]
         policy = policy.settle(own, width, sum(arrays[i].bits.nbytes for i in copies))
     alone = parent is None or renew
-    quantizers, waiting, smooth = [], [], {}
+    quantizers, waiting, verdicts = [], [], {}
     frames: list[FramePlan] = []
     open_runs: dict[object, FramePlan] = {}  # runs that more arrays may join
     for index, c in enumerate(arrays):
@@ -192,7 +193,7 @@ def make_plan(
         quantizer = asked.resolved(c.bits, c.shape, c.kind)
         quantizers.append(quantizer)
         if quantizer is not asked:
-            smooth[index] = quantizer.lossy
+            verdicts[index] = asked.verdict(quantizer)
         relative = False
         coder: Quantizer
         if index in copies or (c.inherited and parent is not None):
@@ -230,7 +231,7 @@ def make_plan(
         if alone or source in moved or not _is_unchanged(arrays[index])
     }
     hidden = frozenset(waiting)
-    return SavePlan(parent, arrays, quantizers, frames, hidden, policy, copies=copies, smooth=smooth)
+    return SavePlan(parent, arrays, quantizers, frames, hidden, policy, copies=copies, verdicts=verdicts)
 
 
 def _is_unchanged(c: Candidate) -> bool:

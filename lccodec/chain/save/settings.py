@@ -145,7 +145,8 @@ class Settings:
         recorded = recorded or Record(POLICIES["balanced"])
         roles = recorded.roles if self._roles is None else self._roles
         if policy is None or policy == recorded.policy:
-            policy = recorded.policy  # with the width that a loss has judged
+            # With the width that a loss has judged; functions are not recorded.
+            policy = recorded.policy if policy is None else policy.widened(recorded.policy.width)
         return Record(policy, roles, newest=self._newest or recorded.newest)
 
     def examine(self, plan: SavePlan, record: Record) -> None:

@@ -1,0 +1,114 @@
+"""A bound on what is derived from a field: a user's check, and finer bounds until it holds.
+
+A field is coded and decoded for each try. What is stored then is what was checked: so the frame has
+no reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final
+
+from ..element_types import Array, ElementType, from_components
+from ..errors import ArgumentError
+from ..quantizers.base import Partition, Quantizer
+from ..quantizers.bins.residual import Residual
+from ..quantizers.lossless import Lossless
+from ..quantizers.registry import register
+from ..quantizers.smooth import Smooth
+from .decode import decode
+from .encode import encode
+
+#: What is told of the two arrays: the decoded one first, then the original.
+Check = Callable[[Any, Any], bool]
+
+_FINER: Final = 1 / 4  # the bound of a try, over that of the one before
+_TRIES: Final = 8
+
+
+@register
+@dataclass(frozen=True)
+class Checked(Quantizer):
+    """Codes a field with the largest bound at which a check of the user holds.
+
+    The bound of `then` is tried first, then a quarter of it, and so on, eight times. If the check
+    never holds, the array is stored exactly: `Chain.plan` says so. What was checked is what will be
+    decoded, so an array is stored without its parent in a chain.
+
+    A chain does not record the check, and processes beside the program do not have it. Pass the
+    policy again when a run resumes, and save with `Chain.save`, without workers. Where the check is
+    not at hand, the array is exact.
+
+    Parameters
+    ----------
+    then
+        The bound to begin with, and what else must hold.
+    check
+        A function of the decoded array and of the original. It returns whether what is derived from
+        the decoded one is right. It must not change them.
+
+    Raises
+    ------
+    ArgumentError
+        If `then` is not a `Smooth`, or the check not a function.
+
+    Examples
+    --------
+    >>> import numpy as np, lccodec
+    >>> x = np.linspace(0, 6, 100)
+    >>> field = np.sin(x)[:, None] * np.cos(x)
+    >>> def same_energy(decoded, original):
+    ...     return abs((decoded**2).sum() - (original**2).sum()) < 1e-5 * (original**2).sum()
+    >>> coarse = lccodec.Smooth(0.05)
+    >>> for quantizer in (coarse, lccodec.Checked(coarse, same_energy)):
+    ...     decoded = lccodec.decode(lccodec.encode(field, quantizer))
+    ...     print(bool(same_energy(decoded, field)))
+    False
+    True
+    """
+
+    then: Smooth
+    check: Check | None = field(default=None, compare=False, repr=False)
+
+    in_keyframes: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.then, Smooth):
+            raise ArgumentError(f"Checked: then must be a Smooth; got {self.then!r}")
+        if self.check is not None and not callable(self.check):
+            raise ArgumentError(f"Checked: check must be a function of two arrays; got {self.check!r}")
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether no error may exceed a bound: always."""
+        return True
+
+    @property
+    def guarantee(self) -> str:
+        """What holds for every decoded value, in words."""
+        return f"{self.then.guarantee}, and the check holds"
+
+    def verdict(self, found: Quantizer) -> str:
+        """Return why an array is coded by what `resolved` has found."""
+        if self.check is None:
+            return "no check"
+        return "the check holds" if found.lossy else "the check does not hold"
+
+    def resolved(self, bits: Array, shape: tuple[int, ...], kind: ElementType) -> Quantizer:
+        """Return a `Smooth` whose decoded array passes the check; or `Lossless`."""
+        coder = self.then.resolved(bits, shape, kind)
+        plan = coder.field(bits, kind) if kind.kind == "f" and bits.size else None
+        if self.check is None or plan is None or not isinstance(coder, Smooth):
+            return Lossless()
+        array, bound = from_components(bits.copy(), kind, shape, None), plan.bound
+        for _ in range(_TRIES):
+            found = replace(coder, max_error=bound, relative_error=None, absolute=True)
+            if self.check(decode(encode(array, found)), array):
+                return found
+            bound *= _FINER
+        return Lossless()
+
+    def fit_one(self, residual: Residual) -> Partition | None:  # noqa: ARG002
+        """Return ``None``: what was not resolved is exact."""
+        return None
