@@ -138,8 +138,8 @@ def _questions(entry: dict[str, Any]) -> Iterator[tuple[dict[str, Any], Answer]]
         right = {member: entry.get(member) for member in ("dtype", "shapes", "sha256")}
         yield {"frame": path, "reference": reference}, right
     elif entry["kind"] == "parity":
-        names = [Path(file).name for file in entry.get("files", ())]
-        yield {"parity": path, "named": entry.get("named", Path(path).name)}, {"files": names}
+        named = entry.get("named", Path(path).name)
+        yield {"parity": path, "named": named}, {"files": entry.get("members")}
     elif entry["kind"] == "checkpoint":
         yield {"file": path}, _expected(entry) if valid else {}
     elif not valid:
@@ -157,15 +157,14 @@ def _expected(entry: dict[str, Any]) -> Answer:
 def _mended(entries: list[dict[str, Any]], scratch: Path) -> Iterator[Case]:
     """Yield questions about groups of files of which one is damaged; one parity file mends it."""
     for entry in entries:
-        files = [VECTORS / file for file in entry["files"]]
+        files = [(VECTORS / file).read_bytes() for file in entry["files"]]
         place = scratch / entry["name"]
-        place.mkdir()
-        for path in (*files, VECTORS / entry["file"]):
-            shutil.copy(path, place)
-        data = bytearray(files[0].read_bytes())
-        data[7] ^= 1
-        (place / files[0].name).write_bytes(data)
-        right = {"files": {path.name: digest(path.read_bytes()) for path in files}}
+        for number, (name, data) in enumerate(zip(entry["members"], files, strict=True)):
+            path = place / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data if number else data[:7] + bytes([data[7] ^ 1]) + data[8:])
+        shutil.copy(VECTORS / entry["file"], place)
+        right = {"files": dict(zip(entry["members"], map(digest, files), strict=True))}
         name = f"{entry['name']}@mended"
         yield Case(name, entry["level"], "9", "damage mended", {"mend": str(place)}, None, right)
 

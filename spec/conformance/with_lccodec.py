@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 import lccodec
+from lccodec.chain.mend.repair import repair
+from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.bundle.bundle import Bundle
 from lccodec.container.disk.source import FileSource
 from lccodec.container.parity.parity_file import check_file
@@ -80,9 +82,13 @@ def _mended(directory: Path) -> dict[str, Any]:
         place = Path(name, "chain")
         shutil.copytree(directory, place / ".parity", ignore=shutil.ignore_patterns("*.h5"))
         shutil.copytree(directory, place, ignore=shutil.ignore_patterns("*.par"), dirs_exist_ok=True)
-        lccodec.Chain(place).repair()
-        files = {path.name: sha256(path.read_bytes()).hexdigest() for path in sorted(place.glob("*.h5"))}
-        return {"files": files}
+        repair(DirectoryStore(place))
+        return {
+            "files": {
+                path.relative_to(place).as_posix(): sha256(path.read_bytes()).hexdigest()
+                for path in sorted(place.rglob("*.h5"))
+            }
+        }
 
 
 def _written(question: dict[str, Any]) -> dict[str, Any]:
