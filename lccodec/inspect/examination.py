@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Final
 
 from ..chain.read.replay import DecodedArray
-from ..chain.read.survey import Visit
+from ..chain.read.surveying.survey import Visit
 from ..container.disk.address import checked_place
 from ..container.disk.system import StrPath
 from ..container.reader import check_skeleton

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..chain.read.info import ArrayInfo, CheckpointInfo
-from ..chain.read.survey import Visit
+from ..chain.read.surveying.survey import Visit
 from ..container.disk.address import Place
 from ..container.reader import CheckpointReader
 from ..container.scalars import numbers_of

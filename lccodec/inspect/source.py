@@ -9,8 +9,8 @@ from typing import Literal
 from ..chain.mend.protect import protected_names
 from ..chain.read.checkpoint import OpenCheckpoint, open_name
 from ..chain.read.exact import describe_exact
-from ..chain.read.survey import Visit, survey, visit_file
-from ..chain.read.walk import Decode
+from ..chain.read.surveying.survey import Visit, survey, visit_file
+from ..chain.read.surveying.walk import Decode
 from ..chain.store.directory import DirectoryStore
 from ..chain.store.opening import is_chain, is_folder, open_store
 from ..chain.store.store import Store

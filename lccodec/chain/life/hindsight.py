@@ -28,7 +28,7 @@ from ...policy.roles import Assignment
 from ...workers.crew import Crew, Threads
 from ..progress import Tell, untold
 from ..read.links import value_or_raise
-from ..read.survey import Visit, survey
+from ..read.surveying.survey import Visit, survey
 from ..save.figures.measurement import Measurement
 from ..save.figures.sampling import Samples, Sampling
 from ..save.forecast import first_keyframe

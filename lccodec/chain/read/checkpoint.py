@@ -27,7 +27,8 @@ from ..progress import Progress, watched
 from ..store.directory import DirectoryStore
 from ..store.names import check_name, step_index
 from ..store.store import Store
-from .info import CheckpointInfo, Head, array_heads, checkpoint_info
+from .heads import Head, array_heads
+from .info import CheckpointInfo, checkpoint_info
 from .links import Link, open_links
 from .needed import decoded_together, frames_ahead, headers_of
 from .replay import DecodedArray, Decoding, replay

@@ -27,7 +27,7 @@ from ...workers.crew import Crew
 from ...workers.memory import Arena
 from ...workers.task import Bench, Task
 from .checkpoint import OpenCheckpoint, open_file
-from .info import Head
+from .heads import Head
 from .needed import Ranges
 from .replay import DecodedArray, Decoding, replay
 

@@ -27,7 +27,8 @@ from ..store.names import checkpoint_name, step_index
 from ..store.opening import open_store
 from ..store.store import Store
 from .checkpoint import OpenCheckpoint, open_file, open_name, open_step
-from .info import CheckpointInfo, Head
+from .heads import Head
+from .info import CheckpointInfo
 from .replay import DecodedArray, Decoding
 
 

@@ -25,7 +25,7 @@ from ..store.opening import writable_store
 from ..store.store import Store
 from .checkpoint import open_name
 from .exact import check_exact, check_state, check_values, link_problem, open_exact
-from .survey import Visit, survey, visit_file
+from .surveying.survey import Visit, survey, visit_file
 
 
 @dataclass(frozen=True)

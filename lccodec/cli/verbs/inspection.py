@@ -13,7 +13,7 @@ from ...adapters.files.signature import recognize
 from ...adapters.ranks import check_together, repairable
 from ...chain.read.exact import describe_exact, open_path, with_exact
 from ...chain.read.info import ArrayInfo, CheckpointInfo
-from ...chain.read.survey import survey
+from ...chain.read.surveying.survey import survey
 from ...chain.read.validate import Problem
 from ...chain.store.directory import DirectoryStore, readable_chains_in
 from ...chain.store.opening import is_chain, open_store

@@ -9,27 +9,10 @@ import pytest
 
 import lccodec
 from lccodec.chain.read.exact import open_path
-from lccodec.chain.read.info import array_heads
 from lccodec.frame.header import FrameHeader
 
 from ...support.chains import HistoryChain
-from ...support.links import FakeLink, drift, links_of
 from ...support.walks import walk
-
-
-def test_the_heads_of_a_run_are_found_together() -> None:
-    calls = []
-
-    class Counted(FakeLink):
-        def members(self, number: int) -> list[int]:
-            calls.append(number)
-            return super().members(number)
-
-    links, _ = links_of(drift(3, ((5,),) * 50), lccodec.Lossless())
-    counted = [Counted(link.numbers, link.frames, link.place) for link in links]
-    heads = array_heads(counted)
-    assert [head.shape for head in heads.values()] == [(5,)] * 50
-    assert len(calls) <= 3
 
 
 def test_the_bytes_of_a_run_are_added_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

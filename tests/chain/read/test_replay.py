@@ -8,7 +8,7 @@ import pytest
 import lccodec
 from lccodec import Chain, ChecksumError, ExponentBuckets, FormatError, Lossless, UniformDeadzone
 from lccodec.chain.read import replay as replay_module
-from lccodec.chain.read.info import array_heads
+from lccodec.chain.read.heads import array_heads
 from lccodec.chain.read.replay import replay, replay_each
 from lccodec.frame.content import MAX_SHARED_COMPONENTS
 

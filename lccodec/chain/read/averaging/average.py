@@ -43,7 +43,8 @@ from ....policy.roles import ROLES, Role
 from ...progress import Tell, untold
 from ...store.store import Store
 from ..checkpoint import OpenCheckpoint, checked_names, open_step, without_spare
-from ..info import ArrayInfo, Head, checkpoint_info, next_heads
+from ..heads import Head, next_heads
+from ..info import ArrayInfo, checkpoint_info
 from ..links import Link, value_or_raise
 from ..needed import decoded_together
 from ..replay import DecodedArray, replay_each

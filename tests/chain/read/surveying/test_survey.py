@@ -17,7 +17,7 @@ import pytest
 from lccodec import ChainError, DataError, LccodecError, validate
 from lccodec.chain.read.exact import open_path
 from lccodec.chain.read.replay import DecodedArray
-from lccodec.chain.read.survey import survey
+from lccodec.chain.read.surveying.survey import survey
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.container.manifest import parse_manifest
@@ -25,8 +25,8 @@ from lccodec.container.reader import open_checkpoint
 from lccodec.frame.decode import decode_components
 from lccodec.inspect.difference import Leaves, compare_states
 
-from ...support.branches import TREES, write_tree
-from ...support.chains import HistoryChain
+from ....support.branches import TREES, write_tree
+from ....support.chains import HistoryChain
 
 resource = pytest.importorskip("resource")
 

@@ -1,11 +1,8 @@
 """All checkpoints of a store, each read and decoded once, parents before their children.
 
 A child continues from what its parent left. First the parents that each file names are read from
-the start of its manifest, so that the order is known. Checkpoints that are not interpolated come
-depth first, the child with the most descendants last. What is interpolated between two of them
-follows the second one. The last child overwrites what its parent left, and at most log2(n) parents
-of n files wait for their other children. That first look is not trusted: a file that differs later
-is opened on its own. By rising step, the last child overwrites too, but more parents may wait.
+the start of its manifest, so that the order is known. That first look is not trusted: a file that
+differs later is opened on its own.
 
 Source: SPEC 4 (Validator), 9.
 """
@@ -17,19 +14,20 @@ from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-from ...container.disk.address import Place
-from ...container.figures import Figures
-from ...container.leaves import leaves_of
-from ...container.reader import CheckpointReader
-from ...container.scalars import scalar_value
-from ...element_types import ElementType
-from ...errors import ChainError, LccodecError, StorageError
-from ...frame.header import Shape
-from ..store.names import check_name, checkpoint_name
-from ..store.store import Store
-from .checkpoint import OpenCheckpoint
-from .info import CheckpointInfo, Head, checkpoint_info, next_heads
-from .links import (
+from ....container.disk.address import Place
+from ....container.figures import Figures
+from ....container.leaves import leaves_of
+from ....container.reader import CheckpointReader
+from ....container.scalars import scalar_value
+from ....element_types import ElementType
+from ....errors import ChainError, LccodecError, StorageError
+from ....frame.header import Shape
+from ...store.names import check_name, checkpoint_name
+from ...store.store import Store
+from ..checkpoint import OpenCheckpoint
+from ..heads import Head, next_heads
+from ..info import CheckpointInfo, checkpoint_info
+from ..links import (
     Link,
     check_depth,
     check_parent,
@@ -41,9 +39,9 @@ from .links import (
     part_arrays,
     value_or_raise,
 )
-from .needed import look_ahead
-from .replay import Decoded, DecodedArray, without_traceback
-from .walk import Decode, next_decoded
+from ..needed import look_ahead
+from ..replay import Decoded, DecodedArray, without_traceback
+from .walk import Decode, depth_first, listed_parents, next_decoded, rising_order
 
 
 @dataclass
@@ -185,8 +183,8 @@ def survey(
     listed = store.snapshot()
     if store.far:
         look_ahead(listed, steps.values(), whole=decode is not False)
-    parents = _parents(listed, steps)
-    order = _rising(steps, parents) if rising else _depth_first(steps, parents)
+    parents = listed_parents(listed, steps)
+    order = rising_order(steps, parents) if rising else depth_first(steps, parents)
     found = _Survey(store, listed, steps, parents, decode)
     ready: dict[int, Visit | None] = {}
     due = iter(steps if rising else order)
@@ -290,58 +288,6 @@ def visit_file(store: Store, name: str, reader: CheckpointReader, decode: Decode
             return Visit(step, path, reader, None, left)
     except LccodecError as error:
         return Visit(step, path, reader, error, None)
-
-
-def _parents(store: Store, steps: Mapping[int, str]) -> dict[int, tuple[int, ...]]:
-    """Return the parents of each step; none if one of them is not there, or may not be one."""
-    found = {step: store.parents_of(name) for step, name in steps.items()}
-    spans = {step: above for step, above in found.items() if len(above) == 2}
-    for step, above in found.items():
-        if len(above) == 2:
-            low, high = above
-            held = [spans[p] for p in above if p in spans]
-            fits = low < step < high and all(span[0] <= low and high <= span[1] for span in held)
-        else:
-            fits = all(p < step and p not in spans for p in above)
-        if not fits or not all(p in found for p in above):
-            found[step] = ()
-    return found
-
-
-def _rising(steps: Mapping[int, str], parents: Mapping[int, Sequence[int]]) -> list[int]:
-    """Return the steps so that each comes as soon as it is due by its number, after its parents."""
-    order: dict[int, None] = {}
-    for step in steps:
-        left = [step]
-        while left:
-            if all(above in order for above in parents[left[-1]]):
-                order[left.pop()] = None
-            else:
-                left += [above for above in parents[left[-1]] if above not in order]
-    return list(order)
-
-
-def _depth_first(steps: Mapping[int, str], parents: Mapping[int, Sequence[int]]) -> list[int]:
-    """Return the steps in an order in which few parents wait."""
-    sizes = dict.fromkeys(steps, 1)
-    children: dict[int, list[int]] = {}
-    spans = {step: above[0] - above[1] for step, above in parents.items() if len(above) == 2}
-    for step in reversed(list(steps)):  # parents of deltas have lower steps
-        if len(parents[step]) == 1:
-            sizes[parents[step][0]] += sizes[step]
-            children.setdefault(parents[step][0], []).append(step)
-    order: list[int] = []
-    stack = [step for step in reversed(list(steps)) if not parents[step]]
-    while stack:
-        step = stack.pop()
-        order.append(step)
-        stack += sorted(children.get(step, ()), key=lambda child: (sizes[child], child), reverse=True)
-    place = {step: index for index, step in enumerate(order)}
-    between: dict[int, list[int]] = {}
-    for step in sorted(spans, key=spans.__getitem__):  # wide spans first: they may be parents of the others
-        place[step] = max(place[above] for above in parents[step])
-        between.setdefault(place[step], []).append(step)
-    return [each for index, step in enumerate(order) for each in (step, *between.get(index, ()))]
 
 
 def _advance(link: Link, before: Sequence[_Left], decode: Decode, overwrite: bool) -> _Left:

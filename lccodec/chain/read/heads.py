@@ -1,0 +1,112 @@
+"""The heads of arrays: where each lies, and as what, without decoding it.
+
+The *head* of an array is the header of the newest frame that holds it, in this checkpoint or in one
+of its parents. It has type, shape and method, so that only a few bytes of each frame are read.
+
+Source: SPEC 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from ...errors import LccodecError
+from ...frame.header import FrameHeader, Shape
+from .links import Link, check_source, member_names, part_arrays, value_or_raise, with_sources
+
+
+class Head(NamedTuple):
+    """The header of the newest frame that holds an array, and the array's shape."""
+
+    header: FrameHeader
+    shape: Shape
+    unchanged: bool = False  # whether the frame is in an older link
+    interpolated: bool = False  # whether its values are those of two frames, interpolated
+    copied: bool = False  # whether the frame is that of another array, which it is a copy of
+
+
+def array_heads(links: Sequence[Link]) -> dict[str, Head]:
+    """Return the heads of the last link's arrays by name, or raise the first of their problems.
+
+    Only the headers that they need are read.
+    """
+    wanted: dict[int, dict[str, None]] = {id(link): {} for link in links}
+    wanted[id(links[-1])] = dict.fromkeys(links[-1].index_names)
+    own: dict[int, tuple[dict[str, Head | LccodecError], list[str], list[str]]] = {}
+    for link in reversed(links):
+        heads, inherited, _ = own[id(link)] = _own_heads(link, with_sources(link, wanted.pop(id(link))))
+        for above in link.parents:
+            wanted[id(above)].update((name, None) for name in inherited if name in above.names)
+    found: dict[int, dict[str, Head | LccodecError]] = {}
+    for link in links:
+        heads, inherited, copies = own[id(link)]
+        heads |= _inherited([found[id(above)] for above in link.parents], inherited)
+        found[id(link)] = heads | _copied(link, copies, heads)
+    heads = found[id(links[-1])]
+    return {name: value_or_raise(heads[name]) for name in links[-1].index_names}
+
+
+def next_heads(
+    link: Link, before: Sequence[Mapping[str, Head | LccodecError]]
+) -> dict[str, Head | LccodecError]:
+    """Return the head of every array of a link, or its error; `before` has those of its parents."""
+    heads, inherited, copies = _own_heads(link, link.index_names)
+    heads |= _inherited(before, inherited)
+    return heads | _copied(link, copies, heads)
+
+
+def _copied(
+    link: Link, names: Iterable[str], heads: Mapping[str, Head | LccodecError]
+) -> dict[str, Head | LccodecError]:
+    """Return the heads of copies: those of their sources, with another type."""
+    found: dict[str, Head | LccodecError] = {}
+    for name in names:
+        source, kind = link.copies[name]
+        try:
+            header, shape, _, interpolated, _ = value_or_raise(heads[source])
+            check_source(link, name, header.kind)
+            header = replace(header, kind=kind, shapes=(shape,), relative=False, run=False)
+            found[name] = Head(header, shape, interpolated=interpolated, copied=True)
+        except LccodecError as error:
+            found[name] = error
+    return found
+
+
+def _inherited(
+    before: Sequence[Mapping[str, Head | LccodecError]], names: Iterable[str]
+) -> dict[str, Head | LccodecError]:
+    """Return the heads of arrays without frames; `before` has those of the parents."""
+    found: dict[str, Head | LccodecError] = {}
+    for name in names:
+        head = before[0][name]
+        if isinstance(head, Head):
+            head = head._replace(unchanged=True, copied=False)
+            later = before[1].get(name) if len(before) == 2 else None
+            if isinstance(later, Head) and not _is_same(head, later):
+                differs = (later.header.kind, later.shape) != (head.header.kind, head.shape)
+                head = head._replace(interpolated=head.header.kind.is_float and not differs)
+        found[name] = head
+    return found
+
+
+def _is_same(one: Head, other: Head) -> bool:
+    """Return whether two links have an array from the same frame."""
+    return one.header is other.header and not one.interpolated and not other.interpolated
+
+
+def _own_heads(
+    link: Link, names: Iterable[str]
+) -> tuple[dict[str, Head | LccodecError], list[str], list[str]]:
+    """Return the heads of arrays with frames, and the names of those inherited, and of copies."""
+    frames, inherited, broken, copies = part_arrays(link, names)
+    heads: dict[str, Head | LccodecError] = {**broken}
+    for number in frames:  # not array by array: a run has thousands
+        members = member_names(link, number)
+        try:
+            header = link.header(number)
+            heads.update(zip(members, (Head(header, shape) for shape in header.shapes), strict=True))
+        except LccodecError as error:
+            heads.update(dict.fromkeys(members, error))
+    return heads, inherited, copies
