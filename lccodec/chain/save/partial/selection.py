@@ -182,14 +182,11 @@ class _Walk:
 
     def _check(self, fits: bool, node: Any, what: str, keys: tuple[str, ...]) -> None:
         if not fits:
-            here = "another one"
-            if node == _LEFT_OUT or type(node) is int:
-                here = "an array"
-            elif isinstance(node, tuple):
-                here = "a scalar"
+            if isinstance(node, list):
+                here = f"a {'list' if node[0] == 'l' else 'tuple'} of {len(node) - 1}"
             elif isinstance(node, dict):
                 here = "a dict"
-            elif isinstance(node, list):
-                here = f"a {'list' if node[0] == 'l' else 'tuple'} of {len(node) - 1}"
+            else:
+                here = "a scalar" if isinstance(node, tuple) else "an array"
             name = f"entry {leaf_name(keys)!r}" if keys else "the state"
             raise ArgumentError(f"only: {name} is {here}, and {what} in step {self._step}: save all arrays")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,7 +17,11 @@ from hypothesis import strategies as st
 import lccodec
 from lccodec import ArgumentError, Chain, ChainError, Keep, LccodecWarning, Policy, UniformDeadzone
 from lccodec.chain.save import saver
-from lccodec.chain.save.partial.inherit import DEFERRED
+from lccodec.chain.save.partial.inherit import DEFERRED, inherit
+from lccodec.chain.save.partial.selection import select
+from lccodec.chain.save.reference import read_tail
+from lccodec.chain.store.directory import DirectoryStore
+from lccodec.container.tree import flatten
 
 from ....support.paths import checkpoint_path
 from ....support.walks import assert_same
@@ -377,6 +382,25 @@ def test_roles_and_notes_of_the_rest_stay(tmp_path: Path) -> None:
         info = chain.info()
     assert {a.name: a.role for a in info.arrays if a.role != "other"} == dict.fromkeys(NAMES[2:4], "weight")
     assert info.metadata == {"lccodec.types": '{"Counter":["base"]}', "c": "d"}
+
+
+@pytest.mark.parametrize("note", ["[1", "[]", '"count"', '{"float8_e4m3fn":"count"}'])
+def test_a_malformed_note_is_not_inherited(tmp_path: Path, note: str) -> None:
+    with Chain(tmp_path, "lossless") as chain:
+        chain.save(0, state_of(0), {"lccodec.types": note})
+        chain.save(1, state_of(1), only=["count"])
+        assert chain.info().metadata == {}
+        assert_same(chain.restore(), merged(state_of(0), state_of(1), ["count"]))
+
+
+def test_roles_of_a_newer_version_are_not_inherited(tmp_path: Path) -> None:
+    with Chain(tmp_path, "lossless") as chain:
+        chain.save(0, state_of(0), roles={"count": "weight"})
+    tail = read_tail(DirectoryStore(tmp_path), 0, np.empty)
+    selection = select(flatten(state_of(1)), ["lora/*"])
+    assert [role.role for role in inherit(selection, {}, {}, tail).known.values()] == ["weight"]
+    tail.manifest = replace(tail.manifest, policy="of a newer version")
+    assert inherit(selection, {}, {}, tail).known == {}
 
 
 def test_life_of_such_a_chain(tmp_path: Path) -> None:
