@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.mending.program import measure_arithmetic, measure_chain, measure_recovery
+from benchmarks.mending.loop import ARMS, measure_loop, waits_table
+from benchmarks.mending.program import loop_goals, measure_arithmetic, measure_chain, measure_recovery
 
 
 def test_the_arithmetic_is_right() -> None:
@@ -25,3 +26,13 @@ def test_a_state_is_recovered_from_a_mirror(tmp_path: Path) -> None:
     [goal] = measure_recovery(tmp_path, 1 << 20, 1)
     assert goal.measured
     assert not (tmp_path / "empty").exists()
+
+
+def test_a_loop_that_saves_with_and_without_parity(tmp_path: Path) -> None:
+    found = measure_loop(tmp_path, 1 << 16, 2, 1, 0.001)
+    assert {name: len(waits.calls) for name, waits in found.items()} == dict.fromkeys(ARMS, 2)
+    assert all(seconds > 0 for waits in found.values() for seconds in waits.calls + waits.work)
+    [goal] = loop_goals(found)
+    assert goal.measured
+    assert waits_table(found).count("\n") == 1 + len(ARMS)
+    assert not any(tmp_path.iterdir())

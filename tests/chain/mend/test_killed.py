@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lccodec import Chain, validate
@@ -16,8 +18,9 @@ from lccodec.chain.mend.protect import protect
 from lccodec.chain.mend.redundancy import Redundancy
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
+from lccodec.chain.store.names import checkpoint_name
 
-from ...support.damage import files_in, protected_run
+from ...support.damage import Files, files_in, protected_run
 from ...support.killed_loop import state_of
 from ...support.mirrors import chain_files, mirror_of
 from ...support.profiles import LONG
@@ -143,3 +146,82 @@ def test_kills_at_random_moments(tmp_path: Path) -> None:
         assert chain_files(mirror) == chain_files(run)
     for step in Chain(mirror).steps:
         assert_same(Chain(mirror).restore(step), state_of(step))
+
+
+VERB = """
+import sys
+from pathlib import Path
+from lccodec.container.disk.system import SYSTEM
+from tests.support.killed_verb import do
+print("ready", flush=True)
+do(sys.argv[1], Path(sys.argv[2]), SYSTEM)
+"""
+
+
+def begun(verb: str, folder: Path) -> subprocess.Popen[str]:
+    """A process that is about to do a verb."""
+    command = [sys.executable, "-c", VERB, verb, str(folder)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert process.stdout is not None
+    with process.stdout as out:
+        assert out.readline() == "ready\n"
+    return process
+
+
+def case_of(verb: str, folder: Path) -> tuple[Files, Files]:
+    """A chain that a verb has work with: its files when they were whole, and as they are now."""
+    rng, run = np.random.default_rng(0), folder / "run"
+    with Chain(run, "lossless", newest="exact", keyframe_every=1) as chain:
+        for step in range(7):
+            chain.save(step, {"w": rng.standard_normal(1 << 16), "step": step})
+            if (step, verb) == (4, "protect"):
+                chain.protect(1)  # that group grows by two files
+        if verb == "repair":
+            chain.protect(2)
+    if verb != "mirror":
+        mirror_of(run, folder / "m").bring()
+    files = chain_files(run)
+    if verb.startswith("repair"):
+        (run / checkpoint_name(2)).unlink()  # which step 3 needs
+        path = run / checkpoint_name(5)
+        path.write_bytes(path.read_bytes()[:9000] + b"another end")
+    return files, chain_files(run)
+
+
+def is_no_worse(verb: str, folder: Path, files: Files, before: Files) -> bool:
+    """Whether all is as it was, or done, after a kill; and the next process does the rest."""
+    run, mirror = DirectoryStore(folder / "run"), folder / "m"
+    now = chain_files(run.path)
+    if any(now.get(name) not in (data, before.get(name)) for name, data in files.items()):
+        return False
+    if verb == "protect":  # what was protected before still is
+        (run.path / checkpoint_name(3)).unlink()
+        return repair(run).lost == {} and chain_files(run.path) == files
+    if verb == "mirror":
+        whole = validate(mirror, deep=True) == [] if mirror.exists() and Chain(mirror).steps else True
+        mirror_of(run.path, mirror).bring()
+        return whole and chain_files(mirror) == files
+    mirrors = [DirectoryStore(mirror)] if verb == "repair from a mirror" else []
+    return repair(run, mirrors=mirrors).lost == {} and chain_files(run.path) == files
+
+
+@pytest.mark.parametrize("verb", ["protect", "repair", "repair from a mirror", "mirror"])
+def test_verbs_are_killed_at_random_moments(tmp_path: Path, verb: str) -> None:
+    """Nothing that was whole is worse than before."""
+    generator, case = random.Random(verb), tmp_path / "case"
+    files, before = case_of(verb, case)
+    shutil.copytree(case, tmp_path / "whole")
+    process, start = begun(verb, tmp_path / "whole"), time.perf_counter()
+    assert process.wait() == 0
+    seconds = time.perf_counter() - start
+    assert is_no_worse(verb, tmp_path / "whole", files, before)
+    killed = 0
+    for number in range(KILLS):
+        place = Path(shutil.copytree(case, tmp_path / f"{number}"))
+        process = begun(verb, place)
+        time.sleep(generator.uniform(0, seconds))
+        process.kill()
+        killed += process.wait() == -signal.SIGKILL
+        assert is_no_worse(verb, place, files, before)
+        shutil.rmtree(place)
+    assert killed > 0
