@@ -85,6 +85,8 @@ def _parts() -> Iterator[Broken]:
     place = end - 64 - size + 20
     changed = WHOLE[:place] + bytes([WHOLE[place] ^ 1]) + WHOLE[place + 1 :]
     yield _case(rule, "index", "a bit of the index is not that of the root", changed, error)
+    why = "the trailer declares an index of 2^26 bytes, as many as there may be"
+    yield _case("LCC-BUN-02", "largest-index", why, bundle_of(FILES, INDEX, index=2**26))
     why = "the trailer declares an index of 2^26 + 1 bytes"
     huge = bundle_of(FILES, INDEX, index=2**26 + 1)
     yield _case("LCC-LIM-04", "index", why, huge, "LimitError")

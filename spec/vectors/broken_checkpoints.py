@@ -182,6 +182,9 @@ def _trailers() -> Iterator[Broken]:
     ):
         why = f"the trailer has a wrong {' and '.join(fields).replace('_', ' ')}"
         yield _case(rule, name, why, file_of(text, payload, **fields))
+    most = {"manifest_length": 2**26, "file_length": place + 2**26 + 88}
+    why = "the trailer declares a manifest of 2^26 bytes, as many as there may be"
+    yield _case(rule, "largest-manifest", why, file_of(text, payload, **most))
     huge = 2**26 + 1
     fields = {"manifest_length": huge, "file_length": place + huge + 88}
     why = "the trailer declares a manifest of 2^26 + 1 bytes"

@@ -99,6 +99,8 @@ def _heads() -> Iterator[tuple[Broken, str]]:
     yield _case(rule, "cut", "a byte of the copy of the index is missing", cut)
     other = WHOLE[:-70] + bytes([WHOLE[-70] ^ 1]) + WHOLE[-69:]
     yield _case(rule, "copy", "the copy of the index is another", other, "ChecksumError")
+    why = "the index has 2^26 bytes, as many as there may be"
+    yield _case(rule, "largest-index", why, parity_of(index=2**26), "TruncatedError")
     why = "the index has 2^26 + 1 bytes"
     yield _case("LCC-LIM-04", "index", why, parity_of(index=2**26 + 1), "LimitError")
 

@@ -290,6 +290,13 @@ def small_states() -> Iterator[dict[str, Any]]:
         yield {"layers": [layers[0].reshape(5, 8), *layers[1:]], "counts": [np.arange(3), np.full(2, step)]}
 
 
+def nested(leaf: Any, depth: int) -> Any:
+    """Return a leaf in lists and dicts, one in the other."""
+    for level in range(depth):
+        leaf = [leaf] if level % 2 else {"k": leaf}
+    return leaf
+
+
 def reordered_states() -> Iterator[dict[str, Any]]:
     """Yield the same arrays three times; the keys of the second are in another order."""
     state: dict[str, Any] = {"a": np.arange(5), "b": {"c": np.ones(2, np.float32), "d": 1}}
@@ -313,6 +320,7 @@ def checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
         ("nested", "a nested state with every kind of scalar, lossless", first),
         ("scalar", "a state that is one scalar: no arrays, an empty payload", 7),
         ("array", "a state that is one array without dimensions", np.array(1.5)),
+        ("deep", "a state that nests 64 deep", nested(np.arange(4), 64)),
         ("digits", "an integer of a sign and 4,096 digits", {"n": 1 - 10**4096, "a": np.arange(3)}),
     ):
         lccodec.save_file(state, directory / f"{name}.lcc.h5", {"vector": name})

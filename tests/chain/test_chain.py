@@ -242,6 +242,27 @@ def test_bad_calls_are_refused_and_nothing_is_lost(tmp_path: Path, act: Any, err
     assert chain.info().parent == 3
 
 
+@pytest.mark.parametrize("number", [-1, 1.0, True, "3", None])
+def test_a_number_of_deltas_that_is_none(tmp_path: Path, number: Any) -> None:
+    with pytest.raises(ArgumentError, match="keyframe_every must be a non-negative integer; got"):
+        Chain(tmp_path / "run", keyframe_every=number)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("step", [1.0, True, "3", -1, 2**53])
+def test_a_step_that_is_none(tmp_path: Path, step: Any) -> None:
+    """Where one is written, it must be one of the format; where one is read, it is not there."""
+    error = ArgumentError if type(step) is not int else ChainError
+    with Chain(tmp_path, "lossless") as chain:
+        chain.save(5, {"w": np.ones(3)})
+        with pytest.raises(ArgumentError, match="a step must be an integer"):
+            chain.save(step, {"w": np.ones(3)})
+        for call in (chain.restore, chain.info, chain.pin, chain.rollback):
+            with pytest.raises(error, match=r"a step must be an integer; got|has no step"):
+                call(step)
+        assert list(chain.steps) == [5]
+
+
 def test_a_step_before_the_latest_is_out_of_order(tmp_path: Path) -> None:
     with HistoryChain(tmp_path) as chain:
         chain.save(10, {"a": 1})
