@@ -31,6 +31,7 @@ from ..constants import MAX_ARRAYS, MAX_EXPANSION, MAX_NESTING
 from ..container.scalars import metadata_strings, scalar_json
 from ..element_types import BFLOAT16_BITS, Array, element_type, in_host_order
 from ..errors import ArgumentError, FormatError, LccodecError, LimitError, StorageError
+from .files.attributes import TYPES, read_attribute, read_types, write_attributes
 from .files.disk import replacing
 from .files.named_arrays import named_leaves
 from .files.structure import STATE, rebuild, with_structure
@@ -42,14 +43,13 @@ _RULE: Final = "hdf5"
 _ALL: Final = h5py.h5s.ALL
 _BFLOAT16_FIELDS: Final = ((15, 7, 8, 0, 7), 127)  # sign, exponent and mantissa; the bias
 _ERRNO: Final = re.compile(r"errno = (\d+)")
-_AT: Final = "@"  # between the name of an object and that of its attribute, in metadata
 
 
 def load_state(path: str | os.PathLike[str]) -> tuple[Any, dict[str, str]]:
     """Return the state in an HDF5 file, and its attributes as metadata.
 
     The attribute ``units`` of an object ``a/b`` has the name ``a/b@units`` in the metadata. A value
-    that is not a string becomes its JSON text.
+    that is not a string becomes its JSON text (:mod:`lccodec.adapters.files.attributes`).
 
     Raises
     ------
@@ -65,6 +65,7 @@ def load_state(path: str | os.PathLike[str]) -> tuple[Any, dict[str, str]]:
     with _opened(path) as (file, size):
         walk = _Walk(str(path), size)
         state = walk.group(file, ())
+        walk.note_types()
     if STATE not in walk.metadata:
         return state, walk.metadata
     scalars = {name: value for name, value in walk.leaves.items() if not isinstance(value, np.ndarray)}
@@ -77,6 +78,7 @@ def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
     with _opened(path) as (file, size):
         walk = _Walk(str(path), size)
         walk.attributes(file, "")
+        walk.note_types()
     return {key: text for key, text in walk.metadata.items() if key != STATE}
 
 
@@ -109,6 +111,7 @@ class _Walk:
 
     def __init__(self, where: str, size: int) -> None:
         self.metadata: dict[str, str] = {}
+        self.types: dict[str, str] = {}  # of attributes that are numbers
         self.leaves: dict[str, Any] = {}
         self._where, self._size, self._left = where, size, MAX_EXPANSION * size
         self._arrays: dict[int, Any] = {}
@@ -164,28 +167,18 @@ class _Walk:
             message = f"asks for more than {MAX_EXPANSION} times the bytes of the file"
             raise LimitError(_RULE, f"{self._where}: {name!r}", message)
 
+    def note_types(self) -> None:
+        """Add the types of attributes to the metadata, once all are known."""
+        if self.types:
+            self.metadata[TYPES] = json.dumps(self.types)
+
     def attributes(self, item: h5py.Group | h5py.Dataset, name: str) -> None:
         """Add the attributes of an object to the metadata."""
         for key in item.attrs:
             attribute = item.attrs.get_id(key)
-            self._spend(math.prod(attribute.shape or ()), attribute.get_type(), f"{name}{_AT}{key}")
-            text = _attribute_text(item.attrs[key])
-            if text is not None:  # references and compounds say nothing outside of their file
-                self.metadata[f"{name}{_AT}{key}" if name else key] = text
-
-
-def _attribute_text(value: Any) -> str | None:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    if isinstance(value, np.ndarray | np.generic):
-        items = [
-            v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in np.ravel(value).tolist()
-        ]
-        if all(isinstance(item, str | int | float) for item in items):
-            return json.dumps(items if np.ndim(value) else items[0])
-    return None
+            self._spend(math.prod(attribute.shape or ()), attribute.get_type(), f"{name}@{key}")
+            self.metadata.update(read_attribute(item, name, key))
+        self.types.update(read_types(item, name))
 
 
 def _value(dataset: h5py.Dataset, where: str) -> Any:
@@ -287,10 +280,7 @@ def _write_all(file: h5py.File, leaves: Mapping[str, Any], attributes: Mapping[s
             continue
         first[id(value)] = name
         _write(file, name, value)
-    for key, text in attributes.items():
-        place, _, attribute = key.rpartition(_AT)
-        inside = bool(place and attribute) and place in file
-        (file[place] if inside else file).attrs[attribute if inside else key] = text
+    write_attributes(file, attributes)
 
 
 def _is_odd(value: Any) -> bool:

@@ -97,6 +97,7 @@ def test_a_file_of_another_program(tmp_path):
         "raw": "x",
         "layers@trainable": "true",
         "half@dtype": "bfloat16",
+        "lccodec.attributes": '{"version": "<i8", "layers@trainable": "|b1"}',
     }
     lccodec.save_file(state, tmp_path / "b.lcc.h5", metadata)
 
