@@ -11,9 +11,11 @@ import pytest
 
 from lccodec import Chain
 from lccodec.chain.read.checkpoint import open_step
+from lccodec.chain.read.follow import changes
 from lccodec.chain.read.follow.held import CancelledError, Held, Prepared
 from lccodec.chain.read.follow.since import open_since
 from lccodec.chain.store.directory import DirectoryStore
+from lccodec.element_types import Array
 
 STATES = [
     {"a": np.arange(40000.0), "b": np.arange(20000.0), "small": np.zeros(5), "tiny": np.ones(4)},
@@ -117,3 +119,27 @@ def test_it_can_be_given_up(store: DirectoryStore) -> None:
     with open_step(store, 4) as file, pytest.raises(CancelledError):
         held.prepare(list(file.links), STATES[0], False, wanted)
     assert (len(asked), held.arrays) == (2, {})
+
+
+def test_one_step_behind_no_array_is_compared(store: DirectoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The frame of an array says what it changes; behind several frames, arrays are compared."""
+    compared: list[int] = []
+
+    def counted(one: Array, other: Array) -> Array:
+        compared.append(one.size)
+        return differing(one, other)
+
+    differing = changes._differing
+    monkeypatch.setattr(changes, "_differing", counted)
+    held = Held()
+    held.commit(prepared(held, store, 0))
+    compared.clear()
+    way = prepared(held, store, 1, "a")
+    assert compared == []
+    assert way.changes["a"].places is not None
+    assert way.changes["a"].places.tolist() == [1]
+    assert way.changes["a"].values(None).tolist() == [-1.0]
+    way = prepared(held, store, 2, "a")
+    assert sum(compared) == STATES[0]["a"].size
+    assert way.changes["a"].places is not None
+    assert way.changes["a"].places.tolist() == [1, 2]
