@@ -1,59 +1,63 @@
 """lccodec: a portable, pure-NumPy codec for training checkpoints."""
 
-from .chain.adapter import Adapter
-from .chain.chain import Chain
-from .chain.checkpoint_file import CheckpointFile
-from .chain.checkpoint_file import open_checkpoint_file as open
-from .chain.life.bundle import bundle, unbundle
-from .chain.life.compact import Compaction
-from .chain.life.keep import Keep
-from .chain.life.prune import Pruning
-from .chain.life.rewrite_step import Rewriting
-from .chain.life.set_aside import RolledBack
-from .chain.mend.protect import Protection
-from .chain.mend.repair import Repair
-from .chain.mend.salvage import Salvage
-from .chain.mirror.bring import MirrorState
-from .chain.read.arrivals import Arrivals
-from .chain.read.follow.follower import Follower, follow
-from .chain.read.follow.update import Patch, Update
-from .chain.read.follow.watch import Lag
-from .chain.read.info import ArrayInfo, CheckpointInfo
-from .chain.read.validate import Problem, validate
-from .chain.save.planned import ArrayPlan, Estimate, Plan
-from .chain.save.single_file import load, load_file, save, save_file
-from .container.figures import Figures
-from .element_types import BFLOAT16_BITS
-from .errors import (
-    ArgumentError,
-    ChainError,
-    ChecksumError,
-    DataError,
-    DependencyError,
-    FormatError,
-    LccodecError,
-    LccodecWarning,
-    LimitError,
-    StorageError,
-    TruncatedError,
-    UnsupportedError,
-    WorkerError,
-)
-from .frame.checked import Checked
-from .frame.decode import decode
-from .frame.encode import encode
-from .policy.balanced import Balanced
-from .policy.policy import Policy
-from .policy.presets import POLICIES, fields
-from .policy.roles import ROLES, Assignment
-from .quantizers.base import Quantizer
-from .quantizers.exponent import ExponentBuckets
-from .quantizers.keyframe import KeyframeSteps
-from .quantizers.logarithmic import LogSteps
-from .quantizers.lossless import Lossless
-from .quantizers.smooth import Smooth
-from .quantizers.triggered import Triggered
-from .quantizers.uniform import UniformDeadzone
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:  # a name is loaded when it is first used: a command needs few of them
+    from .chain.adapter import Adapter
+    from .chain.chain import Chain
+    from .chain.checkpoint_file import CheckpointFile
+    from .chain.checkpoint_file import open_checkpoint_file as open
+    from .chain.life.bundle import bundle, unbundle
+    from .chain.life.compact import Compaction
+    from .chain.life.keep import Keep
+    from .chain.life.prune import Pruning
+    from .chain.life.rewrite_step import Rewriting
+    from .chain.life.set_aside import RolledBack
+    from .chain.mend.protect import Protection
+    from .chain.mend.repair import Repair
+    from .chain.mend.salvage import Salvage
+    from .chain.mirror.bring import MirrorState
+    from .chain.read.arrivals import Arrivals
+    from .chain.read.follow.follower import Follower, follow
+    from .chain.read.follow.update import Patch, Update
+    from .chain.read.follow.watch import Lag
+    from .chain.read.info import ArrayInfo, CheckpointInfo
+    from .chain.read.validate import Problem, validate
+    from .chain.save.planned import ArrayPlan, Estimate, Plan
+    from .chain.save.single_file import load, load_file, save, save_file
+    from .container.figures import Figures
+    from .element_types import BFLOAT16_BITS
+    from .errors import (
+        ArgumentError,
+        ChainError,
+        ChecksumError,
+        DataError,
+        DependencyError,
+        FormatError,
+        LccodecError,
+        LccodecWarning,
+        LimitError,
+        StorageError,
+        TruncatedError,
+        UnsupportedError,
+        WorkerError,
+    )
+    from .frame.checked import Checked
+    from .frame.decode import decode
+    from .frame.encode import encode
+    from .policy.balanced import Balanced
+    from .policy.policy import Policy
+    from .policy.presets import POLICIES, fields
+    from .policy.roles import ROLES, Assignment
+    from .quantizers.base import Quantizer
+    from .quantizers.exponent import ExponentBuckets
+    from .quantizers.keyframe import KeyframeSteps
+    from .quantizers.logarithmic import LogSteps
+    from .quantizers.lossless import Lossless
+    from .quantizers.smooth import Smooth
+    from .quantizers.triggered import Triggered
+    from .quantizers.uniform import UniformDeadzone
 
 __version__ = "0.1.0"  # of the package; the version of the format is in `lccodec.constants`
 
@@ -124,3 +128,74 @@ __all__ = [
     "unbundle",
     "validate",
 ]
+
+_MODULES: Final = {
+    "chain.adapter": ("Adapter",),
+    "chain.chain": ("Chain",),
+    "chain.checkpoint_file": ("CheckpointFile", "open"),
+    "chain.life.bundle": ("bundle", "unbundle"),
+    "chain.life.compact": ("Compaction",),
+    "chain.life.keep": ("Keep",),
+    "chain.life.prune": ("Pruning",),
+    "chain.life.rewrite_step": ("Rewriting",),
+    "chain.life.set_aside": ("RolledBack",),
+    "chain.mend.protect": ("Protection",),
+    "chain.mend.repair": ("Repair",),
+    "chain.mend.salvage": ("Salvage",),
+    "chain.mirror.bring": ("MirrorState",),
+    "chain.read.arrivals": ("Arrivals",),
+    "chain.read.follow.follower": ("Follower", "follow"),
+    "chain.read.follow.update": ("Patch", "Update"),
+    "chain.read.follow.watch": ("Lag",),
+    "chain.read.info": ("ArrayInfo", "CheckpointInfo"),
+    "chain.read.validate": ("Problem", "validate"),
+    "chain.save.planned": ("ArrayPlan", "Estimate", "Plan"),
+    "chain.save.single_file": ("load", "load_file", "save", "save_file"),
+    "container.figures": ("Figures",),
+    "element_types": ("BFLOAT16_BITS",),
+    "errors": (
+        "ArgumentError",
+        "ChainError",
+        "ChecksumError",
+        "DataError",
+        "DependencyError",
+        "FormatError",
+        "LccodecError",
+        "LccodecWarning",
+        "LimitError",
+        "StorageError",
+        "TruncatedError",
+        "UnsupportedError",
+        "WorkerError",
+    ),
+    "frame.checked": ("Checked",),
+    "frame.decode": ("decode",),
+    "frame.encode": ("encode",),
+    "policy.balanced": ("Balanced",),
+    "policy.policy": ("Policy",),
+    "policy.presets": ("POLICIES", "fields"),
+    "policy.roles": ("ROLES", "Assignment"),
+    "quantizers.base": ("Quantizer",),
+    "quantizers.exponent": ("ExponentBuckets",),
+    "quantizers.keyframe": ("KeyframeSteps",),
+    "quantizers.logarithmic": ("LogSteps",),
+    "quantizers.lossless": ("Lossless",),
+    "quantizers.smooth": ("Smooth",),
+    "quantizers.triggered": ("Triggered",),
+    "quantizers.uniform": ("UniformDeadzone",),
+}
+_PLACES: Final = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its module."""
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f".{_PLACES[name]}", __name__)
+    found = getattr(module, "open_checkpoint_file" if name == "open" else name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

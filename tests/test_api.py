@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import inspect
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
@@ -84,6 +87,22 @@ PUBLIC = {
 def test_public_names() -> None:
     assert set(lccodec.__all__) == PUBLIC
     assert all(hasattr(lccodec, name) for name in PUBLIC)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        lccodec.nothing  # noqa: B018
+
+
+def test_a_public_name_is_loaded_from_where_types_say() -> None:
+    tree = ast.parse(Path(lccodec.__file__).read_text())
+    (guarded,) = (node for node in tree.body if isinstance(node, ast.If))
+    places = {}
+    for node in guarded.body:
+        assert isinstance(node, ast.ImportFrom) and node.level == 1
+        for alias in node.names:
+            places[alias.asname or alias.name] = getattr(
+                importlib.import_module(f"lccodec.{node.module}"), alias.name
+            )
+    assert set(places) == PUBLIC - {"__version__"}
+    assert [name for name, found in places.items() if getattr(lccodec, name) is not found] == []
 
 
 def test_public_names_of_the_exchange() -> None:

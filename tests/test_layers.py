@@ -203,7 +203,7 @@ def test_no_input_or_output_below_the_container(module: str) -> None:
 
 def test_optional_packages_are_imported_where_they_are_used() -> None:
     """Importing the core pulls in numpy and h5py at most."""
-    program = "import sys, lccodec; print(*sorted(m for m in sys.modules if '.' not in m))"
+    program = "import sys; from lccodec import *; print(*sorted(m for m in sys.modules if '.' not in m))"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert not set(run.stdout.split()) & {*OPTIONAL, "jaxlib", "flax", "optax"}
 

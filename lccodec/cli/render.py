@@ -13,17 +13,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..chain.overview import KINDS, checkpoint_overview, loss_word, quantizer_words
 from ..chain.read.info import ArrayInfo, CheckpointInfo
 from ..chain.store.directory import DirectoryStore
-from ..inspect.difference import Difference
-from ..inspect.summary import ArraySummary, Bin
 from ..printable import printable
 from ..table import facts_text, ratio, shape_text, size_text, times_text
 from .sparkline import sparkline
 from .table import Table, fitted
+
+if TYPE_CHECKING:  # only some verbs have these
+    from ..inspect.difference import Difference
+    from ..inspect.summary import ArraySummary, Bin
 
 _MAX_BAR_CHARACTERS: Final = 40  # of a histogram
 

@@ -6,11 +6,12 @@ Of the arrays the largest are shown, of the steps evenly spaced ones with the fi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 
-from .report import ArrayRow
+if TYPE_CHECKING:
+    from .report import ArrayRow
 
 MAX_ARRAYS: Final = 300
 #: Arrays times steps: 300 arrays at 200 steps.

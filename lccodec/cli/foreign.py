@@ -6,8 +6,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from ...adapters.files.signature import Kind, recognize
-from ...printable import printable
+from ..adapters.files.signature import Kind, recognize
+from ..printable import printable
 
 
 def describe_foreign(path: Path) -> dict[str, Any] | None:

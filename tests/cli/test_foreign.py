@@ -9,9 +9,9 @@ import torch
 
 import lccodec
 from lccodec.adapters import npz, safetensors
-from lccodec.cli.verbs.foreign import describe_foreign
+from lccodec.cli.foreign import describe_foreign
 
-from ...support.commands import run, run_json
+from ..support.commands import run, run_json
 
 
 def written(directory):
