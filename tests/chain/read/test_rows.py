@@ -182,7 +182,7 @@ def test_only_the_blocks_of_the_rows_are_decoded(
         read = module.read_block
 
         def counted(*arguments: Any, read: Any = read) -> None:
-            decoded.append(arguments[-1].size)
+            decoded.append([each.size for each in arguments if isinstance(each, np.ndarray)][-1])
             read(*arguments)
 
         monkeypatch.setattr(module, "read_block", counted)

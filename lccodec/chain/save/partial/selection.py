@@ -45,6 +45,7 @@ def select(flat: Flat, only: Sequence[str]) -> Selection:
 
     Examples
     --------
+    >>> import numpy as np
     >>> from lccodec.container.tree import flatten
     >>> found = select(flatten({"base": np.zeros(2), "lora": np.ones(2), "epoch": 3}), ["lora*"])
     >>> found.names, found.tree, found.scalars
@@ -102,6 +103,7 @@ def overlay(selection: Selection, tree: Json, scalars: Iterable[Json], step: int
 
     Examples
     --------
+    >>> import numpy as np
     >>> from lccodec.container.tree import flatten
     >>> found = select(flatten({"epoch": 3, "lora": np.ones(2)}), ["*"])
     >>> overlay(found, {"base": 0, "lora": 1, "epoch": None}, [2], 100).arrays

@@ -96,7 +96,7 @@ def test_errors_and_warnings_come_back(channel: Channel, tmp_path: Path) -> None
     with pytest.raises(ArgumentError, match="exists already"):
         report.done.value()
     report = asked(channel, snapshot(1, STATES[1]))
-    assert "writes a keyframe instead of a delta" in report.warnings[0]
+    assert "step 0 was written anew from the exact file" in report.warnings[0]
     assert report.done.error is None
 
 
