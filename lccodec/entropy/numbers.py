@@ -44,8 +44,11 @@ def signed(codes: Array) -> Array:
     """Return the numbers (float64) of zigzag codes, uint8 or uint64 below 2**53."""
     if codes.dtype == np.uint8:
         return SMALL.take(codes, mode="clip")
-    numbers = (codes >> 1).astype(np.float64)
-    return np.negative(numbers + 1, out=numbers, where=(codes & 1).astype(bool))
+    signs = (codes & 1).view(np.int64)
+    numbers = (codes >> 1).view(np.int64)
+    numbers ^= np.negative(signs, out=signs)
+    found: Array = numbers.astype(np.float64)
+    return found
 
 
 def write_numbers(numbers: Array) -> list[Piece]:
