@@ -89,6 +89,25 @@ def test_a_chain_in_a_bucket_with_a_mirror_in_a_directory(place: str, tmp_path: 
     assert chain_files(tmp_path / "m") == files_of(place)
 
 
+def test_the_newest_step_of_a_bucket_mends_itself(place: str) -> None:
+    """From its exact file, without a mirror: there is no parity in a bucket."""
+    with lccodec.Chain(place, "lc-3") as chain:
+        for step in range(3):
+            chain.save(step, STATES[step])
+        backend = connect(Address.of(place))._backend
+        name = "000000000002.lcc.h5"
+        objects = [each for each in backend.objects() if each.key.startswith(f"{name}/")]
+        found = max(objects, key=lambda each: each.size)
+        key, data = found.key, bytearray(backend.read(found.key, 0, found.size))
+        data[-9] ^= 1
+        backend.delete([key])
+        backend.put_if_absent(key, bytes(data))
+    repair = lccodec.Chain(place).repair()
+    assert dict(repair.remade) == {name: "as a keyframe, from the exact file"}
+    assert lccodec.validate(place, deep=True) == []
+    assert_same(lccodec.Chain(place).restore(2), STATES[2])
+
+
 def test_what_arrives_is_read_again_from_the_bucket(
     run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
