@@ -13,7 +13,8 @@
 The array's metadata say ``{"name": "lccodec", "configuration": {"quantizer": ...}}``. zarr finds
 the codec by that name wherever lccodec is installed. It is a serializer: it makes bytes of arrays,
 and a compressor behind it gains nothing. Chunks are self-contained, and exact unless another
-quantizer is given. Needs the extra ``zarr``. For zarr 2 use the codec in
+quantizer is given. Of a large chunk, only the blocks of the rows that are asked for are decoded.
+Needs the extra ``zarr``. For zarr 2 use the codec in
 :mod:`lccodec.adapters.numcodecs`.
 """
 
@@ -23,22 +24,27 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ..element_types import element_type
+import numpy as np
+
+from ..element_types import Array, element_type
 from ..errors import DependencyError, FormatError
-from ..frame.decode import decode
+from ..frame.decode import decode, decode_rows
 from ..frame.encode import encode
+from ..frame.header import parse_header
 from ..quantizers.base import Quantizer
 from ..quantizers.lossless import Lossless
 from ..quantizers.registry import parse_quantizer, quantizer_json
 
 try:
-    from zarr.abc.codec import ArrayBytesCodec
+    from zarr.abc.codec import ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin
 except ImportError:
     raise DependencyError("needs zarr 3: pip install 'lccodec[zarr]'") from None
 
 if TYPE_CHECKING:
+    from zarr.abc.store import ByteGetter
     from zarr.core.array_spec import ArraySpec
     from zarr.core.buffer import Buffer, NDBuffer
+    from zarr.core.indexing import SelectorTuple
 
 __all__ = ["LCCodec"]
 
@@ -46,7 +52,7 @@ _NAME: Final = "lccodec"
 
 
 @dataclass(frozen=True)
-class LCCodec(ArrayBytesCodec):
+class LCCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
     """A serializer of zarr: codes a chunk as a frame.
 
     Parameters
@@ -86,13 +92,47 @@ class LCCodec(ArrayBytesCodec):
         return chunk_spec.prototype.buffer.from_bytes(await asyncio.to_thread(encode, array, self.quantizer))
 
     async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
-        array = await asyncio.to_thread(decode, chunk_data.to_bytes())
-        dtype = chunk_spec.dtype.to_native_dtype()
-        if array.shape != chunk_spec.shape or array.dtype != dtype.newbyteorder("="):
-            message = f"holds {array.dtype} {array.shape}, the array says {dtype} {chunk_spec.shape}"
-            raise FormatError(_NAME, "chunk", message)
+        array = await asyncio.to_thread(_decoded, chunk_data.to_bytes(), chunk_spec)
+        return chunk_spec.prototype.nd_buffer.from_numpy_array(array)
+
+    async def _decode_partial_single(
+        self, byte_getter: ByteGetter, selection: SelectorTuple, chunk_spec: ArraySpec
+    ) -> NDBuffer | None:
+        data = await byte_getter.get(chunk_spec.prototype)
+        if data is None:
+            return None
+        array = await asyncio.to_thread(_selected, data.to_bytes(), selection, chunk_spec)
         return chunk_spec.prototype.nd_buffer.from_numpy_array(array)
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
         """Refuse: the size of a frame depends on its contents."""
         raise NotImplementedError
+
+
+def _decoded(data: bytes, chunk: ArraySpec, rows: slice | None = None) -> Array:
+    """Return the rows of a chunk, by default all."""
+    header = parse_header(data)
+    dtype = chunk.dtype.to_native_dtype()
+    if header.shapes[0] != chunk.shape or header.kind != element_type(dtype):
+        found = f"{header.kind.name} {header.shapes[0]}"
+        raise FormatError(_NAME, "chunk", f"holds {found}, the array says {dtype} {chunk.shape}")
+    return decode(data) if rows is None else decode_rows(memoryview(data), rows.start, rows.stop)
+
+
+def _selected(data: bytes, selection: Any, chunk: ArraySpec) -> Array:
+    """Return what a selection of NumPy takes of a chunk."""
+    first, *others = selection if isinstance(selection, tuple) and selection else (slice(None),)
+    rows = None
+    if isinstance(first, slice) and chunk.shape:
+        start, stop, step = first.indices(chunk.shape[0])
+        if step > 0:
+            rows = slice(start, max(start, stop))
+            first = slice(None, None, step)
+    elif isinstance(first, int | np.integer):
+        rows, first = slice(int(first), int(first) + 1), 0
+    elif isinstance(first, np.ndarray) and first.dtype.kind in "iu" and first.size and first.min() >= 0:
+        rows = slice(int(first.min()), int(first.max()) + 1)
+        first = first - first.min()
+    if rows is None:
+        return np.asarray(_decoded(data, chunk)[selection])
+    return np.asarray(_decoded(data, chunk, rows)[(first, *others)])

@@ -1,7 +1,7 @@
 """The entry of a frame in the manifest: its length and its digest (SPEC 8, LCC-MAN-05, LCC-MAN-08).
 
-Frames are hashed while they are written, piece by piece. SHA-256 takes longer than anything else
-that a frame of raw values needs. So a large one is hashed beside the writing.
+The digest is that of the frame or, if the frame is cut into pieces, that of their table
+(:mod:`lccodec.container.piece_table`), which stands behind the frame.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from hashlib import sha256
 from typing import Protocol, Self, TypeAlias
 
 from ..constants import DIGEST_SIZE
-from ..parallel import SideThread
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 
@@ -24,14 +23,24 @@ def pieces_of(frame: Bytes | Iterable[Bytes]) -> Iterable[Bytes]:
 
 @dataclass(frozen=True)
 class FrameEntry:
-    """The entry of a frame: its length in bytes, and the start of its SHA-256 (LCC-MAN-08)."""
+    """The entry of a frame: its length in bytes, a digest, and the length of its table.
+
+    The digest is the start of the SHA-256 of the frame, or of its table if that is not 0 bytes long
+    (LCC-MAN-08).
+    """
 
     length: int
     digest: bytes
+    table: int = 0
+
+    @property
+    def stored(self) -> int:
+        """Bytes of the frame and of its table."""
+        return self.length + self.table
 
     @classmethod
     def of(cls, frame: Bytes | Iterable[Bytes]) -> Self:
-        """Return the entry of a frame that is given whole or in pieces."""
+        """Return the entry of a frame that is not cut; it is given whole or in pieces."""
         length, digest = 0, sha256()
         for piece in pieces_of(frame):
             length += memoryview(piece).nbytes
@@ -46,15 +55,9 @@ class SizedFrame(Protocol):
     def length(self) -> int:
         """Bytes of the frame."""
 
+    @property
+    def table_pieces(self) -> int:
+        """In how many pieces it is cut; 0 if it is not."""
+
     def pieces(self) -> Iterator[Bytes]:
         """Yield the frame in pieces that do not change."""
-
-
-def entry_beside(frame: Iterable[Bytes]) -> FrameEntry:
-    """Return the entry of a frame; a thread hashes a piece while the next one is made."""
-    length, digest = 0, sha256()
-    with SideThread() as side:
-        for piece in frame:
-            length += memoryview(piece).nbytes
-            side.call(digest.update, piece)
-        return side.call(lambda: FrameEntry(length, digest.digest()[:DIGEST_SIZE])).result()

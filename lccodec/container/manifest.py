@@ -16,6 +16,8 @@ from ..constants import (
     MAX_ARRAYS,
     MAX_STEP,
     MAX_WEIGHT,
+    MIN_PIECE_BYTES,
+    PIECE_ENTRY_SIZE,
     ROOT_SIZE,
 )
 from ..errors import ArgumentError, FormatError, LimitError, UnsupportedError
@@ -109,8 +111,8 @@ class Manifest:
 
     @property
     def payload_length(self) -> int:
-        """Bytes of all frames together."""
-        return sum(entry.length for entry in self.frames)
+        """Bytes of all frames and their tables together."""
+        return sum(entry.stored for entry in self.frames)
 
     @property
     def members(self) -> tuple[tuple[int, ...], ...]:
@@ -143,7 +145,7 @@ class Manifest:
             "scalars": self.scalars,
             "arrays": list(self.arrays),
             "copies": [copy.to_json() for copy in self.copies],
-            "frames": [[entry.length, write_base64(entry.digest)] for entry in self.frames],
+            "frames": [_entry_json(entry) for entry in self.frames],
         }
         for optional in ("later", "replaces", "exact", "figures", "metadata", "scalars", "copies"):
             if not document[optional]:
@@ -154,6 +156,10 @@ class Manifest:
             return dump_json(document)
         except (TypeError, ValueError, RecursionError) as error:
             raise ArgumentError(f"the manifest cannot be written as JSON: {error}") from error
+
+
+def _entry_json(entry: FrameEntry) -> list[Json]:
+    return [entry.length, write_base64(entry.digest), *[entry.table] * (entry.table > 0)]
 
 
 def _parent_json(parent: Parent) -> list[Json]:
@@ -182,8 +188,8 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         If it has a key that this version does not know (LCC-MAN-03, LCC-FIG-01), a copy of a type
         that copies do not have (LCC-CPY-01), or a newer major version (LCC-MAN-09).
     LimitError
-        If it is nested too deep (LCC-LIM-05), or has too many arrays (LCC-LIM-06) or too long an
-        integer (LCC-LIM-07).
+        If it is nested too deep (LCC-LIM-05), or has too many arrays (LCC-LIM-06), too long an
+        integer (LCC-LIM-07) or too long a table of pieces (LCC-LIM-13).
     """
     document = parse_json(data, where)
     if type(document) is not dict:
@@ -311,13 +317,18 @@ def _parse_frames(frames: Json, where: str) -> tuple[FrameEntry, ...]:
     entries = []
     for number, entry in enumerate(frames):
         place = f"{where}: {number}"
-        is_pair = type(entry) is list and len(entry) == 2
-        if not is_pair or not _is_integer(entry[0], _MAX_LENGTH) or not entry[0]:
+        is_entry = type(entry) is list and len(entry) in (2, 3)
+        lengths = entry[::2] if is_entry else []
+        if not is_entry or not all(_is_integer(length, _MAX_LENGTH) and length for length in lengths):
             raise FormatError("LCC-MAN-05", place, "not the length and the digest of a frame")
         digest = parse_base64(entry[1], DIGEST_SIZE)
         if digest is None:
             raise FormatError("LCC-MAN-08", place, "not a digest")
-        entries.append(FrameEntry(entry[0], digest))
+        entries.append(FrameEntry(entry[0], digest, *lengths[1:]))
+        most = 3 + entries[-1].length // MIN_PIECE_BYTES
+        if entries[-1].table > PIECE_ENTRY_SIZE * most:
+            message = f"a table of {entries[-1].table} bytes has more than {most} pieces"
+            raise LimitError("LCC-LIM-13", place, message)
     return tuple(entries)
 
 

@@ -15,17 +15,29 @@ from __future__ import annotations
 import itertools
 import re
 from functools import cached_property
+from hashlib import sha256
 from typing import Final, Self
 
-from ..constants import PAYLOAD_DATASET, PAYLOAD_OFFSET, ROOT_SIZE, TRAILER_MAGIC, TRAILER_SIZE
+from ..constants import (
+    DIGEST_SIZE,
+    PAYLOAD_DATASET,
+    PAYLOAD_OFFSET,
+    ROOT_SIZE,
+    TRAILER_MAGIC,
+    TRAILER_SIZE,
+)
 from ..entropy.bits import Cursor, Stored
 from ..errors import ArgumentError, ChecksumError, DataError, FormatError, TruncatedError
+from ..frame.encode import TAIL
+from ..frame.header import FrameHeader, parse_header
+from ..frame.pieces import head_size
 from .canonical import first_difference
 from .disk.source import BytesSource, FileSource, Source, Stretch
 from .disk.system import StrPath
 from .frame_entry import Bytes, FrameEntry
 from .hdf5 import skeleton
 from .manifest import INHERITED, Manifest, parse_manifest
+from .piece_table import FramePart, PieceTable
 from .trailer import Trailer, parse_trailer, root_of
 from .tree import array_names
 
@@ -72,7 +84,8 @@ class CheckpointReader:
         except BaseException:
             self.close()
             raise
-        lengths = (entry.length for entry in self.manifest.frames)
+        lengths = (entry.stored for entry in self.manifest.frames)
+        self._tables: dict[int, PieceTable] = {}
         self._offsets = list(itertools.accumulate(lengths, initial=PAYLOAD_OFFSET))
 
     def frame(self, index: int, *, verify: bool = True) -> Stored:
@@ -87,11 +100,68 @@ class CheckpointReader:
             return stretch
         twice = entry.length > _MAX_WHOLE_BYTES and not self.source.far
         data: Stored = stretch if twice else stretch[:]
-        if FrameEntry.of(Cursor(data, self.name).chunks(entry.length, "frame")) != entry:
-            name = self._names[index]
-            where = f"{self.name}: frame {index}" + ("" if name is None else f" ({name!r})")
-            raise ChecksumError("LCC-MAN-08", where, "the bytes do not match their digest")
+        if entry.table:
+            self._verify_pieces(index, data)
+        elif FrameEntry.of(Cursor(data, self.name).chunks(entry.length, "frame")) != entry:
+            raise self._other_bytes(index, "the bytes do")
         return data
+
+    def part(self, index: int, header: FrameHeader, start: int, stop: int) -> FramePart | None:
+        """Return the bytes of a frame that some of its components need, verified.
+
+        Parameters
+        ----------
+        header
+            The header of the frame.
+        start, stop
+            The components, from the first of a block to the last of one; at least one.
+
+        Returns
+        -------
+        FramePart or None
+            ``None`` if the frame has no table of pieces: then it is verified whole.
+
+        Raises
+        ------
+        ChecksumError, FormatError
+            If the table or a piece that is read is damaged (LCC-MAN-08, LCC-PCS).
+        """
+        if not self._entry(index).table:
+            return None
+        where, offset = self._place(index), self._offsets[index]
+        read = lambda at, size: self._read(offset + at, size)  # noqa: E731
+        return self._table(index).part(read, header, start, stop, where)
+
+    def _table(self, index: int) -> PieceTable:
+        """Return the table of a frame, verified; it is read once."""
+        found = self._tables.get(index)
+        if found is None:
+            entry = self._entry(index)
+            data = self._read(self._offsets[index] + entry.length, entry.table)
+            if sha256(data).digest()[:DIGEST_SIZE] != entry.digest:
+                raise self._other_bytes(index, "the bytes of the table do")
+            found = self._tables[index] = PieceTable.parse(data, entry.length, self._place(index))
+        return found
+
+    def _verify_pieces(self, index: int, data: Stored) -> None:
+        where, table = self._place(index), self._table(index)
+        table.verify(data, where)
+        try:
+            header = parse_header(data, behind=TAIL.size)
+            head_size(data, header)
+        except DataError:
+            return  # who decodes the frame raises it
+        try:
+            table.check(data, header)
+        except FormatError as error:
+            raise error.inside(where) from None
+
+    def _place(self, index: int) -> str:
+        name = self._names[index]
+        return f"{self.name}: frame {index}" + ("" if name is None else f" ({name!r})")
+
+    def _other_bytes(self, index: int, what: str) -> ChecksumError:
+        return ChecksumError("LCC-MAN-08", self._place(index), f"{what} not match their digest")
 
     def verify(self) -> None:
         """Verify every frame; raise ``ChecksumError`` for the first that is damaged."""
@@ -103,9 +173,26 @@ class CheckpointReader:
         return self._read(self._offsets[index], min(size, self._entry(index).length))
 
     def span(self, index: int, size: int | None = None) -> tuple[Source, int, int]:
-        """Return the range of a frame, or of its first `size` bytes, for `read_ahead`."""
-        length = self._entry(index).length
+        """Return the range of a frame and its table, or of its start, for `read_ahead`."""
+        length = self._entry(index).stored
         return self.source, self._offsets[index], length if size is None else min(size, length)
+
+    def table_span(self, index: int) -> tuple[Source, int, int]:
+        """Return the range of the table of a frame, or of a frame without one, for `read_ahead`."""
+        entry, offset = self._entry(index), self._offsets[index]
+        return self.source, offset + (entry.length if entry.table else 0), entry.table or entry.length
+
+    def part_spans(
+        self, index: int, header: FrameHeader, start: int, stop: int
+    ) -> list[tuple[Source, int, int]]:
+        """Return the ranges that `part` reads, for `read_ahead`."""
+        if not self._entry(index).table:
+            return []
+        table, offset = self._table(index), self._offsets[index]
+        first, end, _ = table.holding(header, start, stop)
+        size = sum(piece.length for piece in table.pieces[first:end])
+        head = table.pieces[0].length
+        return [(self.source, offset, head), (self.source, offset + table.starts[first], size)]
 
     def rest(self) -> None:
         """Give up the open file until the next read, which opens it again if it is the same."""

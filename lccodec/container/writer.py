@@ -14,21 +14,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Self
 
-from ..constants import MAX_MANIFEST_BYTES, PAYLOAD_OFFSET, ROOT_SIZE
+from ..constants import MAX_MANIFEST_BYTES, PAYLOAD_OFFSET, PIECE_ENTRY_SIZE, ROOT_SIZE
 from ..errors import ArgumentError, DataError
 from ..parallel import ordered
 from .disk.system import SYSTEM, StrPath, System
 from .disk.whole_file import WholeFile
-from .frame_entry import Bytes, FrameEntry, SizedFrame, entry_beside, pieces_of
+from .frame_entry import Bytes, FrameEntry, SizedFrame, pieces_of
 from .hdf5 import skeleton
 from .manifest import Manifest, parse_manifest
+from .piece_table import hashed, hashed_beside
 from .trailer import Trailer, parse_trailer, root_of
 
 _FLUSH_BYTES: Final = 1 << 23  # that are written before the system is told to begin with them
 _MIN_BYTES_BESIDE: Final = 1 << 23  # of a frame that a thread of its own may hash
 
 #: Bytes of the longest entry of a frame: a length of 16 digits, a digest, and punctuation.
-_MAX_ENTRY_BYTES: Final = len('[9007199254740991,"0123456789012345678901"],')
+_MAX_ENTRY_BYTES: Final = len('[9007199254740991,"0123456789012345678901",9007199254740991],')
 
 
 def check_manifest(manifest: Manifest, frames: int) -> None:
@@ -60,10 +61,14 @@ def _readable() -> Iterator[None]:
 
 def to_bytes(frames: Sequence[Bytes], manifest: Manifest) -> bytes:
     """Return the bytes of a checkpoint file, as `CheckpointWriter` would write them."""
-    if list(manifest.frames) != [FrameEntry.of(frame) for frame in frames]:
+    found = [hashed(frame) for frame in frames]
+    if list(manifest.frames) != [entry for entry, _ in found]:
         raise ArgumentError("the manifest does not list the frames that were given")
     head, tail = _assemble(manifest)
-    return b"".join((head, *frames, tail))
+    payload = itertools.chain.from_iterable(
+        (frame, table) for frame, (_, table) in zip(frames, found, strict=True)
+    )
+    return b"".join((head, *payload, tail))
 
 
 def root_of_file(manifest: Manifest) -> bytes:
@@ -135,7 +140,10 @@ class CheckpointWriter:
         self._file.__exit__()
 
     def write_frame(self, frame: Bytes | Iterable[Bytes]) -> FrameEntry:
-        """Append a frame, whole or in pieces, to the payload; return its entry for the manifest."""
+        """Append a frame, whole or in pieces, to the payload; return its entry for the manifest.
+
+        The table of its pieces follows, if it is cut.
+        """
 
         def written() -> Iterator[Bytes]:
             for piece in pieces_of(frame):
@@ -143,19 +151,23 @@ class CheckpointWriter:
                 yield piece
 
         with self._file.working():
-            self._entries.append(FrameEntry.of(written()))
+            entry, table = hashed(written())
+            self._file.append(table)
+            self._entries.append(entry)
         return self._entries[-1]
 
     def write_frames(self, frames: Sequence[SizedFrame], threads: int) -> tuple[FrameEntry, ...]:
         """Append frames to an empty payload, several at a time; return their entries."""
-        offsets = list(itertools.accumulate((f.length for f in frames), initial=PAYLOAD_OFFSET))
-
+        sizes = (f.length + f.table_pieces * PIECE_ENTRY_SIZE for f in frames)
+        offsets = list(itertools.accumulate(sizes, initial=PAYLOAD_OFFSET))
         total = offsets[-1] - PAYLOAD_OFFSET
 
         def write(place: tuple[SizedFrame, int]) -> FrameEntry:
             # The other threads are done long before that of a frame that is most of the file.
             large = place[0].length > max(total // 2, _MIN_BYTES_BESIDE)
-            return (entry_beside if large else FrameEntry.of)(self._written_at(*place))
+            entry, table = (hashed_beside if large else hashed)(self._written_at(*place))
+            self._file.write_at(table, place[1] + entry.length)
+            return entry
 
         with self._file.working():
             self._entries += ordered(write, zip(frames, offsets, strict=False), threads)

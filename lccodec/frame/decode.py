@@ -27,6 +27,7 @@ from .codebook import Codebook, read_block
 from .content import part_of, reference_components
 from .encode import TAIL, padding
 from .header import FrameHeader, Shape, parse_header
+from .pieces import block_number
 from .trace import Trace
 
 _ALIGNMENT_BYTES: Final = 64  # a cache line
@@ -104,6 +105,30 @@ def decode(
     return out
 
 
+def decode_rows(frame: memoryview, first: int, last: int) -> Array:
+    """Return rows `first` to `last - 1` of the array that a frame holds, without the other blocks.
+
+    The frame has no reference. Its CRC-32 is checked, and its array sum if all blocks are needed.
+
+    Raises
+    ------
+    ArgumentError
+        If the frame needs a reference or is a run, or the array does not have these rows.
+    DataError
+        As :func:`decode`.
+    """
+    header = parse_header(frame, behind=TAIL.size)
+    shape = header.shapes[0]
+    if header.run or header.relative or not shape or not 0 <= first <= last <= shape[0]:
+        return decode(frame)[first:last]
+    row = header.components // shape[0] if shape[0] else 0
+    start, stop = whole_blocks(header, first * row, last * row)
+    if start == stop or (start, stop) == (0, header.components):
+        return decode(frame)[first:last]
+    bits = decode_range(frame, slice(start, stop), None)[first * row - start : last * row - start]
+    return from_components(bits, header.kind, (last - first, *shape[1:]), None)
+
+
 def decode_components(
     frame: Stored,
     reference: Array | None,
@@ -124,8 +149,14 @@ def decode_components(
 
 
 def decode_range(
-    frame: Stored, part: slice, reference: Array | None, out: Array, *, check_crc: bool = True
-) -> None:
+    frame: Stored,
+    part: slice,
+    reference: Array | None,
+    out: Array | None = None,
+    *,
+    check_crc: bool = True,
+    begin: tuple[int, int] | None = None,
+) -> Array:
     """Decode some blocks of a frame. Others can be decoded elsewhere, as by another process.
 
     The array sum is not checked: `check_array_sum` does that for the sums of all parts together.
@@ -137,9 +168,17 @@ def decode_range(
     part
         The components of the blocks, as :func:`whole_blocks` returns them.
     reference, out
-        Components of the part. `out` may be `reference`.
+        Components of the part. `out` may be `reference`; by default it is new memory.
     check_crc
         Whether to read the whole frame, and check its CRC-32. It must be checked once.
+    begin
+        The first component of the part's first block, and where that begins in the frame. By
+        default it is found by the sizes of those before.
+
+    Returns
+    -------
+    ndarray
+        The components, which are `out` if that is given.
 
     Raises
     ------
@@ -154,10 +193,14 @@ def decode_range(
         raise ArgumentError(
             f"components {part.start} to {part.stop} are not blocks of 2**{header.block_log2}"
         )
-    base = reference if header.relative else None
-    if out.size != part.stop - part.start or (header.relative and (base is None or base.size != out.size)):
-        raise ArgumentError(f"reference and out must have {part.stop - part.start} components")
-    _decode_part(frame, header, part, base, out)
+    base, size = reference if header.relative else None, part.stop - part.start
+    given = [bits for bits in (base, out) if bits is not None]
+    if any(bits.size != size for bits in given) or (header.relative and base is None):
+        raise ArgumentError(f"reference and out must have {size} components")
+    if out is None:
+        out = _empty(header, size)
+    _decode_part(frame, header, part, base, out, begin)
+    return out
 
 
 def whole_blocks(header: FrameHeader, start: int, stop: int) -> tuple[int, int]:
@@ -206,14 +249,19 @@ def _checked(data: Stored, check_crc: bool = True) -> FrameHeader:
     return header
 
 
-def _empty(header: FrameHeader) -> Array:
-    """Return memory for the components of a frame."""
-    if len(header.shapes) > 1 or header.nbytes < 1 << 16:
-        return np.empty(header.components, header.kind.bits)
-    # JAX takes over memory that begins at a multiple of 64 bytes. NumPy's own memory seldom does.
-    memory = np.empty(header.nbytes + _ALIGNMENT_BYTES - 1, np.uint8)
+def _empty(header: FrameHeader, count: int) -> Array:
+    """Return memory for components of a frame."""
+    nbytes = count * header.kind.size
+    try:
+        if len(header.shapes) > 1 or nbytes < 1 << 16:
+            return np.empty(count, header.kind.bits)
+        # JAX takes over memory that begins at a multiple of 64 bytes. NumPy's own seldom does.
+        memory = np.empty(nbytes + _ALIGNMENT_BYTES - 1, np.uint8)
+    except MemoryError as error:
+        message = f"not enough memory for {nbytes} decoded bytes"
+        raise LimitError("LCC-LIM-03", "frame", message) from error
     start = -memory.ctypes.data % _ALIGNMENT_BYTES
-    return memory[start : start + header.nbytes].view(header.kind.bits)
+    return memory[start : start + nbytes].view(header.kind.bits)
 
 
 def _decode(
@@ -227,12 +275,8 @@ def _decode(
 ) -> Array:
     """Decode a checked frame; all arrays are components."""
     if out is None:
-        try:
-            out = _empty(header)
-        except MemoryError as error:
-            message = f"not enough memory for {header.nbytes} decoded bytes"
-            raise LimitError("LCC-LIM-03", "frame", message) from error
-    _decode_part(data, header, slice(0, header.components), reference, out, trace)
+        out = _empty(header, header.components)
+    _decode_part(data, header, slice(0, header.components), reference, out, trace=trace)
     if check_sum:
         check_array_sum(data, array_sum(out))
     return out
@@ -244,6 +288,8 @@ def _decode_part(
     part: slice,
     reference: Array | None,
     out: Array,
+    begin: tuple[int, int] | None = None,
+    *,
     trace: Trace | None = None,
 ) -> None:
     """Decode whole blocks; `reference` and `out` are the components of this part of the frame."""
@@ -259,7 +305,7 @@ def _decode_part(
             out[start : start + numbers.size] = numbers
             start += numbers.size
     else:
-        _decode_blocks(cursor, header, part, reference, out, trace)
+        _decode_blocks(cursor, header, part, reference, out, begin, trace)
         if not header.relative and part.stop == header.components:
             filling = padding(header, cursor.position + TAIL.size)
     if part.stop == header.components and (
@@ -276,13 +322,18 @@ def _decode_blocks(
     part: slice,
     reference: Array | None,
     out: Array,
+    begin: tuple[int, int] | None,
     trace: Trace | None,
 ) -> None:
     book: Codebook | None = None
     if header.method == METHOD_CODEBOOK:
         book = _read_codebook(cursor, header)
 
-    for number, (start, length, shape) in enumerate(_blocks(header, part.stop)):
+    first, offset = begin or (0, cursor.position)
+    cursor.skip(offset - cursor.position, "blocks before the part")
+    for number, (start, length, shape) in enumerate(
+        _blocks(header, first, part.stop), block_number(header, first)
+    ):
         size = cursor.integer("I", f"size of block {number}")
         if start < part.start:
             cursor.skip(size, f"block {number}")
@@ -304,14 +355,18 @@ def _decode_blocks(
             raise FormatError("LCC-FRM-07", block.where, f"{block.remaining} bytes are left over")
 
 
-def _blocks(header: FrameHeader, stop: int) -> Iterator[tuple[int, int, Shape | None]]:
-    """Yield first component, number of components and, of a field, the shape of each block."""
+def _blocks(header: FrameHeader, start: int, stop: int) -> Iterator[tuple[int, int, Shape | None]]:
+    """Yield first component, number of components and, of a field, the shape of each block.
+
+    `start` is the first component of a block.
+    """
     if header.method != METHOD_SMOOTH:
         length = 1 << header.block_log2
-        yield from ((start, length, None) for start in range(0, stop, length))
+        yield from ((start, length, None) for start in range(start, stop, length))
         return
-    start = 0
-    for shape in smooth.block_shapes(header.shapes[0], header.block_log2):
+    for shape in smooth.block_shapes(header.shapes[0], header.block_log2, start):
+        if start >= stop:
+            return
         yield start, math.prod(shape), shape
         start += math.prod(shape)
 

@@ -39,6 +39,8 @@ Effort: TypeAlias = Literal["normal", "high"]
 
 TAIL: Final = struct.Struct("<QI")
 _BLOCK_LOG2: Final = 22  # of components, the encoder's choice: enough symbols for many lanes, little memory
+# Of arrays of more than one such block: rows of them can be read without the rest (decision 25).
+_LARGE_BLOCK_LOG2: Final = 21
 MAX_BLOCK_COMPONENTS: Final = 1 << _BLOCK_LOG2
 
 
@@ -137,8 +139,9 @@ class FrameCoder:
     ) -> None:
         self._content, self._out = content, out
         kind, relative = content.kind, content.reference is not None
-        self._blocks = list(slices(content.bits.size, 1 << _BLOCK_LOG2))
-        self._header = FrameHeader(METHOD_PLANES, kind, relative, content.shapes, _BLOCK_LOG2, content.run)
+        log2 = _LARGE_BLOCK_LOG2 if content.bits.size > MAX_BLOCK_COMPONENTS else _BLOCK_LOG2
+        self._blocks = list(slices(content.bits.size, 1 << log2))
+        self._header = FrameHeader(METHOD_PLANES, kind, relative, content.shapes, log2, content.run)
         self._codebook = b""
         self._coder: SymbolCoder | smooth.SmoothCoder | _PlaneCoder = _PlaneCoder(content, out)
         is_field = kind.kind == "f" and not content.run and content.bits.size > 0

@@ -19,6 +19,7 @@ from ..parallel import slices
 from .checksum import SUM_MASK, array_sum
 from .content import Content
 from .header import FrameHeader, Shape
+from .pieces import raw_pieces
 
 _PIECE_BYTES: Final = 1 << 20  # copied, summed, hashed and written while the cache has them
 _TAIL_BYTES: Final = 12  # the array sum and the CRC-32
@@ -49,6 +50,11 @@ class RawFrame:
     def length(self) -> int:
         """Bytes of the frame."""
         return len(self._header.to_bytes()) + self._header.nbytes + _TAIL_BYTES
+
+    @property
+    def table_pieces(self) -> int:
+        """In how many pieces it is cut; 0 if it is not (LCC-PCS)."""
+        return raw_pieces(self._header)
 
     def pieces(self) -> Iterator[bytes | memoryview]:
         """Yield the frame in pieces that do not change. Each value is read once."""

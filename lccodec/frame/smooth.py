@@ -44,8 +44,8 @@ def block_log2(size: int) -> int:
     return min(max((size - 1).bit_length(), MIN_SMOOTH_BLOCK_LOG2), MAX_BLOCK_LOG2)
 
 
-def block_shapes(shape: Shape, log2: int) -> Iterator[Shape]:
-    """Yield the shape of each block of a field (LCC-SMO-01).
+def block_shapes(shape: Shape, log2: int, start: int = 0) -> Iterator[Shape]:
+    """Yield the shape of each block of a field (LCC-SMO-01), from that of component `start` on.
 
     Examples
     --------
@@ -60,9 +60,13 @@ def block_shapes(shape: Shape, log2: int) -> Iterator[Shape]:
         return
     shape = shape or (1,)
     axis, rows = _rows_of_a_block(shape, log2)
-    for _ in range(math.prod(shape[:axis])):
-        for start in range(0, shape[axis], rows):
-            yield (min(rows, shape[axis] - start), *shape[axis + 1 :])
+    row = math.prod(shape[axis + 1 :])
+    before, within = divmod(start, shape[axis] * row)
+    first = within // row
+    for _ in range(before, math.prod(shape[:axis])):
+        for at in range(first, shape[axis], rows):
+            yield (min(rows, shape[axis] - at), *shape[axis + 1 :])
+        first = 0
 
 
 def _rows_of_a_block(shape: Shape, log2: int) -> tuple[int, int]:
@@ -88,6 +92,21 @@ def whole_blocks(shape: Shape, log2: int, start: int, stop: int) -> tuple[int, i
     last = stop - 1
     first = start // whole * whole + start % whole // block * block
     return first, last // whole * whole + min((last % whole // block + 1) * block, whole)
+
+
+def block_number(shape: Shape, log2: int, component: int) -> int:
+    """Return the number of the block that holds a component.
+
+    Examples
+    --------
+    >>> block_number((2, 3, 1000), 10, 3999)
+    3
+    """
+    shape = shape or (1,)
+    axis, rows = _rows_of_a_block(shape, log2)
+    row = math.prod(shape[axis + 1 :])
+    before, within = divmod(component, shape[axis] * row)
+    return before * -(-shape[axis] // rows) + within // (rows * row)
 
 
 @dataclass(frozen=True, eq=False)

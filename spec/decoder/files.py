@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .frames import ELEMENTS, counts_of, decode_frame, frame_header, interpolate, round_to
+from .frames import ELEMENTS, check_cuts, counts_of, decode_frame, frame_header, interpolate, round_to
 from .manifests import check_manifest, check_tree, parse_json, scalar
 from .streams import Refused
 
@@ -122,7 +122,7 @@ def load(place: Place) -> Checkpoint:
         check_tree(manifest, manifest["tree"])
     if manifest["lccodec"] != [major, minor]:
         raise Refused("LCC-MAN-09", "the version is not that of the trailer")
-    if sum(length for length, _ in manifest["frames"]) != payload:
+    if sum(sum(entry[::2]) for entry in manifest["frames"]) != payload:
         raise Refused("LCC-MAN-05", "the lengths of the frames do not sum to the payload")
     return Checkpoint(place, root, step, parents, manifest)
 
@@ -143,12 +143,15 @@ def decode_arrays(checkpoint: Checkpoint, names: list[str], parent: dict[str, Ar
     offset = checkpoint.place.start + HEAD_SIZE
     file = open_regular(checkpoint.place.path)
     try:
-        for (length, digest), group in zip(frames, groups[1:], strict=True):
-            data = pread(file, length, offset)
-            offset += length
-            if base64.urlsafe_b64encode(hashlib.sha256(data).digest()[:16]).decode().rstrip("=") != digest:
-                raise Refused("LCC-MAN-08", "the digest of a frame does not match")
+        for (length, digest, *more), group in zip(frames, groups[1:], strict=True):
+            data, table = pread(file, length, offset), pread(file, sum(more), offset + length)
+            offset += length + len(table)
+            if digest_of(table or data) != base64.urlsafe_b64decode(digest + "=="):
+                raise Refused("LCC-MAN-08", "the digest of a frame or of its table does not match")
+            pieces = pieces_of(table, data) if more else []
             header = frame_header(data)
+            if more:
+                check_cuts(data, header, [(blocks, size) for blocks, size, _ in pieces])
             if len(group) != len(header.shapes):
                 raise Refused("LCC-CHN-03", "a frame has another number of arrays than the manifest gives it")
             reference = None
@@ -168,6 +171,28 @@ def decode_arrays(checkpoint: Checkpoint, names: list[str], parent: dict[str, Ar
     for name, (source, code) in zip(copies, checkpoint.manifest.get("copies", []), strict=True):
         arrays[name] = copy_of(arrays[names[source]], code)
     return arrays
+
+
+def digest_of(data: bytes) -> bytes:
+    """The digest of a frame, a table or a piece."""
+    return hashlib.sha256(data).digest()[:16]
+
+
+def pieces_of(table: bytes, data: bytes) -> list[tuple[int, int, bytes]]:
+    """The pieces of a frame, verified: their blocks, lengths and digests (LCC-PCS-01, -02)."""
+    if len(table) % 28 or len(table) < 56:
+        raise Refused("LCC-PCS-01", "not a table of two pieces or more")
+    pieces = list(struct.iter_unpack("<IQ16s", table))
+    if pieces[0][0] or not all(blocks for blocks, _, _ in pieces[1:]):
+        raise Refused("LCC-PCS-01", "the first piece has blocks, or another has none")
+    if sum(length for _, length, _ in pieces) != len(data):
+        raise Refused("LCC-PCS-01", "the pieces are not the frame")
+    start = 0
+    for _, length, digest in pieces:
+        if digest_of(data[start : start + length]) != digest:
+            raise Refused("LCC-PCS-02", "the digest of a piece does not match")
+        start += length
+    return pieces
 
 
 def copy_of(source: Array, code: int) -> Array:

@@ -345,6 +345,31 @@ def frame_blocks(cursor: Cursor, header: Header, n: int, reference: memoryview |
             raise Refused("LCC-FRM-07", "bytes after the content of a block")
 
 
+def check_cuts(data: bytes, header: Header, pieces: list[tuple[int, int]]) -> None:
+    """Check that pieces, given by blocks and length, are cut between blocks (LCC-PCS-03)."""
+    n, size, start = sum(counts_of(header)), header.element.size, header.body
+    if header.method == CODEBOOK:
+        start += 2 * len(header.shapes)
+        start += sum(components(data[header.body : start], 2)) * size
+    count = -(-n // (1 << (16 if header.method == RAW else header.block)))
+    if header.method == SMOOTH:
+        count = sum(1 for _ in smooth_blocks(header))
+    if pieces[0][1] != start or sum(blocks for blocks, _ in pieces) != count:
+        raise Refused("LCC-PCS-03", "the head or the number of blocks is another")
+    for number, (blocks, length) in enumerate(pieces[1:], 1):
+        at, end = start, start + length
+        for _ in range(blocks):
+            if header.method == RAW:
+                at += size << 16
+            else:
+                at += 4 + int.from_bytes(data[at : at + 4], "little") if at + 4 <= end else end
+            if at > end and not (header.method == RAW and number == len(pieces) - 1):
+                raise Refused("LCC-PCS-03", "a piece ends inside a block")
+        if at != end and number < len(pieces) - 1:
+            raise Refused("LCC-PCS-03", "a piece has more than its blocks")
+        start = end
+
+
 def decode_frame(data: bytes, reference: bytes | None = None) -> tuple[str, list[tuple[int, ...]], bytes]:
     """The element type, shapes and components of a frame, checked in the order of section 12."""
     header = frame_header(data)

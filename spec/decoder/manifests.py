@@ -108,11 +108,15 @@ def check_frames(frames: Any) -> None:
     if not isinstance(frames, list):
         raise Refused("LCC-MAN-05", "the frames are not a list")
     for entry in frames:
-        if not isinstance(entry, list) or len(entry) != 2 or not is_integer(entry[0], 1, MAX_STEP):
-            raise Refused("LCC-MAN-05", "a frame entry is not a length and a digest")
+        if not isinstance(entry, list) or len(entry) not in (2, 3):
+            raise Refused("LCC-MAN-05", "a frame entry is not a length and a digest, and maybe a length")
+        if not all(is_integer(length, 1, MAX_STEP) for length in entry[::2]):
+            raise Refused("LCC-MAN-05", "the length of a frame or of its table is out of range")
         # The last of 22 characters holds two bits of the digest, and four that are 0.
         if not isinstance(entry[1], str) or not re.fullmatch("[A-Za-z0-9_-]{21}[AQgw]", entry[1]):
             raise Refused("LCC-MAN-08", "a digest is not 22 characters of base64url")
+        if len(entry) == 3 and entry[2] > 28 * (3 + entry[0] // 1024):
+            raise Refused("LCC-LIM-13", "a table of pieces is too long for its frame")
 
 
 def check_arrays(arrays: Any, frames: int, least: int) -> None:

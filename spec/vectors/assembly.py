@@ -119,7 +119,7 @@ def _of_every_stream() -> Iterator[Frame]:
     )
 
 
-def _of_several_blocks() -> Iterator[Frame]:
+def blocks_of_frames() -> Iterator[Frame]:
     """Yield frames of small blocks."""
     values = np.arange(2500, dtype="<u2") * 3
     codes = values << 1
@@ -234,7 +234,7 @@ def _of_arithmetic() -> Iterator[Frame]:
 def assembled_frames() -> Iterator[Frame]:
     """Yield every frame made here."""
     yield from _of_every_stream()
-    yield from _of_several_blocks()
+    yield from blocks_of_frames()
     yield from _of_arithmetic()
     yield from _of_order()
     yield from _of_runs()

@@ -82,6 +82,6 @@ def _of_manifest(file: bytes, beside: Path | None) -> Iterator[int]:
 def _of_payload(file: bytes) -> Iterator[int]:
     """Yield the levels of the frames of a sound checkpoint file."""
     start, _, place, length = struct.unpack_from("<4Q", file, len(file) - 72)
-    for size, _ in json.loads(file[place : place + length])["frames"]:
+    for size, _, *table in json.loads(file[place : place + length])["frames"]:
         yield from _of_frame(file[start : start + size])
-        start += size
+        start += size + sum(table)

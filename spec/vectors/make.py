@@ -43,6 +43,7 @@ from fields import assembled_fields
 from forms import frame_head, stream_forms
 from levels import level_of
 from pieces import FLOATS, KINDS, METHODS, Frame
+from tables import broken_tables, cut_files
 
 import lccodec
 from lccodec.chain.life.anchors import AnchoredSave, Before, Task, anchor_of
@@ -385,6 +386,13 @@ def copied_checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
             yield name.split(".", maxsplit=1)[0], f"step {step} of a chain in mixed precision; {what}", state
 
 
+def cut_checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
+    """Write checkpoints whose frames have tables of pieces; yield as `checkpoints`."""
+    for name, description, data, state in cut_files():
+        (directory / f"{name}.lcc.h5").write_bytes(data)
+        yield name, description, state
+
+
 def interpolated_states() -> Iterator[Any]:
     """Yield states of all types, with values that are easy to get wrong."""
     for step in range(9):
@@ -573,6 +581,7 @@ def broken_files() -> Iterator[Broken]:
     yield from broken_parents()
     yield from broken_interpolations()
     yield from broken_copies()
+    yield from broken_tables()
 
 
 def make(directory: Path) -> None:
@@ -586,6 +595,7 @@ def make(directory: Path) -> None:
         *replaced_checkpoints(valid),
         *interpolated_checkpoints(valid),
         *copied_checkpoints(valid),
+        *cut_checkpoints(valid),
     )
     entries += [write_expected(*vector, valid) for vector in vectors]
     entries += [write_bundle(name, valid) for name in BUNDLES]

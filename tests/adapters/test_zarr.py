@@ -11,6 +11,8 @@ from lccodec import ExponentBuckets, Lossless, UniformDeadzone
 from lccodec.adapters.numcodecs import LCCodec as NumcodecsCodec
 from lccodec.adapters.zarr import LCCodec as ZarrCodec
 from lccodec.errors import ArgumentError, DataError, FormatError
+from lccodec.frame import decode
+from lccodec.parallel import PIECE
 
 from ..support.strategies import ALL_DTYPES, bits_of, random_array
 
@@ -48,6 +50,42 @@ def test_an_array_is_found_again_by_its_metadata_alone(tmp_path, quantizer):
         assert error.max() <= (quantizer.max_error if isinstance(quantizer, UniformDeadzone) else 0)
     metadata = json.loads((tmp_path / "zarr.json").read_text())
     assert metadata["codecs"][0]["name"] == "lccodec"
+
+
+SELECTIONS = [
+    np.s_[3:5],
+    np.s_[-1],
+    np.s_[1000:1900:7, 5],
+    np.s_[2990:, ::3],
+    np.s_[...],
+    np.s_[:, 3],
+]
+
+
+@pytest.mark.parametrize("quantizer", QUANTIZERS, ids=str)
+@pytest.mark.parametrize("fortran", [False, True])
+def test_parts_of_a_chunk(monkeypatch, quantizer, fortran):
+    """Only the blocks of the rows are decoded, whatever selects them."""
+    monkeypatch.setattr("lccodec.frame.encode._BLOCK_LOG2", PIECE.bit_length() - 1)
+    values = np.random.default_rng(0).standard_normal((3000, 200)).astype("f4")
+    values = np.asfortranarray(values) if fortran else values
+    array = make({}, quantizer, shape=values.shape, chunks=(2000, 200), dtype="f4")
+    array[:] = values
+    whole = array[:]
+    for selection in SELECTIONS:
+        assert np.array_equal(array[selection], whole[selection]), selection
+    rows, columns = np.array([1, 1999, 2000, 7]), np.array([4, 0, 2, 2])
+    assert np.array_equal(array.oindex[rows, 2:9], whole[rows, 2:9])
+    assert np.array_equal(array.oindex[rows, columns], whole[np.ix_(rows, columns)])
+    assert np.array_equal(array.vindex[rows, columns], whole[rows, columns])
+    assert np.array_equal(array.oindex[whole[:, 0] > 1.5], whole[whole[:, 0] > 1.5])
+    decoded = []
+    find = decode.decode_range
+    monkeypatch.setattr(
+        decode, "decode_range", lambda frame, part, *rest: decoded.append(part) or find(frame, part, *rest)
+    )
+    assert np.array_equal(array[5:9, 1], whole[5:9, 1])
+    assert decoded == [slice(0, PIECE)]
 
 
 @pytest.mark.parametrize("quantizer", QUANTIZERS, ids=str)

@@ -1,4 +1,4 @@
-"""The entry of a frame, hashed in pieces, in this thread or beside it."""
+"""The entry of a frame that is not cut."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hashlib import sha256
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.container.frame_entry import FrameEntry, entry_beside, pieces_of
+from lccodec.container.frame_entry import FrameEntry, pieces_of
 
 
 @given(st.lists(st.binary(max_size=300), max_size=20))
@@ -15,7 +15,6 @@ def test_length_and_digest(pieces: list[bytes]) -> None:
     data = b"".join(pieces)
     expected = FrameEntry(len(data), sha256(data).digest()[:16])
     assert FrameEntry.of(data) == FrameEntry.of(pieces) == FrameEntry.of(memoryview(data)) == expected
-    assert entry_beside(iter(pieces)) == expected
 
 
 def test_a_whole_frame_is_one_piece() -> None:

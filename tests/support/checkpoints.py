@@ -58,6 +58,7 @@ class Sized:
 
     data: bytes
     piece: int = 1000
+    table_pieces: int = 0
 
     @property
     def length(self) -> int:

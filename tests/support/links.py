@@ -54,6 +54,9 @@ class FakeLink:
     def frame(self, number: int, *, verify: bool = True) -> memoryview:  # noqa: ARG002
         return memoryview(self.frames[number])
 
+    def part(self, number: int, start: int, stop: int) -> None:
+        """Frames have no table of pieces here."""
+
     def header(self, number: int) -> FrameHeader:
         return parse_header(self.frames[number])
 

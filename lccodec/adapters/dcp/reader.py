@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -106,7 +106,8 @@ class LCStorageReader(Location, StorageReader):
         for part, items in by_part.items():
             with open_named(self._base / part.file, part.root, self._path) as file:
                 names = [leaf_name((item_name(item.storage_index),)) for item in items]
-                notes, arrays = file.metadata(), _arrays(file, names, str(self._base / part.file))
+                notes, rows = file.metadata(), _rows(items, names, file.metadata())
+                arrays = _arrays(file, rows, str(self._base / part.file))
             for item, name in zip(items, names, strict=True):
                 found = adapter.from_numpy(arrays[name], notes, name)
                 if item.type == LoadItemType.BYTE_IO:
@@ -115,7 +116,7 @@ class LCStorageReader(Location, StorageReader):
                     target = planner.resolve_tensor(item).detach()
                     if isinstance(found, Apart):  # the class of the target is one that may be made
                         found = put_together_like(target, found, name)
-                    tensors.append((item, target, self._source(item, found)))
+                    tensors.append((item, target, self._source(item, found, rows[name])))
         for item, target, source in tensors:
             if target.size() != source.size():
                 name, sizes = item.dest_index.fqn, (list(target.size()), list(source.size()))
@@ -131,11 +132,14 @@ class LCStorageReader(Location, StorageReader):
         future.set_result(None)
         return future
 
-    def _source(self, item: ReadItem, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the region of a stored chunk that an item asks for."""
+    def _source(self, item: ReadItem, tensor: torch.Tensor, rows: slice | None) -> torch.Tensor:
+        """Return the region of a stored chunk that an item asks for, of these rows or of all."""
         if tensor.size() == item.lengths:
             return tensor  # not every wrapper can be sliced
-        region = tensor[tuple(map(slice, item.storage_offsets, _sums(item.storage_offsets, item.lengths)))]
+        offsets = list(item.storage_offsets)
+        if rows is not None:
+            offsets[0] -= rows.start
+        region = tensor[tuple(map(slice, offsets, _sums(offsets, item.lengths)))]
         if region.size() != item.lengths:
             message = f"the size is {list(tensor.size())}, not as the record says"
             raise FormatError(RULE, f"{self._path}: {item.storage_index.fqn!r}", message)
@@ -150,13 +154,31 @@ class LCStorageReader(Location, StorageReader):
         return io.BytesIO(array.tobytes())
 
 
-def _arrays(file: OpenCheckpoint, names: Collection[str], where: str) -> dict[str, Any]:
-    """Return arrays by name, and of a wrapper what it is made of."""
+def _rows(
+    items: Sequence[ReadItem], names: Sequence[str], notes: Mapping[str, str]
+) -> dict[str, slice | None]:
+    """Return by name which rows of stored chunks items need, from the first to the last of them."""
+    found: dict[str, slice | None] = {}
+    if has_wrappers(notes, names):  # not every wrapper can be sliced
+        return dict.fromkeys(names)
+    for item, name in zip(items, names, strict=True):
+        if item.type == LoadItemType.BYTE_IO or not item.lengths:
+            found[name] = None
+            continue
+        start, stop = item.storage_offsets[0], item.storage_offsets[0] + item.lengths[0]
+        if (other := found.get(name)) is not None:
+            start, stop = min(start, other.start), max(stop, other.stop)
+        found[name] = slice(start, stop)
+    return found
+
+
+def _arrays(file: OpenCheckpoint, rows: Mapping[str, slice | None], where: str) -> dict[str, Any]:
+    """Return rows of arrays by name, and of a wrapper what it is made of."""
     try:
-        if not has_wrappers(file.metadata(), names):
-            return dict(file.state(set(names), "bits"))
+        if not has_wrappers(file.metadata(), rows.keys()):
+            return dict(file.state(rows, "bits"))
         found = {leaf_name((key,)): value for key, value in file.state(dtype="bits").items()}
-        return {name: found[name] for name in names}
+        return {name: found[name] for name in rows}
     except (ArgumentError, KeyError) as error:
         raise FormatError(RULE, where, f"not what the record says: {error}") from error
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from ...constants import PAYLOAD_OFFSET, TRAILER_SIZE
-from ...container.frame_entry import FrameEntry
 from ...container.manifest import Manifest
+from ...container.piece_table import hashed
 from ...container.reader import open_checkpoint
 from ...container.tree import Flat
 from ...element_types import Array
@@ -114,7 +114,7 @@ def rewrite(
                 raise ChainError(f"{store.path / name}: {message}")
 
     if dry_run:
-        entries = [FrameEntry.of(frame) for frame in _frames(plan)]
+        entries = [hashed(frame)[0] for frame in _frames(plan)]
         after = _size(replace(manifest, frames=tuple(entries)))
         return None if smaller and after >= before else Rewriting(step, parent, before, after)
     with store.writer(name, overwrite=True) as writer:

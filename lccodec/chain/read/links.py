@@ -20,6 +20,7 @@ from ...constants import MAX_INTERPOLATED
 from ...container.copies import SOURCE_TYPE
 from ...container.figures import Figures, read_figures
 from ...container.manifest import INHERITED, Manifest, Parent
+from ...container.piece_table import FramePart
 from ...container.reader import CheckpointReader
 from ...container.tree import array_names
 from ...element_types import ElementType
@@ -119,6 +120,10 @@ class Link:
     def frame(self, number: int, *, verify: bool = True) -> Stored:
         """Return the bytes of a frame; somebody else must verify them if `verify` is false."""
         return self.reader.frame(number, verify=verify)
+
+    def part(self, number: int, start: int, stop: int) -> FramePart | None:
+        """Return the verified bytes of a frame for some components; see `CheckpointReader.part`."""
+        return self.reader.part(number, self.header(number), start, stop)
 
     def header(self, number: int) -> FrameHeader:
         """Return the header of a frame, with as many arrays as in the manifest. It is read once."""

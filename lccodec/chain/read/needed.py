@@ -224,8 +224,12 @@ class Ranges:
         return error if error.where.startswith(link.place) else error.inside(array_place(link, self.name))
 
 
-def frames_ahead(links: Sequence[Link], indices: Iterable[int]) -> Iterator[tuple[Source, int, int]]:
+def frames_ahead(
+    links: Sequence[Link], indices: Iterable[int], size: int | None = None
+) -> Iterator[tuple[Source, int, int]]:
     """Yield the ranges of the frames that arrays may need, for `read_ahead`, array by array.
+
+    With `size`, only so many bytes of each, from its first on.
 
     Whether a frame needs its parent's array stands in its header, which is part of the frame. So
     the frames of an array are taken from all links down to the keyframe.
@@ -249,7 +253,7 @@ def frames_ahead(links: Sequence[Link], indices: Iterable[int]) -> Iterator[tupl
         for link, number in reversed(row):  # parents before their children
             if (id(link), number) not in told:
                 told.add((id(link), number))
-                yield link.reader.span(number)
+                yield link.reader.span(number, size)
 
 
 def headers_of(reader: CheckpointReader) -> Iterator[tuple[Source, int, int]]:

@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ...container.disk.source import read_ahead
 from ...element_types import Array, ElementType, interpolate, rounded_copy
 from ...errors import ArgumentError, ChainError, FormatError
 from ...frame.decode import decode_range, whole_blocks
@@ -177,7 +178,10 @@ def replay_rows(
     if not span.size:
         return DecodedArray(chosen.kind, chosen.shape, np.empty(0, chosen.kind.bits))
     if not chosen.whole:
-        bits = decode_span(links, links[-1].index_names[index], span)
+        name = links[-1].index_names[index]
+        if links[-1].reader.source.far:
+            _read_ahead(_needed(links, name, span))
+        bits = decode_span(links, name, span)
         if bits is not None:
             return DecodedArray(chosen.kind, chosen.shape, bits)
     ((_, found),) = replay(links, [index], together)
@@ -235,6 +239,17 @@ def decode_span(links: Sequence[Link], name: str, span: Span) -> Array | None:
     return parts[id(links[-1]), name].of(span)
 
 
+def _read_ahead(plan: Sequence[_Need]) -> None:
+    """Let a store fetch what is needed: first the tables of frames, then their pieces."""
+    framed = [(need, need.frame, need.header) for need in plan if need.frame is not None and need.header]
+    read_ahead(need.link.reader.table_span(number) for need, number, _ in framed)
+    read_ahead(
+        span
+        for need, number, header in framed
+        for span in need.link.reader.part_spans(number, header, need.span.start, need.span.stop)
+    )
+
+
 def _needed(links: Sequence[Link], name: str, span: Span) -> list[_Need]:
     """Return what components of an array need: first themselves, then what they need in turn."""
     wanted: dict[tuple[int, str], Span] = {(id(links[-1]), name): span}
@@ -289,12 +304,13 @@ def _decoded(
         message = "not of the type and shape of the parent's array"
         raise FormatError("LCC-CHN-03", array_place(link, name), message)
     reference = None if before is None else before.of(span)
-    bits = np.empty(span.size, header.kind.bits)
-    if before is not None and reference is not None and before.spare:
-        bits = reference
+    out = reference if before is not None and before.spare else None
+    part = slice(span.start, span.stop)
     with within_frame(link, need.frame):
-        frame = link.frame(need.frame)
-        decode_range(frame, slice(span.start, span.stop), reference, bits, check_crc=False)
+        pieces = link.part(need.frame, span.start, span.stop)
+        begin = None if pieces is None else (pieces.component, pieces.offset)
+        frame = link.frame(need.frame) if pieces is None else pieces
+        bits = decode_range(frame, part, reference, out, check_crc=False, begin=begin)
     return _Part(header.kind, header.shapes[0], span, bits)
 
 

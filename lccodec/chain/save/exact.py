@@ -23,8 +23,9 @@ from ...arguments import as_integer
 from ...constants import EXACT_NAME
 from ...container.disk.address import Place
 from ...container.disk.system import OPEN_FLAGS, WINDOWS, flag
-from ...container.frame_entry import Bytes, FrameEntry
+from ...container.frame_entry import Bytes
 from ...container.manifest import Manifest
+from ...container.piece_table import hashed
 from ...container.reader import CheckpointReader
 from ...container.tree import Flat, flatten
 from ...container.writer import root_of_file
@@ -193,7 +194,7 @@ def exact_from_checkpoint(store: WritableStore, *, dry_run: bool = False) -> Non
     arrays = candidates(flat, {})
     mark_copies(arrays)
     frames, manifest = _laid_out(arrays, flat, checkpoint)
-    entries = tuple(FrameEntry.of(frame.pieces()) for frame in frames)
+    entries = tuple(hashed(frame.pieces())[0] for frame in frames)
     if root_of_file(replace(manifest, frames=entries)) != named:
         raise ChainError(f"{store.path}: {name} has not all bits of the state that its exact file had")
     if not dry_run:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from ...container.disk.system import checked_path
 from ...container.frame_entry import FrameEntry
 from ...container.manifest import Manifest
+from ...container.piece_table import hashed
 from ...container.scalars import metadata_strings
 from ...container.tree import flatten
 from ...container.writer import CheckpointWriter, to_bytes
@@ -50,7 +51,7 @@ def save(state: Any, metadata: Mapping[str, Any] | None = None) -> bytes:
     """
     plan, manifest = _planned(state, metadata)
     frames = [b"".join(pieces) for pieces in encode_unchained(plan)]
-    return to_bytes(frames, replace(manifest, frames=tuple(map(FrameEntry.of, frames))))
+    return to_bytes(frames, replace(manifest, frames=tuple(hashed(frame)[0] for frame in frames)))
 
 
 def save_file(

@@ -14,6 +14,8 @@ from unittest import mock
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.metadata import MetadataIndex
+from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, ReadItem
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 import lccodec
@@ -29,6 +31,7 @@ from lccodec.errors import (
     LccodecWarning,
     UnsupportedError,
 )
+from lccodec.parallel import PIECE
 
 RANKS = Path(__file__).parents[2] / "support" / "dcp_ranks.py"
 
@@ -482,3 +485,33 @@ def test_the_newest_save_is_exact(tmp_path):
     for step, exact in ((0, True), (1, False), (2, True)):
         found = load({"weight": torch.zeros(200, 100)}, tmp_path, step=step)["weight"]
         assert torch.equal(found, weights[step]) == exact
+
+
+def test_a_part_of_a_chunk_is_read_alone(tmp_path, monkeypatch):
+    """As a load on more ranks: of a large chunk only the blocks of its rows are decoded."""
+    values = torch.arange(600_000, dtype=torch.float32).reshape(3000, 200)
+    monkeypatch.setattr("lccodec.frame.encode._BLOCK_LOG2", PIECE.bit_length() - 1)
+    save({"w": values}, tmp_path, policy="lossless")
+    decoded = []
+    monkeypatch.setattr(
+        "lccodec.frame.planes._combine", lambda *arguments: decoded.append(arguments[-1].size)
+    )
+    monkeypatch.setattr("lccodec.frame.planes._change", lambda *_: None)
+    reader = LCStorageReader(tmp_path)
+    reader.set_up_storage_reader(reader.read_metadata())
+    load_part(reader, (5, 20), (3, 40))
+    assert 0 < sum(decoded) <= PIECE
+    monkeypatch.undo()
+    assert torch.equal(load_part(reader, (5, 20), (3, 40)), values[5:8, 20:60])
+    assert torch.equal(load_part(reader, (2900, 0), (100, 200)), values[2900:])
+    assert torch.equal(load_part(reader, (7, 0), (0, 200)), values[7:7])
+
+
+def load_part(reader, offsets, lengths):
+    """The region of a chunk that an item of a plan asks for."""
+    index, size = MetadataIndex("w", torch.Size([0, 0])), torch.Size(lengths)
+    item = ReadItem(LoadItemType.TENSOR, index, torch.Size([0, 0]), index, torch.Size(offsets), size)
+    planner, target = mock.Mock(), torch.full(lengths, -1.0)
+    planner.resolve_tensor.return_value = target
+    reader.read_data(LoadPlan([item]), planner)
+    return target

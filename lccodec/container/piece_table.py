@@ -1,0 +1,242 @@
+"""The table of a frame's pieces: what lets a part of a frame be verified without the rest.
+
+A frame of several blocks is cut before its first block, and between blocks. The table has the
+length and the digest of each piece. It stands behind its frame, and the digest in the manifest is
+its own: so a reader verifies the table, and by it any piece. Each byte is hashed once.
+
+Source: SPEC 8 (LCC-PCS).
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+from ..constants import DIGEST_SIZE, PIECE_ENTRY_SIZE
+from ..entropy.bits import Cursor, Stored
+from ..errors import ChecksumError, FormatError
+from ..frame.header import FrameHeader
+from ..frame.pieces import Cutter, block_count, block_number, block_starts, head_size
+from ..parallel import SideThread
+from .frame_entry import Bytes, FrameEntry, pieces_of
+
+_ENTRY: Final = struct.Struct(f"<IQ{DIGEST_SIZE}s")
+
+
+class Piece(NamedTuple):
+    """Some bytes of a frame: how many blocks they have, how many they are, and their digest."""
+
+    blocks: int
+    length: int
+    digest: bytes
+
+
+class FrameHasher:
+    """Makes the entry of a frame whose bytes go by, and its table."""
+
+    def __init__(self) -> None:
+        self._pieces: list[Piece] = []
+        self._cutter = Cutter(self._take, self._close)
+        self._digest, self._length = sha256(), 0
+
+    def update(self, data: Bytes) -> None:
+        """Take the next bytes of the frame."""
+        self._cutter.update(data)
+
+    def finish(self) -> tuple[FrameEntry, bytes]:
+        """Return the entry of the frame, and its table; empty for a frame of one piece."""
+        self._close(self._cutter.finish())
+        pieces = self._pieces
+        length = sum(piece.length for piece in pieces)
+        if len(pieces) == 1:
+            return FrameEntry(length, pieces[0].digest), b""
+        table = b"".join(_ENTRY.pack(*piece) for piece in pieces)
+        return FrameEntry(length, sha256(table).digest()[:DIGEST_SIZE], len(table)), table
+
+    def _take(self, data: memoryview) -> None:
+        self._digest.update(data)
+        self._length += len(data)
+
+    def _close(self, blocks: int) -> None:
+        self._pieces.append(Piece(blocks, self._length, self._digest.digest()[:DIGEST_SIZE]))
+        self._digest, self._length = sha256(), 0
+
+
+def _check_digest(piece: Piece, digest: bytes, number: int, where: str) -> None:
+    if digest[:DIGEST_SIZE] != piece.digest:
+        raise ChecksumError("LCC-PCS-02", where, f"piece {number} does not match its digest")
+
+
+def hashed_beside(frame: Iterable[Bytes]) -> tuple[FrameEntry, bytes]:
+    """Return the same as :func:`hashed`; a thread hashes a piece while the next one is made."""
+    hasher = FrameHasher()
+    with SideThread() as side:
+        for piece in frame:
+            side.call(hasher.update, piece)
+        return side.call(hasher.finish).result()
+
+
+def hashed(frame: Bytes | Iterable[Bytes]) -> tuple[FrameEntry, bytes]:
+    """Return the entry and the table of a frame that is given whole or in pieces."""
+    hasher = FrameHasher()
+    for piece in pieces_of(frame):
+        hasher.update(piece)
+    return hasher.finish()
+
+
+@dataclass(frozen=True)
+class FramePart:
+    """A frame of which only some bytes are there, all of them verified.
+
+    Parameters
+    ----------
+    size
+        Bytes of the whole frame.
+    parts
+        Bytes that are there, with their offsets in the frame.
+    component, offset
+        The first component of a block, and where this block begins in the frame.
+    """
+
+    size: int
+    parts: Sequence[tuple[int, memoryview]]
+    component: int
+    offset: int
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, part: slice) -> memoryview:
+        start, stop, _ = part.indices(self.size)
+        for offset, data in self.parts:
+            if offset <= start and stop <= offset + len(data):
+                return data[start - offset : stop - offset]
+        raise FormatError("LCC-PCS-03", "frame", f"bytes {start} to {stop} are not in the pieces of a part")
+
+
+@dataclass(frozen=True)
+class _Within:
+    """Some bytes of a frame, which are read when they are asked for."""
+
+    frame: Stored
+    offset: int
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, part: slice) -> memoryview:
+        start, stop, _ = part.indices(self.size)
+        return self.frame[self.offset + start : self.offset + stop]
+
+
+@dataclass(frozen=True)
+class PieceTable:
+    """The pieces of a frame, in order: first its head, and then some blocks in each."""
+
+    pieces: Sequence[Piece]
+
+    @classmethod
+    def parse(cls, data: bytes, length: int, where: str) -> PieceTable:
+        """Read the table of a frame of `length` bytes.
+
+        Raises
+        ------
+        FormatError
+            If it has another form (LCC-PCS-01).
+        """
+        if len(data) % PIECE_ENTRY_SIZE or len(data) < 2 * PIECE_ENTRY_SIZE:
+            raise FormatError("LCC-PCS-01", where, f"{len(data)} bytes are not the table of pieces")
+        pieces = [Piece(*fields) for fields in _ENTRY.iter_unpack(data)]
+        if pieces[0].blocks or not all(piece.blocks for piece in pieces[1:]):
+            raise FormatError("LCC-PCS-01", where, "blocks before the first block, or a piece without one")
+        if sum(piece.length for piece in pieces) != length:
+            raise FormatError("LCC-PCS-01", where, f"the pieces are not the {length} bytes of the frame")
+        return cls(pieces)
+
+    @property
+    def starts(self) -> list[int]:
+        """The offset of each piece in the frame."""
+        return list(itertools.accumulate((piece.length for piece in self.pieces[:-1]), initial=0))
+
+    def verify(self, frame: Stored, where: str) -> None:
+        """Raise ``ChecksumError`` if a piece of a whole frame is damaged (LCC-PCS-02)."""
+        cursor = Cursor(frame, where)
+        for number, piece in enumerate(self.pieces):
+            digest = sha256()
+            for chunk in cursor.chunks(piece.length, "piece"):
+                digest.update(chunk)
+            _check_digest(piece, digest.digest(), number, where)
+
+    def check(self, frame: Stored, header: FrameHeader) -> None:
+        """Raise ``FormatError`` if the pieces of a whole frame are not its blocks (LCC-PCS-03)."""
+        self._check_head(frame, header)
+        last = len(self.pieces) - 1
+        for number, (start, piece) in enumerate(zip(self.starts, self.pieces, strict=True)):
+            if number:
+                data = _Within(frame, start, piece.length)
+                block_starts(data, header, piece.blocks, last=number == last)
+
+    def holding(self, header: FrameHeader, start: int, stop: int) -> tuple[int, int, int]:
+        """Return which pieces hold components: the first, the end, and the first one's first block.
+
+        Raises
+        ------
+        FormatError
+            If the table has another number of blocks than the frame (LCC-PCS-03).
+        """
+        self._check_blocks(header)
+        first, last = block_number(header, start), block_number(header, stop - 1)
+        ends = list(itertools.accumulate(piece.blocks for piece in self.pieces))
+        begin = next(number for number, end in enumerate(ends) if end > first)
+        until = next(number for number, end in enumerate(ends) if end > last)
+        return begin, until + 1, ends[begin - 1]
+
+    def part(
+        self, read: Callable[[int, int], bytes], header: FrameHeader, start: int, stop: int, where: str
+    ) -> FramePart:
+        """Read and verify the pieces that hold some components, and the head.
+
+        Parameters
+        ----------
+        read
+            Returns bytes of the frame, by their offset and their number.
+        header
+            That of the frame.
+        start, stop
+            The components, from the first of a block to the last of one; at least one.
+
+        Raises
+        ------
+        ChecksumError, FormatError
+            If a piece that is read is damaged (LCC-PCS-02), or is not whole blocks (LCC-PCS-03).
+        """
+        first, end, block = self.holding(header, start, stop)
+        starts, length = self.starts, sum(piece.length for piece in self.pieces)
+        head = memoryview(read(0, self.pieces[0].length))
+        _check_digest(self.pieces[0], sha256(head).digest(), 0, where)
+        self._check_head(head, header)
+        size = sum(piece.length for piece in self.pieces[first:end])
+        body = memoryview(read(starts[first], size))
+        offset = None
+        for number in range(first, end):
+            at, piece = starts[number] - starts[first], self.pieces[number]
+            data = body[at : at + piece.length]
+            _check_digest(piece, sha256(data).digest(), number, where)
+            found = block_starts(data, header, piece.blocks, last=number == len(self.pieces) - 1)
+            if offset is None:
+                offset = starts[first] + found[block_number(header, start) - block]
+        return FramePart(length, ((0, head), (starts[first], body)), start, offset or 0)
+
+    def _check_head(self, frame: Stored, header: FrameHeader) -> None:
+        self._check_blocks(header)
+        if head_size(frame, header) != self.pieces[0].length:
+            raise FormatError("LCC-PCS-03", "frame", "the first piece does not end at the first block")
+
+    def _check_blocks(self, header: FrameHeader) -> None:
+        if sum(piece.blocks for piece in self.pieces) != block_count(header):
+            raise FormatError("LCC-PCS-03", "frame", "the table has another number of blocks")

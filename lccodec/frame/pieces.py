@@ -1,0 +1,179 @@
+"""Where frames can be cut: before their first block, and between blocks (LCC-PCS-03).
+
+What lies between two cuts can be read, verified and decoded without the rest. A raw frame has no
+blocks; for this it counts as blocks of 2**16 components. Source: SPEC 6.1 and 8.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+from ..byteorder import read_numbers
+from ..constants import METHOD_CODEBOOK, METHOD_RAW, METHOD_SMOOTH, RAW_BLOCK_LOG2
+from ..entropy.bits import Cursor, Stored
+from ..errors import DataError, FormatError, TruncatedError
+from . import smooth
+from .header import FrameHeader, parse_header
+
+#: Bytes of a piece, at least (a writer's choice): coded blocks may have a few bytes each.
+_MIN_PIECE_BYTES: Final = 1 << 12
+_MIN_RAW_PIECE_BYTES: Final = 1 << 18
+_MIN_RAW_BYTES: Final = 1 << 20  # of a raw frame that is worth a table
+_SIZE_BYTES: Final = 4  # of the size before each block
+
+
+def block_count(header: FrameHeader) -> int:
+    """Return the number of blocks of a frame."""
+    return 0 if not header.components else block_number(header, header.components - 1) + 1
+
+
+def block_number(header: FrameHeader, component: int) -> int:
+    """Return the number of the block that holds a component."""
+    if header.method == METHOD_SMOOTH:
+        return smooth.block_number(header.shapes[0], header.block_log2, component)
+    return component >> (RAW_BLOCK_LOG2 if header.method == METHOD_RAW else header.block_log2)
+
+
+def head_size(frame: Stored, header: FrameHeader) -> int:
+    """Return the bytes before the first block: of the header, and of the codebook.
+
+    Raises
+    ------
+    TruncatedError
+        If the bytes end before that.
+    """
+    if header.method != METHOD_CODEBOOK:
+        return header.size
+    cursor = Cursor(frame, "frame", header.size)
+    arrays = len(header.shapes)
+    counts = read_numbers(cursor.take(2 * arrays, "numbers of representatives"), "u2")
+    cursor.skip(int(counts.sum(dtype="u8")) * header.kind.size, "representatives")
+    return cursor.position
+
+
+def block_starts(piece: Stored, header: FrameHeader, blocks: int, *, last: bool) -> list[int]:
+    """Return where each block of a piece begins; the last piece has the end of the frame too.
+
+    Raises
+    ------
+    FormatError
+        If the piece is not so many whole blocks (LCC-PCS-03).
+    """
+    if header.method == METHOD_RAW:
+        length = header.kind.size << RAW_BLOCK_LOG2
+        sound = last or len(piece) == blocks * length
+        starts = [number * length for number in range(blocks)]
+    else:
+        cursor, starts = Cursor(piece, "frame"), list[int]()
+        try:
+            for _ in range(blocks):
+                starts.append(cursor.position)
+                cursor.skip(cursor.integer("I", "size of a block"), "block")
+            sound = last or not cursor.remaining
+        except TruncatedError:
+            sound = False
+    if not sound:
+        raise FormatError("LCC-PCS-03", "frame", f"a piece is not {blocks} whole blocks")
+    return starts
+
+
+def raw_pieces(header: FrameHeader) -> int:
+    """Return in how many pieces a raw frame is cut; 0 if it is not."""
+    return 1 + -(-block_count(header) // _raw_blocks(header)) if _is_cut(header) else 0
+
+
+def _raw_blocks(header: FrameHeader) -> int:
+    """Return how many blocks a piece of a raw frame has."""
+    return -(-_MIN_RAW_PIECE_BYTES // (header.kind.size << RAW_BLOCK_LOG2))
+
+
+def _is_cut(header: FrameHeader) -> bool:
+    large = header.method != METHOD_RAW or header.nbytes >= _MIN_RAW_BYTES
+    return large and block_count(header) > 1
+
+
+class Cutter:
+    """Tells where a frame is cut while its bytes go by.
+
+    Parameters
+    ----------
+    take
+        Called with bytes of the open piece, in order.
+    close
+        Called at the end of every piece but the last, with the number of its blocks.
+    """
+
+    def __init__(self, take: Callable[[memoryview], object], close: Callable[[int], object]) -> None:
+        self._take, self._close = take, close
+        self._held: bytes | None = b""  # until the first block is known
+        self._left: float = 0  # bytes of the head, or of the block, that are to come
+        self._fixed: int | None = None  # bytes of a block of a raw frame
+        self._least = _MIN_PIECE_BYTES
+        self._field = b""  # the size of the next block, as far as it is there
+        self._length = self._blocks = 0  # of the open piece
+        self._coming = 0  # blocks that have not begun
+
+    def update(self, data: bytes | bytearray | memoryview) -> None:
+        """Take the next bytes of the frame."""
+        view = memoryview(data).cast("B")
+        if self._held is not None:
+            whole = memoryview(self._held + view) if self._held else view
+            self._held = None if self._begins(whole) else bytes(whole)
+            if self._held is not None:
+                return
+            view = whole
+        while len(view):
+            if not self._left:
+                self._next(view)
+            size = len(view) if len(view) < self._left else int(self._left)
+            self._take(view[:size])
+            self._length += size
+            view, self._left = view[size:], self._left - size
+            if not self._left and not self._field:
+                self._end()
+
+    def finish(self) -> int:
+        """Take what is held back of a frame that ends early; return the last piece's blocks."""
+        self._take(memoryview(self._held or b""))
+        return self._blocks
+
+    def _begins(self, data: memoryview) -> bool:
+        """Return whether it is known where the first block is, or that the frame is not cut."""
+        self._left = math.inf
+        try:
+            header = parse_header(data)
+            head = head_size(data, header)
+        except TruncatedError:
+            return False
+        except DataError:
+            return True
+        if _is_cut(header):
+            self._left, self._coming = head, block_count(header)
+            if header.method == METHOD_RAW:
+                self._fixed, self._least = header.kind.size << RAW_BLOCK_LOG2, _MIN_RAW_PIECE_BYTES
+        return True
+
+    def _next(self, view: memoryview) -> None:
+        """Begin the next block, or what is behind the last."""
+        if not self._coming:
+            self._left = math.inf
+        elif self._fixed is not None:
+            self._left = self._fixed if self._coming > 1 else math.inf
+        else:
+            missing = _SIZE_BYTES - len(self._field)
+            self._field += view[:missing]
+            self._left = min(missing, len(view))
+            if len(self._field) == _SIZE_BYTES:
+                self._left = missing + int.from_bytes(self._field, "little")
+                self._field = b""
+        if not self._field and self._coming:
+            self._coming -= 1
+            self._blocks += 1
+
+    def _end(self) -> None:
+        """Close the open piece if it is the head, or long enough and not the last."""
+        if not self._blocks or (self._coming and self._length >= self._least):
+            self._close(self._blocks)
+            self._length = self._blocks = 0
