@@ -6,7 +6,7 @@ function findingsSection(id, run, place) {
   const result = section(id, "What stands out");
   const flags = [...run.flags].sort((a, b) => SEVERITIES.indexOf(a.severity) - SEVERITIES.indexOf(b.severity));
   if (!flags.length) {
-    result.append(paragraph("Nothing: no checkpoint is damaged or missing, and no array is dead, frozen, exploding or not finite, and no error is a third of the weights' spread.", "empty"));
+    result.append(paragraph("Nothing: no checkpoint is damaged or missing, no number jumps, no array is dead, frozen, exploding or not finite, most do not shift at once, and no error is a third of the weights' spread.", "empty"));
     return { node: result, drawings: [] };
   }
   const item = ({ severity, kind, array, step, sentence }) => element("li", { class: `flag ${SEVERITIES.includes(severity) ? severity : "note"}` },
