@@ -135,7 +135,7 @@ class Parts:
             if process not in self._files:
                 self._open(process)
             try:
-                found = self._files[process].state(wanted)
+                found = self._files[process].state(list(wanted))
             except ArgumentError as error:
                 raise FormatError(
                     _RULE, self._place(process), f"does not match the table: {error}"
