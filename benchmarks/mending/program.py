@@ -20,6 +20,7 @@ from lccodec.parity.code import Block, encode, rebuild
 from ..measure.goals import Goal, summary, table
 from ..measure.rounds import Job, measure
 from .loop import Waits, measure_loop, waits_table
+from .ranks import ranks_table
 
 __all__ = ["loop_goals", "main", "measure_arithmetic", "measure_chain", "measure_recovery"]
 
@@ -130,7 +131,12 @@ def main() -> int:
     """Measure, print the tables, and return 1 if a bound is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="an eighth of the bytes, in fewer rounds")
-    quick = parser.parse_args().quick
+    parser.add_argument("--ranks", action="store_true", help="only parity of the files of ranks")
+    arguments = parser.parse_args()
+    quick: bool = arguments.quick
+    if arguments.ranks:
+        print(ranks_table(10**8 // (8 if quick else 1), 3))
+        return 0
     goals = measure_arithmetic(1 << (27 if quick else 30), 3 if quick else 7)
     with tempfile.TemporaryDirectory() as place:
         goals += measure_chain(Path(place) / "run", 1 << (27 if quick else 30))

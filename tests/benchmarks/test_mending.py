@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from benchmarks.mending.loop import ARMS, measure_loop, waits_table
 from benchmarks.mending.program import loop_goals, measure_arithmetic, measure_chain, measure_recovery
+from benchmarks.mending.ranks import measure_ranks
 
 
 def test_the_arithmetic_is_right() -> None:
@@ -36,3 +39,11 @@ def test_a_loop_that_saves_with_and_without_parity(tmp_path: Path) -> None:
     assert goal.measured
     assert waits_table(found).count("\n") == 1 + len(ARMS)
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_ranks_make_parity_in_both_ways() -> None:
+    pytest.importorskip("torch")
+    found = measure_ranks(1 << 16, 1, 1)
+    assert list(found) == ["all ranks", "one gathers"]
+    assert all(each["busiest"] > 0 and each["seconds"] > 0 for each in found.values())

@@ -33,7 +33,7 @@ from ..parity_folder import ParityFolder
 from ..protect import declared
 from .peers import Peers, Trouble
 
-_PIECE_BYTES: Final = 1 << 23  # of a column; a rank holds about four of them
+_PIECE_BYTES: Final = 1 << 22  # of a column; a rank holds about four of them
 _LOCK_SECONDS: Final = 30.0  # to wait for a process that removes files of a chain
 _LOCK_PAUSE_SECONDS: Final = 0.02
 
