@@ -29,7 +29,7 @@ from ..store.names import check_name, step_index
 from ..store.store import Store
 from .heads import Head, array_heads
 from .info import CheckpointInfo, checkpoint_info
-from .links import HEADER_BYTES, Link, open_links
+from .links import HEADER_BYTES, MEMBER_BYTES, Link, open_links
 from .needed import decoded_together, frames_ahead, headers_of
 from .replay import DecodedArray, Decoding, replay
 from .rows import Keys, checked_keys, checked_rows, replay_rows, without_rows
@@ -154,7 +154,7 @@ class OpenCheckpoint:
         self._check_open()
         indices = {name: self.index_of(name) for name in rows}
         if self._links[-1].reader.source.far:
-            read_ahead(frames_ahead(self._links, indices.values(), HEADER_BYTES))
+            read_ahead(frames_ahead(self._links, indices.values(), HEADER_BYTES + MEMBER_BYTES))
         parts = (
             (name, replay_rows(self._links, index, rows[name], name, self.together))
             for name, index in indices.items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import lccodec
@@ -12,6 +13,7 @@ from lccodec.chain.read.checkpoint import open_step
 from lccodec.chain.read.needed import frames_ahead, headers_of
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.disk.source import FileSource, Source
+from lccodec.parallel import PIECE
 
 from ...support.walks import chain_of
 
@@ -72,3 +74,29 @@ def test_files_of_the_disk_are_told_nothing(tmp_path: Path, monkeypatch: pytest.
     chain, states = chain_of(tmp_path)
     assert chain.restore(2)["epoch"] == states[2]["epoch"]
     assert lccodec.validate(tmp_path, deep=True) == []
+
+
+def test_what_rows_need(
+    tmp_path: Path, told: list[tuple[Source, int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Headers, tables and pieces are told before they are read, and nothing else is read."""
+    monkeypatch.setattr("lccodec.frame.encode._BLOCK_LOG2", PIECE.bit_length() - 1)
+    values = np.random.default_rng(0).standard_normal((4000, 100), np.float32)
+    with lccodec.Chain(tmp_path, "lossless") as chain:
+        for step in range(3):
+            chain.save(step, {"w": values + np.float32(step / 100)})
+    with open_step(DirectoryStore(tmp_path), 2) as file:
+        read, found = FileSource.read, list[tuple[Source, int, int]]()
+
+        def counted(source: FileSource, offset: int, size: int) -> bytes:
+            found.append((source, offset, size))
+            return read(source, offset, size)
+
+        monkeypatch.setattr(FileSource, "read", counted)
+        told.clear()
+        np.testing.assert_array_equal(
+            file.get("w", rows=slice(2000, 2010)), values[2000:2010] + np.float32(0.02)
+        )
+    for source, offset, size in found:
+        assert any(s is source and o <= offset and offset + size <= o + n for s, o, n in told)
+    assert sum(size for *_, size in found) < sum(file.stat().st_size for file in tmp_path.glob("*.h5")) / 2
