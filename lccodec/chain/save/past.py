@@ -10,8 +10,8 @@ Source: SPEC 8 (LCC-FIG-05).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -19,13 +19,14 @@ from ...constants import EXACT_NAME
 from ...element_types import Array, work
 from ...errors import LccodecError
 from ...frame.content import MAX_SHARED_COMPONENTS
+from ...frame.header import FrameHeader
 from ...parallel import slices
 from ...policy.policy import Candidate, Past
 from ..read.checkpoint import OpenCheckpoint
 from ..read.needed import Ranges
 from ..store.names import checkpoint_name
 from ..store.store import Store
-from .figures.drawing import Drawn
+from .figures.drawing import PIECE, Drawn
 from .figures.sampling import Samples, Sampling
 from .reference import Tail
 
@@ -92,9 +93,8 @@ def _of_exact_file(
             Ranges.of(file.links, name) if place is not None and c.bits.size > MAX_SHARED_COMPONENTS else None
         )
         if ranges is not None and (ranges.header.kind, ranges.header.shapes) == (c.kind, (c.shape,)):
-            # Its sizes are about those of the reference, which is in memory.
-            drawn = None if c.reference is None else sampling.draw(index, c.reference, c.kind)
-            yield name, *_read(ranges, sampling.distances[index], drawn)
+            ranges.verify()
+            yield name, *_sampled(sampling, index, partial(_parts, ranges), ranges.header)
         elif place is not None:
             together.append(place)
     for place, array in file.decode_each(together):
@@ -104,20 +104,25 @@ def _of_exact_file(
             yield name, *sampling.taken(wanted[name], array)
 
 
-def _read(ranges: Ranges, distance: int, drawn: Drawn | None) -> tuple[Array, Drawn | None]:
-    """Return the components of an array at equal distances, and those at the places of `drawn`."""
-    ranges.verify()
-    found, size = [], ranges.header.components
-    own = None if drawn is None else drawn.bits.copy()
-    for part in slices(size, ranges.block):
-        piece = np.empty(min(ranges.block, size - part.start), ranges.header.kind.bits)
+def _parts(ranges: Ranges) -> Iterator[Array]:
+    """Yield the components of an array, part by part."""
+    size, most = ranges.header.components, max(ranges.block, PIECE)
+    for part in slices(size, most):
+        piece = np.empty(min(most, size - part.start), ranges.header.kind.bits)
         ranges.decode(slice(part.start, part.start + piece.size), piece, ())
-        found.append(piece[-part.start % distance :: distance].copy())
-        if drawn is not None and own is not None:
-            start, stop = np.searchsorted(drawn.places, [part.start, part.start + piece.size])
-            own[start:stop] = piece[drawn.places[start:stop] - part.start]
-    even = np.concatenate(found)
-    return even, None if drawn is None or own is None else replace(drawn, bits=own)
+        yield piece
+
+
+def _sampled(
+    sampling: Sampling, index: int, parts: Callable[[], Iterator[Array]], header: FrameHeader
+) -> tuple[Array, Drawn | None]:
+    """Return all that is sampled of an array that comes in parts."""
+    distance, start = sampling.distances[index], 0
+    even = []
+    for bits in parts():
+        even.append(bits[-start % distance :: distance].copy())
+        start += bits.size
+    return np.concatenate(even), sampling.draw_parts(index, parts, header.components, header.kind)
 
 
 def movements(arrays: Sequence[Candidate], now: Samples, before: Samples) -> dict[str, float]:

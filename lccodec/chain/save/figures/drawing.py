@@ -20,7 +20,7 @@ Source: Poisson sampling with the estimator of Horvitz and Thompson (1952).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, Self
@@ -30,7 +30,8 @@ import numpy as np
 from ....element_types import Array, ElementType, work
 from ....parallel import slices
 
-_PIECE: Final = 1 << 15  # components: their numbers stay in the cache
+#: Components of a piece: their numbers stay in the cache.
+PIECE: Final = 1 << 15
 _SHIFT: Final = 10_007  # components: no two pieces compare the same column with the same part
 _GOLDEN: Final = (5**0.5 - 1) / 2
 
@@ -54,7 +55,6 @@ class Drawn:
     rate: float
 
     @classmethod
-    @np.errstate(all="ignore")  # of hostile values too
     def of(cls, bits: Array, kind: ElementType, distance: int) -> Self | None:
         """Draw from a floating point array what is not at equal distances; ``None`` if all are 0.
 
@@ -69,18 +69,33 @@ class Drawn:
         >>> found.places.tolist(), found.rate
         ([1], 0.125)
         """
+        return cls.of_parts(lambda: [bits], bits.size, kind, distance)
+
+    @classmethod
+    @np.errstate(all="ignore")  # of hostile values too
+    def of_parts(
+        cls, parts: Callable[[], Iterable[Array]], size: int, kind: ElementType, distance: int
+    ) -> Self | None:
+        """Draw the same from an array of `size` components that comes in parts, asked for twice.
+
+        The sizes of all parts but the last are multiples of `PIECE`.
+        """
         dtype = np.result_type(kind.work, np.float32)  # float16 has too few exponents for a mean
-        total = sum(part for _, _, part in _pieces(bits, kind, dtype))
+        total = sum(part for *_, part in _pieces(parts(), kind, dtype))
         if not 0 < total < np.inf:
             return None
-        found, mean = [], dtype.type(total / -(-bits.size // distance))
-        for start, sizes, _ in _pieces(bits, kind, dtype):
+        mean = dtype.type(total / -(-size // distance))
+        places: list[Array] = []
+        drawn: list[Array] = []
+        for start, piece, sizes, _ in _pieces(parts(), kind, dtype):
             sizes[-start % distance :: distance] = 0
-            shift = start // _PIECE * _SHIFT % _PIECE
+            shift = start // PIECE * _SHIFT % PIECE
             bounds = _parts(dtype)[shift : shift + sizes.size] * mean
-            found.append(np.flatnonzero(sizes > bounds) + start)
-        places = np.concatenate(found)
-        return cls(places.astype(np.min_scalar_type(bits.size)), bits[places], 1 / float(mean))
+            found = np.flatnonzero(sizes > bounds)
+            places.append(found + start)
+            drawn.append(piece[found])
+        every = np.concatenate(places).astype(np.min_scalar_type(size))
+        return cls(every, np.concatenate(drawn), 1 / float(mean))
 
     def again(self, bits: Array) -> Array:
         """Return the same components of another array of the same size."""
@@ -90,15 +105,21 @@ class Drawn:
 @cache
 def _parts(dtype: np.dtype[Any]) -> Array:
     """Return numbers between 0 and 1, for a piece that starts anywhere in the first half."""
-    return (np.arange(1, 2 * _PIECE + 1) * _GOLDEN % 1).astype(dtype)
+    return (np.arange(1, 2 * PIECE + 1) * _GOLDEN % 1).astype(dtype)
 
 
-def _pieces(bits: Array, kind: ElementType, dtype: np.dtype[Any]) -> Iterator[tuple[int, Array, float]]:
-    """Yield where each piece starts, the sizes in it, 0 for what is not finite, and their sum."""
-    for part in slices(bits.size, _PIECE):
-        sizes = np.abs(work(bits[part], kind), dtype=dtype)
-        total = float(sizes.sum())  # in float64 it takes four times as long
-        if not math.isfinite(total):
-            sizes[~np.isfinite(sizes)] = 0
-            total = float(sizes.sum(dtype=np.float64))
-        yield part.start, sizes, total
+def _pieces(
+    parts: Iterable[Array], kind: ElementType, dtype: np.dtype[Any]
+) -> Iterator[tuple[int, Array, Array, float]]:
+    """Yield where a piece starts, the piece, its sizes, 0 for what is not finite, and their sum."""
+    start = 0
+    for whole in parts:
+        for part in slices(whole.size, PIECE):
+            bits = whole[part]
+            sizes = np.abs(work(bits, kind), dtype=dtype)
+            total = float(sizes.sum())  # in float64 it takes four times as long
+            if not math.isfinite(total):
+                sizes[~np.isfinite(sizes)] = 0
+                total = float(sizes.sum(dtype=np.float64))
+            yield start, bits, sizes, total
+            start += bits.size

@@ -14,7 +14,7 @@ Source: SPEC 8 (LCC-FIG-05).
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
@@ -111,6 +111,14 @@ class Sampling:
         if index not in self._drawn:
             return None
         return Drawn.of(bits, kind, self.distances[index])
+
+    def draw_parts(
+        self, index: int, parts: Callable[[], Iterable[Array]], size: int, kind: ElementType
+    ) -> Drawn | None:
+        """Return those that are drawn of an array that comes in parts (see `Drawn.of_parts`)."""
+        if index not in self._drawn:
+            return None
+        return Drawn.of_parts(parts, size, kind, self.distances[index])
 
     def taken(self, index: int, array: DecodedArray) -> tuple[Array, Drawn | None]:
         """Return copies of all that is sampled of an array."""
