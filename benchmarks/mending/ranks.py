@@ -41,7 +41,7 @@ def measure_ranks(size: int, files: int, rounds: int) -> dict[str, dict[str, flo
             numbers = np.random.default_rng(rank).integers(0, 2**32, size // 4, np.uint32)
             with lccodec.Chain(directory / f"rank-{rank}", "lossless", newest="history") as chain:
                 chain.save(0, {"w": numbers})
-        context = multiprocessing.get_context("fork")
+        context = multiprocessing.get_context("spawn")  # a fork of what has threads may hang
         found: dict[str, dict[str, float]] = {}
         for name, way in (("all ranks", _by_all), ("one gathers", _by_one)):
             answers: SimpleQueue[Any] = context.SimpleQueue()
@@ -51,6 +51,8 @@ def measure_ranks(size: int, files: int, rounds: int) -> dict[str, dict[str, flo
                 process.start()
             for process in processes:
                 process.join()
+            if any(process.exitcode for process in processes):
+                raise RuntimeError("a rank has failed")
             found[name] = answers.get()
     return found
 

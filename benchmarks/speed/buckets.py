@@ -22,7 +22,7 @@ import lccodec
 from lccodec.chain.store.bucket.fsspec import FsspecBackend
 from lccodec.chain.store.bucket.obstore import ObstoreBackend
 from lccodec.chain.store.bucket.patience import PatientBackend
-from lccodec.cli.verbs.inspection import ls
+from lccodec.cli.verbs.listing import ls
 
 from .many import state
 

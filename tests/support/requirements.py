@@ -1,8 +1,8 @@
-"""What test files need of the extras ``test`` and ``adapters``: found by reading what they import.
+"""What test files need of the extras that `EXTRAS` names: found by reading what they import.
 
 A file is left out where a package is not installed that the file imports, itself or through modules
 of this repository. A test is left out where its own function imports such a package. No list is
-kept. Only packages of the two extras may be missing: any other import that fails is an error.
+kept. Only packages of these extras may be missing: any other import that fails is an error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-EXTRAS = ("test", "adapters")
+EXTRAS = ("test", "adapters", "simulations")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
