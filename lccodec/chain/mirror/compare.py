@@ -208,8 +208,9 @@ def _relation(here: Files, there: Files, name: str) -> str | None:
         return "older"
     if theirs is None:
         return "damaged"
-    is_anew = ours.exact is not None and ours.exact == theirs.exact
-    if there.roots[name][0] in ours.roots or (is_anew and here.roots[name][0] not in theirs.roots):
+    replaces = there.roots[name][0] in ours.roots
+    is_anew = not replaces and ours.exact is not None and ours.exact == theirs.exact
+    if replaces or (is_anew and here.roots[name][0] not in theirs.roots):
         has_other_values = ours.is_interpolated or is_anew
         return "older" if has_other_values and _is_needed(here, there, name) else "newer"
     return "older" if here.roots[name][0] in theirs.roots else None
