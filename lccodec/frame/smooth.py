@@ -86,6 +86,8 @@ def whole_blocks(shape: Shape, log2: int, start: int, stop: int) -> tuple[int, i
     >>> whole_blocks((2, 3, 1000), 10, 1999, 3500)
     (1000, 4000)
     """
+    if 0 in shape:
+        return start, stop
     axis, rows = _rows_of_a_block(shape or (1,), log2)
     row = math.prod(shape[axis + 1 :])
     block, whole = rows * row, (shape or (1,))[axis] * row
@@ -101,7 +103,11 @@ def block_number(shape: Shape, log2: int, component: int) -> int:
     --------
     >>> block_number((2, 3, 1000), 10, 3999)
     3
+    >>> block_number((2, 0, 1000), 10, 0)
+    0
     """
+    if 0 in shape:
+        return 0
     shape = shape or (1,)
     axis, rows = _rows_of_a_block(shape, log2)
     row = math.prod(shape[axis + 1 :])
