@@ -9,7 +9,7 @@ Source: SPEC 9 (LCC-EXA-06).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from ...constants import EXACT_NAME
 from ...errors import LccodecError, reason_of
@@ -20,7 +20,7 @@ from ..store.store import Store, WritableStore
 
 
 def mend_from_exact(
-    store: WritableStore, lost: Mapping[str, str], *, dry_run: bool
+    store: WritableStore, lost: Mapping[str, str], mended: Collection[str] = (), *, dry_run: bool
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Write anew what is lost of the newest step, from the other of its two files.
 
@@ -28,6 +28,8 @@ def mend_from_exact(
     ----------
     lost
         The files that are damaged, each with the reason.
+    mended
+        The files that are, or would be, mended in another way.
 
     Returns
     -------
@@ -36,7 +38,7 @@ def mend_from_exact(
     """
     made, left = dict[str, str](), dict(lost)
     name = EXACT_NAME if EXACT_NAME in lost else _without_history(store) if lost else None
-    if name is None:
+    if name is None or (dry_run and not _needs_lost(store, name, lost, mended)):
         return made, left
     try:
         if name == EXACT_NAME:
@@ -62,3 +64,15 @@ def _without_history(store: Store) -> str | None:
     except LccodecError:
         return name
     return None
+
+
+def _needs_lost(store: Store, name: str, lost: Collection[str], mended: Collection[str]) -> bool:
+    """Return whether a checkpoint needs a lost file, as far as can be told before a repair."""
+    todo = [name]
+    for each in todo:  # which grows
+        if each in mended:  # what it needs is read when it is
+            continue
+        if each in lost or not store.has(each):
+            return True
+        todo += [above for step in store.parents_of(each) if (above := checkpoint_name(step)) not in todo]
+    return False

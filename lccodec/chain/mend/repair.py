@@ -133,14 +133,16 @@ def _repair(store: WritableStore, mirrors: Sequence[Store], *, dry_run: bool) ->
     if mirrors:  # of the chain itself
         brought, own = mend_from_mirrors(store, mirrors, own, found.mended, dry_run=dry_run)
         found = replace(found, mended=(*found.mended, *brought), mirrored=brought)
-    made, lost = mend_from_exact(store, own, dry_run=dry_run)
+    made, lost = mend_from_exact(store, own, found.mended, dry_run=dry_run)
     for home in _rank_homes(store) if of_ranks else ():
         before = f"{home.path.name}/"
         theirs = {n.removeprefix(before): of_ranks.pop(n) for n in [*of_ranks] if n.startswith(before)}
-        more, left = mend_from_exact(home, theirs, dry_run=dry_run)
+        whole = {n.removeprefix(before) for n in found.mended if n.startswith(before)}
+        more, left = mend_from_exact(home, theirs, whole, dry_run=dry_run)
         made |= {f"{before}{name}": text for name, text in more.items()}
         lost |= {f"{before}{name}": text for name, text in left.items()}
-    return replace(found, mended=(*found.mended, *made), lost={**lost, **of_ranks}, remade=made)
+    mended = tuple(dict.fromkeys([*found.mended, *made]))  # a checkpoint may need what is lost
+    return replace(found, mended=mended, lost={**lost, **of_ranks}, remade=made)
 
 
 def _from_parity(store: DirectoryStore, *, dry_run: bool) -> Repair:
