@@ -232,6 +232,7 @@ TESTED_WITH = {
     "chain/store/bucket/backend": "chain/store/bucket/test_obstore",
     "chain/store/bucket/writer": "chain/store/bucket/test_store",
     "chain/checkpoint_file": "chain/read/test_checkpoint",
+    "chain/read/newest": "chain/save/test_exact",
     "chain/save/planned": "chain/save/test_plan",
     "chain/save/figures/sums": "chain/save/figures/test_measurement",
     "chain/save/background/client": "chain/save/background/test_background",

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from ..chain.life.keep import Keep
 from ..chain.life.prune import Pruning, prune
-from ..chain.mend.protect import recorded
 from ..chain.mend.ranks.groups import renew_ranks
+from ..chain.mend.upkeep import recorded
 from ..chain.progress import Tell, untold
 from ..chain.read.checkpoint import open_file
 from ..chain.store.directory import DirectoryStore, chains_in, inner_directories

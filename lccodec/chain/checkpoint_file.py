@@ -13,8 +13,8 @@ from ..errors import ArgumentError, ChainError, DataError, StorageError
 from .mirror.behind import checked_mirrors
 from .mirror.stand_in import Found, read_whole, stand_in
 from .read.checkpoint import OpenCheckpoint, open_step
-from .read.exact import open_newest, open_path
 from .read.info import CheckpointInfo
+from .read.newest import open_newest, open_path
 from .read.rows import Keys
 from .store.opening import writable_store
 from .store.store import Store

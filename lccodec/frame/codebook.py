@@ -23,6 +23,7 @@ from ..errors import FormatError
 from ..parallel import PIECE, slices
 from ..quantizers.bins.residual import Owner
 from .content import part_of
+from .header import FrameHeader
 
 #: If at most one symbol in this many is not 0, changing only their places is faster.
 SPARSE_RATIO: Final = 16
@@ -154,6 +155,18 @@ def _halves(symbols: Sparse | Array, count: int) -> Iterator[Sparse | Array]:
     for shift in (0, 8):
         half = (values >> shift).astype(np.uint8)
         yield as_sparse(Sparse(symbols.positions, half), count) if isinstance(symbols, Sparse) else half
+
+
+def read_codebook(cursor: Cursor, header: FrameHeader) -> Codebook:
+    """Read the codebook that stands before the blocks of a frame (SPEC 6.3)."""
+    kind, arrays = header.kind, len(header.shapes)
+    counts = read_numbers(cursor.take(2 * arrays, "numbers of representatives"), np.uint16).astype(np.int64)
+    stored = cursor.take(int(counts.sum()) * kind.size, "representatives")
+    representatives = read_numbers(stored, kind.bits)
+    if not header.ordered and not np.isfinite(work(representatives, kind)).all():
+        raise FormatError("LCC-CBK-02", cursor.where, "a representative that is not finite")
+    sizes = np.array(header.sizes)
+    return Codebook(counts, representatives, sizes, kind, relative=header.relative, ordered=header.ordered)
 
 
 def read_block(cursor: Cursor, codebook: Codebook, start: int, reference: Array | None, out: Array) -> None:

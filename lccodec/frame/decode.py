@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import zlib
-from collections.abc import Iterator
 from typing import Final, Literal
 
 import numpy as np
@@ -18,16 +16,16 @@ from ..constants import (
     METHOD_RAW,
     METHOD_SMOOTH,
 )
-from ..element_types import ELEMENT_TYPES, Array, check_dtype, components, from_components, work
+from ..element_types import ELEMENT_TYPES, Array, check_dtype, components, from_components
 from ..entropy.bits import Cursor, Stored
 from ..errors import ArgumentError, ChecksumError, FormatError, LimitError, TruncatedError
 from . import planes, smooth
 from .checksum import SUM_MASK, array_sum
-from .codebook import Codebook, read_block
+from .codebook import Codebook, read_block, read_codebook
 from .content import part_of, reference_components
 from .encode import TAIL, padding
-from .header import FrameHeader, Shape, parse_header
-from .pieces import block_number
+from .header import FrameHeader, parse_header
+from .pieces import block_number, blocks_of, whole_blocks
 from .trace import Trace
 
 _ALIGNMENT_BYTES: Final = 64  # a cache line
@@ -166,7 +164,7 @@ def decode_range(
     frame
         Bytes of the frame. Of other blocks only the sizes are read.
     part
-        The components of the blocks, as :func:`whole_blocks` returns them.
+        The components of the blocks, as :func:`lccodec.frame.pieces.whole_blocks` returns them.
     reference, out
         Components of the part. `out` may be `reference`; by default it is new memory.
     check_crc
@@ -201,19 +199,6 @@ def decode_range(
         out = _empty(header, size)
     _decode_part(frame, header, part, base, out, begin)
     return out
-
-
-def whole_blocks(header: FrameHeader, start: int, stop: int) -> tuple[int, int]:
-    """Return the components of the blocks that hold components of a frame: the first, and the end.
-
-    They are the given ones if there are none, and in a raw frame, whose components are apart.
-    """
-    if header.method == METHOD_RAW or start == stop:
-        return start, stop
-    if header.method != METHOD_SMOOTH:
-        block = 1 << header.block_log2
-        return start // block * block, min(-(-stop // block) * block, header.components)
-    return smooth.whole_blocks(header.shapes[0], header.block_log2, start, stop)
 
 
 def check_array_sum(frame: Stored, total: int) -> None:
@@ -327,12 +312,12 @@ def _decode_blocks(
 ) -> None:
     book: Codebook | None = None
     if header.method == METHOD_CODEBOOK:
-        book = _read_codebook(cursor, header)
+        book = read_codebook(cursor, header)
 
     first, offset = begin or (0, cursor.position)
     cursor.skip(offset - cursor.position, "blocks before the part")
     for number, (start, length, shape) in enumerate(
-        _blocks(header, first, part.stop), block_number(header, first)
+        blocks_of(header, first, part.stop), block_number(header, first)
     ):
         size = cursor.integer("I", f"size of block {number}")
         if start < part.start:
@@ -353,30 +338,3 @@ def _decode_blocks(
             raise LimitError("LCC-LIM-02", block.where, "not enough memory for a block") from error
         if block.remaining:
             raise FormatError("LCC-FRM-07", block.where, f"{block.remaining} bytes are left over")
-
-
-def _blocks(header: FrameHeader, start: int, stop: int) -> Iterator[tuple[int, int, Shape | None]]:
-    """Yield first component, number of components and, of a field, the shape of each block.
-
-    `start` is the first component of a block.
-    """
-    if header.method != METHOD_SMOOTH:
-        length = 1 << header.block_log2
-        yield from ((start, length, None) for start in range(start, stop, length))
-        return
-    for shape in smooth.block_shapes(header.shapes[0], header.block_log2, start):
-        if start >= stop:
-            return
-        yield start, math.prod(shape), shape
-        start += math.prod(shape)
-
-
-def _read_codebook(cursor: Cursor, header: FrameHeader) -> Codebook:
-    kind, arrays = header.kind, len(header.shapes)
-    counts = read_numbers(cursor.take(2 * arrays, "numbers of representatives"), np.uint16).astype(np.int64)
-    stored = cursor.take(int(counts.sum()) * kind.size, "representatives")
-    representatives = read_numbers(stored, kind.bits)
-    if not header.ordered and not np.isfinite(work(representatives, kind)).all():
-        raise FormatError("LCC-CBK-02", cursor.where, "a representative that is not finite")
-    sizes = np.array(header.sizes)
-    return Codebook(counts, representatives, sizes, kind, relative=header.relative, ordered=header.ordered)

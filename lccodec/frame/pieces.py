@@ -7,7 +7,7 @@ blocks; for this it counts as blocks of 2**16 components. Source: SPEC 6.1 and 8
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from ..byteorder import read_numbers
@@ -15,7 +15,7 @@ from ..constants import METHOD_CODEBOOK, METHOD_RAW, METHOD_SMOOTH, RAW_BLOCK_LO
 from ..entropy.bits import Cursor, Stored
 from ..errors import DataError, FormatError, TruncatedError
 from . import smooth
-from .header import FrameHeader, parse_header
+from .header import FrameHeader, Shape, parse_header
 
 #: Bytes of a piece, at least (a writer's choice): coded blocks may have a few bytes each.
 _MIN_PIECE_BYTES: Final = 1 << 12
@@ -34,6 +34,35 @@ def block_number(header: FrameHeader, component: int) -> int:
     if header.method == METHOD_SMOOTH:
         return smooth.block_number(header.shapes[0], header.block_log2, component)
     return component >> (RAW_BLOCK_LOG2 if header.method == METHOD_RAW else header.block_log2)
+
+
+def whole_blocks(header: FrameHeader, start: int, stop: int) -> tuple[int, int]:
+    """Return the components of the blocks that hold components of a frame: the first, and the end.
+
+    They are the given ones if there are none, and in a raw frame, whose components are apart.
+    """
+    if header.method == METHOD_RAW or start == stop:
+        return start, stop
+    if header.method != METHOD_SMOOTH:
+        block = 1 << header.block_log2
+        return start // block * block, min(-(-stop // block) * block, header.components)
+    return smooth.whole_blocks(header.shapes[0], header.block_log2, start, stop)
+
+
+def blocks_of(header: FrameHeader, start: int, stop: int) -> Iterator[tuple[int, int, Shape | None]]:
+    """Yield the first component, number of components and, of a field, the shape of each block.
+
+    `start` is the first component of a block.
+    """
+    if header.method != METHOD_SMOOTH:
+        length = 1 << header.block_log2
+        yield from ((start, length, None) for start in range(start, stop, length))
+        return
+    for shape in smooth.block_shapes(header.shapes[0], header.block_log2, start):
+        if start >= stop:
+            return
+        yield start, math.prod(shape), shape
+        start += math.prod(shape)
 
 
 def head_size(frame: Stored, header: FrameHeader) -> int:

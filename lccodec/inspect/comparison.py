@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..chain.read.exact import open_path
+from ..chain.read.newest import open_path
 from ..container.disk.address import Place
 from ..policy.roles import Role
 from .difference import ArrayChange, Leaves, Replacement, compare_states

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from ..chain.mend.protect import protected_names
+from ..chain.mend.upkeep import protected_names
 from ..chain.read.checkpoint import OpenCheckpoint, open_name
-from ..chain.read.exact import describe_exact
+from ..chain.read.newest import describe_exact
 from ..chain.read.surveying.survey import Visit, survey, visit_file
 from ..chain.read.surveying.walk import Decode
 from ..chain.store.directory import DirectoryStore

@@ -22,7 +22,7 @@ import pytest
 
 from lccodec import Chain, Keep, LccodecError, LccodecWarning, bundle, unbundle, validate
 from lccodec.adapters.named import prune_together
-from lccodec.chain.read.exact import describe_exact
+from lccodec.chain.read.newest import describe_exact
 from lccodec.chain.save.background import background
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import EXACT_NAME, ROLLED_BACK_NAME, WRITER_NAME

@@ -21,9 +21,9 @@ from lccodec.container.piece_table import FrameHasher, PieceTable, hashed, hashe
 from lccodec.element_types import components
 from lccodec.errors import ChecksumError, DataError, FormatError
 from lccodec.frame.content import Content
-from lccodec.frame.decode import decode_range, whole_blocks
+from lccodec.frame.decode import decode_range
 from lccodec.frame.header import parse_header
-from lccodec.frame.pieces import block_count, head_size, raw_pieces
+from lccodec.frame.pieces import block_count, head_size, raw_pieces, whole_blocks
 from lccodec.frame.raw import RawFrame
 from lccodec.parallel import PIECE
 

@@ -11,9 +11,8 @@ import lccodec
 from lccodec.constants import METHOD_CODEBOOK, METHOD_PLANES, METHOD_RAW, METHOD_SMOOTH
 from lccodec.element_types import ELEMENT_TYPES
 from lccodec.errors import FormatError
-from lccodec.frame.decode import whole_blocks
 from lccodec.frame.header import FrameHeader, parse_header
-from lccodec.frame.pieces import block_count, block_number, block_starts, head_size
+from lccodec.frame.pieces import block_count, block_number, block_starts, head_size, whole_blocks
 from lccodec.frame.smooth import block_shapes
 
 SINGLE = next(kind for kind in ELEMENT_TYPES if kind.name == "float32")

@@ -3,7 +3,7 @@
 from collections import Counter
 
 import lccodec
-from lccodec.chain.read.exact import open_path
+from lccodec.chain.read.newest import open_path
 from lccodec.chain.store.bundle import BundleStore
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.frame.decode import decode_components

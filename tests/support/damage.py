@@ -10,8 +10,10 @@ import random
 import shutil
 from pathlib import Path
 
+from lccodec.chain.mend.parity_folder import ParityFolder
 from lccodec.chain.mend.protect import Protection, protect
 from lccodec.chain.mend.redundancy import parse_redundancy
+from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
 
 from .segments import run_of
@@ -114,3 +116,21 @@ class Truth:
                 part = slice(row * self.block, (row + 1) * self.block)
                 gone[row] += now_column[part] != column[part]
         return whole_index and max(gone) <= self.count
+
+
+def without_parity(directory: Path) -> dict[str, bytes]:
+    return {name: data for name, data in files_in(directory).items() if not name.startswith(".")}
+
+
+def protected_names(directory: Path) -> list[str]:
+    """The files that are named by the groups whose parity is complete."""
+    groups, _ = ParityFolder(DirectoryStore(directory)).groups()
+    return sorted(m.name for group in groups if group.is_complete for m in group.index.layout.members)
+
+
+def is_true(directory: Path) -> bool:
+    """Whether every file is protected, and every group is of the files that are there."""
+    found = repair(DirectoryStore(directory), dry_run=True)
+    return not (found.stale or found.lost or found.mended or found.parity) and protected_names(
+        directory
+    ) == sorted(without_parity(directory))

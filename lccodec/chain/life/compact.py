@@ -24,7 +24,7 @@ from ...element_types import Array, ElementType, work
 from ...errors import ChainError, DataError, warn
 from ...parallel import slices
 from ...policy.roles import Assignment
-from ..mend.protect import renew
+from ..mend.upkeep import renew
 from ..progress import Tell, counted, untold
 from ..read.checkpoint import OpenCheckpoint, open_step
 from ..store.claim import Claim

@@ -20,10 +20,11 @@ from ...policy.record import Kept
 from ...table import Overview, Shown
 from ..adapter import Adapter
 from ..mend.parity_folder import directory_of
-from ..mend.protect import Protection, protect, unprotect
+from ..mend.protect import Protection, protect
 from ..mend.redundancy import parse_redundancy
 from ..mend.repair import Repair, repair
 from ..mend.salvage import Salvage, salvage
+from ..mend.upkeep import unprotect
 from ..mirror.behind import Mirrors
 from ..mirror.bring import MirrorState
 from ..mirror.stand_in import Found, read_whole

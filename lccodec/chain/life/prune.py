@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from ...container.disk.system import storage_errors
 from ...errors import ArgumentError, ChainError, DataError, LccodecError, warn
 from ...table import Overview, Shown, ranges_text
-from ..mend.protect import forget, renew
 from ..mend.redundancy import Redundancy
+from ..mend.upkeep import forget, renew
 from ..mirror.behind import Mirrors
 from ..progress import Tell, counted, untold
 from ..store.names import checkpoints_among, pins_among

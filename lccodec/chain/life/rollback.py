@@ -14,7 +14,7 @@ from __future__ import annotations
 from ...constants import EXACT_NAME
 from ...container.disk.system import storage_errors
 from ...errors import ArgumentError, DataError, StorageError
-from ..mend.protect import forget, renew
+from ..mend.upkeep import forget, renew
 from ..read.checkpoint import open_step
 from ..store.claim import Claim
 from ..store.names import pin_name, step_index

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ...constants import EXACT_NAME, ROLLED_BACK_NAME
 from ...container.disk.system import storage_errors
 from ...errors import ArgumentError, ChainError, DataError, StorageError
-from ..mend.protect import renew
+from ..mend.upkeep import renew
 from ..store.claim import Claim
 from ..store.names import pin_name
 from ..store.parents import waves

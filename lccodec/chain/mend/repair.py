@@ -28,8 +28,8 @@ from .from_exact import mend_from_exact
 from .from_mirror import mend_from_mirrors
 from .homes import homes_of
 from .parity_folder import Group, ParityFolder
-from .protect import recorded, renew
 from .ranks.groups import groups_of_ranks, renew_ranks
+from .upkeep import recorded, renew
 
 
 @dataclass(frozen=True)

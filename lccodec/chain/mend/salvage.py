@@ -11,7 +11,7 @@ from typing import Any
 
 from ...errors import ArgumentError, ChainError, LccodecError, reason_of
 from ..read.checkpoint import OpenCheckpoint
-from ..read.exact import open_newest
+from ..read.newest import open_newest
 from ..store.store import Store
 
 

@@ -26,8 +26,9 @@ from .averaging.average import average
 from .averaging.shares import select_shares
 from .checkpoint import OpenCheckpoint, checked_names, open_step
 from .crew import Restorers
-from .exact import ExactFile, open_newest, with_exact
+from .exact import ExactFile, with_exact
 from .info import CheckpointInfo
+from .newest import open_newest
 from .rows import Keys
 
 Found = TypeVar("Found")

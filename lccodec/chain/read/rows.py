@@ -23,8 +23,9 @@ import numpy as np
 from ...container.disk.source import read_ahead
 from ...element_types import Array, ElementType, interpolate, rounded_copy
 from ...errors import ArgumentError, ChainError, FormatError
-from ...frame.decode import decode_range, whole_blocks
+from ...frame.decode import decode_range
 from ...frame.header import FrameHeader, Shape
+from ...frame.pieces import whole_blocks
 from .links import Link, array_place, check_inherited, check_source, value_or_raise
 from .replay import DecodedArray, replay, within_frame
 

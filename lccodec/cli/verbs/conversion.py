@@ -10,7 +10,7 @@ import click
 from ...adapters.files.conversion import Exchange
 from ...adapters.files.conversion import convert as convert_state
 from ...adapters.files.formats import check_suffix, load_file
-from ...chain.read.exact import open_path
+from ...chain.read.newest import open_path
 from ...container.bundle.bundle import is_bundle
 from ...exchange import load_rules
 from ...printable import printable

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from ...chain.read.exact import describe_exact
 from ...chain.read.info import CheckpointInfo
+from ...chain.read.newest import describe_exact
 from ...chain.read.surveying.survey import survey
 from ...chain.store.directory import DirectoryStore, readable_chains_in
 from ...chain.store.opening import open_store

@@ -12,10 +12,11 @@ from ...adapters.ranks import protect_together, repair_together
 from ...chain.chain import Chain
 from ...chain.life.rollback import rollback
 from ...chain.mend.parity_folder import directory_of
-from ...chain.mend.protect import Protection, unprotect
+from ...chain.mend.protect import Protection
 from ...chain.mend.redundancy import parse_redundancy
 from ...chain.mend.repair import Repair
 from ...chain.mend.salvage import Salvage
+from ...chain.mend.upkeep import unprotect
 from ...chain.mirror.bring import Care, Mirror
 from ...chain.store.opening import writable_store
 from ...container.disk.address import Place

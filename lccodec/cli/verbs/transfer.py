@@ -16,8 +16,8 @@ from ...chain.overview import roles_text
 from ...chain.read.averaging.average import average as average_steps
 from ...chain.read.averaging.shares import select_shares
 from ...chain.read.checkpoint import OpenCheckpoint
-from ...chain.read.exact import open_path
 from ...chain.read.info import CheckpointInfo
+from ...chain.read.newest import open_path
 from ...chain.store.directory import DirectoryStore
 from ...chain.store.opening import writable_store
 from ...container.disk.address import Place

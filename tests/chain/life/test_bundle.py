@@ -13,7 +13,7 @@ import pytest
 import lccodec
 from lccodec import Chain
 from lccodec.chain.life.bundle import take_apart, write_bundle
-from lccodec.chain.read.exact import open_path
+from lccodec.chain.read.newest import open_path
 from lccodec.chain.store.bundle import BundleStore
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import PAYLOAD_OFFSET

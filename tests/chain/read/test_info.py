@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec.chain.read.exact import open_path
+from lccodec.chain.read.newest import open_path
 from lccodec.frame.header import FrameHeader
 
 from ...support.chains import HistoryChain

@@ -19,7 +19,8 @@ import pytest
 
 import lccodec
 from lccodec import ArgumentError, Chain, ChainError, DataError, LccodecWarning, StorageError, validate
-from lccodec.chain.read.exact import describe_exact, open_exact_of, open_newest, with_exact
+from lccodec.chain.read.exact import open_exact_of, with_exact
+from lccodec.chain.read.newest import describe_exact, open_newest
 from lccodec.chain.save.exact import check_newest
 from lccodec.chain.store.claim import _held
 from lccodec.chain.store.directory import DirectoryStore

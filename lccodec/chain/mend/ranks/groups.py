@@ -19,8 +19,9 @@ from ....container.parity.layout import Layout, Member, rank_of
 from ....errors import ChainError, LccodecError, warn
 from ...store.directory import DirectoryStore, inner_directories
 from ..parity_folder import Group, ParityFolder
-from ..protect import Protection, declared, make_groups, members_of, recorded
+from ..protect import Protection, declared, make_groups, members_of
 from ..redundancy import Redundancy
+from ..upkeep import recorded
 
 _NO_RANK: Final = -1
 

@@ -30,8 +30,8 @@ from ....element_types import Array, components
 from ....errors import ChainError, ChecksumError, DataError, FormatError, LccodecError, StorageError, warn
 from ...store.names import check_name
 from ...store.store import Store
-from ..exact import find_exact
 from ..links import Link, open_links
+from ..newest import find_exact
 from ..replay import DecodedArray
 from .held import CancelledError, Held, Prepared
 from .since import is_state_of, open_since

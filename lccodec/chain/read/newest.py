@@ -1,0 +1,144 @@
+"""Which file of a step a reader opens: its checkpoint, or the exact file beside it.
+
+Source: SPEC 9 (LCC-EXA).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from ...constants import EXACT_NAME
+from ...container.bundle.bundle import is_bundle
+from ...container.disk.address import checked_place
+from ...errors import ArgumentError, ChainError, DataError, FormatError, LccodecError, StorageError, warn
+from ...policy.record import read_record
+from ..store.names import step_index
+from ..store.opening import open_store
+from ..store.store import Store
+from .checkpoint import OpenCheckpoint, open_file, open_step
+from .exact import ExactFile, check_exact, link_problem, open_exact
+
+
+def open_newest(store: Store, step: int | None = None, *, strict: bool = False) -> OpenCheckpoint:
+    """Open a step of a chain, the latest by default: the exact file if it is of that step.
+
+    An `LccodecWarning` says why an exact file is not used, or what is wrong beside it. With
+    `strict`, an exact file that is damaged or missing raises an error instead.
+
+    Raises
+    ------
+    ArgumentError, ChainError, DataError, StorageError
+        As `open_step`.
+    """
+    listed = store.snapshot()
+    file, problem = find_exact(listed, step, strict=strict)
+    if file is not None:
+        if problem is not None:
+            warn(f"{store.path}: {problem}")
+        return file
+    try:
+        checkpoint = open_step(listed, step)
+    except (ChainError, StorageError):
+        if listed is store:
+            raise
+        checkpoint = open_step(store, step)  # it was pruned after it was listed
+    if problem is not None:
+        warn(f"{store.path}: {problem}; returned the newest state of the history")
+    elif not listed.has(EXACT_NAME) and _is_missed(checkpoint, listed):
+        if strict:
+            checkpoint.close()
+            raise ChainError(f"{store.path}: the exact file is missing")
+        warn(f"{store.path}: the exact file is missing; returned the newest lossy state of the history")
+    return checkpoint
+
+
+def _is_missed(file: OpenCheckpoint, store: Store) -> bool:
+    """Return whether the newest checkpoint lost something, and its exact state was to be kept."""
+    manifest = file.links[-1].manifest
+    if manifest.policy == "lossless":  # as of most chains that have no exact file
+        return False
+    if manifest.step != max(store.checkpoints(), default=None):
+        return False
+    try:
+        return read_record(manifest.policy).newest == "exact" and file.info().lossy
+    except LccodecError:
+        return False
+
+
+def open_path(path: str | os.PathLike[str], *, step: int | None = None, exact: bool = True) -> OpenCheckpoint:
+    """Open a step of a chain or a bundle, or a checkpoint file; see :func:`lccodec.open`."""
+    checked = checked_place(path)
+    if isinstance(checked, Path) and not os.path.isdir(checked):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
+        if step is None:
+            try:
+                return open_file(checked)
+            except FormatError:
+                if not is_bundle(checked):
+                    raise
+        elif not is_bundle(checked):
+            raise ArgumentError(f"a step needs a chain or a bundle; {checked} is a file")
+    store = open_store(checked)
+    try:
+        file = (open_newest if exact else open_step)(store, step)
+    except BaseException:
+        store.close()
+        raise
+    file.owns(store)
+    return file
+
+
+def find_exact(
+    store: Store, step: int | None, *, strict: bool = False
+) -> tuple[ExactFile | None, str | None]:
+    """Return the exact file if it is to be used for a step, and what is to be warned of.
+
+    The step is the latest by default. With `strict`, the error of a damaged file is raised.
+    """
+    wanted = None if step is None else step_index(step)
+    # Listed first: a save that comes in between has replaced the exact file by a newer one.
+    newest = max(store.checkpoints(), default=None)
+    if not store.has(EXACT_NAME):
+        return None, None
+    try:
+        file = open_exact(store, strict=strict)
+    except (DataError, StorageError) as error:
+        if strict and wanted in (None, newest):
+            raise
+        return None, f"the exact file cannot be used: {error}" if wanted in (None, newest) else None
+    found = file.links[-1].manifest.step or 0
+    problem = None
+    if newest is not None and found < newest and wanted in (None, newest):
+        problem = _older(found, newest)
+    elif wanted in (None, found):
+        usable, problem = link_problem(file.links[-1].reader, store)
+        if usable:
+            return file, problem
+    file.close()
+    return None, problem
+
+
+def _older(step: int, newest: int) -> str:
+    return f"the exact file is of step {step}, and the newest checkpoint of step {newest}"
+
+
+def describe_exact(store: Store) -> dict[str, Any] | None:
+    """Return what is known of the exact file without decoding it; ``None`` without one.
+
+    Returns
+    -------
+    dict or None
+        ``step`` and ``bytes`` of the file, and ``problem``: why a restore of the newest state does
+        not take it, or ``None``. Step and bytes are ``None`` if it cannot be opened.
+    """
+    if not store.has(EXACT_NAME):
+        return None
+    try:
+        with store.open(EXACT_NAME) as reader:
+            check_exact(reader)
+            step, newest = reader.manifest.step or 0, max(store.checkpoints(), default=0)
+            problem = _older(step, newest) if step < newest else link_problem(reader, store)[1]
+            return {"step": step, "bytes": reader.file_size, "problem": problem}
+    except (DataError, StorageError) as error:
+        return {"step": None, "bytes": None, "problem": str(error)}
