@@ -101,7 +101,11 @@ def repair_together(directory: Place, *, dry_run: bool = False, mirrors: Sequenc
 
 
 def check_together(path: Place, deep: bool = False) -> list[Problem]:
-    """Check a place as `validate`; if it holds records of DCP, also the files of the ranks."""
+    """Check a place as `validate`; if it holds records of DCP, also the files of the ranks.
+
+    `where` of a problem of a rank begins with its folder. Parameters, result and errors are those
+    of `lccodec.validate`.
+    """
     problems = validate(path, deep=deep)
     if isinstance(path, Address) or not path.is_dir():
         return problems
@@ -125,7 +129,10 @@ def check_together(path: Place, deep: bool = False) -> list[Problem]:
 
 
 def repairable(path: Place) -> str | None:
-    """Return whether a chain can be mended: yes, no or in part; None without anything for it."""
+    """Return whether a chain can be mended: ``"yes"``, ``"no"`` or ``"in part"``.
+
+    ``None`` if it has nothing for that: no parity, and no other copy. Nothing is changed.
+    """
     if isinstance(path, Address) or not path.is_dir():
         return None
     store = DirectoryStore(path)

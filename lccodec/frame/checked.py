@@ -40,13 +40,17 @@ class Checked(Quantizer):
     policy again when a run resumes, and save with `Chain.save`, without workers. Where the check is
     not at hand, the array is exact.
 
+    It is for arrays of real floats (float16, bfloat16, float32, float64) of any shape. Others are
+    exact.
+
     Parameters
     ----------
     then
         The bound to begin with, and what else must hold.
     check
-        A function of the decoded array and of the original. It returns whether what is derived from
-        the decoded one is right. It must not change them.
+        A function of the decoded array and of the original, both of the shape and type of the
+        original. It returns whether what is derived from the decoded one is right. It must not
+        change them.
 
     Raises
     ------

@@ -177,9 +177,7 @@ def write(program: Program) -> int:
 def main() -> int:
     """Run what the command line asks for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument(
-        "--level", type=int, choices=LEVELS, default=max(LEVELS), help="of the Reader (SPEC 4)"
-    )
+    parser.add_argument("--level", type=int, choices=LEVELS, default=3, help="of the Reader (SPEC 4)  [3]")
     parser.add_argument(
         "--writer", action="store_true", help="check the files that the program writes instead"
     )

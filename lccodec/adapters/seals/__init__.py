@@ -5,8 +5,8 @@
 - :func:`check` says which files have changed, are missing or are new, and names the damaged tensors
   of ``.safetensors`` files.
 
-The adapters that read such files verify a seal that they find, and so do the verbs ``convert`` and
-``save``. Needs no framework and no extra.
+The adapters that read such files verify a seal that they find, and so do the verbs ``convert``,
+``save`` and ``plan``. Needs no framework and no extra.
 """
 
 from .seal import Sealed, check, is_sealed, seal

@@ -288,7 +288,8 @@ class Lifetime(Shown, History):
     def repair(self, *, dry_run: bool = False) -> Repair:
         """Mend the files that are damaged or missing, bit for bit: from parity, then from mirrors.
 
-        What is lost of the newest step is written anew from the exact file, or that from the step.
+        If the newest checkpoint is lost still, it is written anew, as a keyframe of the exact file.
+        A lost exact file is written anew from a checkpoint that has lost nothing.
         What cannot be mended stays as it is, and is named. With `dry_run`, nothing is changed.
         Errors are those of `lccodec.chain.mend.repair.repair`.
         """

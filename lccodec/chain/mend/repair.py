@@ -51,8 +51,8 @@ class Repair:
     mirrored
         The names of the files that come from a mirror, each with its place.
     remade
-        The names of the files that were written anew, since the exact file and the checkpoint of
-        its step are copies of each other; each with what was done.
+        The names of the files of the newest step that were written anew: the checkpoint from the
+        exact file, or the exact file from the checkpoint; each with what was done.
     """
 
     mended: tuple[str, ...]

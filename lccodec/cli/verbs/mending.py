@@ -70,8 +70,9 @@ def repair(
 ) -> int:
     """Mend the damaged and missing files of DIR, bit for bit, from its parity or a mirror.
 
-    From a mirror also come the steps that follow the newest one of DIR. Of the newest step, the
-    exact file and the checkpoint are copies of each other: one that is lost is written anew.
+    From a mirror also come the steps that follow the newest one of DIR. What is left of the newest
+    step is mended from its exact file: a lost checkpoint is written anew, as a keyframe of the
+    exact state. A lost exact file is written anew from a checkpoint that has lost nothing.
 
     What cannot be mended stays as it is, and is named; the exit code is 1 then.
     """
@@ -140,8 +141,8 @@ def mirror(directory: Place, target: Place, dry_run: bool, as_json: bool) -> int
 def seal(paths: tuple[Path, ...], replace: bool, threads: int, as_json: bool) -> None:
     """Write the hashes of files of other formats, such as .safetensors and .pt, beside them.
 
-    A directory gets one file for all that is in it, which sha256sum can check too. The verbs check
-    and convert verify it.
+    A directory gets one file for all that is in it, which sha256sum can check too. The verbs
+    check, convert, save and plan verify it.
     """
     found = []
     for path in paths:
