@@ -34,7 +34,7 @@ class Checked(Quantizer):
 
     The bound of `then` is tried first, then a quarter of it, and so on, eight times. If the check
     never holds, the array is stored exactly: `Chain.plan` says so. What was checked is what will be
-    decoded, so an array is stored without its parent in a chain.
+    decoded, so an array of a chain is stored without its parent, and in a frame of its own.
 
     A chain does not record the check, and processes beside the program do not have it. Pass the
     policy again when a run resumes, and save with `Chain.save`, without workers. Where the check is
@@ -98,6 +98,10 @@ class Checked(Quantizer):
         if self.check is None:
             return "no check"
         return "the check holds" if found.lossy else "the check does not hold"
+
+    def shares_frames(self, size: int) -> bool:  # noqa: ARG002
+        """Return False: in a frame with others an array would not decode to what was checked."""
+        return False
 
     def resolved(self, bits: Array, shape: tuple[int, ...], kind: ElementType) -> Quantizer:
         """Return a `Smooth` whose decoded array passes the check; or `Lossless`."""

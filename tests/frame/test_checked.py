@@ -91,6 +91,33 @@ def test_a_chain_checks_what_it_will_decode(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found["never"], state["never"])
 
 
+@pytest.mark.parametrize("keyframes", [1, 8])
+def test_what_a_chain_restores_is_what_the_check_saw_last(tmp_path: Path, keyframes: int) -> None:
+    seen: dict[tuple[int, float], bytes] = {}
+
+    def mean_of_squares(decoded: np.ndarray, original: np.ndarray) -> bool:
+        seen[original.size, float(original.flat[0])] = decoded.tobytes()
+        return energy_within(1e-2)(decoded, original)
+
+    policy = fields(1e-3, patterns={"*": Checked(Smooth(max_error=0.05), mean_of_squares)})
+    sizes = (1, 2, 3, 7, 64, 65, 500, 501, 1023, 1024, 1025, 3000, 5000)
+    with Chain(tmp_path, policy, newest="history", keyframe_every=keyframes) as chain:
+        for step in range(3):
+            # Arrays of one size begin with different numbers, so `seen` tells them apart.
+            state = {
+                f"{size}.{turn}": np.cos(np.linspace(step, 6 + step, size) + turn / 10).astype(np.float32)
+                for size in sizes
+                for turn in range(2)
+            }
+            chain.save(step, state)
+            lossy = {array.shape[0] for array in chain.info().arrays if array.lossy}
+            assert any(64 <= size < 1024 for size in lossy)
+            for name, restored in chain.restore(step).items():
+                original = state[name]
+                if restored.tobytes() != original.tobytes():
+                    assert restored.tobytes() == seen[original.size, float(original[0])], name
+
+
 def test_a_resumed_chain_needs_the_check_again(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     policy = fields(1e-3, patterns={"wave": Checked(Smooth(max_error=0.1), energy_within(1e-5))})
     with Chain(tmp_path, policy, newest="history") as chain:
