@@ -78,9 +78,10 @@ def fields(
     """Return the policy that keeps smooth arrays within a bound, and all others exact.
 
     Whether an array is smooth is decided at each save, by a sample: its neighbours along some axis
-    predict it. Integers, arrays of whole numbers, arrays that are constant or too small, and what
-    an optimizer keeps are exact. `Chain.plan` shows what becomes of each array. The bound holds in
-    deltas and in keyframes, so that a keyframe takes no more than it has to.
+    predict it. Arrays of float16, bfloat16, float32 and float64 may be. Those of complex numbers,
+    of integers and of bool, arrays of whole numbers, arrays that are constant or too small, and
+    what an optimizer keeps are exact. `Chain.plan` shows what becomes of each array. The bound
+    holds in deltas and in keyframes, so that a keyframe takes no more than it has to.
 
     Parameters
     ----------

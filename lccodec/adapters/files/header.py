@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from ...constants import MAX_ELEMENTS
 from ...element_types import ELEMENT_TYPES, ElementType
 from ...errors import FormatError
 from .disk import regular_file
@@ -18,6 +20,7 @@ __all__ = ["LENGTH_BYTES", "Tensor", "header_of", "read_header"]
 LENGTH_BYTES: Final = 8  # of the number in front of a header
 _RULE: Final = "safetensors"
 _MAX_HEADER_BYTES: Final = 100_000_000  # as in the library: more would only take memory
+_MAX_DIMENSIONS: Final = 64  # as in NumPy and torch: the time of a product grows with its square
 _KINDS: Final = {kind.name: kind for kind in ELEMENT_TYPES}
 
 
@@ -53,7 +56,7 @@ def read_header(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     Raises
     ------
     FormatError
-        If the header is damaged, or a tensor does not lie in the file.
+        If the header is damaged, or a tensor does not lie in its own part of the file.
     StorageError
         If the operating system cannot read it.
     """
@@ -78,7 +81,7 @@ def header_of(stream: BinaryIO, path: Path) -> tuple[dict[str, Tensor], dict[str
     start = LENGTH_BYTES + length
     try:
         header = json.loads(text)
-        metadata = dict(header.pop("__metadata__", None) or {})
+        metadata = header.pop("__metadata__", None) or {}
         tensors = {
             name: Tensor(
                 path.name,
@@ -90,16 +93,22 @@ def header_of(stream: BinaryIO, path: Path) -> tuple[dict[str, Tensor], dict[str
             for name, entry in header.items()
         }
         sound = all(_is_sound(tensor, start, size) for tensor in tensors.values())
+        sound = sound and type(metadata) is dict and all(type(value) is str for value in metadata.values())
+        tensors = dict(sorted(tensors.items(), key=lambda item: (item[1].offset, item[1].nbytes)))
+        places = list(tensors.values())
+        sound = sound and all(a.offset + a.nbytes <= b.offset for a, b in pairwise(places))
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
         sound = False
     if not sound:
-        raise FormatError(_RULE, str(path), "the header is damaged, or a tensor does not lie in the file")
-    return dict(sorted(tensors.items(), key=lambda item: item[1].offset)), metadata
+        raise FormatError(_RULE, str(path), "the header is damaged, or a tensor is not where it may be")
+    return tensors, metadata
 
 
 def _is_sound(tensor: Tensor, start: int, size: int) -> bool:
     numbers = (tensor.offset, tensor.nbytes, *tensor.shape)
-    if not all(type(number) is int and number >= 0 for number in numbers) or type(tensor.dtype) is not str:
+    if len(tensor.shape) > _MAX_DIMENSIONS or type(tensor.dtype) is not str:
+        return False
+    if not all(type(number) is int and 0 <= number <= MAX_ELEMENTS for number in numbers):
         return False
     kind = tensor.kind
     fits = kind is None or math.prod(tensor.shape) * kind.itemsize == tensor.nbytes

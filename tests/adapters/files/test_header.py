@@ -35,6 +35,10 @@ def test_tensors_are_in_the_order_of_their_bytes(tmp_path: Path) -> None:
         assert header_of(stream, path) == (tensors, metadata)
 
 
+def repr_short(header: Any) -> str:
+    return repr(header)[:40]
+
+
 @pytest.mark.parametrize(
     "header",
     [
@@ -52,10 +56,19 @@ def test_tensors_are_in_the_order_of_their_bytes(tmp_path: Path) -> None:
         {"x": entry(shape=[-2])},
         {"x": entry(dtype=5)},
         {"__metadata__": 3, "x": entry()},
+        {"__metadata__": {"a": 3}, "x": entry()},
+        {"__metadata__": [["a", "b"]] * 2, "x": entry()},
+        {"x": entry(shape=[2] + [1] * 64)},
+        {"x": entry(shape=[0, 1 << 50], data_offsets=[0, 0])},
+        {"x": entry(dtype="?", shape=[3] * 200_000)},
+        {"x": entry(shape=[9] * 1_000_000)},
+        {"x": entry(shape=[1 << 200] * 20_000 + [0], data_offsets=[0, 0])},
+        {"x": entry(), "y": entry(data_offsets=[7, 8], dtype="U8", shape=[1])},
     ],
+    ids=repr_short,
 )
 def test_damaged_headers(tmp_path: Path, header: Any) -> None:
-    with pytest.raises(FormatError, match="the header is damaged, or a tensor does not lie in the file"):
+    with pytest.raises(FormatError, match="the header is damaged, or a tensor"):
         read_header(write(tmp_path / "model.safetensors", header))
 
 
