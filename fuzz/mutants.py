@@ -1,0 +1,307 @@
+"""Mutation testing of what reads stored bytes: ``python fuzz/mutants.py [--sample N] [--tests]``.
+
+Each mutant (``sites.py``) answers the questions of ``spec/conformance`` in a process of its own, up
+to its first wrong answer. Those that get all of them right survive the vectors. ``README.md`` names
+each, and says why it may: it is equivalent, or a test notices it. With ``--tests``, these tests
+run, and others are looked for where none is named.
+
+The exit status is 1 if a survivor is not in the table, or no longer survives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from faulty import Finder, in_a_child
+from sites import Mutant, mutants
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+PACKAGE = ROOT / "lccodec"
+TABLE = HERE / "README.md"
+#: Modules that read stored bytes. Of each, the functions count that an answer needs, and the
+#: constants in them: the others write, or read only a part of a file.
+READERS = {
+    ".": ["byteorder", "constants"],
+    "entropy": ["bits", "classes", "huffman", "lanes", "masks", "numbers", "runs", "stream_reader", "zigzag"],
+    "frame": ["checksum", "codebook", "content", "decode", "header", "pieces", "planes", "smooth"],
+    "container": [
+        "canonical",
+        "copies",
+        "figures",
+        "frame_entry",
+        "hdf5",
+        "manifest",
+        "piece_table",
+        "reader",
+        "scalars",
+        "trailer",
+        "tree",
+    ],
+    "container/bundle": ["bundle", "index"],
+    "container/parity": ["layout", "parity_file"],
+    "parity": ["code", "field"],
+    "chain/read": ["exact", "links", "replay"],
+    "chain/store": ["bundle", "names"],
+}
+
+
+# --- the vectors ----------------------------------------------------------------------------------
+
+
+class Vectors:
+    """The questions about all vectors. A context manager: some are about copies, which it removes.
+
+    The questions that noticed the last mutants come first: neighbours are noticed by the same.
+    """
+
+    def __init__(self) -> None:
+        sys.path[:0] = [str(ROOT), str(ROOT / "spec" / "conformance")]
+        from corpus import LEVELS, cases
+
+        self._directory = tempfile.TemporaryDirectory()
+        (questions := Path(self._directory.name, "questions")).mkdir()
+        tempfile.tempdir = self._directory.name  # what a child leaves goes with it
+        self._cases = list(cases(questions))
+        self._level = max(LEVELS)
+        self._order = list(range(len(self._cases)))
+        _import_what_it_needs()
+
+    def __enter__(self) -> Vectors:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        tempfile.tempdir = None
+        self._directory.cleanup()
+
+    def noticed(self, mutant: Mutant | None) -> str | None:
+        """Return what notices a mutant: a vector, or "limits"; None if it survives."""
+        place = in_a_child(lambda: self._first_wrong(mutant))
+        if isinstance(place, int):
+            self._order.remove(place)
+            self._order.insert(0, place)
+            place = self._cases[place].name
+        return None if place is None else str(place)
+
+    def _first_wrong(self, mutant: Mutant | None) -> int | str | None:
+        gc.disable()
+        if mutant is not None:
+            sys.meta_path.insert(0, Finder(mutant, PACKAGE))
+        try:
+            answering = _answering()
+        except Exception:
+            return "import"
+        for place in self._order:
+            if self._is_wrong(answering, place):
+                return place
+        return None
+
+    def _is_wrong(self, answering: Any, place: int) -> bool:
+        case = self._cases[place]
+        try:
+            if case.problem(answering.answer(case.question), self._level):
+                return True
+            if case.may_read:  # only a Validator has to see the fault
+                path = next(iter(case.question.values()))
+                problems = answering.lccodec.validate(path, deep=True)
+                return {problem.rule for problem in problems} != {case.rule}
+        except Exception:
+            return True
+        return False
+
+    def needed(self) -> tuple[set[tuple[str, str]], set[str]]:
+        """Return modules and names of the functions that answers need, and the names in them."""
+        functions, names = in_a_child(self._traced)
+        return set(map(tuple, functions)), set(names)
+
+    def _traced(self) -> tuple[list[tuple[str, str]], list[str]]:
+        ran: set[tuple[str, str]] = set()
+        names: set[str] = set()
+        inside = f"{PACKAGE}{os.sep}"
+
+        def called(frame: FrameType, event: str, _: object) -> None:
+            code = frame.f_code
+            if event == "call" and code.co_filename.startswith(inside):
+                ran.add((code.co_filename.removeprefix(inside), code.co_qualname))
+                names.update(code.co_names)
+
+        answering = _answering()
+        sys.setprofile(called)
+        wrong = [self._cases[place].name for place in self._order if self._is_wrong(answering, place)]
+        sys.setprofile(None)
+        if wrong:
+            raise ValueError(f"wrong without any fault: {wrong}")
+        return sorted(ran), sorted(names)
+
+
+def _answering() -> Any:
+    answering = importlib.import_module("with_lccodec")
+    warnings.simplefilter("ignore", answering.lccodec.LccodecWarning)
+    return answering
+
+
+def _import_what_it_needs() -> None:
+    """Import what the package imports, so that children only import the package itself."""
+    _answering()
+    for name in list(sys.modules):
+        if name == "with_lccodec" or name.split(".", maxsplit=1)[0] == "lccodec":
+            del sys.modules[name]
+
+
+def readers(vectors: Vectors) -> list[Mutant]:
+    """Return the mutants of what reads stored bytes."""
+    functions, names = vectors.needed()
+
+    def is_needed(mutant: Mutant) -> bool:
+        if mutant.function:
+            return (mutant.path, mutant.function) in functions
+        return mutant.scope.rsplit(".", maxsplit=1)[-1] in {*names, "module"}
+
+    paths = [Path(folder, f"{name}.py").as_posix() for folder, own in READERS.items() for name in own]
+    return [mutant for path in paths for mutant in mutants(PACKAGE, path) if is_needed(mutant)]
+
+
+# --- the tests ------------------------------------------------------------------------------------
+
+
+def noticing_test(mutant: Mutant, named: str | None, checkout: Path) -> str | None:
+    """Return the test, or file of tests, that notices a mutant: the one that is named, or any.
+
+    `checkout` is a copy of the checkout.
+    """
+    target = checkout / PACKAGE.name / mutant.path
+    sound = target.read_bytes()
+    target.write_bytes(mutant.mutated(sound))
+    try:
+        for test in [named] if named else _near(mutant):
+            if _fails(test, checkout):
+                return test
+    finally:
+        target.write_bytes(sound)
+    return None
+
+
+def _near(mutant: Mutant) -> list[str]:
+    """Return the tests that may notice a mutant, the nearest first."""
+    path = Path(mutant.path)
+    folder = Path("tests") / path.parent
+    own = [folder / f"test_{path.stem}.py"]
+    near = [*own, folder, *folder.parents[:-2], Path("tests/spec"), Path("tests/test_fuzz.py")]
+    return [str(test) for test in near if (ROOT / test).exists()]
+
+
+def _fails(test: str, checkout: Path) -> bool:
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", test]
+    environment = {**os.environ, "PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}
+    with suppress(subprocess.TimeoutExpired):
+        done = subprocess.run(
+            command, cwd=checkout, env=environment, capture_output=True, timeout=600, check=False
+        )
+        return done.returncode == 1
+    return True
+
+
+def copy_of_the_checkout(directory: Path) -> Path:
+    """Return a copy of the checkout, for mutants to be written into."""
+    left_out = shutil.ignore_patterns(".git", ".venv*", "work", "__pycache__", ".*_cache")
+    return Path(shutil.copytree(ROOT, directory / "checkout", ignore=left_out))
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+def table(text: str) -> dict[str, str]:
+    """Return the reason of each mutant in the table of ``README.md``: a sentence, or a test."""
+    rows = re.findall(r"^\| (\S+\.py .*) \| (.*) \|$", text, re.MULTILINE)
+    return {name.replace(r"\|", "|"): reason for name, reason in rows}
+
+
+def test_in(reason: str | None) -> str | None:
+    """Return the test that a reason names; None if the mutant is equivalent."""
+    found = re.match(r"noticed by `(tests/\S+?)`", reason or "")
+    return found and found[1]
+
+
+def survivors(vectors: Vectors, chosen: Sequence[Mutant]) -> list[Mutant]:
+    """Return the mutants that all vectors let pass; tell how far it is."""
+    found = []
+    for number, mutant in enumerate(chosen, 1):
+        if vectors.noticed(mutant) is None:
+            found.append(mutant)
+            print(f"{number:4d}  {mutant.name}", flush=True)
+    return found
+
+
+def main() -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sample", type=int, metavar="N", help="only so many mutants, chosen by chance")
+    parser.add_argument("--seed", type=int, default=1, help="of the choice")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only mutants whose names have it")
+    parser.add_argument("--tests", action="store_true", help="run the tests that survivors need")
+    parser.add_argument("--list", action="store_true", help="print the names, and run nothing")
+    arguments = parser.parse_args()
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a fork with threads may wait for ever
+
+    reasons = table(TABLE.read_text(encoding="utf-8"))
+    began = time.monotonic()
+    with Vectors() as vectors:
+        all_of_them = readers(vectors)
+        chosen = [mutant for mutant in all_of_them if arguments.only in mutant.name]
+        if arguments.sample is not None:
+            chosen = random.Random(arguments.seed).sample(chosen, min(arguments.sample, len(chosen)))
+        if arguments.list:
+            print(*(mutant.name for mutant in chosen), sep="\n")
+            return 0
+        left = survivors(vectors, chosen)
+    wrong = [f"not in the table: {mutant.name}" for mutant in left if mutant.name not in reasons]
+    survived = {mutant.name for mutant in left}
+    gone = (reasons.keys() & {mutant.name for mutant in chosen}) - survived
+    wrong += [f"in the table, but the vectors notice it: {name}" for name in sorted(gone)]
+    missing = reasons.keys() - {mutant.name for mutant in all_of_them}
+    wrong += [f"in the table, but there is no such mutant: {name}" for name in sorted(missing)]
+    if arguments.tests:
+        wrong += _tested(left, reasons)
+    print(*wrong, sep="\n")
+    share = len(left) / max(len(chosen), 1)
+    print(
+        f"{len(chosen)} mutants of {len(all_of_them)}, {time.monotonic() - began:.0f} s: the vectors "
+        f"notice all but {len(left)} ({share:.1%}); {len(wrong)} of them are not as README.md says"
+    )
+    return 1 if wrong else 0
+
+
+def _tested(left: Sequence[Mutant], reasons: dict[str, str]) -> list[str]:
+    """Run tests with the mutants that survived the vectors and are not equivalent."""
+    wrong = []
+    with tempfile.TemporaryDirectory() as name:
+        checkout = copy_of_the_checkout(Path(name))
+        for mutant in left:
+            named = test_in(reasons.get(mutant.name))
+            if mutant.name in reasons and named is None:
+                continue
+            test = noticing_test(mutant, named, checkout)
+            print(f"{mutant.name}\n      noticed by {test or 'nothing'}", flush=True)
+            if test is None:
+                wrong.append(f"no test notices it: {mutant.name}")
+    return wrong
+
+
+if __name__ == "__main__":
+    sys.exit(main())

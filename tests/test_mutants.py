@@ -1,0 +1,150 @@
+"""The machine of mutation testing, on a small package; the table of what survives vectors."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FUZZ = ROOT / "fuzz"
+
+READER = b'''"""A reader of one byte."""
+
+LIMIT: int = 1 << 4
+
+
+def read(data: bytes) -> int:
+    """Return the byte."""
+    if not data or len(data) > 1:
+        raise ValueError("LCC-XYZ-01", f"{len(data)} bytes, not {1}")
+    if not 0 < data[0] <= LIMIT:
+        raise OverflowError
+    return [value for value in data if value % 2][0]
+'''
+
+NAMES = """\
+LIMIT: 2 for 1 in `1 << 4`
+LIMIT: 5 for 4 in `1 << 4`
+read: without `not data`
+read: without `len(data) > 1`
+read: `len(data) > 1` as `len(data) >= 1`
+read: 2 for 1 in `len(data) > 1`
+read: no raise LCC-XYZ-01
+read: without `0 < data[0]`
+read: without `data[0] <= LIMIT`
+read: `0 < data[0] <= LIMIT` as `0 <= data[0] <= LIMIT`
+read: `0 < data[0] <= LIMIT` as `0 < data[0] < LIMIT`
+read: 1 for 0 in `0 < data[0] <= LIMIT`
+read: 1 for 0 in `data[0]`
+read: no raise OverflowError
+read: without `if value % 2`
+read: 3 for 2 in `value % 2`
+read: 1 for 0 in `[value for value in data if value % 2][0]`
+""".splitlines()
+
+#: Asks a package with a fault, in a child, for what it makes of some bytes.
+ASKED = """
+import importlib, sys
+from pathlib import Path
+package = Path(sys.argv[1])
+sys.path[:0] = [sys.argv[2], str(package.parent)]
+import faulty
+from sites import mutants
+faulty.CPU_SECONDS = 1
+wanted = {b"\\1": 1, b"\\3": 3, b"\\x0f": 15, b"\\1\\1": None, b"\\0": None, b"\\x11": None, b"": None}
+def read(reader, value):
+    try:
+        return reader.read(value)
+    except (ValueError, OverflowError):
+        return None
+def told(mutant):
+    sys.meta_path.insert(0, faulty.Finder(mutant, package))
+    reader = importlib.import_module("tiny.reader")
+    return next((value.hex() for value, right in wanted.items() if read(reader, value) != right), None)
+for mutant in mutants(package, "reader.py"):
+    print(mutant.what, faulty.in_a_child(lambda: told(mutant)), sep=": ")
+def for_ever():
+    while True: ...
+print(faulty.in_a_child(for_ever))
+print("tiny.reader" in sys.modules)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _fuzz_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FUZZ))
+
+
+@pytest.fixture(name="package")
+def _package(tmp_path: Path) -> Path:
+    package = tmp_path / "tiny"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "reader.py").write_bytes(READER)
+    return package
+
+
+def module(name: str) -> ModuleType:
+    return importlib.import_module(name)
+
+
+def test_each_fault_has_a_name(package: Path) -> None:
+    found = module("sites").mutants(package, "reader.py")
+    assert [mutant.name for mutant in found] == [f"reader.py {name}" for name in NAMES]
+    assert {mutant.function for mutant in found} == {"", "read"}
+
+
+def test_a_name_tells_equal_faults_apart(package: Path) -> None:
+    (package / "twice.py").write_text("def f(x):\n    return [0, 0, g(0)]\n")
+    names = [mutant.name.partition(": ")[2] for mutant in module("sites").mutants(package, "twice.py")]
+    assert names == ["1 for 0 in `[0, 0, g(0)]`", "1 for 0 in `[0, 0, g(0)]` (2)", "1 for 0 in `g(0)`"]
+
+
+def test_a_mutant_is_the_source_with_one_fault(package: Path) -> None:
+    for mutant in module("sites").mutants(package, "reader.py"):
+        source = mutant.mutated(READER)
+        compile(source, "reader.py", "exec")
+        assert source != READER
+        assert source[: mutant.start] == READER[: mutant.start]
+        assert source.endswith(READER[mutant.end :])
+
+
+def test_mutants_are_noticed(package: Path) -> None:
+    program = [sys.executable, "-c", ASKED, str(package), str(FUZZ)]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    *lines, limited, imported = done.stdout.splitlines()
+    told = dict(line.rsplit(": ", 1) for line in lines)
+    assert len(told) == len(NAMES)
+    survivors = {name for name, answer in told.items() if answer == "None"}
+    # All bytes that are asked for are odd.
+    assert survivors == {"without `if value % 2`", "`0 < data[0] <= LIMIT` as `0 < data[0] < LIMIT`"}
+    assert told["no raise LCC-XYZ-01"] == "0101"
+    assert told["1 for 0 in `data[0]`"] == "limits"  # an error that the reader does not have
+    assert limited == "limits"
+    assert imported == "False"
+
+
+def test_the_table_names_mutants_that_there_are() -> None:
+    """A row is wrong as soon as its function changes: run ``fuzz/mutants.py --only MODULE``."""
+    mutation = module("mutants")
+    text = mutation.TABLE.read_text(encoding="utf-8")
+    table = mutation.table(text)
+    assert len(table) == sum(line.startswith("| ") and ".py " in line for line in text.splitlines())
+    names = Counter(
+        mutant.name
+        for folder, own in mutation.READERS.items()
+        for name in own
+        for mutant in module("sites").mutants(mutation.PACKAGE, Path(folder, f"{name}.py").as_posix())
+    )
+    assert set(names.values()) == {1}
+    assert table.keys() <= names.keys()
+    for reason in table.values():
+        test = mutation.test_in(reason)
+        assert re.match("equivalent: .", reason) if test is None else (ROOT / test).is_file()
