@@ -8,10 +8,7 @@ from __future__ import annotations
 import binascii
 import json
 import re
-from contextlib import suppress
 from typing import Final
-
-import numpy as np
 
 from ..constants import MAX_INTEGER_DIGITS, MAX_NESTING
 from ..errors import DataError, FormatError, LimitError
@@ -24,14 +21,23 @@ _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
 # The two alphabets of base64. The package of that name takes twice as long for a few bytes.
 _URL_SAFE: Final = bytes.maketrans(b"+/", b"-_")
-_STANDARD: Final = bytes.maketrans(b"-_", b"+/")
+_LETTERS: Final = bytes((*b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", *b"abcdefghijklmnopqrstuvwxyz", *b"0123456789-_"))
+_OTHERS: Final = bytes(set(range(256)) - set(_LETTERS))
+_STANDARD: Final = bytes.maketrans(b"-_" + _OTHERS, b"+/" + bytes(len(_OTHERS)))  # NUL is skipped
+# The letters that a text may end in: the bits behind the last byte are 0.
+_LAST_LETTERS: Final = {left: _LETTERS[:: 4 ** (-left % 4)].decode() for left in (0, 2, 3)}
+
+_DIGITS_TO_NINES: Final = bytes.maketrans(b"012345678", b"999999999")
+_LONG_INTEGER: Final = b"9" * (MAX_INTEGER_DIGITS + 1)
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def parse_json(data: bytes, where: str) -> Json:
     """Parse JSON that is written in the only way `dump_json` writes it (LCC-MAN-01)."""
     # The standard library's parser is recursive, so the depth is bounded first. Each round removes
     # the innermost pairs of brackets.
-    brackets = _JSON_STRING.sub(b"", data).translate(_CURLY_TO_SQUARE, delete=_NOT_BRACKETS)
+    bare = _JSON_STRING.sub(b"", data)
+    brackets = bare.translate(_CURLY_TO_SQUARE, delete=_NOT_BRACKETS)
     for _ in range(MAX_NESTING + 1):
         if b"[]" not in brackets:
             break
@@ -45,7 +51,9 @@ def parse_json(data: bytes, where: str) -> Json:
         return int(digits)
 
     try:
-        document = json.loads(data.decode(), parse_int=integer)
+        # A function for integers is slow, and there are many of them.
+        is_long = _LONG_INTEGER in bare.translate(_DIGITS_TO_NINES)
+        document = json.loads(data.decode(), parse_int=integer if is_long else None)
         canonical = dump_json(document)  # refuses NaN, infinities and lone surrogates, which `loads` accepts
     except DataError:
         raise
@@ -60,24 +68,30 @@ def parse_json(data: bytes, where: str) -> Json:
 
 def dump_json(document: Json) -> bytes:
     """Return a document as canonical JSON (LCC-MAN-01)."""
-    return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    return _ENCODER.encode(document).encode()
 
 
 def first_difference(left: bytes, right: bytes) -> int:
     """Return the position of the first byte in which two byte strings differ."""
-    size = min(len(left), len(right))
-    differ = np.frombuffer(left[:size], np.uint8) != np.frombuffer(right[:size], np.uint8)
-    return int(differ.argmax()) if differ.any() else size
+    low, high = 0, min(len(left), len(right))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if left[low:middle] == right[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def parse_base64(text: Json, size: int) -> bytes | None:
     """Return the bytes of a text (LCC-MAN-08); None if it is not the one text of `size` bytes."""
-    if type(text) is str and len(text) == (4 * size + 2) // 3:
-        with suppress(ValueError):
-            data = binascii.a2b_base64(text.encode("ascii").translate(_STANDARD) + b"==="[: -len(text) % 4])
-            if write_base64(data) == text:
-                return data
-    return None
+    if type(text) is not str or len(text) != (4 * size + 2) // 3 or not text.isascii():
+        return None
+    try:
+        data = binascii.a2b_base64(text.encode("ascii").translate(_STANDARD) + b"==="[: -len(text) % 4])
+    except ValueError:
+        return None
+    return data if len(data) == size and text[-1:] in _LAST_LETTERS[len(text) % 4] else None
 
 
 def write_base64(data: bytes) -> str:
