@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..chain.overview import KINDS, checkpoint_overview, loss_word, quantizer_words
-from ..chain.read.info import ArrayInfo, CheckpointInfo
+from ..chain.read.info import ArrayInfo, CheckpointInfo, CheckpointSummary
 from ..chain.store.directory import DirectoryStore
 from ..printable import printable
 from ..table import facts_text, ratio, shape_text, size_text, times_text
@@ -76,14 +76,14 @@ def progress(label: str) -> Iterator[Callable[[float, int], None]]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def checkpoint_document(info: CheckpointInfo) -> dict[str, Any]:
+def checkpoint_document(info: CheckpointInfo | CheckpointSummary) -> dict[str, Any]:
     """Return what is known about a checkpoint for JSON, without its arrays."""
     document = {**vars(info), "lossy": info.lossy, "ratio": ratio(info.nbytes, info.file_bytes)}
-    del document["arrays"]
+    document.pop("arrays", None)
     return document
 
 
-def checkpoints_text(infos: Sequence[CheckpointInfo]) -> str:
+def checkpoints_text(infos: Sequence[CheckpointInfo | CheckpointSummary]) -> str:
     """Return a table of the checkpoints of a chain, and their totals."""
     table = Table("step", "kind", "values", "parent", "bytes", "ratio", "deltas")
     for info in infos:
@@ -124,7 +124,7 @@ def exact_text(exact: dict[str, Any]) -> str:
     return printable(f"{where or 'exact file'}: {exact['problem']}" if exact["problem"] else where)
 
 
-def totals(infos: Sequence[CheckpointInfo]) -> dict[str, Any]:
+def totals(infos: Sequence[CheckpointInfo | CheckpointSummary]) -> dict[str, Any]:
     """Return the numbers of checkpoints and keyframes, and the sums of their bytes."""
     stored, nbytes = sum(info.file_bytes for info in infos), sum(info.nbytes for info in infos)
     return {

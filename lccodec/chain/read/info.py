@@ -27,6 +27,8 @@ from .links import Link
 #: What the quantizer of an array is called if this version does not know the policy.
 _UNKNOWN_QUANTIZER: Final = "unknown"
 
+_LOSSY_METHODS: Final = (METHOD_CODEBOOK, METHOD_SMOOTH)
+
 
 @dataclass(frozen=True)
 class ArrayInfo:
@@ -75,8 +77,48 @@ class ArrayInfo:
     figures: Figures = UNKNOWN
 
 
+class _Child:
+    """What follows from the parents of a checkpoint."""
+
+    parent: int | None
+    later: int | None
+
+    @property
+    def kind(self) -> Literal["keyframe", "delta", "interpolated"]:
+        """What it is stored as."""
+        return "keyframe" if self.parent is None else "delta" if self.later is None else "interpolated"
+
+    @property
+    def parents(self) -> tuple[int, ...]:
+        """The steps of its parents, the earlier one first."""
+        return tuple(step for step in (self.parent, self.later) if step is not None)
+
+
+@dataclass(frozen=True)
+class CheckpointSummary(_Child):
+    """What is known of a checkpoint as a whole. The fields are those of `CheckpointInfo`.
+
+    It takes less time than what is known of each array.
+    """
+
+    step: int | None
+    parent: int | None
+    deltas: int
+    root: str
+    policy: Any
+    metadata: dict[str, str]
+    file_bytes: int
+    nbytes: int
+    exact: bool
+    exact_root: str | None
+    replaces: tuple[str, ...]
+    since: int | None
+    later: int | None
+    lossy: bool
+
+
 @dataclass(frozen=True, repr=False)
-class CheckpointInfo(Shown):
+class CheckpointInfo(_Child, Shown):
     """What is known of one checkpoint without decoding it.
 
     Parameters
@@ -125,16 +167,6 @@ class CheckpointInfo(Shown):
     replaces: tuple[str, ...] = ()
     since: int | None = None
     later: int | None = None
-
-    @property
-    def kind(self) -> Literal["keyframe", "delta", "interpolated"]:
-        """What it is stored as."""
-        return "keyframe" if self.parent is None else "delta" if self.later is None else "interpolated"
-
-    @property
-    def parents(self) -> tuple[int, ...]:
-        """The steps of its parents, the earlier one first."""
-        return tuple(step for step in (self.parent, self.later) if step is not None)
 
     @property
     def figures(self) -> dict[Role, Figures]:
@@ -191,22 +223,27 @@ class CheckpointInfo(Shown):
         return checkpoint_overview(self)
 
 
-def checkpoint_info(
-    link: Link, heads: Mapping[str, Head], deltas: int, *, figures: bool = True
-) -> CheckpointInfo:
-    """Return what is stored in a link; `deltas` is the number of deltas up to it.
+def checkpoint_summary(link: Link, heads: Mapping[str, Head], deltas: int) -> CheckpointSummary:
+    """Return what is stored in a link as a whole; `deltas` is the number of deltas up to it."""
+    found = [heads[name] for name in link.index_names]
+    lossy = any(head.header.method in _LOSSY_METHODS for head in found)
+    if not lossy and (link.manifest.replaces or any(head.interpolated for head in found)):
+        choices = _choices(link, heads)
+        lossy = any(_is_lossy(link, heads[name], choices[name]) for name in link.index_names)
+    nbytes = sum(math.prod(head.shape) * head.header.kind.itemsize for head in found)
+    return CheckpointSummary(**_as_a_whole(link, deltas), nbytes=nbytes, lossy=lossy)
 
-    Without `figures` nothing is known of what the save measured, which takes a third of the time.
-    """
+
+def checkpoint_info(link: Link, heads: Mapping[str, Head], deltas: int) -> CheckpointInfo:
+    """Return what is stored in a link; `deltas` is the number of deltas up to it."""
     manifest = link.manifest
     arrays = []
     choices = _choices(link, heads)
-    written_anew = bool(manifest.replaces)  # without loss, from values that may have lost something
     sizes = {kind: kind.itemsize for kind in ELEMENT_TYPES}
     totals: dict[int, int] = {}  # bytes that a frame decodes to, by the id of its header
-    measured = link.figures() if figures else dict.fromkeys(link.index_names, UNKNOWN)
+    measured = link.figures()
     for index, name in enumerate(link.index_names):
-        header, shape, unchanged, interpolated, _ = heads[name]
+        header, shape, unchanged, _, _ = heads[name]
         nbytes = math.prod(shape) * sizes[header.kind]
         stored = 0
         if number := manifest.arrays[index]:
@@ -223,30 +260,43 @@ def checkpoint_info(
                 relative=not unchanged and header.relative,
                 stored_bytes=stored,
                 nbytes=nbytes,
-                lossy=header.method in (METHOD_CODEBOOK, METHOD_SMOOTH)
-                or ((written_anew or interpolated) and choices[name].lossy)
-                or (interpolated and choices[name].quantizer == _UNKNOWN_QUANTIZER),
+                lossy=_is_lossy(link, heads[name], choices[name]),
                 role=choices[name].role,
                 why=choices[name].why,
                 quantizer=choices[name].quantizer,
                 figures=measured[name],
             )
         )
-    return CheckpointInfo(
-        step=manifest.step,
-        parent=manifest.parent.step if manifest.parent else None,
-        later=manifest.later.step if manifest.later else None,
-        deltas=deltas,
-        root=link.reader.root.hex(),
-        policy=manifest.policy,
-        metadata=dict(manifest.metadata),
-        file_bytes=link.reader.file_size,
-        nbytes=sum(a.nbytes for a in arrays),
-        arrays=tuple(arrays),
-        exact=manifest.is_exact,
-        exact_root=None if manifest.exact is None else manifest.exact.hex(),
-        replaces=tuple(root.hex() for root in manifest.replaces),
-        since=link.since,
+    nbytes = sum(array.nbytes for array in arrays)
+    return CheckpointInfo(**_as_a_whole(link, deltas), nbytes=nbytes, arrays=tuple(arrays))
+
+
+def _as_a_whole(link: Link, deltas: int) -> dict[str, Any]:
+    """Return what is known of a checkpoint without its arrays."""
+    manifest = link.manifest
+    return {
+        "step": manifest.step,
+        "parent": manifest.parent.step if manifest.parent else None,
+        "later": manifest.later.step if manifest.later else None,
+        "deltas": deltas,
+        "root": link.reader.root.hex(),
+        "policy": manifest.policy,
+        "metadata": dict(manifest.metadata),
+        "file_bytes": link.reader.file_size,
+        "exact": manifest.is_exact,
+        "exact_root": None if manifest.exact is None else manifest.exact.hex(),
+        "replaces": tuple(root.hex() for root in manifest.replaces),
+        "since": link.since,
+    }
+
+
+def _is_lossy(link: Link, head: Head, choice: Choice) -> bool:
+    """Return whether the values of an array may have lost something."""
+    written_anew = bool(link.manifest.replaces)  # without loss, from values that may have lost something
+    return (
+        head.header.method in _LOSSY_METHODS
+        or ((written_anew or head.interpolated) and choice.lossy)
+        or (head.interpolated and choice.quantizer == _UNKNOWN_QUANTIZER)
     )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from ...chain.read.info import CheckpointInfo
+from ...chain.read.info import CheckpointInfo, CheckpointSummary
 from ...chain.read.newest import describe_exact
 from ...chain.read.surveying.survey import survey
 from ...chain.store.directory import DirectoryStore, readable_chains_in
@@ -35,38 +37,43 @@ def _list(store: Store, quality: bool, as_json: bool) -> int:
     chains = readable_chains_in(store.path) if isinstance(store, DirectoryStore) else []
     if not steps and exact is None and not chains:
         raise ChainError(store.nothing())
-    found: dict[int, CheckpointInfo | LccodecError] = {}
+    found: dict[int, CheckpointInfo | CheckpointSummary | LccodecError] = {}
     with render.progress("reading") as update:
         for done, visit in enumerate(survey(store, steps), 1):
             try:
                 visit.check()
-                found[visit.step] = visit.info(figures=quality)
+                found[visit.step] = visit.info() if quality else visit.summary()
             except LccodecError as problem:  # the other checkpoints are still listed
                 found[visit.step] = problem
             update(done, len(steps))
     read = [(step, found[step]) for step in steps if step in found]
-    infos = [info for _, info in read if isinstance(info, CheckpointInfo)]
+    infos = [info for _, info in read if not isinstance(info, LccodecError)]
     errors = [(step, error) for step, error in read if isinstance(error, LccodecError)]
-    document = {
-        "directory": str(store.path),
-        "checkpoints": [
-            {**render.checkpoint_document(info), **(quality_document(info) if quality else {})}
-            for info in infos
-        ],
-        "totals": render.totals(infos),
-        "exact": exact,
-        "pins": pins,
-        "chains": [str(chain) for chain in chains],
-        "errors": [{"step": step, **error_document(error, error_text(error))} for step, error in errors],
-    }
-    text = quality_text if quality else render.checkpoints_text
-    say(render.dump_json(document) if as_json else text(infos))
-    if exact is not None and not as_json:
-        say(render.exact_text(exact))
-    if chains and not as_json:
-        say(render.chains_text(chains))
-    if pins and not as_json:
-        say(f"pinned: {', '.join(map(str, pins))}")
+    if as_json:
+        document = {
+            "directory": str(store.path),
+            "checkpoints": [{**render.checkpoint_document(info), **_quality(info)} for info in infos],
+            "totals": render.totals(infos),
+            "exact": exact,
+            "pins": pins,
+            "chains": [str(chain) for chain in chains],
+            "errors": [{"step": step, **error_document(error, error_text(error))} for step, error in errors],
+        }
+        say(render.dump_json(document))
+    else:
+        with_arrays = [info for info in infos if isinstance(info, CheckpointInfo)]
+        say(quality_text(with_arrays) if quality else render.checkpoints_text(infos))
+        if exact is not None:
+            say(render.exact_text(exact))
+        if chains:
+            say(render.chains_text(chains))
+        if pins:
+            say(f"pinned: {', '.join(map(str, pins))}")
     for _, error in errors:
         tell("error", error_text(error))
     return 1 if errors else 0
+
+
+def _quality(info: CheckpointInfo | CheckpointSummary) -> dict[str, Any]:
+    """Return what the save lost, if it was read."""
+    return quality_document(info) if isinstance(info, CheckpointInfo) else {}

@@ -18,9 +18,10 @@ from typing import Final, Protocol
 
 from ...errors import ArgumentError, ChainError, FormatError, StorageError, TruncatedError
 from ..frame_entry import Bytes
-from .system import OPEN_FLAGS, StrPath, checked_path, flag, storage_errors
+from .system import OPEN_FLAGS, StrPath, checked_path, flag, is_plain, storage_errors
 
 _MAX_RESTING: Final = 32  # descriptors that are open for files that rest
+_END_BYTES: Final = 1 << 14  # of a file, that are read together: trailer and manifest of most files
 
 
 class Source(Protocol):
@@ -100,8 +101,11 @@ class _Descriptor:
         try:
             # Without O_NONBLOCK, opening a FIFO waits for a writer.
             flags = os.O_RDONLY | flag("O_NONBLOCK") | OPEN_FLAGS
-            with storage_errors("cannot open", name):
+            try:  # without `storage_errors`, which takes as long as the call
                 self._fd = os.open(path, flags)
+            except OSError as error:
+                with storage_errors("cannot open", name):
+                    raise error
             with storage_errors("cannot read", name):
                 status = os.fstat(self._fd)
             if stat.S_ISDIR(status.st_mode):
@@ -117,7 +121,7 @@ class _Descriptor:
     def read(self, offset: int, size: int) -> bytes:
         parts = []
         while size:
-            try:  # without `storage_errors`, which takes as long as the read
+            try:
                 part = _read_at(self._fd, size, offset)
             except OSError as error:
                 with storage_errors("cannot read", self.name):
@@ -130,9 +134,9 @@ class _Descriptor:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def close(self) -> None:
-        with storage_errors("cannot close", self.name):
-            fd, self._fd = self._fd, -1
-            if fd >= 0:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with storage_errors("cannot close", self.name):
                 os.close(fd)
 
     def __del__(self) -> None:
@@ -149,23 +153,34 @@ _RESTING: Final[OrderedDict[int, _Descriptor]] = OrderedDict()
 class FileSource(_Near):
     """A file that stays open until it rests. From then on it is opened when it is read.
 
-    Several threads may read at once.
+    Its end is read at once, and kept until it rests. Several threads may read at once.
     """
 
     def __init__(self, path: StrPath) -> None:
-        self._path = str(checked_path(path))
+        self._path = path if is_plain(path) else str(checked_path(path))
         self._name = os.fspath(path)  # what errors call it
         self._root = b""
         self._descriptor: _Descriptor | None = _Descriptor(self._path, self._name)
         self.size = self._descriptor.size
+        self._end: bytes | None = None
+        self._end_offset = max(0, self.size - _END_BYTES)
 
     def read(self, offset: int, size: int) -> bytes:
         """Return `size` bytes from `offset` on. A file that rests is opened."""
-        return (self._descriptor or self._opened()).read(offset, size)
+        descriptor, start = self._descriptor, offset - self._end_offset
+        if descriptor is None:
+            return self._opened().read(offset, size)
+        if start < 0 or offset + size > self.size:
+            return descriptor.read(offset, size)
+        end = self._end
+        if end is None:
+            end = self._end = descriptor.read(self._end_offset, self.size - self._end_offset)
+        return end[start : start + size]
 
     def rest(self, root: bytes) -> None:
         """Share the descriptor from now on. `root`, the end of the file, identifies it later."""
         self._root = root
+        self._end = None
         if self._descriptor is not None:
             self._share(self._descriptor)
             self._descriptor = None

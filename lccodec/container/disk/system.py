@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeGuard
 
 from ...errors import ArgumentError, StorageError
 
@@ -184,6 +184,21 @@ def storage_errors(action: str, path: StrPath) -> Iterator[None]:
         raise
     except OSError as error:
         raise StorageError(error.errno, f"{action}: {error.strerror or error}", str(path)) from error
+
+
+def is_plain(path: StrPath) -> TypeGuard[str]:
+    """Return whether a path is a string that `checked_path` returns as it is: of most files.
+
+    Many files are opened one after the other, and a `Path` takes as long as the opening.
+    """
+    return (
+        type(path) is str
+        and os.sep == "/"
+        and path.startswith("/")
+        and path.isascii()
+        and "\0" not in path
+        and "://" not in path
+    )
 
 
 def checked_path(path: StrPath) -> Path:

@@ -26,7 +26,7 @@ from ...store.names import check_name, checkpoint_name
 from ...store.store import Store
 from ..checkpoint import OpenCheckpoint
 from ..heads import Head, next_heads
-from ..info import CheckpointInfo, checkpoint_info
+from ..info import CheckpointInfo, CheckpointSummary, checkpoint_info, checkpoint_summary
 from ..links import (
     Link,
     check_depth,
@@ -59,14 +59,17 @@ class Visit:
         link = self.left.link
         check_name(link.place, link.manifest.step)
 
-    def info(self, *, figures: bool = True) -> CheckpointInfo:
-        """Return what is stored, or raise `error` or the first problem in a frame's header.
+    def info(self) -> CheckpointInfo:
+        """Return what is stored, or raise `error` or the first problem in a frame's header."""
+        return checkpoint_info(self.left.link, self._heads(), len(self.left.needs))
 
-        Without `figures` nothing is known of what the save measured; it is faster.
-        """
-        left = self.left
-        heads = {name: value_or_raise(left.heads[name]) for name in left.link.index_names}
-        return checkpoint_info(left.link, heads, len(left.needs), figures=figures)
+    def summary(self) -> CheckpointSummary:
+        """Return what is stored as a whole; errors are those of `info`, which takes longer."""
+        return checkpoint_summary(self.left.link, self._heads(), len(self.left.needs))
+
+    def _heads(self) -> dict[str, Head]:
+        heads = self.left.heads
+        return {name: value_or_raise(heads[name]) for name in self.left.link.index_names}
 
     def broken(self) -> list[LccodecError]:
         """Return the errors of arrays in their order; none if the survey does not decode.
