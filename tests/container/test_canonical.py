@@ -72,6 +72,18 @@ def test_base64_is_read_as_it_was_written(size: int) -> None:
         assert parse_base64(other, size) is None
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_base64_has_one_text_for_each_bytes(size: int) -> None:
+    """Each last letter, and each other letter in the middle."""
+    start = "Qr-_9z"[: (4 * size + 2) // 3 - 1]
+    texts = [start + chr(code) for code in range(256)] + [chr(code) + start for code in range(256)]
+    for text in texts:
+        data = parse_base64(text, size)
+        assert data is None or write_base64(data) == text
+    bits = 8 * size - 6 * len(start)  # in the last letter
+    assert sum(parse_base64(text, size) is not None for text in texts[:256]) == 2**bits
+
+
 @pytest.mark.parametrize("text", ["A" * 21 + "B", "+" * 22, "é" * 22, "A" * 21, "A" * 21 + "="])
 def test_other_texts_of_the_same_bytes_are_refused(text: str) -> None:
     assert parse_base64("A" * 22, 16) == bytes(16)
@@ -79,7 +91,11 @@ def test_other_texts_of_the_same_bytes_are_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("left", "right", "place"), [(b"abc", b"abd", 2), (b"abc", b"ab", 2), (b"", b"a", 0), (b"ab", b"ab", 2)]
+    ("left", "right", "place"),
+    [
+        *((b"abc", b"abd", 2), (b"abc", b"ab", 2), (b"", b"a", 0), (b"ab", b"ab", 2), (b"xb", b"ab", 0)),
+        (bytes(1000) + b"a" + bytes(7), bytes(1000) + b"b" + bytes(7), 1000),
+    ],
 )
 def test_the_first_difference(left: bytes, right: bytes, place: int) -> None:
     assert first_difference(left, right) == place

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.container.figures import FIGURES, StoredFigures
+from lccodec.container.canonical import write_base64
+from lccodec.container.figures import FIGURES, StoredFigures, parse_figures
 from lccodec.container.manifest import parse_manifest
 from lccodec.container.writer import to_bytes
-from lccodec.errors import DataError
+from lccodec.errors import DataError, FormatError
 
 from ..support.checkpoints import FRAMES, KEYFRAME
 
@@ -83,6 +84,23 @@ def test_hostile_figures_name_their_place(figures: object) -> None:
     data = json.dumps({**head, "figures": figures, **document}, ensure_ascii=False, separators=(",", ":"))
     with pytest.raises(DataError, match=r"manifest: figures.*LCC-FIG-0\d"):
         parse_manifest(data.encode(), "manifest")
+
+
+@pytest.mark.parametrize("name", ["error", "lag"])
+def test_each_number_may_be_or_not(name: str) -> None:
+    """All patterns beside one that is known: finite, not -0, and negative only where a sign is."""
+    for pattern in range(1 << 16):
+        finite = pattern & 0x7F80 != 0x7F80 and pattern != 0x8000
+        fits = pattern == 0x7FC0 or (finite and (name == "lag" or pattern < 0x8000))
+        text = write_base64(pattern.to_bytes(2, "little") + b"\x80\x3f")
+        try:
+            parse_figures({"since": 0, name: text} if name == "lag" else {name: text}, 2, 1, "here")
+        except FormatError as error:
+            assert not fits and error.rule == "LCC-FIG-04"
+        else:
+            assert fits
+    with pytest.raises(FormatError, match="nothing is known"):
+        parse_figures({"error": write_base64(b"\xc0\x7f" * 2)}, 2, 1, "here")
 
 
 def test_figures_never_make_a_manifest_too_long(monkeypatch: pytest.MonkeyPatch) -> None:

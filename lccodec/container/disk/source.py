@@ -134,9 +134,9 @@ class _Descriptor:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
+        if self._fd >= 0:
             with storage_errors("cannot close", self.name):
+                fd, self._fd = self._fd, -1
                 os.close(fd)
 
     def __del__(self) -> None:

@@ -9,6 +9,8 @@ import pytest
 
 import lccodec
 from lccodec.chain.read.newest import open_path
+from lccodec.chain.read.surveying.survey import survey
+from lccodec.chain.store.opening import open_store
 from lccodec.frame.header import FrameHeader
 
 from ...support.chains import HistoryChain
@@ -50,6 +52,27 @@ def test_lossy_is_what_the_newest_frame_of_an_array_is(tmp_path: Path) -> None:
     assert not lossy[4]["w"][0]
     assert not any(lossy[step][name][0] for step in (2, 3, 4) for name in ("n", "count"))
     assert [chain.info(step).lossy for step in (1, 2, 3, 4)] == [False, True, True, False]
+
+
+def test_a_summary_is_the_info_without_the_arrays(tmp_path: Path) -> None:
+    """Of keyframes, deltas, interpolated checkpoints and what is written anew, lossy and exact."""
+    states = [{"w": np.cumsum(np.ones(3000, np.float32)) + step, "n": np.arange(3)} for step in range(9)]
+    kinds = set()
+    for policy, hindsight in (("balanced", 3), ("lossless", 0)):
+        with lccodec.Chain(tmp_path / policy, policy, roles={"w": "weight"}, hindsight=hindsight) as chain:
+            for step, state in enumerate(states):
+                chain.save(step, state, metadata={"run": "first"})
+            chain.prune(lccodec.Keep(latest=4))
+        with open_store(tmp_path / policy) as store:
+            for visit in survey(store, store.steps()):
+                info, summary = visit.info(), visit.summary()
+                expected = {**vars(info), "lossy": info.lossy}
+                del expected["arrays"]
+                assert vars(summary) == expected
+                assert (summary.kind, summary.parents) == (info.kind, info.parents)
+                kinds.add((info.kind, info.lossy, bool(info.replaces)))
+    assert {kind for kind, *_ in kinds} == {"keyframe", "delta", "interpolated"}
+    assert {(lossy, anew) for _, lossy, anew in kinds} == {(False, False), (True, False), (True, True)}
 
 
 def test_metadata_and_info(tmp_path: Path) -> None:

@@ -13,7 +13,10 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec import ArgumentError, Chain, ChainError, FormatError
+from lccodec import ArgumentError, Chain, ChainError, FormatError, TruncatedError
+from lccodec.container.disk import source
+from lccodec.container.disk.source import FileSource
+from lccodec.container.reader import CheckpointReader
 
 from ...support.descriptors import open_files
 
@@ -42,6 +45,37 @@ def test_an_open_checkpoint_shares_descriptors(directory: Path) -> None:
         assert file.get("w")[0] == 3
         file.close()
     assert open_files(directory) == []
+
+
+def test_a_small_file_is_read_by_one_call(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def counted(fd: int, size: int, offset: int) -> bytes:
+        calls.append((offset, size))
+        return read(fd, size, offset)
+
+    read = source._read_at
+    monkeypatch.setattr(source, "_read_at", counted)
+    size = (directory / LATEST).stat().st_size
+    with CheckpointReader(FileSource(directory / LATEST), LATEST) as reader:
+        assert size < 1 << 14 and calls == [(0, size)]
+        for number in range(len(reader.manifest.frames)):
+            assert reader.frame_head(number, 2) == b"LC"
+    assert len(calls) == 1
+
+
+def test_only_the_end_of_a_large_file_is_kept(tmp_path: Path) -> None:
+    data = np.random.default_rng(0).bytes(50_000)
+    (tmp_path / "large").write_bytes(data)
+    file = FileSource(tmp_path / "large")
+    for offset, size in ((49_990, 10), (33_616, 16_384), (33_615, 100), (0, 50_000), (50_000, 0)):
+        assert file.read(offset, size) == data[offset : offset + size]
+    assert file._end == data[-(1 << 14) :]
+    with pytest.raises(TruncatedError, match="ends at byte 50000"):
+        file.read(49_990, 11)
+    file.rest(data[-32:])
+    assert file._end is None and file.read(49_990, 10) == data[-10:]
+    file.close()
 
 
 @pytest.mark.parametrize("pool", [0, 1])

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.container.disk.system import SYSTEM, checked_path, flag, storage_errors
+from lccodec.container.disk.system import SYSTEM, checked_path, flag, is_plain, storage_errors
 from lccodec.errors import ArgumentError, ChecksumError, StorageError
 
 
@@ -45,8 +45,15 @@ def test_any_text_is_a_path_or_refused(text: str) -> None:
         path = checked_path(text)
     except ArgumentError:
         return
+    assert not is_plain(text) or str(path) == text or str(path) == str(Path(text))
     assert path == (Path.home() / text[2:] if text[:2] in ("~", "~/") else Path.cwd() / text)
     assert "://" not in text
+
+
+@pytest.mark.parametrize("path", ["run", "~/run", "/s3://x", "/a\0b", "/ü", "/\ud800", "", b"/run", None])
+def test_a_path_to_check_is_not_plain(path: Any) -> None:
+    assert is_plain("/run/a b/0.lcc.h5")
+    assert not is_plain(path)
 
 
 def test_an_error_of_the_system_says_what_was_done_and_where() -> None:
