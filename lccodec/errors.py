@@ -10,6 +10,7 @@ names from files.
 
 from __future__ import annotations
 
+import errno
 import sys
 import warnings
 from typing import Final
@@ -95,6 +96,16 @@ class WorkerError(LccodecError, RuntimeError):
 
 class LccodecWarning(UserWarning):
     """What was asked for could not be done in that way; the message says what was done instead."""
+
+
+def is_loss(error: LccodecError) -> bool:
+    """Return whether an error says that stored bytes are lost.
+
+    A disk that refuses for the moment, a newer format version and a limit do not say that.
+    """
+    if isinstance(error, StorageError):
+        return error.errno in (errno.ENOENT, errno.ENOTDIR)
+    return isinstance(error, FormatError | TruncatedError | ChecksumError | ChainError)
 
 
 def reason_of(error: BaseException) -> str:

@@ -49,6 +49,17 @@ def test_only_the_warning_is_no_error() -> None:
     assert [kind.__name__ for kind in KINDS if not issubclass(kind, LccodecError)] == ["LccodecWarning"]
 
 
+@pytest.mark.parametrize("kind", OF_DATA)
+def test_what_is_newer_or_too_large_is_not_lost(kind: type[DataError]) -> None:
+    is_lost = kind in (errors.FormatError, errors.TruncatedError, errors.ChecksumError)
+    assert errors.is_loss(kind("LCC-FRM-02", "file", "cut off")) == is_lost
+
+
+@pytest.mark.parametrize("code", [errno.ENOENT, errno.ENOTDIR, errno.EIO, errno.EACCES, errno.ESTALE])
+def test_what_a_disk_refuses_is_not_lost(code: int) -> None:
+    assert errors.is_loss(StorageError(code, "cannot open")) == (code in (errno.ENOENT, errno.ENOTDIR))
+
+
 def test_every_error_has_a_reason() -> None:
     assert errors.reason_of(OSError("no space")) == "no space"
     assert errors.reason_of(MemoryError()) == "no memory"

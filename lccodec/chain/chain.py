@@ -23,6 +23,7 @@ from .life.lifetime import Lifetime, check_every
 from .life.prune import prune, thin_out
 from .life.rollback import rollback
 from .mend.behind import ParityBehind
+from .mend.coming_back import comes_back
 from .mend.redundancy import parse_redundancy
 from .mirror.behind import SECONDS_TO_CLOSE, Mirrors, checked_mirrors
 from .mirror.bring import Care
@@ -149,7 +150,8 @@ class Chain(Lifetime):
         self.hindsight = check_hindsight(hindsight)
         settings = Settings(self._view, policy, roles, check_newest(newest))
         every = Every(self.keyframe_every, self.exact_every, self.hindsight)
-        self._writer = Writer(self._store, adapter, settings, options, every, after)
+        back = partial(comes_back, self._store, self._mirrors.opened)
+        self._writer = Writer(self._store, adapter, settings, options, every, after, back)
 
     def __enter__(self) -> Self:
         return self

@@ -15,6 +15,7 @@ from lccodec.chain.mend.protect import Protection, protect
 from lccodec.chain.mend.redundancy import parse_redundancy
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
+from lccodec.constants import PAYLOAD_OFFSET
 
 from .segments import run_of
 
@@ -43,6 +44,17 @@ def put(directory: Path, files: Files) -> None:
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
+
+
+def flip(path: Path, *places: int | float) -> None:
+    """Flip a bit of a file at each place: by default of the first byte of its payload.
+
+    A place is an index, or a share of the file's size.
+    """
+    data = bytearray(path.read_bytes())
+    for place in places or (PAYLOAD_OFFSET,):
+        data[int(place * len(data)) if isinstance(place, float) else place] ^= 1
+    path.write_bytes(data)
 
 
 def damaged(files: Files, generator: random.Random, places: int) -> Files:

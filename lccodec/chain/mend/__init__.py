@@ -7,5 +7,6 @@
 - `from_mirror`, `from_exact`: files that parity could not mend, from other copies.
 - `ranks`: the same for the chains of ranks.
 - `behind`: parity behind the saves of a `Chain`.
+- `coming_back`: whether a repair gives a file back, which a save asks.
 - `salvage`: what still verifies of a chain that cannot be mended, in a new chain.
 """

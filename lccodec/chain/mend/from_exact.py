@@ -2,7 +2,8 @@
 
 The exact file and the checkpoint of its step hold the same step. A checkpoint that is lost is
 written anew as a keyframe of the exact state. An exact file that is lost is written anew from a
-checkpoint that has lost nothing.
+checkpoint that has lost nothing. What only cannot be read now (the disk refuses, a newer version)
+is not lost, and stays.
 
 Source: SPEC 9 (LCC-EXA-06).
 """
@@ -12,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from ...constants import EXACT_NAME
-from ...errors import LccodecError, reason_of
-from ..read.checkpoint import open_name
-from ..save.exact import checkpoint_from_exact, exact_from_checkpoint
+from ...errors import LccodecError, is_loss, reason_of
+from ..save.exact import checkpoint_from_exact, exact_from_checkpoint, lost_checkpoint
 from ..store.names import checkpoint_name
 from ..store.store import Store, WritableStore
 
@@ -37,10 +37,13 @@ def mend_from_exact(
         The files that were written anew, each with what was done, and those that are lost still.
     """
     made, left = dict[str, str](), dict(lost)
-    name = EXACT_NAME if EXACT_NAME in lost else _without_history(store) if lost else None
-    if name is None or (dry_run and not _needs_lost(store, name, lost, mended)):
+    found = _lost_exact(store) if EXACT_NAME in lost else lost_checkpoint(store) if lost else None
+    if found is None or (dry_run and not _needs_lost(store, found[0], lost, mended)):
         return made, left
+    name, problem = found
     try:
+        if not is_loss(problem):
+            raise problem
         if name == EXACT_NAME:
             exact_from_checkpoint(store, dry_run=dry_run)
             made[name] = "bit for bit, from the checkpoint of its step"
@@ -49,20 +52,18 @@ def mend_from_exact(
             made[name] = "as a keyframe, from the exact file"
         left.pop(name, None)
     except LccodecError as error:
-        left[name] = f"{left.get(name, 'it needs what is lost')}; {reason_of(error)}"
+        why, text = left.get(name, "it needs what is lost"), reason_of(error)
+        left[name] = why if text == why else f"{why}; {text}"
     return made, left
 
 
-def _without_history(store: Store) -> str | None:
-    """Return the checkpoint of the exact file's step, if it is there and cannot be restored."""
-    step = store.exact_step()
-    if step is None or not store.has(name := checkpoint_name(step)):
-        return None
+def _lost_exact(store: Store) -> tuple[str, LccodecError] | None:
+    """Return the exact file and its error; ``None`` if it is whole by now."""
     try:
-        with open_name(store, name) as file:
-            file.verify()
-    except LccodecError:
-        return name
+        with store.open(EXACT_NAME) as reader:
+            reader.verify()
+    except LccodecError as error:
+        return EXACT_NAME, error
     return None
 
 

@@ -184,9 +184,14 @@ def _damaged_parity(folder: ParityFolder, groups: Iterable[Group]) -> Iterator[s
 
 def damaged_files(store: Store) -> dict[str, str]:
     """Return what is wrong with the bytes of checkpoints and the exact file, by their names."""
-    problems = {}
     exact = [EXACT_NAME] if store.has(EXACT_NAME) else []
-    for name in [*store.checkpoints().values(), *exact]:
+    return damaged_among(store, [*store.checkpoints().values(), *exact])
+
+
+def damaged_among(store: Store, names: Iterable[str]) -> dict[str, str]:
+    """Return what is wrong with the bytes of some files, by their names."""
+    problems = {}
+    for name in names:
         try:
             with store.open(name) as reader:
                 reader.verify()

@@ -185,8 +185,12 @@ class Mirrors:
     def to_read(self) -> list[Store]:
         """Return the mirrors, to be read by the thread of a restore."""
         if self._read is None:
-            self._read = [writable_store(place) for place in self._places]
+            self._read = self.opened()
         return self._read
+
+    def opened(self) -> list[Store]:
+        """Return the mirrors, opened anew, to be read by the thread that calls this."""
+        return [writable_store(place) for place in self._places]
 
     def before_save(self) -> bool:
         """Bring the newest step of a mirror to a chain that is empty; return whether that was done.

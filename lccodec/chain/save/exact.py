@@ -128,6 +128,34 @@ def _freed_beside(path: Place) -> Iterator[None]:
             threading.Thread(target=os.close, args=(descriptor,), daemon=True).start()
 
 
+def lost_checkpoint(store: Store) -> tuple[str, LccodecError] | None:
+    """Return the checkpoint of the exact file's step and its error, if it cannot be restored.
+
+    ``None`` if it can be, or is not there. Whether the error means that something is lost, says
+    `lccodec.errors.is_loss`.
+    """
+    step = store.exact_step()
+    if step is None or not store.has(name := checkpoint_name(step)):
+        return None
+    try:
+        _verify(store, name)
+    except ChainError:  # or a prune has removed a parent while it was read
+        try:
+            _verify(store, name)
+        except LccodecError as error:
+            return name, error
+    except LccodecError as error:
+        return name, error
+    return None
+
+
+def _verify(store: Store, name: str) -> None:
+    with open_name(store, name) as file:
+        for link in file.links:  # first: headers of damaged bytes may be of any version
+            link.reader.verify()
+        file.verify()
+
+
 def checkpoint_from_exact(store: WritableStore, *, dry_run: bool = False) -> str:
     """Write the checkpoint of the exact file's step anew: a keyframe with the frames of that file.
 

@@ -46,6 +46,10 @@ class LostParentError(ChainError):
     """There is nothing that a save of some arrays could add to."""
 
 
+class OtherTailError(ChainError):
+    """The newest checkpoint is not the one in memory; nothing is wrong with its bytes."""
+
+
 @dataclass(frozen=True)
 class TailFile:
     """A file that a restore of the latest checkpoint reads: its step, root and size in bytes."""
@@ -144,13 +148,15 @@ def find_parent(
     """
     if not steps:
         raise ArgumentError(f"{store.path} has no step that only= could add to: save all arrays first")
-    try:
+
+    def parent() -> Tail:
         if tail is not None and tail.step == steps[-1] and tail.is_unchanged(store):
             return tail
         return read_tail(store, steps[-1], empty)
+
+    try:
+        return _first_or_mended(parent, steps[-1], empty, mended)
     except (DataError, ChainError, StorageError) as error:
-        if (again := mended()) is not None:
-            return find_parent(None, again, list(again.checkpoints()), empty)
         message = f"only= adds to step {steps[-1]}, which cannot be restored: save all arrays: {error}"
         raise LostParentError(message) from error
 
@@ -165,8 +171,8 @@ def find_tail(
     """Return the reference of a delta: the tail in memory, or the newest checkpoint without one.
 
     `steps` are those of the history, rising. `empty` returns memory for a number of components of
-    a type. `mended` is called if the newest checkpoint cannot be restored, and returns the store
-    once it can.
+    a type. `mended` is called if the newest checkpoint cannot be read, and returns the store once
+    it can.
 
     Returns
     -------
@@ -174,21 +180,39 @@ def find_tail(
         ``None`` if there is no checkpoint; or if the newest cannot be restored or is not the one in
         memory. Then an `LccodecWarning` names it.
     """
-    try:
+
+    def reference() -> Tail:
         if tail is None:
-            return read_tail(store, steps[-1], empty) if steps else None
+            return read_tail(store, steps[-1], empty)
         if not steps or steps[-1] < tail.step:
-            raise ChainError(f"step {tail.step}, which was saved last, is missing")
+            raise OtherTailError(f"step {tail.step}, which was saved last, is missing")
         if steps[-1] > tail.step:
-            raise ChainError(f"step {steps[-1]} was saved by another writer")
+            raise OtherTailError(f"step {steps[-1]} was saved by another writer")
         return tail if tail.is_unchanged(store) else _same_state(tail, store)
+
+    if tail is None and not steps:
+        return None
+    try:
+        return _first_or_mended(reference, steps[-1] if steps else None, empty, mended)
     except (DataError, ChainError, StorageError) as error:
-        if (again := mended()) is not None:
-            return find_tail(None, again, list(again.checkpoints()), empty)
         step = steps[-1] if steps and tail is None else None
         why = str(error) if step is None else f"step {step} cannot be restored: {error}"
         warn(f"{store.path}: this save writes a keyframe instead of a delta: {why}")
         return None
+
+
+def _first_or_mended(
+    read: Callable[[], Tail], newest: int | None, empty: Empty, mended: Callable[[], Store | None]
+) -> Tail:
+    """Return what a function returns; if it cannot read its files, the newest step once mended."""
+    try:
+        return read()
+    except OtherTailError:
+        raise
+    except (DataError, ChainError, StorageError):
+        if newest is None or (again := mended()) is None:
+            raise
+        return read_tail(again, newest, empty)
 
 
 @contextmanager
@@ -229,7 +253,7 @@ def _same_state(tail: Tail, store: Store) -> Tail:
         file.check_name()
         if tail.links[-1].root not in file.links[-1].reader.roots:
             message = f"{name} is not the checkpoint that was saved last, but another one"
-            raise ChainError(f"step {tail.step} was replaced: {message}")
+            raise OtherTailError(f"step {tail.step} was replaced: {message}")
         return replace(tail, links=_links_of(file))
 
 

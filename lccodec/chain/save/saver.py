@@ -2,7 +2,8 @@
 
 A save commits the exact file, if it writes one, and then the checkpoint. If one of them cannot be
 written, the state is kept in the other. A step that only the exact file has is added to the history
-by the next save. So is a step whose checkpoint cannot be restored, before its exact file goes.
+by the next save. So is a step whose checkpoint is lost, before its exact file goes, unless parity
+or a mirror gives the checkpoint back as it was.
 
 Source: SPEC 9 (LCC-EXA-05, LCC-EXA-06).
 """
@@ -18,19 +19,18 @@ from typing import Any
 
 from ...container.manifest import Manifest
 from ...container.tree import Flat, flatten
-from ...errors import ChainError, DataError, LccodecError, StorageError, reason_of, warn
+from ...errors import ChainError, DataError, LccodecError, StorageError, is_loss, reason_of, warn
 from ...frame.encode import Effort
 from ...policy.copies import mark_copies
 from ...policy.record import Record, needed_record, read_record, write_record
 from ...policy.roles import Assignment
 from ...workers.crew import Crew
 from ..progress import Tell, untold
-from ..read.checkpoint import open_name
 from ..read.exact import open_exact
 from ..store.names import checkpoint_name
 from ..store.store import OvertakenError, Store, WritableStore
 from .encode import decoded_copies, encode_plan, plan_manifest
-from .exact import ExactRoot, Newest, checkpoint_from_exact
+from .exact import ExactRoot, Newest, checkpoint_from_exact, lost_checkpoint
 from .figures.measurement import Measurement
 from .figures.sampling import Samples
 from .hindsight.groups import Base, Every, Groups
@@ -63,15 +63,25 @@ class Saver:
         How often there are keyframes, exact files and ends.
     crew
         Who codes.
+    comes_back
+        Returns whether parity or a mirror gives a checkpoint back, by its name.
     """
 
-    def __init__(self, store: WritableStore, settings: Settings, every: Every, crew: Crew) -> None:
+    def __init__(
+        self,
+        store: WritableStore,
+        settings: Settings,
+        every: Every,
+        crew: Crew,
+        comes_back: Callable[[str], bool] = lambda _: False,
+    ) -> None:
         self._store = store
         self._settings = settings
         self._newest = Newest(store, settings.given[2] == "exact", every.exact)
         self._groups = Groups(store, every.end, every.keyframe)
         self._every = every
         self._crew = crew
+        self._comes_back = comes_back
         self._tail: Tail | None = None
 
     def forget(self) -> None:
@@ -185,20 +195,20 @@ class Saver:
             )
 
     def _mended(self) -> Store | None:
-        """Write the newest step anew from the exact file, if the history cannot restore it."""
+        """Write the newest step anew from the exact file, if it is lost and does not come back."""
         step = self._store.exact_step()
         if step is None or step != max(self._store.checkpoints(), default=None):
             return None
-        try:
-            with open_name(self._store, checkpoint_name(step)) as file:
-                file.verify()
+        if (found := lost_checkpoint(self._store)) is None:
             return None
-        except (DataError, ChainError, StorageError) as error:
-            try:
-                checkpoint_from_exact(self._store)
-            except (LccodecError, OSError, MemoryError):
-                return None
-            warn(f"{self._store.path}: step {step} was written anew from the exact file: {error}")
+        name, error = found
+        if not is_loss(error) or self._comes_back(name):
+            return None
+        try:
+            checkpoint_from_exact(self._store)
+        except (LccodecError, OSError, MemoryError):
+            return None
+        warn(f"{self._store.path}: step {step} was written anew from the exact file: {error}")
         return self._store.snapshot()
 
     def plan(self, flat: Flat, known: Mapping[str, Assignment]) -> SavePlan:

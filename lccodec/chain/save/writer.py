@@ -70,6 +70,8 @@ class Writer:
         How often there are keyframes, exact files and ends.
     after
         A call that is made after each save.
+    comes_back
+        As for `Saver`.
     """
 
     def __init__(  # what a chain is given
@@ -80,12 +82,13 @@ class Writer:
         options: WorkerOptions,
         every: Every,
         after: Callable[[], None],
+        comes_back: Callable[[str], bool],
     ) -> None:
         self.settings = settings
         self.turn = threading.RLock()  # held by whoever saves, or keeps others from it
         self._store, self._adapter, self._options, self._after = store, adapter, options, after
-        self._every = every
-        self._saver = Saver(store, settings, every, options.threads())
+        self._every, self._comes_back = every, comes_back
+        self._saver = Saver(store, settings, every, options.threads(), comes_back)
         self._judge = Judge(store, adapter, settings.given[0], settings)
         self._background: Background | None = None
         self._claim = store.claim()
@@ -179,7 +182,7 @@ class Writer:
         opening = self._options.opening(self._store, self.settings, self._every)
         policy, count = self.settings.record.policy, self._options.max_concurrent_saves
         self._background = open_background(
-            *(self._store, opening, self._claim, policy, self._saver, count, self._after)
+            *(self._store, opening, self._claim, policy, self._saver, count, self._after, self._comes_back)
         )
         return self._background
 

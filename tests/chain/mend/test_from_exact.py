@@ -14,11 +14,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec import Chain, LccodecError, LccodecWarning, open, validate
+from lccodec import (
+    Chain,
+    LccodecError,
+    LccodecWarning,
+    LimitError,
+    StorageError,
+    UnsupportedError,
+    open,
+    validate,
+)
 from lccodec.chain.mend.protect import protect
 from lccodec.chain.mend.redundancy import Redundancy
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
+from lccodec.chain.store.names import checkpoint_name
 from lccodec.constants import EXACT_NAME, PAYLOAD_OFFSET
 
 from ...support.crashes import broken
@@ -156,6 +166,62 @@ def test_both_are_damaged(run: Path) -> None:
         chain.save(50, STATES[5])
 
 
+# --- what only cannot be read now -----------------------------------------------------------------
+
+
+REFUSALS = [
+    *(StorageError(code, "cannot open", "file") for code in (errno.EIO, errno.EACCES, errno.ESTALE)),
+    UnsupportedError("LCC-VER-01", "file", "of a newer version"),
+    LimitError("LCC-LIM-04", "file", "too large"),
+]
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, refused: str, error: LccodecError) -> None:
+    """Let no file of a name be opened."""
+    source = DirectoryStore.source
+
+    def opened(store: DirectoryStore, name: str) -> Any:
+        if name == refused:
+            raise error
+        return source(store, name)
+
+    monkeypatch.setattr(DirectoryStore, "source", opened)
+
+
+@pytest.mark.parametrize("error", REFUSALS, ids=lambda error: f"{type(error).__name__}-{error.args[0]}")
+@pytest.mark.parametrize("name", [NEWEST, "000000000030.lcc.h5"])
+def test_a_checkpoint_that_cannot_be_read_now_stays(
+    run: Path, monkeypatch: pytest.MonkeyPatch, name: str, error: LccodecError
+) -> None:
+    files = chain_files(run)
+    refuse(monkeypatch, name, error)
+    told = repair(DirectoryStore(run), dry_run=True)
+    found = repair(DirectoryStore(run))
+    assert found == told
+    assert (found.mended, found.lost[name]) == ((), str(error))
+    assert str(error) in found.lost[NEWEST]
+    assert chain_files(run) == files
+    with Chain(run) as chain, pytest.warns(LccodecWarning, match="writes a keyframe instead") as warned:
+        chain.save(50, STATES[5])
+    assert len(warned) == 1
+    monkeypatch.undo()
+    assert (run / NEWEST).read_bytes() == files[NEWEST]
+    assert validate(run, deep=True) == []
+
+
+def test_an_exact_file_that_cannot_be_read_now_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be of a newer step than the checkpoint that it could be written anew from."""
+    with Chain(tmp_path, "lossless", newest="exact") as chain:
+        for step in (30, 40):
+            chain.save(step, STATES[step // 10])
+    (tmp_path / NEWEST).unlink()  # as after a save that was cut short
+    files = chain_files(tmp_path)
+    refuse(monkeypatch, EXACT_NAME, StorageError(errno.EIO, "cannot open", EXACT_NAME))
+    found = repair(DirectoryStore(tmp_path))
+    assert (found.mended, list(found.lost)) == ((), [EXACT_NAME])
+    assert chain_files(tmp_path) == files
+
+
 # --- the exact file -------------------------------------------------------------------------------
 
 
@@ -221,6 +287,38 @@ def test_parity_comes_first_and_is_true_afterwards(run: Path) -> None:
     protect(DirectoryStore(run), Redundancy(files=1))
     (run / "000000000010.lcc.h5").unlink()
     assert Chain(run).repair().mended == ("000000000010.lcc.h5",)
+
+
+@pytest.mark.parametrize("background", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("other", ["parity", "mirror"])
+@pytest.mark.parametrize("lost", [NEWEST, "000000000030.lcc.h5"])
+def test_a_save_leaves_what_comes_back_as_it_was(run: Path, other: str, lost: str, background: bool) -> None:
+    mirror = run.parent / "m" if other == "mirror" else None
+    if mirror is not None:
+        mirror_of(run, mirror).bring()
+    else:
+        protect(DirectoryStore(run), Redundancy(files=1))
+    files = chain_files(run)
+    hurt(run / lost, "payload")
+    with Chain(run, mirror=mirror) as chain, pytest.warns(LccodecWarning, match="keyframe instead") as told:
+        if background:
+            chain.save_async(50, STATES[5]).result()
+            chain.wait()
+        else:
+            chain.save(50, STATES[5])
+        newest = [chain_files(run)[name] for name in (checkpoint_name(50), EXACT_NAME)]
+        assert chain.repair().mended == (lost,)
+    assert len(told) == 1
+    assert chain_files(run) == {**files, checkpoint_name(50): newest[0], EXACT_NAME: newest[1]}
+
+
+def test_a_save_trusts_no_parity_that_cannot_give_it_back(run: Path) -> None:
+    protect(DirectoryStore(run), Redundancy(files=1))
+    for name in ("000000000010.lcc.h5", NEWEST):
+        hurt(run / name, "payload")
+    with Chain(run) as chain, pytest.warns(LccodecWarning, match="step 40 was written anew"):
+        chain.save(50, STATES[5])
+    assert_same(Chain(run).restore(40), STATES[4])
 
 
 def test_a_mirror_takes_the_new_file_for_the_old_one(run: Path) -> None:

@@ -11,21 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lccodec import ArgumentError, Keep, LccodecWarning, Plan, StorageError
+from lccodec import ArgumentError, ChainError, Keep, LccodecWarning, Plan, StorageError
 from lccodec.chain.save import saver
-from lccodec.chain.save.reference import find_tail
+from lccodec.chain.save.reference import find_parent, find_tail, read_tail
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.workers.crew import Processes
 from lccodec.workers.memory import place_of, shared_empty
 
 from ...support.chains import HistoryChain
+from ...support.damage import flip
 from ...support.walks import NAMES, assert_same, walk
-
-
-def flip(path: Path, place: float = 0.5) -> None:
-    data = bytearray(path.read_bytes())
-    data[int(len(data) * place)] ^= 1
-    path.write_bytes(data)
 
 
 def test_another_file_in_the_place_of_the_latest_is_noticed(tmp_path: Path) -> None:
@@ -266,6 +261,36 @@ def test_what_no_reader_accepts_is_not_committed(tmp_path: Path) -> None:
                 chain.save(1, bad)
         assert chain.steps == [0]
         assert chain._writer._saver._tail is before  # and the reference was not lost
+
+
+def test_only_a_step_that_cannot_be_read_is_mended(tmp_path: Path) -> None:
+    """All of the newest step is read for that, which takes long."""
+    states, store, asked = walk(4), DirectoryStore(tmp_path), list[None]()
+    with HistoryChain(tmp_path, policy="lossless") as chain:
+        chain.save(0, states[0])
+        mine = read_tail(store, 0, shared_empty)
+        chain.save(1, states[1])
+
+    def find(how: Any, steps: list[int], tail: Any = mine) -> None:
+        how(tail, store, steps, shared_empty, lambda: asked.append(None))
+
+    with pytest.warns(LccodecWarning, match="step 1 was saved by another writer"):
+        find(find_tail, [0, 1])
+    with pytest.warns(LccodecWarning, match="step 0, which was saved last, is missing"):
+        find(find_tail, [])
+    find(find_parent, [0, 1])
+    (tmp_path / NAMES[0]).unlink()
+    HistoryChain(tmp_path / "other", policy="lossless").save(0, states[2])
+    (tmp_path / "other" / NAMES[0]).rename(tmp_path / NAMES[0])
+    with pytest.warns(LccodecWarning, match="step 0 was replaced"):
+        find(find_tail, [0])
+    assert asked == []
+    flip(tmp_path / NAMES[0])
+    with pytest.warns(LccodecWarning, match="step 0 cannot be restored"):
+        find(find_tail, [0], None)
+    with pytest.raises(ChainError, match="which cannot be restored"):
+        find(find_parent, [0])
+    assert len(asked) == 2
 
 
 def test_a_large_reference_is_decoded_to_where_it_stays(tmp_path: Path) -> None:

@@ -308,14 +308,18 @@ def open_background(
     saver: Saver,
     max_concurrent_saves: int,
     after: Callable[[], None],
+    comes_back: Callable[[str], bool],
 ) -> Background:
-    """Return the saves of a chain in the background; warn if there can be no workers."""
+    """Return the saves of a chain in the background; warn if there can be no workers.
+
+    `comes_back` is as for `Saver`; the others are as for `Background`.
+    """
     obstacle = find_obstacle(policy)
     if not store.shared:
         obstacle = "no other process has this store"
     elif obstacle is not None and has_lock():
         warn(f"{store.path}: workers cannot save; a thread of this process saves instead: {obstacle}")
-    client = None if obstacle else Client(store, opening, claim)
+    client = None if obstacle else Client(store, opening, claim, comes_back)
     if client is not None:
         saver.forget()  # the workers have the reference from now on
     return Background(store, client, saver, max_concurrent_saves, after)

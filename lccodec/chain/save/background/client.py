@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from ...store.store import WritableStore
 from ..hindsight.groups import Every
 from ..settings import LOG, Settings
 from .state_copy import Snapshot
-from .worker import Beat, Opening, Report, make_crew, start_worker
+from .worker import Beat, Doubt, Opening, Report, make_crew, start_worker
 
 #: Without progress for as long, a worker counts as dead. An fsync may take minutes.
 TIMEOUT_SECONDS: Final = 300.0
@@ -73,12 +73,17 @@ class Client:
         What the leader must know of the chain.
     claim
         The claim on the chain, which the leader shares.
+    comes_back
+        As for `Saver`.
     """
 
-    def __init__(self, store: WritableStore, opening: Opening, claim: Claim) -> None:
+    def __init__(
+        self, store: WritableStore, opening: Opening, claim: Claim, comes_back: Callable[[str], bool]
+    ) -> None:
         self._store = store
         self._opening = opening
         self._claim = claim
+        self._comes_back = comes_back
         self._worker: Worker | None = None
         self._process = os.getpid()
         self._asking = threading.Lock()
@@ -91,25 +96,28 @@ class Client:
         """
         with self._asking:
             reply = self._reply(message)
-            while isinstance(reply, Beat):
-                if reply.total:
-                    try:
+            while not isinstance(reply, Report):
+                told = None
+                try:
+                    if isinstance(reply, Doubt):
+                        told = self._comes_back(reply.name)
+                    elif reply.total:
                         tell(reply.done, reply.total)
-                    except BaseException:
-                        self._lost("")
-                        raise
-                reply = self._reply()
+                except BaseException:
+                    self._lost("")
+                    raise
+                reply = self._reply(told)
             if isinstance(reply.done.error, WorkerError):
                 self._lost("")
             return reply
 
-    def _reply(self, message: Snapshot | None = None) -> Beat | Report:
+    def _reply(self, message: Snapshot | bool | None = None) -> Beat | Doubt | Report:
         """Return what the leader says next, after sending it a message, if any."""
         try:
             worker = self._leader()
             if message is not None:
                 worker.channel.send(message)
-            reply: Beat | Report = worker.channel.receive()
+            reply: Beat | Doubt | Report = worker.channel.receive()
         except TimeoutError:
             seconds = self._opening.worker_timeout
             raise self._lost(f"a worker has not answered for {seconds:g} seconds") from None

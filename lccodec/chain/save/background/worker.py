@@ -84,6 +84,13 @@ class Report:
     records: list[tuple[int, str]] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Doubt:
+    """A question of the leader: whether a checkpoint comes back from parity or a mirror."""
+
+    name: str
+
+
 class Abandoned(Exception):  # noqa: N818 - nothing went wrong
     """The client is gone."""
 
@@ -107,7 +114,7 @@ class Leader:
         store.call_between(self._between)
         policy = None if opening.policy is None else resolve_policy(opening.policy)
         self._settings = Settings(store, policy, opening.roles, opening.newest)
-        self._saver = Saver(store, self._settings, opening.every, self._crew)
+        self._saver = Saver(store, self._settings, opening.every, self._crew, self._comes_back)
 
     def close(self) -> None:
         """End the other workers."""
@@ -125,6 +132,14 @@ class Leader:
         if state.question == "estimates":
             return plan.estimates()
         return plan.told()
+
+    def _comes_back(self, name: str) -> bool:
+        """Ask the client, which knows of parity and mirrors."""
+        self._channel.send(Doubt(name))
+        try:
+            return bool(self._channel.receive())
+        except EOFError:
+            raise Abandoned from None
 
     def _tell(self, done: int, total: int) -> None:
         """Tell the client how many arrays are coded: not after each, as there may be thousands."""
@@ -220,7 +235,7 @@ def serve(channel: Channel) -> None:
 
 #: What messages may have.
 TYPES: Final = (
-    *(Opening, Every, Snapshot, Beat, Report, Done, ArrayPlan, Estimate, Weighted),
+    *(Opening, Every, Snapshot, Beat, Doubt, Report, Done, ArrayPlan, Estimate, Weighted),
     *ENCODING_TASKS,
     *DECODING_TASKS,
     *QUANTIZERS.values(),

@@ -18,6 +18,7 @@ from lccodec.chain.save.background.worker import (
     ERRORS,
     TYPES,
     Beat,
+    Doubt,
     Leader,
     Opening,
     Report,
@@ -34,6 +35,7 @@ from lccodec.workers.memory import Arena
 from lccodec.workers.messages import Channel
 from lccodec.workers.task import Done
 
+from ....support.damage import files_in, flip
 from ....support.walks import assert_same, walk
 
 STATES = walk(4)
@@ -66,10 +68,14 @@ def snapshot(step: int, state: Any, resumed: bool = False) -> Snapshot:
     return Staging(Arena()).snapshot(flat, step=step, metadata={"n": str(step)}, known=known, resumed=resumed)
 
 
-def asked(channel: Channel, message: Snapshot) -> Report:
+def asked(channel: Channel, message: Snapshot, doubts: list[str] | None = None) -> Report:
+    """What a leader reports; a checkpoint that it asks about comes back if `doubts` are given."""
     channel.send(message)
-    while isinstance(report := channel.receive(), Beat):
-        pass
+    while isinstance(report := channel.receive(), Beat | Doubt):
+        if isinstance(report, Doubt):
+            channel.send(doubts is not None)
+            if doubts is not None:
+                doubts.append(report.name)
     found: Report = report
     return found
 
@@ -98,6 +104,36 @@ def test_errors_and_warnings_come_back(channel: Channel, tmp_path: Path) -> None
     report = asked(channel, snapshot(1, STATES[1]))
     assert "step 0 was written anew from the exact file" in report.warnings[0]
     assert report.done.error is None
+
+
+def test_what_comes_back_stays_as_it_is(channel: Channel, tmp_path: Path) -> None:
+    Chain(tmp_path).save(0, STATES[0])
+    path, doubts = tmp_path / "000000000000.lcc.h5", list[str]()
+    flip(path)
+    before = path.read_bytes()
+    channel.send(opening(tmp_path))
+    report = asked(channel, snapshot(1, STATES[1]), doubts)
+    assert doubts == [path.name]
+    assert "writes a keyframe instead" in report.warnings[0]
+    assert path.read_bytes() == before
+
+
+def test_a_client_that_is_gone_while_it_is_asked(tmp_path: Path) -> None:
+    Chain(tmp_path).save(0, STATES[0])
+    flip(tmp_path / "000000000000.lcc.h5")
+    files = files_in(tmp_path)
+    ours, theirs = socket.socketpair()
+    client = Channel(ours, TYPES, ERRORS)
+    thread = threading.Thread(target=serve, args=(Channel(theirs, TYPES, ERRORS),))
+    thread.start()
+    client.send(opening(tmp_path))
+    client.send(snapshot(1, STATES[1]))
+    while not isinstance(client.receive(), Doubt):
+        pass
+    client.close()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert files_in(tmp_path) == files
 
 
 def test_a_lossy_state_that_was_restored(tmp_path: Path) -> None:
