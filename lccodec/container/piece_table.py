@@ -187,9 +187,13 @@ class PieceTable:
         Raises
         ------
         FormatError
-            If the table has another number of blocks than the frame (LCC-PCS-03).
+            If the table has another number of blocks than the frame, or the frame does not have
+            these components (LCC-PCS-03).
         """
         self._check_blocks(header)
+        if not 0 <= start < stop <= header.components:
+            message = f"components {start} to {stop} of {header.components}"
+            raise FormatError("LCC-PCS-03", "frame", message)
         first, last = block_number(header, start), block_number(header, stop - 1)
         ends = list(itertools.accumulate(piece.blocks for piece in self.pieces))
         begin = next(number for number, end in enumerate(ends) if end > first)

@@ -155,6 +155,17 @@ def test_damage_of_a_piece_is_found_where_it_is(frame: bytes) -> None:
         table.verify(memoryview(data), "here")
 
 
+@pytest.mark.parametrize(("start", "stop"), [(0, SIZE + 1), (SIZE, SIZE), (2 * SIZE, 2 * SIZE + 1), (-1, 5)])
+def test_components_that_a_frame_does_not_have(
+    start: int, stop: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lccodec.frame.encode._BLOCK_LOG2", BLOCK_LOG2)
+    data = lccodec.encode(values(), "lossless")
+    with pytest.raises(FormatError, match=f"components {start} to {stop} of {SIZE}") as caught:
+        parsed(data).holding(parse_header(data), start, stop)
+    assert caught.value.rule == "LCC-PCS-03"
+
+
 #: What a field of a table becomes.
 CHANGES: dict[str, Callable[[int], int]] = {
     "0": lambda _: 0,

@@ -29,6 +29,7 @@ class FakeLink:
     parent: FakeLink | None = None
     later: FakeLink | None = None
     weight: float = 0.5
+    far: bool = False
     copies: dict[str, tuple[str, ElementType]] = field(default_factory=dict)
     index_names: list[str] = field(init=False)
     names: dict[str, int] = field(init=False)

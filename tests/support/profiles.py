@@ -1,4 +1,7 @@
-"""How long tests run: ``HYPOTHESIS_PROFILE=nightly`` asks for all that is to be tried."""
+"""How long tests run, and how many examples they try.
+
+``HYPOTHESIS_PROFILE=nightly`` asks for all that is to be tried.
+"""
 
 from __future__ import annotations
 
@@ -10,3 +13,8 @@ _MANY: Final = 1000  # examples of hypothesis: the profile is for runs that take
 
 #: Whether this is the nightly profile.
 LONG: Final = settings.default.max_examples >= _MANY
+
+
+def examples(times: float) -> settings:
+    """Settings of more or fewer examples than the profile has, but of three at least."""
+    return settings(max_examples=max(3, round(times * settings.default.max_examples)))

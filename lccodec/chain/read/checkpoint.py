@@ -153,7 +153,7 @@ class OpenCheckpoint:
         """
         self._check_open()
         indices = {name: self.index_of(name) for name in rows}
-        if self._links[-1].reader.source.far:
+        if self._links[-1].far:
             read_ahead(frames_ahead(self._links, indices.values(), HEADER_BYTES + MEMBER_BYTES))
         parts = (
             (name, replay_rows(self._links, index, rows[name], name, self.together))
@@ -177,7 +177,7 @@ class OpenCheckpoint:
         return wanted
 
     def _replay(self, indices: list[int]) -> Decoding:
-        if self._links[-1].reader.source.far:
+        if self._links[-1].far:
             read_ahead(frames_ahead(self._links, indices))
         if self._decode is not None:
             decoding = self._decode(self, indices)

@@ -1,7 +1,8 @@
 """The heads of arrays: where each lies, and as what, without decoding it.
 
 The *head* of an array is the header of the newest frame that holds it, in this checkpoint or in one
-of its parents. It has type, shape and method, so that only a few bytes of each frame are read.
+of its parents. It has type, shape and method, so that only a few bytes of each frame are read. Type
+and shape alone are the *form* of the array: what references must have, too.
 
 Source: SPEC 9.
 """
@@ -10,11 +11,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from ...errors import LccodecError
+from ...element_types import ElementType
+from ...errors import ChainError, FormatError, LccodecError
 from ...frame.header import FrameHeader, Shape
-from .links import Link, check_source, member_names, part_arrays, value_or_raise, with_sources
+from .links import (
+    Link,
+    array_place,
+    check_inherited,
+    check_source,
+    member_names,
+    part_arrays,
+    value_or_raise,
+    with_sources,
+)
+
+#: The type and the shape of an array.
+Form: TypeAlias = tuple[ElementType, Shape]
 
 
 class Head(NamedTuple):
@@ -25,6 +39,11 @@ class Head(NamedTuple):
     unchanged: bool = False  # whether the frame is in an older link
     interpolated: bool = False  # whether its values are those of two frames, interpolated
     copied: bool = False  # whether the frame is that of another array, which it is a copy of
+
+    @property
+    def form(self) -> Form:
+        """The type and the shape of the array."""
+        return self.header.kind, self.shape
 
 
 def array_heads(links: Sequence[Link]) -> dict[str, Head]:
@@ -57,6 +76,43 @@ def next_heads(
     return heads | _copied(link, copies, heads)
 
 
+def form_of(link: Link, name: str) -> Form:
+    """Return the type and the shape of an array of a link. Only headers that it needs are read.
+
+    Raises
+    ------
+    DataError
+        If a header breaks a rule, or a link lacks the array.
+    """
+    kind: ElementType | None = None
+    while (number := link.frame_of(link.names[name])) is None:
+        if name in link.copies:
+            source, own = link.copies[name]
+            kind = kind or own
+            name = source
+            continue
+        check_inherited(link, name)
+        if link.parent is None:  # for the type: `check_inherited` has refused it
+            raise ChainError(f"{link.place}: no parent")
+        link = link.parent
+    header = link.header(number)
+    members = link.members(number)
+    return kind or header.kind, header.shapes[members.index(link.names[name])]
+
+
+def check_references(link: Link, number: int, found: Sequence[Form]) -> None:
+    """Raise ``FormatError`` if references are not of the form of their frame (LCC-CHN-03)."""
+    header = link.header(number)
+    if any(kind != header.kind for kind, _ in found) or tuple(shape for _, shape in found) != header.shapes:
+        place = array_place(link, member_names(link, number)[0])
+        raise FormatError("LCC-CHN-03", place, "not of the type and shape of the parent's array")
+
+
+def interpolates(low: Form, high: Form) -> bool:
+    """Return whether the reference of an array is made from those of both parents (LCC-INT-04)."""
+    return low[0].is_float and low == high
+
+
 def _copied(
     link: Link, names: Iterable[str], heads: Mapping[str, Head | LccodecError]
 ) -> dict[str, Head | LccodecError]:
@@ -84,9 +140,8 @@ def _inherited(
         if isinstance(head, Head):
             head = head._replace(unchanged=True, copied=False)
             later = before[1].get(name) if len(before) == 2 else None
-            if isinstance(later, Head) and not _is_same(head, later):
-                differs = (later.header.kind, later.shape) != (head.header.kind, head.shape)
-                head = head._replace(interpolated=head.header.kind.is_float and not differs)
+            if isinstance(later, Head) and not _is_same(head, later) and interpolates(head.form, later.form):
+                head = head._replace(interpolated=True)
         found[name] = head
     return found
 

@@ -93,6 +93,11 @@ class Link:
         return tuple(link for link in (self.parent, self.later) if link is not None)
 
     @property
+    def far(self) -> bool:
+        """Whether each read of the file takes long."""
+        return self.reader.source.far
+
+    @property
     def weight(self) -> float:
         """How much the later parent of an interpolated checkpoint counts (LCC-INT-04)."""
         return self.manifest.weight / 256

@@ -25,11 +25,12 @@ from typing import TypeAlias
 import numpy as np
 
 from ...element_types import Array, ElementType, from_components, interpolate, rounded_copy
-from ...errors import DataError, FormatError, LccodecError
+from ...errors import DataError, LccodecError
 from ...frame.decode import decode_components
 from ...frame.header import Shape
 from ...frame.trace import Trace
 from ...parallel import slices
+from .heads import Form, check_references, interpolates
 from .links import Link, array_place, check_source, member_names, value_or_raise
 from .needed import decoded_together, needed
 
@@ -42,6 +43,11 @@ class DecodedArray:
     shape: Shape
     bits: Array  # its components, 1-D; for an array of a run, a view of the run's buffer
     start: int = 0  # place of its first component in that buffer
+
+    @property
+    def form(self) -> Form:
+        """Its type and its shape."""
+        return self.kind, self.shape
 
     def array(self, dtype: str | None = None) -> Array:
         """Return a NumPy array that shares the memory; `dtype` is as in :func:`lccodec.decode`."""
@@ -87,7 +93,7 @@ class Decoded:
     arrays: dict[str, DecodedArray | LccodecError]  # by name; the error that an array has instead
     owned: set[str]  # arrays in no other link's memory: a delta may be decoded into them
     # Arrays that were not decoded; the hashes of all bytes that they need are right.
-    verified: dict[str, tuple[ElementType, Shape]] = field(default_factory=dict)
+    verified: dict[str, Form] = field(default_factory=dict)
 
 
 def interpolated(
@@ -107,7 +113,7 @@ def interpolated(
         if earlier is None:
             continue  # it has a frame without a reference
         if isinstance(earlier, DecodedArray) and isinstance(later, DecodedArray):
-            if earlier is not later and interpolates(earlier, later):
+            if earlier is not later and interpolates(earlier.form, later.form):
                 found.arrays[name] = _interpolated(earlier, later, weight, into.get(name))
                 found.owned.add(name)
                 continue
@@ -124,11 +130,6 @@ def _interpolated(low: DecodedArray, high: DecodedArray, weight: float, out: Arr
     for part in slices(out.size):
         interpolate(low.bits[part], high.bits[part], weight, low.kind, out[part])
     return DecodedArray(low.kind, low.shape, out)
-
-
-def interpolates(low: DecodedArray, high: DecodedArray) -> bool:
-    """Return whether the reference of an array is made from both of its parents (LCC-INT-04)."""
-    return low.kind.is_float and low.kind == high.kind and low.shape == high.shape
 
 
 def without_traceback(error: LccodecError) -> LccodecError:
@@ -281,10 +282,7 @@ def decode_frame(
         out = None
     if header.relative:
         found = [value_or_raise(references[name]) for name in names]
-        if any(p.kind != header.kind for p in found) or tuple(p.shape for p in found) != header.shapes:
-            raise FormatError(
-                "LCC-CHN-03", array_place(link, names[0]), "not of the type and shape of the parent's array"
-            )
+        check_references(link, number, [each.form for each in found])
         reference = joined(found)
         if reuse:
             out = reference

@@ -22,10 +22,11 @@ import numpy as np
 
 from ...container.disk.source import read_ahead
 from ...element_types import Array, ElementType, interpolate, rounded_copy
-from ...errors import ArgumentError, ChainError, FormatError
+from ...errors import ArgumentError, FormatError
 from ...frame.decode import decode_range
 from ...frame.header import FrameHeader, Shape
 from ...frame.pieces import whole_blocks
+from .heads import check_references, form_of, interpolates
 from .links import Link, array_place, check_inherited, check_source, value_or_raise
 from .replay import DecodedArray, replay, within_frame
 
@@ -99,30 +100,6 @@ def without_rows(keys: Any) -> Any:
     return keys
 
 
-def head_of(link: Link, name: str) -> tuple[ElementType, Shape]:
-    """Return the type and the shape of an array of a link. Only headers that it needs are read.
-
-    Raises
-    ------
-    DataError
-        If a header breaks a rule, or a link lacks the array.
-    """
-    kind: ElementType | None = None
-    while (number := link.frame_of(link.names[name])) is None:
-        if name in link.copies:
-            source, own = link.copies[name]
-            kind = kind or own
-            name = source
-            continue
-        check_inherited(link, name)
-        if link.parent is None:  # for the type: `check_inherited` has refused it
-            raise ChainError(f"{link.place}: no parent")
-        link = link.parent
-    header = link.header(number)
-    members = link.members(number)
-    return kind or header.kind, header.shapes[members.index(link.names[name])]
-
-
 @dataclass(frozen=True)
 class Chosen:
     """Some rows of an array: its type, which components they are, and their shape."""
@@ -141,9 +118,9 @@ def chosen_rows(links: Sequence[Link], index: int, rows: slice, called: str) -> 
     ArgumentError
         If the array has no dimension. The message calls it `called`.
     DataError
-        As `head_of`.
+        As `form_of`.
     """
-    kind, shape = head_of(links[-1], links[-1].index_names[index])
+    kind, shape = form_of(links[-1], links[-1].index_names[index])
     if not shape:
         raise ArgumentError(f"{called!r} has no rows: it is an array without dimensions; get it whole")
     first, last, _ = rows.indices(shape[0])
@@ -179,10 +156,7 @@ def replay_rows(
     if not span.size:
         return DecodedArray(chosen.kind, chosen.shape, np.empty(0, chosen.kind.bits))
     if not chosen.whole:
-        name = links[-1].index_names[index]
-        if links[-1].reader.source.far:
-            _read_ahead(_needed(links, name, span))
-        bits = decode_span(links, name, span)
+        bits = decode_span(links, links[-1].index_names[index], span)
         if bits is not None:
             return DecodedArray(chosen.kind, chosen.shape, bits)
     ((_, found),) = replay(links, [index], together)
@@ -231,8 +205,10 @@ def decode_span(links: Sequence[Link], name: str, span: Span) -> Array | None:
         If a stored byte that is needed breaks a rule. The error names the file and the array.
     """
     plan = _needed(links, name, span)
-    if any(need.frame is not None and len(need.link.members(need.frame)) > 1 for need in plan):
+    if plan is None:
         return None
+    if links[-1].far:
+        _read_ahead(plan)
     users = Counter((id(link), above) for need in plan for link, above in need.sources)
     parts: dict[tuple[int, str], _Part] = {}
     for need in reversed(plan):
@@ -251,35 +227,66 @@ def _read_ahead(plan: Sequence[_Need]) -> None:
     )
 
 
-def _needed(links: Sequence[Link], name: str, span: Span) -> list[_Need]:
-    """Return what components of an array need: first themselves, then what they need in turn."""
-    wanted: dict[tuple[int, str], Span] = {(id(links[-1]), name): span}
+def _needed(links: Sequence[Link], name: str, span: Span) -> list[_Need] | None:
+    """Return what components of an array need: first themselves, then what they need in turn.
+
+    ``None`` if a frame that they need holds several arrays.
+    """
+    wanted: dict[int, dict[str, Span]] = {id(link): {} for link in links}
+    wanted[id(links[-1])][name] = span
     found: list[_Need] = []
     for link in reversed(links):
-        names = [each for each in link.names if (id(link), each) in wanted]
-        names += [link.copies[each][0] for each in names if each in link.copies]
-        # Copies come before their sources, which may be needed for themselves too.
-        for each in sorted(dict.fromkeys(names), key=lambda each: each not in link.copies):
-            need = _need(link, each, wanted[id(link), each])
-            found.append(need)
-            for above, source in need.sources:
-                wanted[id(above), source] = need.span.joined(wanted.get((id(above), source)))
+        own = wanted[id(link)]
+        for copies in (True, False):  # copies come before their sources, which may be needed anyway
+            for each in [each for each in own if (each in link.copies) == copies]:
+                need = _need(link, each, own[each])
+                if need is None:
+                    return None
+                found.append(need)
+                for above, source in need.sources:
+                    spans = wanted[id(above)]
+                    spans[source] = need.span.joined(spans.get(source))
     return found
 
 
-def _need(link: Link, name: str, span: Span) -> _Need:
-    """Return what components of an array of a link need: whole blocks, and other arrays."""
+def _need(link: Link, name: str, span: Span) -> _Need | None:
+    """Return what components of an array of a link need: whole blocks, and other arrays.
+
+    ``None`` if the array shares a frame.
+    """
     if name in link.copies:
         return _Need(link, name, span, [(link, link.copies[name][0])])
     number, header = link.frame_of(link.names[name]), None
     if number is not None:
+        if len(link.members(number)) > 1:
+            return None
         header = link.header(number)
+        if span.stop > header.components:
+            message = f"{header.components} components, but {span.stop} are needed"
+            raise FormatError("LCC-CHN-03", array_place(link, name), message)
         span = Span(*whole_blocks(header, span.start, span.stop))
         if not header.relative:
             return _Need(link, name, span, [], number, header)
     check_inherited(link, name)
-    parents = [parent for parent in link.parents if name in parent.names]
-    return _Need(link, name, span, [(parent, name) for parent in parents], number, header)
+    sources = [(parent, name) for parent in _references(link, name, number)]
+    return _Need(link, name, span, sources, number, header)
+
+
+def _references(link: Link, name: str, number: int | None) -> list[Link]:
+    """Return the parents whose arrays an array is made from, with the frame of this number, if any.
+
+    Raises
+    ------
+    DataError
+        As `form_of`, and if the frame has another type or shape than they have (LCC-CHN-03).
+    """
+    low, *later = link.parents
+    if number is None and not later:
+        return [low]
+    found = form_of(low, name)
+    if number is not None:
+        check_references(link, number, [found])
+    return [low, *(high for high in later if name in high.names and interpolates(found, form_of(high, name)))]
 
 
 def _decoded(
@@ -301,9 +308,6 @@ def _decoded(
         before = _interpolated(before, parts[id(above), name], span, link.weight)
     if header is None or need.frame is None:
         return value_or_raise(before or FormatError("LCC-CHN-03", array_place(link, name), "not stored"))
-    if before is not None and (before.kind, before.shape) != (header.kind, header.shapes[0]):
-        message = "not of the type and shape of the parent's array"
-        raise FormatError("LCC-CHN-03", array_place(link, name), message)
     reference = None if before is None else before.of(span)
     out = reference if before is not None and before.spare else None
     part = slice(span.start, span.stop)
@@ -319,8 +323,6 @@ def _interpolated(low: _Part | None, high: _Part, span: Span, weight: float) -> 
     """Return the reference of an array with two parents, in memory of its own (LCC-INT-04)."""
     if low is None or low.bits is high.bits:
         return low
-    if not low.kind.is_float or (low.kind, low.shape) != (high.kind, high.shape):
-        return replace(low, spare=False)
     bits = np.empty(span.size, low.kind.bits)
     interpolate(low.of(span), high.of(span), weight, low.kind, bits)
     return _Part(low.kind, low.shape, span, bits)

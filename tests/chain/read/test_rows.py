@@ -285,6 +285,20 @@ def test_a_frame_that_does_not_fit_its_parent() -> None:
         decode_span(linked(others[0], links[1]), "w0", Span(0, 5))  # type: ignore[arg-type]
 
 
+class NotScanned(dict[str, int]):
+    def __iter__(self) -> Iterator[str]:
+        raise AssertionError("a link may have thousands of arrays")
+
+
+def test_no_array_is_looked_at_but_those_that_are_needed() -> None:
+    links, decoded = links_of(drift(3, ((3 * PIECE,),)), lccodec.ExponentBuckets(2))
+    for link in links:
+        link.names = NotScanned(link.names)
+    found = decode_span(links, "w0", Span(5, 9))  # type: ignore[arg-type]
+    assert found is not None
+    np.testing.assert_array_equal(found, bits_of(decoded[-1]["w0"]).view(found.dtype)[5:9])
+
+
 def test_a_link_that_lacks_the_array() -> None:
     links, _ = links_of(drift(2, ((3 * PIECE,),)), lccodec.ExponentBuckets(2))
     with pytest.raises(FormatError, match="no such array"):

@@ -26,10 +26,11 @@ from ....policy.hindsight import between_quantizers
 from ....policy.policy import Candidate, Policy
 from ....quantizers.base import Quantizer
 from ....workers.crew import Threads
+from ...read.heads import interpolates
 from ...read.info import ArrayInfo
 from ...read.links import Link, value_or_raise
 from ...read.needed import decoded_together
-from ...read.replay import Decoded, DecodedArray, copy_of, interpolated, interpolates, replay_each
+from ...read.replay import Decoded, DecodedArray, copy_of, interpolated, replay_each
 from ...store.names import checkpoint_name
 from ...store.store import WritableStore
 from ..encode import encode_plan
@@ -94,7 +95,8 @@ class Group:
         for names in self._some_weights():
             for step, low, high, arrays in self._decoded(names):
                 for name in filter(self._is_weight, names):
-                    if interpolates(low[name], high[name]) and interpolates(low[name], arrays[name]):
+                    own = low[name].form
+                    if interpolates(own, high[name].form) and interpolates(own, arrays[name].form):
                         products = _products(low[name], high[name], arrays[name])
                         step.along += products[0]
                         across += products[1] if step is self.between[0] else 0.0
