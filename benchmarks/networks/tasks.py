@@ -24,7 +24,18 @@ from torch.nn import functional
 from .datasets import Split, load_mnist
 from .models import CHARACTERS, GPT, BatchNormNet, LeNet5, logistic_regression
 
-__all__ = ["FIRST_MOMENT", "SECOND_MOMENT", "WEIGHT", "Quality", "Run", "State", "Task", "role", "task"]
+__all__ = [
+    "FIRST_MOMENT",
+    "SECOND_MOMENT",
+    "WEIGHT",
+    "Quality",
+    "Run",
+    "State",
+    "Task",
+    "nested",
+    "role",
+    "task",
+]
 
 State = dict[str, np.ndarray]
 
@@ -51,6 +62,14 @@ class Quality(NamedTuple):
 def role(name: str) -> str:
     """Return `WEIGHT`, `FIRST_MOMENT` or `SECOND_MOMENT` for the name of an array of a state."""
     return name.split("/", 1)[0]
+
+
+def nested(state: State) -> dict[str, State]:
+    """Return a state as users keep it: a dictionary for the weights, one for each moment."""
+    found: dict[str, State] = {}
+    for name, array in state.items():
+        found.setdefault(role(name), {})[name.split("/", 1)[1]] = array
+    return found
 
 
 @dataclass(frozen=True)
@@ -141,6 +160,7 @@ class Run:
         self.network = task.build()
         self.parameters = dict(self.network.named_parameters())
         self.iteration = 0
+        self.loss = float("nan")
         if task.adam:
             self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(
                 self.parameters.values(), task.learning_rate, betas=BETAS, fused=True
@@ -151,16 +171,20 @@ class Run:
             )
 
     def advance(self, iterations: int, seed: int) -> None:
-        """Do `iterations` more, on the batches of the data seed `seed`."""
+        """Do `iterations` more, on the batches of the data seed `seed`; `loss` is their mean."""
         self.network.train()
+        total = 0.0
         for _ in range(iterations):
             self.iteration += 1
             inputs, targets = self.task.batch_of(seed, self.iteration)
             for group in self.optimizer.param_groups:
                 group["lr"] = self.task.rate(self.iteration)
             self.optimizer.zero_grad()
-            self._loss(self.network(inputs), targets).backward()
+            loss = self._loss(self.network(inputs), targets)
+            loss.backward()
             self.optimizer.step()
+            total += loss.item()
+        self.loss = total / iterations if iterations else self.loss
 
     def quality(self) -> Quality:
         """Return how well the network does on the test data."""

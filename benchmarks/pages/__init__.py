@@ -1,4 +1,4 @@
-"""What a report takes to make and to open: `report.py`.
+"""What a report takes to make and open, and what it finds: `report.py`, `verdicts.py`.
 
 Imports `measure` and `networks`.
 """

@@ -45,18 +45,14 @@ def make_chain(data: Path, directory: Path, steps: int, every: int, *, quick: bo
     """Train the GPT and save it every so many iterations; return the bytes of a state."""
     import torch
 
-    from ..networks.tasks import Run, task
+    from ..networks.tasks import Run, nested, task
 
     torch.set_num_threads(1)
     run = Run(task("gpt", data, quick=quick))
     with lccodec.Chain(directory) as chain:
         for step in range(steps):
             run.advance(every, seed=0)
-            state: dict[str, dict[str, Any]] = {}
-            for name, array in run.state().items():
-                role, _, rest = name.partition("/")
-                state.setdefault(role, {})[rest] = array
-            chain.save(step, state)
+            chain.save(step, nested(run.state()))
         return chain.info(step).nbytes
 
 

@@ -28,7 +28,7 @@ FOLDERS = {
 PROGRAMS = {
     *("averages", "buckets", "copies", "fields", "follow", "frameworks", "hindsight", "lenet", "overlap"),
     *("parity", "promise"),
-    *("report", "scale", "throughput", "training"),
+    *("report", "scale", "throughput", "training", "verdicts"),
 }
 
 

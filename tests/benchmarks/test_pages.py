@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from benchmarks.networks.models import GPT, BatchNormNet, LeNet5
+from benchmarks.pages.broken import FAULTS, RUNS, BrokenRun
 from benchmarks.pages.large import large
 from benchmarks.pages.program import measure_large
+from benchmarks.pages.verdicts import Case, Found, cases, table
+
+from ..support.tiny_tasks import tiny_task
 
 
 def test_the_large_report_has_the_size_that_is_asked_for() -> None:
@@ -21,3 +27,37 @@ def test_a_page_is_written_and_opened(tmp_path: Path) -> None:
     found = measure_large(tmp_path / "page.html", 3, 6, openings=1)
     assert [goal.unit for goal in found] == ["s", "MB", "s"]
     assert all(goal.measured for goal in found)
+
+
+def test_every_network_is_healthy_once_and_has_each_fault_that_it_can_have() -> None:
+    found = list(cases(range(2), saves=20))
+    assert len(found) == 2 * (len(RUNS) + sum(map(len, FAULTS.values())))
+    assert all(10 <= case.at < 14 for case in found if case.fault)
+
+
+def test_a_verdict_is_right_if_it_names_one_of_the_steps() -> None:
+    broken, healthy = Case("gpt", "dead layer", 0, 10), Case("gpt", None, 0, 0)
+    for step, right in {49: 0, 50: 1, 65: 1, 66: 0, None: 0}.items():
+        line = table({broken: Found("look", step, ""), healthy: Found("healthy", None, "")}, 5).splitlines()[
+            -1
+        ]
+        assert line == f"| {RUNS['gpt']} | {right} of 1 | - | - | - | 1 of 1 |"
+
+
+@pytest.mark.parametrize(("fault", "network"), [(fault, name) for fault in FAULTS for name in FAULTS[fault]])
+def test_a_fault_changes_what_it_says(fault: str, network: str) -> None:
+    build = {"momentum": LeNet5, "batchnorm": BatchNormNet, "gpt": lambda: GPT(8, 2, heads=2, context=8)}[
+        network
+    ]
+    kind = "gpt" if network == "gpt" else "momentum" if network == "momentum" else "logistic"
+    run = BrokenRun(replace(tiny_task(kind), build=build))
+    run.advance(2, seed=0)
+    usual, losses = set(run.state()), run.loss
+    before = run.task
+    run.break_(fault)
+    run.advance(2, seed=0)
+    assert run.loss != losses
+    assert (set(run.state()) != usual) == (fault == "other optimizer")
+    assert (run.task is before) == (fault == "dead layer")
+    if fault == "data in order":
+        assert len(set(run.task.batch_of(0, run.iteration)[1].tolist())) <= 2

@@ -23,16 +23,17 @@ _STALLED: Final = 1 / 50  # of what a weight moved before: it hardly moves
 _MOVING: Final = 1 / 5  # of the same: it still moves
 
 #: What is exploding is above so many times the median of the steps before, by role and figure.
+#: Second moments grow as the squares of gradients.
 _FACTORS: Final[Mapping[str, Mapping[str, float]]] = {
     "weight": {"movement": 10, "rms": 10},
     "first_moment": {"rms": 100},
-    "second_moment": {"rms": 100},
+    "second_moment": {"rms": 10_000},
 }
+_SEVERE: Final = {"weight": 1_000, "first_moment": 1_000, "second_moment": 1_000_000}  # times the median
 _LEAST_MOVEMENT: Final = 0.02  # of weights, that may be exploding
 _SPREADS: Final = 6  # above the median, in robust standard deviations of the logarithm
 _LEAST_SPREAD: Final = 0.3  # of the logarithm: what is very regular may also rise a little
 _EARLIER: Final = 4  # steps before, at least
-_SEVERE: Final = 1000  # times the median
 
 _LARGEST_ERROR: Final = 1 / 3  # of weights, in their spread: beyond it, what they learned drowns
 
@@ -189,7 +190,8 @@ def _exploding(row: ArrayRow, steps: Sequence[int], own: Mapping[str, Series]) -
                     sentence = (
                         f"Its {what} at step {step} is {times:,.0f} times the median of the steps before."
                     )
-                    severity: Literal["error", "warning"] = "error" if times > _SEVERE else "warning"
+                    severe = times > _SEVERE[row.role]
+                    severity: Literal["error", "warning"] = "error" if severe else "warning"
                     yield Flag(severity, "exploding", row.name, step, sentence)
                     return
             earlier.append(value)
@@ -213,9 +215,14 @@ def _grouped(flags: Sequence[Flag]) -> list[Flag]:
             found += group
             continue
         names = ", ".join(str(flag.array) for flag in group[:_NAMED])
-        sentence = f"{len(group)} arrays: {names} and {len(group) - _NAMED} more. {group[0].sentence}"
+        rest = f"{len(group) - _NAMED} more"
+        sentence = f"{len(group)} arrays: {names} and {rest}. The first: {_continued(group[0].sentence)}"
         found.append(replace(group[0], array=None, sentence=sentence))
     return found
+
+
+def _continued(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]
 
 
 def _count(number: int, noun: str) -> str:

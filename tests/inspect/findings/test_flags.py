@@ -83,10 +83,11 @@ def test_exploding():
     assert described(flags_of(rms=[1.0] * 8 + [5e3, 1e9])) == [("error", "exploding", "w", 80)]
     assert flags_of(movement=[None, 0.5, 0.01, 0.002, 0.001, 0.01, 0.019, 0.1, 0.05, 0.2]) == []  # it varies
     assert flags_of(movement=[None] + [1e-5] * 8 + [1e-3]) == []  # small all the same
-    assert flags_of("second_moment", rms=[1.0] * 9 + [50.0]) == []
-    assert described(flags_of("second_moment", rms=[1.0] * 9 + [500.0])) == [
-        ("warning", "exploding", "w", 90)
-    ]
+    assert flags_of("first_moment", rms=[1.0] * 9 + [50.0]) == []
+    assert described(flags_of("first_moment", rms=[1.0] * 9 + [500.0])) == [("warning", "exploding", "w", 90)]
+    grown = np.geomspace(1, 9_000, 10).tolist()  # gradients of a network that starts small, squared
+    assert flags_of("second_moment", rms=grown) == []
+    assert described(flags_of("second_moment", rms=[1.0] * 9 + [5e4])) == [("warning", "exploding", "w", 90)]
     assert flags_of(rms=[1.0, None, np.inf] + [1.0] * 7) == []
 
 
@@ -95,7 +96,7 @@ def test_many_alike_are_one():
     usual = {name: [[0.5] * 3 for _ in rows] for name in FIGURES}
     flags = array_flags(rows, [0, 1, 2], {**usual, "not_finite": [[0, 0, 1] for _ in rows]})
     assert described(flags) == [("error", "not finite", None, 2)]
-    assert flags[0].sentence.startswith("12 arrays: w0, w1, w2 and 9 more. 1 of 10 elements ")
+    assert flags[0].sentence.startswith("12 arrays: w0, w1, w2 and 9 more. The first: 1 of 10 ")
 
 
 def test_checkpoints():
