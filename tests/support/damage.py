@@ -37,6 +37,11 @@ def files_in(directory: Path) -> Files:
     }
 
 
+def lasting(directory: Path) -> Files:
+    """The bytes of all files below a directory, without those that are unfinished, or locks."""
+    return {name: data for name, data in files_in(directory).items() if ".tmp" not in name}
+
+
 def put(directory: Path, files: Files) -> None:
     """Make a directory that has these files and no others."""
     shutil.rmtree(directory, ignore_errors=True)

@@ -107,9 +107,3 @@ def taken(follower: lccodec.Follower, served: Served) -> list[lccodec.Update]:
 def open_root(directory: Path, step: int) -> bytes:
     with open_checkpoint(directory / NAMES[step]) as reader:
         return reader.root
-
-
-def flip(path: Path, place: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[place] ^= 1
-    path.write_bytes(data)

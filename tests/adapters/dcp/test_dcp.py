@@ -33,6 +33,8 @@ from lccodec.errors import (
 )
 from lccodec.parallel import PIECE
 
+from ...support.damage import flip
+
 RANKS = Path(__file__).parents[2] / "support" / "dcp_ranks.py"
 
 
@@ -358,9 +360,7 @@ def test_the_file_of_a_rank_is_of_another_run(two):
 
 def test_the_file_of_a_rank_is_damaged(two):
     path = two[0] / "rank-0" / "000000000000.lcc.h5"
-    data = bytearray(path.read_bytes())
-    data[5000] ^= 1
-    path.write_bytes(data)
+    flip(path, 5000)
     check_refused(two[0], ChecksumError, "LCC-MAN-08")
 
 

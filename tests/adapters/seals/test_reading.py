@@ -19,14 +19,10 @@ from lccodec.adapters.files import formats
 from lccodec.adapters.seals import reading
 from lccodec.adapters.seals.reading import find_seal, read_sealed, sealed_file
 
+from ...support.damage import flip
+
 STATE = {"a": np.arange(1000, dtype=np.float32), "b": np.ones((30, 20), np.float32)}
 FORMATS = ["m.safetensors", "m.safetensors.index.json", "m.npz", "m.h5"]
-
-
-def flip(path: Path, place: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[place] ^= 1
-    path.write_bytes(data)
 
 
 @pytest.fixture(params=["beside", "directory", "above"])

@@ -15,7 +15,7 @@ from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.names import checkpoint_name
 from lccodec.constants import PAYLOAD_OFFSET
 
-from ...support.damage import damaged, protected_run, put
+from ...support.damage import damaged, flip, protected_run, put
 from ...support.mirrors import chain_files, mirror_of
 from ...support.segments import STATES, run_of
 from ...support.walks import assert_same
@@ -95,9 +95,7 @@ def test_parity_comes_first(tmp_path: Path) -> None:
 def test_a_damaged_mirror_brings_nothing(run: Path, tmp_path: Path) -> None:
     for place in (run, tmp_path / "m"):
         path = place / checkpoint_name(2)
-        data = bytearray(path.read_bytes())
-        data[PAYLOAD_OFFSET + (place == run)] ^= 1
-        path.write_bytes(data)
+        flip(path, PAYLOAD_OFFSET + (place == run))
     before = chain_files(run)
     found = repair(DirectoryStore(run), mirrors=[DirectoryStore(tmp_path / "m")])
     assert found.mended == ()

@@ -20,7 +20,7 @@ from lccodec.chain.mend.upkeep import unprotect
 from lccodec.chain.store.directory import DirectoryStore
 
 from ...support.crashes import broken
-from ...support.damage import files_in, is_true, protected_names, protected_run, without_parity
+from ...support.damage import files_in, flip, is_true, protected_names, protected_run, without_parity
 from ...support.segments import STATES, run_of
 from ...support.systems import Faulty
 
@@ -59,9 +59,7 @@ def test_a_full_group_stays(tmp_path: Path) -> None:
 def test_damaged_files_are_not_protected(tmp_path: Path) -> None:
     chain = run_of(tmp_path, 4)
     path = tmp_path / "000000000002.lcc.h5"
-    data = bytearray(path.read_bytes())
-    data[400] ^= 1
-    path.write_bytes(data)
+    flip(path, 400)
     (tmp_path / "000000000001.lcc.h5").write_bytes(b"")
     found = chain.protect(2)
     assert list(found.unprotected) == ["000000000001.lcc.h5", "000000000002.lcc.h5"]
@@ -133,9 +131,7 @@ def test_damaged_parity_does_not_go_on(tmp_path: Path, place: int) -> None:
         chain.protect(1)
         chain.save(4, STATES[4])
     [path] = (tmp_path / "a/.parity").iterdir()
-    data = bytearray(path.read_bytes())
-    data[place % len(data)] ^= 1
-    path.write_bytes(data)
+    flip(path, place)
     for run in (tmp_path / "a", tmp_path / "b"):
         Chain(run).protect(1)
     assert is_true(tmp_path / "a")
@@ -143,7 +139,7 @@ def test_damaged_parity_does_not_go_on(tmp_path: Path, place: int) -> None:
 
 
 @pytest.mark.parametrize("redundancy", [1, "40%"])
-@pytest.mark.parametrize("how", ["damaged", "gone", "one byte"])
+@pytest.mark.parametrize("how", ["damaged", "gone", "cut"])
 def test_a_file_that_is_lost_stays_protected(tmp_path: Path, redundancy: Any, how: str) -> None:
     """Also by a run that goes on and protects each save."""
     run_of(tmp_path, 4).close()
@@ -152,9 +148,9 @@ def test_a_file_that_is_lost_stays_protected(tmp_path: Path, redundancy: Any, ho
     before = path.read_bytes()
     path.unlink()
     if how != "gone":
-        path.write_bytes(
-            before[:-30] + bytes([before[-30] ^ 1]) + before[-29:] if how == "head" else before[:-1]
-        )
+        path.write_bytes(before if how == "damaged" else before[:-1])
+    if how == "damaged":
+        flip(path, -30)
     with Chain(tmp_path, parity=redundancy) as chain:
         for step in (4, 5):
             chain.save(step, STATES[step])
@@ -229,13 +225,17 @@ def test_faults_at_every_operation_of_a_protect(tmp_path: Path, code: int) -> No
     healthy = Faulty(0, lambda *_: False)
     copy = Path(shutil.copytree(tmp_path / "run", tmp_path / "healthy"))
     protect(DirectoryStore(copy, healthy), Redundancy(files=1))
+    told = 0
     for position in range(len(healthy.log)):
         place = Path(shutil.copytree(tmp_path / "run", tmp_path / f"{position}"))
         system = Faulty(code, lambda _, number, position=position: number == position)
         try:
             protect(DirectoryStore(place, system), Redundancy(files=1))
         except StorageError as error:
+            told += 1
             assert error.errno == code
+        assert not system.descriptors
         assert without_parity(place) == before
         protect(DirectoryStore(place), Redundancy(files=1))
         assert is_true(place)
+    assert told > 10

@@ -14,11 +14,10 @@ from lccodec import ArgumentError, Chain, ChainError, Keep, LccodecWarning, Stor
 from lccodec.chain.life.prune import prune
 from lccodec.chain.mirror.bring import bring_newest
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.container.disk.system import System
 
 from ...support.crashes import broken
-from ...support.damage import files_in
+from ...support.damage import files_in, flip
 from ...support.mirrors import chain_files, mirror_of
 from ...support.segments import STATES, all_restore, run_of
 from ...support.systems import Faulty
@@ -59,9 +58,7 @@ def test_what_arrives_is_verified_there(tmp_path: Path) -> None:
 def test_what_is_damaged_here_is_not_copied_and_neither_is_what_needs_it(tmp_path: Path) -> None:
     run_of(tmp_path / "run", 6).close()
     path = tmp_path / "run/000000000001.lcc.h5"
-    data = bytearray(path.read_bytes())
-    data[PAYLOAD_OFFSET] ^= 1
-    path.write_bytes(data)
+    flip(path)
     state = mirror_of(tmp_path / "run", tmp_path / "m").bring()
     assert "do not match their digest" in state.skipped["000000000001.lcc.h5"]
     assert state.skipped["000000000002.lcc.h5"] == "step 1, which it needs, is not in the mirror"

@@ -16,7 +16,7 @@ from lccodec.chain.mirror.stand_in import StandIn
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import PAYLOAD_OFFSET
 
-from ...support.damage import damaged, files_in, put
+from ...support.damage import damaged, files_in, flip, put
 from ...support.mirrors import chain_files
 from ...support.segments import STATES, run_of
 from ...support.walks import assert_same
@@ -27,12 +27,6 @@ def run(tmp_path: Path) -> Path:
     """A chain with a mirror beside it, in `m`."""
     run_of(tmp_path / "run", 6, newest="exact", mirror=tmp_path / "m").close()
     return tmp_path / "run"
-
-
-def flip(path: Path, place: int = PAYLOAD_OFFSET) -> None:
-    data = bytearray(path.read_bytes())
-    data[place] ^= 1
-    path.write_bytes(data)
 
 
 CASES = [

@@ -25,15 +25,10 @@ from lccodec.chain.mend.repair import repair
 from lccodec.chain.mend.upkeep import protected_names, recorded, unprotect
 from lccodec.chain.store.directory import DirectoryStore
 
-from ....support.damage import damaged, files_in, put
+from ....support.damage import damaged, files_in, flip, lasting, put
 from ....support.ranks import save_of_ranks
 
 COUNTS = [3000, 0, 9000, 7, 500]
-
-
-def whole(directory: Path) -> dict[str, bytes]:
-    """All files, without what only a lock needs."""
-    return {name: data for name, data in files_in(directory).items() if ".tmp" not in name}
 
 
 def protected(directory: Path, redundancy: object = 1, steps: int = 3, **options: object) -> DirectoryStore:
@@ -56,27 +51,27 @@ def test_all_files_of_ranks_are_lost(
     tmp_path: Path, newest: str, redundancy: object, lost: list[list[int]]
 ) -> None:
     store = protected(tmp_path, redundancy, newest=newest)
-    before = whole(tmp_path)
+    before = lasting(tmp_path)
     for ranks in lost:
         names = sorted(name for name in before if name.startswith(tuple(f"rank-{rank}/" for rank in ranks)))
         for rank in ranks:
             shutil.rmtree(tmp_path / f"rank-{rank}")
         assert sorted(repair(store, dry_run=True).mended) == names
         assert sorted(repair(store).mended) == names
-        assert whole(tmp_path) == before
+        assert lasting(tmp_path) == before
 
 
 def test_damage_of_any_kind(tmp_path: Path) -> None:
     """A file is as it was, or mended bit for bit; what is lost is told."""
     store = protected(tmp_path / "run", 2, 2)
-    files = whole(tmp_path / "run")
+    files = lasting(tmp_path / "run")
     generator, mended = random.Random(0), 0
     for _ in range(30):
         broken = damaged(files, generator, generator.choice([1, 2, 3]))
         put(tmp_path / "run", broken)
         (tmp_path / "run").mkdir(exist_ok=True)
         found = repair(store)
-        now = whole(tmp_path / "run")
+        now = lasting(tmp_path / "run")
         for name in found.mended:
             assert now[name] == files[name]
         for name, data in files.items():
@@ -159,11 +154,11 @@ def test_parity_of_a_chain_and_of_ranks_lie_side_by_side(tmp_path: Path) -> None
     assert len(both) == len(ranks) + 1
     protect_ranks(store, Redundancy(files=1))
     assert files_in(tmp_path / ".parity") == both
-    before = whole(tmp_path)
+    before = lasting(tmp_path)
     (tmp_path / "000000000001.lcc.h5").unlink()
     shutil.rmtree(tmp_path / "rank-2")
     assert len(repair(store).mended) == 4
-    assert whole(tmp_path) == before
+    assert lasting(tmp_path) == before
     assert unprotect(store) == sum(map(len, both.values()))
     assert not (tmp_path / ".parity").exists()
 
@@ -172,28 +167,24 @@ def test_parity_of_a_chain_and_of_ranks_lie_side_by_side(tmp_path: Path) -> None
 def test_damaged_parity_is_made_anew(tmp_path: Path, place: int) -> None:
     """Also if neither copy of its index is whole: the description says what it was."""
     store = protected(tmp_path)
-    before = whole(tmp_path)
+    before = lasting(tmp_path)
     for path in (tmp_path / ".parity").iterdir():
-        data = bytearray(path.read_bytes())
-        data[place] ^= 1
-        data[-1 - place] ^= 1
-        data[len(data) // 2] ^= 1
-        path.write_bytes(data)
+        flip(path, place, -1 - place, 0.5)
     found = repair(store)
     assert (found.mended, found.lost, len(found.parity)) == ((), {}, 3)
-    assert whole(tmp_path) == before
+    assert lasting(tmp_path) == before
 
 
 def test_one_damaged_parity_file_is_made_anew(tmp_path: Path) -> None:
     store = protected(tmp_path, 2)
-    before = whole(tmp_path)
+    before = lasting(tmp_path)
     path = min((tmp_path / ".parity").iterdir())
     path.write_bytes(path.read_bytes()[:-700])
     assert repair(store).parity == (path.name,)
-    assert whole(tmp_path) == before
+    assert lasting(tmp_path) == before
     path.unlink()
     renew_ranks(store)
-    assert whole(tmp_path) == before
+    assert lasting(tmp_path) == before
 
 
 def test_what_was_removed_does_not_come_back(tmp_path: Path) -> None:
@@ -209,10 +200,10 @@ def test_what_was_removed_does_not_come_back(tmp_path: Path) -> None:
     chain.undo_rollback()
     found = protect_ranks(store, Redundancy(files=2))
     assert len(found.files) == 5 * 3 + 2
-    before = whole(tmp_path)
+    before = lasting(tmp_path)
     shutil.rmtree(tmp_path / "rank-2")
     repair(store)
-    found_files = whole(tmp_path)
+    found_files = lasting(tmp_path)
     assert {name for name in before if "rolled" not in name} == set(found_files)
     assert all(before[name] == data for name, data in found_files.items())
 
@@ -240,9 +231,7 @@ def test_another_redundancy_takes_the_place_of_one(tmp_path: Path) -> None:
 def test_damaged_files_are_not_protected(tmp_path: Path) -> None:
     store = protected(tmp_path)
     path = tmp_path / "rank-2/000000000001.lcc.h5"
-    data = bytearray(path.read_bytes())
-    data[400] ^= 1
-    path.write_bytes(data)
+    flip(path, 400)
     (tmp_path / "rank-0/000000000000.lcc.h5").write_bytes(b"")
     found = protect_ranks(store, Redundancy(files=2))
     assert sorted(found.unprotected) == ["rank-0/000000000000.lcc.h5", "rank-2/000000000001.lcc.h5"]

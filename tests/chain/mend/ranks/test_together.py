@@ -21,7 +21,7 @@ from lccodec.chain.mend.redundancy import Redundancy
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
 
-from ....support.damage import files_in
+from ....support.damage import files_in, flip, lasting, without_parity
 from ....support.ranks import protect_in_threads, save_of_ranks
 from ....support.systems import Faulty
 
@@ -84,7 +84,7 @@ def test_a_group_of_which_one_file_was_replaced_is_no_parity_of_the_others(tmp_p
     before = files_in(tmp_path)
     (tmp_path / "rank-0/exact.lcc.h5").unlink()
     assert repair(DirectoryStore(tmp_path)).mended == ("rank-0/exact.lcc.h5",)
-    assert {n: d for n, d in files_in(tmp_path).items() if ".tmp" not in n} == before
+    assert lasting(tmp_path) == before
 
 
 def test_ranks_that_are_gone_keep_their_parity(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_ranks_that_are_gone_keep_their_parity(tmp_path: Path) -> None:
     for rank in range(3):
         shutil.rmtree(tmp_path / f"rank-{rank}")
         assert repair(DirectoryStore(tmp_path)).lost == {}
-        assert {n: d for n, d in files_in(tmp_path).items() if ".tmp" not in n} == before
+        assert lasting(tmp_path) == before
 
 
 def test_a_file_that_is_saved_meanwhile_is_for_the_next_time(tmp_path: Path) -> None:
@@ -117,15 +117,13 @@ def test_what_was_saved_without_parity_is_protected_too(tmp_path: Path) -> None:
     before = files_in(tmp_path)
     shutil.rmtree(tmp_path / "rank-0")
     repair(DirectoryStore(tmp_path))
-    assert {n: d for n, d in files_in(tmp_path).items() if ".tmp" not in n} == before
+    assert lasting(tmp_path) == before
 
 
 def test_a_damaged_file_is_told_to_all_and_the_others_are_protected(tmp_path: Path) -> None:
     save_of_ranks(tmp_path, [900, 3000, 70], range(1), newest="history")
     path = tmp_path / "rank-1/000000000000.lcc.h5"
-    data = bytearray(path.read_bytes())
-    data[700] ^= 1
-    path.write_bytes(data)
+    flip(path, 700)
     (tmp_path / "rank-2/000000000001.lcc.h5").write_bytes(b"no checkpoint")
     told, _ = protect_in_threads(tmp_path, 3, 1)
     assert told[0] == told[1] == told[2]
@@ -182,6 +180,6 @@ def test_faults_at_every_operation_of_a_rank(tmp_path: Path, code: int, rank: in
         system = Faulty(code, lambda _, number, position=position: number == position)
         told, _ = protect_in_threads(place, 3, 2, stores={rank: DirectoryStore(place, system)})
         assert told[0] == told[1] == told[2]
-        assert {n: d for n, d in files_in(place).items() if n[0] != "."} == before
+        assert without_parity(place) == before
         assert protect_in_threads(place, 3, 2)[0] == [{}] * 3
         assert parity(place) == whole

@@ -16,7 +16,8 @@ from lccodec.chain.life.rewrite_step import rewrite
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.disk.source import FileSource
 
-from ....support.following import Run, Served, flip, open_root, taken
+from ....support.damage import flip
+from ....support.following import Run, Served, open_root, taken
 from ....support.walks import NAMES, assert_same, walk
 
 
