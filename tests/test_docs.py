@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import os
@@ -186,6 +187,37 @@ def test_every_rule_has_a_cause_and_a_cure() -> None:
         assert (what, kinds.strip()) == (rules[name]["rule"], ", ".join(rules[name]["errors"])), name
         assert anchor in headings, name
         assert (anchor == "not-reported") == (not kinds.strip()), name
+
+
+#: What is called with a rule.
+OF_A_RULE = {"Problem"} | {
+    name
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, errors.DataError)
+}
+
+
+def words_for_rules() -> set[str]:
+    """What the code gives as a rule that is none of the format: in a call, or as a constant."""
+    given: list[ast.expr] = []
+    for path in (ROOT / "lccodec").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in OF_A_RULE:
+                given += node.args[:1]
+            elif isinstance(node, ast.AnnAssign) and ast.unparse(node.target).endswith("RULE"):
+                given += [node.value] if node.value else []
+    texts = {each.value for node in given for each in ast.walk(node) if isinstance(each, ast.Constant)}
+    return {text for text in texts if isinstance(text, str) and not text.startswith("LCC-")}
+
+
+def test_every_word_in_the_place_of_a_rule_has_a_cause_and_a_cure() -> None:
+    text = (DOCS / "errors.md").read_text()
+    rows = dict(re.findall(r"^\| `(\S+)` \| .* \| \[.*\]\(#(.*)\) \|$", text, re.MULTILINE))
+    headings = {
+        heading.lower().replace(" ", "-") for heading in re.findall(r"^### (.*)$", text, re.MULTILINE)
+    }
+    assert rows.keys() == words_for_rules()
+    assert set(rows.values()) <= headings
 
 
 def test_every_class_of_error_is_explained() -> None:

@@ -47,6 +47,12 @@ def protect_together(directory: Place, redundancy: Redundancy | str | int) -> Pr
     redundancy
         As for `Chain.protect`: how many files of a group may be lost, or a share such as ``"5%"``.
 
+    Returns
+    -------
+    Protection
+        What is protected, of the chain and of all ranks together. Names of the ranks' files are
+        those seen from `directory`.
+
     Raises
     ------
     ChainError
@@ -78,7 +84,25 @@ def protect_together(directory: Place, redundancy: Redundancy | str | int) -> Pr
 def repair_together(directory: Place, *, dry_run: bool = False, mirrors: Sequence[Store] = ()) -> Repair:
     """Mend a chain; if it holds records of DCP, also the files of the ranks.
 
-    The mirrors are those of the chain itself. Otherwise as `Chain.repair`, also about errors.
+    Parameters
+    ----------
+    directory
+        As for `protect_together`.
+    dry_run
+        Return what would be done, and do nothing.
+    mirrors
+        Those of the chain itself. The ranks' files are mended from parity and exact files.
+
+    Returns
+    -------
+    Repair
+        What was mended and what is lost, of the chain and of all ranks together. Names of the
+        ranks' files are those seen from `directory`.
+
+    Raises
+    ------
+    ChainError, StorageError
+        As `Chain.repair`.
     """
     options: dict[str, Any] = {"dry_run": dry_run, "mirrors": mirrors}
     found = repair(store := writable_store(directory), **options)
