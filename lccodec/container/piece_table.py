@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import itertools
 import struct
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from typing import Final, NamedTuple
 
 from ..constants import DIGEST_SIZE, PIECE_ENTRY_SIZE
 from ..entropy.bits import Cursor, Stored
-from ..errors import ChecksumError, FormatError
+from ..errors import ChecksumError, FormatError, TruncatedError
 from ..frame.header import FrameHeader
 from ..frame.pieces import Cutter, block_count, block_number, block_starts, head_size
 from ..parallel import SideThread
@@ -158,10 +160,15 @@ class PieceTable:
             raise FormatError("LCC-PCS-01", where, f"the pieces are not the {length} bytes of the frame")
         return cls(pieces)
 
-    @property
+    @cached_property
     def starts(self) -> list[int]:
         """The offset of each piece in the frame."""
         return list(itertools.accumulate((piece.length for piece in self.pieces[:-1]), initial=0))
+
+    @cached_property
+    def ends(self) -> list[int]:
+        """How many blocks each piece and those before it have."""
+        return list(itertools.accumulate(piece.blocks for piece in self.pieces))
 
     def verify(self, frame: Stored, where: str) -> None:
         """Raise ``ChecksumError`` if a piece of a whole frame is damaged (LCC-PCS-02)."""
@@ -195,10 +202,8 @@ class PieceTable:
             message = f"components {start} to {stop} of {header.components}"
             raise FormatError("LCC-PCS-03", "frame", message)
         first, last = block_number(header, start), block_number(header, stop - 1)
-        ends = list(itertools.accumulate(piece.blocks for piece in self.pieces))
-        begin = next(number for number, end in enumerate(ends) if end > first)
-        until = next(number for number, end in enumerate(ends) if end > last)
-        return begin, until + 1, ends[begin - 1]
+        begin = bisect_right(self.ends, first)
+        return begin, bisect_right(self.ends, last) + 1, self.ends[begin - 1]
 
     def part(
         self, read: Callable[[int, int], bytes], header: FrameHeader, start: int, stop: int, where: str
@@ -220,7 +225,7 @@ class PieceTable:
             If a piece that is read is damaged (LCC-PCS-02), or is not whole blocks (LCC-PCS-03).
         """
         first, end, block = self.holding(header, start, stop)
-        starts, length = self.starts, sum(piece.length for piece in self.pieces)
+        starts, length = self.starts, self.starts[-1] + self.pieces[-1].length
         head = memoryview(read(0, self.pieces[0].length))
         _check_digest(self.pieces[0], sha256(head).digest(), 0, where)
         self._check_head(head, header)
@@ -238,9 +243,13 @@ class PieceTable:
 
     def _check_head(self, frame: Stored, header: FrameHeader) -> None:
         self._check_blocks(header)
-        if head_size(frame, header) != self.pieces[0].length:
+        try:
+            fits = head_size(frame, header) == self.pieces[0].length
+        except TruncatedError:  # the codebook goes beyond the piece
+            fits = False
+        if not fits:
             raise FormatError("LCC-PCS-03", "frame", "the first piece does not end at the first block")
 
     def _check_blocks(self, header: FrameHeader) -> None:
-        if sum(piece.blocks for piece in self.pieces) != block_count(header):
+        if self.ends[-1] != block_count(header):
             raise FormatError("LCC-PCS-03", "frame", "the table has another number of blocks")

@@ -30,7 +30,6 @@ from ..entropy.bits import Cursor, Stored
 from ..errors import ArgumentError, ChecksumError, DataError, FormatError, TruncatedError
 from ..frame.encode import TAIL
 from ..frame.header import FrameHeader, parse_header
-from ..frame.pieces import head_size
 from .canonical import first_difference
 from .disk.source import BytesSource, FileSource, Source, Stretch
 from .disk.system import StrPath
@@ -148,7 +147,6 @@ class CheckpointReader:
         table.verify(data, where)
         try:
             header = parse_header(data, behind=TAIL.size)
-            head_size(data, header)
         except DataError:
             return  # who decodes the frame raises it
         try:

@@ -157,10 +157,15 @@ def _halves(symbols: Sparse | Array, count: int) -> Iterator[Sparse | Array]:
         yield as_sparse(Sparse(symbols.positions, half), count) if isinstance(symbols, Sparse) else half
 
 
+def read_counts(cursor: Cursor, header: FrameHeader) -> Array:
+    """Read how many representatives each array of a frame has, int64: the start of its codebook."""
+    stored = cursor.take(2 * len(header.shapes), "numbers of representatives")
+    return read_numbers(stored, np.uint16).astype(np.int64)
+
+
 def read_codebook(cursor: Cursor, header: FrameHeader) -> Codebook:
     """Read the codebook that stands before the blocks of a frame (SPEC 6.3)."""
-    kind, arrays = header.kind, len(header.shapes)
-    counts = read_numbers(cursor.take(2 * arrays, "numbers of representatives"), np.uint16).astype(np.int64)
+    kind, counts = header.kind, read_counts(cursor, header)
     stored = cursor.take(int(counts.sum()) * kind.size, "representatives")
     representatives = read_numbers(stored, kind.bits)
     if not header.ordered and not np.isfinite(work(representatives, kind)).all():

@@ -7,14 +7,14 @@ blocks; for this it counts as blocks of 2**16 components. Source: SPEC 6.1 and 8
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from ..byteorder import read_numbers
 from ..constants import METHOD_CODEBOOK, METHOD_RAW, METHOD_SMOOTH, RAW_BLOCK_LOG2
 from ..entropy.bits import Cursor, Stored
 from ..errors import DataError, FormatError, TruncatedError
 from . import smooth
+from .codebook import read_counts
 from .header import FrameHeader, Shape, parse_header
 
 #: Bytes of a piece, at least (a writer's choice): coded blocks may have a few bytes each.
@@ -76,13 +76,11 @@ def head_size(frame: Stored, header: FrameHeader) -> int:
     if header.method != METHOD_CODEBOOK:
         return header.size
     cursor = Cursor(frame, "frame", header.size)
-    arrays = len(header.shapes)
-    counts = read_numbers(cursor.take(2 * arrays, "numbers of representatives"), "u2")
-    cursor.skip(int(counts.sum(dtype="u8")) * header.kind.size, "representatives")
+    cursor.skip(int(read_counts(cursor, header).sum()) * header.kind.size, "representatives")
     return cursor.position
 
 
-def block_starts(piece: Stored, header: FrameHeader, blocks: int, *, last: bool) -> list[int]:
+def block_starts(piece: Stored, header: FrameHeader, blocks: int, *, last: bool) -> Sequence[int]:
     """Return where each block of a piece begins; the last piece has the end of the frame too.
 
     Raises
@@ -93,12 +91,13 @@ def block_starts(piece: Stored, header: FrameHeader, blocks: int, *, last: bool)
     if header.method == METHOD_RAW:
         length = header.kind.size << RAW_BLOCK_LOG2
         sound = last or len(piece) == blocks * length
-        starts = [number * length for number in range(blocks)]
+        # No list: the piece may be shorter than the blocks that it is said to have.
+        starts: Sequence[int] = range(0, blocks * length, length)
     else:
-        cursor, starts = Cursor(piece, "frame"), list[int]()
+        cursor, starts = Cursor(piece, "frame"), (found := list[int]())
         try:
             for _ in range(blocks):
-                starts.append(cursor.position)
+                found.append(cursor.position)
                 cursor.skip(cursor.integer("I", "size of a block"), "block")
             sound = last or not cursor.remaining
         except TruncatedError:

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -164,6 +164,28 @@ def test_components_that_a_frame_does_not_have(
     with pytest.raises(FormatError, match=f"components {start} to {stop} of {SIZE}") as caught:
         parsed(data).holding(parse_header(data), start, stop)
     assert caught.value.rule == "LCC-PCS-03"
+
+
+def cut_anew(frame: bytes, *pieces: tuple[int, int]) -> bytes:
+    """A table with right digests of pieces, given by blocks and length."""
+    ends = accumulate((length for _, length in pieces), initial=0)
+    parts = [frame[start : start + length] for start, (_, length) in zip(ends, pieces, strict=False)]
+    return b"".join(
+        struct.pack("<IQ16s", blocks, len(part), sha256(part).digest()[:16])
+        for (blocks, _), part in zip(pieces, parts, strict=True)
+    )
+
+
+@pytest.mark.parametrize("size", [0, 1, 15, 17, 18, 40])
+def test_a_first_piece_that_ends_within_the_codebook(size: int) -> None:
+    data = lccodec.encode(values(size=PIECE), lccodec.ExponentBuckets(3))
+    header = parse_header(data)
+    table = PieceTable.parse(cut_anew(data, (0, size), (1, len(data) - size)), len(data), "here")
+    with pytest.raises(FormatError, match="does not end at the first block") as whole:
+        table.check(memoryview(data), header)
+    with pytest.raises(FormatError, match="does not end at the first block") as part:
+        table.part(lambda at, size: data[at : at + size], header, 0, PIECE, "here")
+    assert whole.value.rule == part.value.rule == "LCC-PCS-03"
 
 
 #: What a field of a table becomes.
