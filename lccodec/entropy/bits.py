@@ -124,6 +124,10 @@ class Cursor:
         self.skip(size, what)
         return self.data[self.position - size : self.position]
 
+    def next_byte(self) -> int | None:
+        """Return the next byte without moving on; ``None`` at the end."""
+        return self.data[self.position : self.position + 1][0] if self.remaining else None
+
     def skip(self, size: int, what: str) -> None:
         """Move on as `take` does, without reading."""
         if size > self.remaining:

@@ -10,17 +10,19 @@ Source: SPEC 7.3.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..byteorder import read_numbers, stored_bytes, stored_view
+from ..byteorder import stored_bytes, stored_view
 from ..constants import MAX_CODE_BITS, MAX_LANE_SYMBOLS
 from ..element_types import Array
-from ..errors import FormatError, LimitError
-from .bits import Cursor, is_filled, pack, packed_size, unpack
-from .huffman import REVERSED, canonical_codes, canonical_order, read_lengths
+from .bits import pack, packed_size
+from .huffman import REVERSED, canonical_codes, canonical_order
+from .lane_run import LaneRun
 
 # An encoder's choice: a lane has about this many bits or symbols, so that its entry in the
 # directory takes less than 1 % of it.
@@ -139,48 +141,30 @@ def _join(words: Array, bits: Array) -> tuple[Array, Array]:
     return words, bits
 
 
-def decode(cursor: Cursor, count: int) -> Array:
-    """Return a Huffman run of `count` symbols, at least 1, as uint8.
+def decode(run: LaneRun) -> Array:
+    """Return the symbols of a Huffman run as uint8.
 
     Raises
     ------
-    DataError
-        If the run breaks a rule of SPEC 7.2 or 7.3.
+    FormatError
+        If its lanes do not end where they should (LCC-LAN-04).
     """
-    lengths = read_lengths(cursor)
-    lanes = cursor.integer("H", "lane count")
-    if not (1 <= lanes <= count <= lanes * MAX_LANE_SYMBOLS):
-        raise LimitError("LCC-LAN-02", cursor.where, f"{lanes} lanes cannot hold {count} symbols")
-    base = cursor.integer("H", "least lane size")
-    width = cursor.integer("B", "width of lane sizes")
-    if width > 8 and width != 16:
-        raise FormatError("LCC-LAN-03", cursor.where, f"lane sizes of {width} bits")
-    sizes = np.full(lanes, base, np.int64)
-    if width:
-        stored = cursor.take(packed_size(lanes, width), "lane sizes")
-        if not is_filled(stored, lanes, width):
-            raise FormatError("LCC-LAN-03", cursor.where, "the padding behind the lane sizes is not zero")
-        sizes += read_numbers(stored, np.uint16) if width == 16 else unpack(stored, lanes, width)
-    ends = np.cumsum(sizes)
-    data = np.frombuffer(cursor.take(int(ends[-1]), "lanes"), np.uint8)
-    if count > 8 * data.size:  # a code has at least one bit, so stored bytes bound the memory
-        message = f"{data.size} bytes cannot hold {count} codes"
-        raise FormatError("LCC-LAN-04", cursor.where, message)
-    starts = 8 * (ends - sizes)
-    steps = -(-count // lanes)
+    data, starts, lengths, count = run.lanes, run.starts, run.lengths, run.count
+    steps = -(-count // starts.size)
     together = _symbols_together(int(lengths.max()), steps)
     if int(lengths.max()) == 1:
         symbols, position = _bit_by_bit(data, starts, lengths, count)
-    elif 8 * data.size <= min(_STEP_COST_BITS * steps // together, _MAX_JUMP_BITS):
+    elif jumps_pay(8 * data.size, steps // together):
         symbols, position = _jump(data, starts, lengths, count)
     else:
         symbols, position = _step(data, starts, lengths, count, together)
-    # A lane ends in its last byte, and the bits behind its last code are 0 (LCC-LAN-04).
-    if not np.array_equal((position + 7) >> 3, ends):
-        raise FormatError("LCC-LAN-04", cursor.where, "a lane does not end where its size says")
-    if (data[ends - 1] >> ((position - 1) & 7).astype(np.uint8) > 1).any():
-        raise FormatError("LCC-LAN-04", cursor.where, "the padding of a lane is not zero")
+    run.check_ends(position)
     return symbols
+
+
+def jumps_pay(bits: int, steps: int) -> bool:
+    """Return whether looking at every bit of lanes takes less time than that many steps of them."""
+    return bits <= min(_STEP_COST_BITS * steps, _MAX_JUMP_BITS)
 
 
 def _symbols_together(longest: int, steps: int) -> int:
@@ -242,12 +226,7 @@ def _jump(data: Array, starts: Array, lengths: Array, count: int) -> tuple[Array
 def _step(data: Array, starts: Array, lengths: Array, count: int, together: int) -> tuple[Array, Array]:
     """Decode all lanes in lock step; return the symbols, and where each lane ends, in bits."""
     lanes = starts.size
-    # A 64-bit little-endian word from every second byte. The word at a bit position, shifted by up
-    # to 15, still has 49 valid bits, enough for several codes. Words from every byte would have 8
-    # more, and would take twice the memory, which is read in random order.
-    padded = np.zeros(data.size + 9, np.uint8)
-    padded[: data.size] = data
-    words = np.ndarray(data.size // 2 + 1, "<u8", padded, strides=(2,)).astype(np.uint64)
+    words = words_of(data)
     rows = np.empty((-(-count // lanes), lanes), np.uint8)
     position = starts.astype(np.uint64)
     tables = {k: _lookup_tables(lengths, k) for k in {1, together}}
@@ -256,18 +235,32 @@ def _step(data: Array, starts: Array, lengths: Array, count: int, together: int)
     for last, going, k in ((whole, lanes, together), (whole, lanes, 1), (len(rows), count % lanes, 1)):
         lookups = (last - first) // k
         part = rows[first : first + lookups * k, :going].reshape(lookups, k, going)
-        _read_rows(words, position[:going], tables[k], part)
+        read_rows(words, position[:going], tables[k], part)
         first += lookups * k
     return rows.reshape(-1)[:count], position.view(np.int64)
 
 
-def _read_rows(words: Array, position: Array, tables: _Tables, rows: Array) -> None:
+def words_of(data: Array) -> Array:
+    """Return a 64-bit little-endian word from every second byte of lanes.
+
+    The word at a bit position, shifted by up to 15, still has 49 valid bits, enough for several
+    codes. Words from every byte would have 8 more, and would take twice the memory, which is read
+    in random order.
+    """
+    padded = np.zeros(data.size + 9, np.uint8)
+    padded[: data.size] = data
+    return np.ndarray(data.size // 2 + 1, "<u8", padded, strides=(2,)).astype(np.uint64)
+
+
+def read_rows(words: Array, position: Array, tables: Tables, rows: Array, at: Among | None = None) -> None:
     """Decode a symbol of every lane into each of `rows`, (lookups, symbols a lookup, lanes).
 
-    `position`, in bits, is moved on in place.
+    `position`, in bits, is moved on in place. `at` says where the table of each lane is among
+    joined ones.
     """
     lookups, _, lanes = rows.shape
     mask = np.array((1 << tables.bits) - 1, np.uint64)  # as an array it is converted only once
+    mask, begin = (mask, None) if at is None else at
     batch = 49 // tables.bits
     word, pair, used = (np.empty(lanes, np.uint64) for _ in range(3))
     index, length = (np.empty((batch, lanes), np.uint64) for _ in range(2))
@@ -282,6 +275,8 @@ def _read_rows(words: Array, position: Array, tables: _Tables, rows: Array) -> N
         np.right_shift(word, used, out=word)
         for code, place, size in each[:steps]:
             np.bitwise_and(word, mask, out=code)
+            if begin is not None:
+                np.add(code, begin, out=code)
             tables.length.take(place, out=size, mode="clip")
             np.right_shift(word, size, out=word)
         np.add.reduce(length[:steps], axis=0, out=used)
@@ -290,7 +285,7 @@ def _read_rows(words: Array, position: Array, tables: _Tables, rows: Array) -> N
             symbol.take(places[:steps], out=rows[start : start + steps, number], mode="clip")
 
 
-class _Tables(NamedTuple):
+class Tables(NamedTuple):
     """What the next bits of a lane start with: one or several codes, one behind the other."""
 
     symbols: Array  # uint8 of shape (symbols a lookup, 2**bits)
@@ -298,16 +293,16 @@ class _Tables(NamedTuple):
     bits: int  # how many are looked at
 
 
-def _lookup_tables(lengths: Array, together: int) -> _Tables:
+def _lookup_tables(lengths: Array, together: int) -> Tables:
     """Return the tables of `together` symbols a lookup."""
     longest = int(lengths.max())
     # In canonical order, codes fill the table with the most significant bit first. Reversing the
     # bits of its index puts the lowest bit first.
     order = canonical_order(lengths)
     by_code = np.repeat(order.astype(np.uint8), 1 << (longest - lengths[order].astype(np.int64)))
-    by_bits = by_code[REVERSED[: 1 << longest] >> (MAX_CODE_BITS - longest)]
+    by_bits = by_code.take(_reversed(longest))
     if together == 1:
-        return _Tables(by_bits[None], lengths.astype(np.uint64)[by_bits], longest)
+        return Tables(by_bits[None], lengths.astype(np.uint64).take(by_bits), longest)
     size = 1 << (longest * together)
     symbols, used = np.empty((together, size), np.uint8), np.zeros(size, np.uint64)
     bits = np.arange(size)
@@ -316,4 +311,40 @@ def _lookup_tables(lengths: Array, together: int) -> _Tables:
         length = lengths[symbols[place]]
         bits >>= length
         used += length
-    return _Tables(symbols, used, longest * together)
+    return Tables(symbols, used, longest * together)
+
+
+@cache
+def _reversed(bits: int) -> Array:
+    """Return the numbers of so many bits with their bits in reverse order, as places."""
+    return (REVERSED[: 1 << bits] >> (MAX_CODE_BITS - bits)).astype(np.intp)
+
+
+class Among(NamedTuple):
+    """Where the table of each lane is among joined ones."""
+
+    mask: Array  # of the bits that are looked at, uint64
+    begin: Array  # its first entry, uint64
+
+    def part(self, which: slice | Array) -> Among:
+        """Return the same of some lanes."""
+        return Among(self.mask[which], self.begin[which])
+
+
+def joined_tables(codes: Sequence[Array], lanes: Sequence[int]) -> tuple[Tables, Among]:
+    """Return tables of some codes, a symbol a lookup, one behind the other.
+
+    Parameters
+    ----------
+    codes
+        The code lengths of each.
+    lanes
+        How many lanes have each code, one code after the other.
+    """
+    own = [_lookup_tables(lengths, 1) for lengths in codes]
+    sizes = np.array([1 << table.bits for table in own], np.uint64)
+    symbols, length = (
+        np.concatenate(parts) for parts in zip(*((t.symbols[0], t.length) for t in own), strict=True)
+    )
+    joined = Tables(symbols[None], length, max(table.bits for table in own))
+    return joined, Among(np.repeat(sizes - 1, lanes), np.repeat(np.cumsum(sizes) - sizes, lanes))

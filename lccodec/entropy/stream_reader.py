@@ -1,4 +1,7 @@
-"""Streams to symbols: constant, raw, Huffman, sparse, packed or classed. Source: SPEC 7.4."""
+"""Streams to symbols: constant, raw, Huffman, sparse, packed or classed. Source: SPEC 7.4.
+
+Streams may be read side by side: see `lockstep`.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,10 @@ from ..constants import (
     STREAM_SPARSE,
 )
 from ..errors import FormatError, LimitError, UnsupportedError
-from . import lanes
 from .bits import Cursor, is_filled, packed_size, unpack
 from .classes import Classes
+from .lane_run import read_run
+from .lockstep import Reading, finish, symbols_of
 from .runs import Form, Packed, Sparse, as_sparse, dense
 
 
@@ -34,6 +38,11 @@ def read_stream(cursor: Cursor, count: int, depth: int = 1) -> Form:
     DataError
         If the stream breaks a rule of SPEC 7.
     """
+    return finish(reading(cursor, count, depth))
+
+
+def reading(cursor: Cursor, count: int, depth: int = 1) -> Reading[Form]:
+    """Read a stream as :func:`read_stream` does, beside others."""
     if depth > MAX_STREAM_DEPTH:
         raise LimitError("LCC-STR-03", cursor.where, f"streams nested more than {MAX_STREAM_DEPTH} deep")
     mode = cursor.integer("B", "stream mode")
@@ -47,50 +56,50 @@ def read_stream(cursor: Cursor, count: int, depth: int = 1) -> Form:
     if mode == STREAM_HUFFMAN:
         if count == 0:
             raise FormatError("LCC-STR-02", cursor.where, "a Huffman run has no symbols")
-        return lanes.decode(cursor, count)
+        return (yield from symbols_of(read_run(cursor, count)))
     if mode == STREAM_PACKED:
-        return _read_packed(cursor, count, depth)
+        return (yield from _read_packed(cursor, count, depth))
     if mode == STREAM_SPARSE:
-        return _read_sparse(cursor, count, depth)
+        return (yield from _read_sparse(cursor, count, depth))
     if mode == STREAM_CLASSED:
-        return _read_classed(cursor, count, depth)
+        return (yield from _read_classed(cursor, count, depth))
     raise UnsupportedError("LCC-STR-01", cursor.where, f"stream mode {mode} is not defined")
 
 
-def _read_packed(cursor: Cursor, count: int, depth: int) -> Packed:
+def _read_packed(cursor: Cursor, count: int, depth: int) -> Reading[Packed]:
     width = cursor.integer("B", "packing width")
     if width not in (1, 2, 4):
         raise FormatError("LCC-STR-05", cursor.where, f"packing width {width} is not 1, 2 or 4")
     size = packed_size(count, width)
-    groups = dense(read_stream(cursor, size, depth + 1), size)
+    groups = dense((yield from reading(cursor, size, depth + 1)), size)
     if not is_filled(groups, count, width):
         raise FormatError("LCC-STR-05", cursor.where, "the padding of the last group is not zero")
     return Packed(groups, width)
 
 
-def _read_sparse(cursor: Cursor, count: int, depth: int) -> Sparse:
+def _read_sparse(cursor: Cursor, count: int, depth: int) -> Reading[Sparse]:
     low = cursor.integer("B", "low bits")
     stored = cursor.integer("I", "count of gaps")
     if low > 8 or stored > count:
         message = f"{stored} gaps with {low} low bits for {count} symbols"
         raise FormatError("LCC-STR-06", cursor.where, message)
-    gaps = dense(read_stream(cursor, stored, depth + 1), stored).astype(np.int64)
+    gaps = dense((yield from reading(cursor, stored, depth + 1)), stored).astype(np.uint16)
     if low:
         parts = cursor.take(packed_size(stored, low), "low bits of the gaps")
         if not is_filled(parts, stored, low):
             raise FormatError("LCC-STR-06", cursor.where, "the padding behind the low bits is not zero")
         gaps <<= low
         gaps |= unpack(parts, stored, low)
-    gaps += 1
-    positions = np.cumsum(gaps, out=gaps)
-    positions -= 1
+    positions = gaps.astype(np.int64)
+    positions[1:] += 1
+    np.cumsum(positions, out=positions)
     if stored and int(positions[-1]) >= count:
         message = f"a gap leads to position {int(positions[-1])} of {count} symbols"
         raise FormatError("LCC-STR-06", cursor.where, message)
-    return Sparse(positions, dense(read_stream(cursor, stored, depth + 1), stored))
+    return Sparse(positions, dense((yield from reading(cursor, stored, depth + 1)), stored))
 
 
-def _read_classed(cursor: Cursor, count: int, depth: int) -> Sparse:
+def _read_classed(cursor: Cursor, count: int, depth: int) -> Reading[Sparse]:
     if depth > 1:
         raise FormatError("LCC-STR-07", cursor.where, "a classed stream lies inside another stream")
     columns = cursor.integer("H", "columns")
@@ -105,7 +114,9 @@ def _read_classed(cursor: Cursor, count: int, depth: int) -> Sparse:
         raise FormatError("LCC-STR-07", cursor.where, f"the bounds {bounds.tolist()} do not rise")
     sizes = read_numbers(cursor.take(4 * number - 4, "sizes of classes"), np.uint32).tolist()
     sizes.append(rows * columns - sum(sizes))  # negative if the sizes do not fit the levels
-    levels = [dense(read_stream(cursor, extent, depth + 1), extent) for extent in (rows, columns)]
+    levels = []
+    for extent in (rows, columns):
+        levels.append(dense((yield from reading(cursor, extent, depth + 1)), extent))
     if max(int(level.max()) for level in levels) > MAX_LEVEL:
         raise FormatError("LCC-STR-07", cursor.where, f"a level above {MAX_LEVEL}")
     classes = Classes(levels[0], levels[1], bounds)
@@ -114,7 +125,7 @@ def _read_classed(cursor: Cursor, count: int, depth: int) -> Sparse:
         raise FormatError("LCC-STR-07", cursor.where, message)
     cells = []
     for k, size in enumerate(sizes):
-        found = as_sparse(read_stream(cursor, size, depth + 1), size)
+        found = as_sparse((yield from reading(cursor, size, depth + 1)), size)
         cells.append(classes.collect(k, found.positions) << 8 | found.values)
     # Each class is sorted already, which makes a stable sort fast.
     together = np.sort(np.concatenate(cells), kind="stable")

@@ -59,3 +59,27 @@ def sum_change(new: Array, old: Array, words: Array) -> int:
     change = stored_view(new).view("<u8") - stored_view(old).view("<u8")
     change *= 2 * words.astype(np.uint64) + np.uint64(1)
     return int(np.add.reduce(change)) & SUM_MASK
+
+
+def sum_change_of(new: Array, old: Array, places: Array, first: int = 0) -> int:
+    """Return what :func:`array_sum` changes by if some components of an array change.
+
+    Parameters
+    ----------
+    new, old
+        These components.
+    places
+        Where they are, int64, counted from the first component of word `first`.
+    """
+    bits = 8 * new.itemsize
+    # Component k of word i counts (2 i + 1) << (k * bits). A word has 64 / bits of them.
+    weight = places.view(np.uint64) >> (7 - bits.bit_length())
+    weight <<= 1
+    weight += 2 * first + 1
+    shift = places.view(np.uint64) << (bits.bit_length() - 1)
+    shift &= 64 - bits
+    change = new.astype(np.uint64)
+    change -= old
+    change <<= shift
+    change *= weight
+    return int(np.add.reduce(change)) & SUM_MASK

@@ -12,7 +12,6 @@ from ..constants import (
     MAX_EXPANSION,
     MAX_SMOOTH_COMPONENTS,
     METHOD_CODEBOOK,
-    METHOD_PLANES,
     METHOD_RAW,
     METHOD_SMOOTH,
 )
@@ -26,7 +25,6 @@ from .content import part_of, reference_components
 from .encode import TAIL, padding
 from .header import FrameHeader, parse_header
 from .pieces import block_number, blocks_of, whole_blocks
-from .trace import Trace
 
 _ALIGNMENT_BYTES: Final = 64  # a cache line
 
@@ -76,7 +74,7 @@ def decode(
         raise ArgumentError(
             f"a frame must be bytes in one piece; got {type(frame).__name__}: {error}"
         ) from error
-    header = _checked(data)
+    header = checked_header(data)
     if header.run:
         raise ArgumentError("this frame is a run of arrays; read them through their checkpoint")
     shape = header.shapes[0]
@@ -128,22 +126,16 @@ def decode_rows(frame: memoryview, first: int, last: int) -> Array:
 
 
 def decode_components(
-    frame: Stored,
-    reference: Array | None,
-    out: Array | None = None,
-    *,
-    check_sum: bool = True,
-    trace: Trace | None = None,
+    frame: Stored, reference: Array | None, out: Array | None = None, *, check_sum: bool = True
 ) -> Array:
     """Return the components that a frame holds, 1-D, decoded into `out` if it is given.
 
     `reference` (components) may be `out`. The check of the array sum may be left out if the result
-    is the reference of another frame, whose sum shows a wrong value too. `trace` is told what
-    differs from the reference.
+    is the reference of another frame, whose sum shows a wrong value too.
     """
-    header = _checked(frame)
+    header = checked_header(frame)
     base = reference if header.relative else None
-    return _decode(frame, header, base, out, check_sum=check_sum, trace=trace)
+    return _decode(frame, header, base, out, check_sum=check_sum)
 
 
 def decode_range(
@@ -185,7 +177,7 @@ def decode_range(
     DataError
         If the bytes break a rule. Rules about the end of a frame are checked with the last block.
     """
-    header = _checked(frame, check_crc)
+    header = checked_header(frame, check_crc)
     valid = 0 <= part.start <= part.stop <= header.components
     if not (valid and whole_blocks(header, part.start, part.stop) == (part.start, part.stop)):
         raise ArgumentError(
@@ -215,7 +207,7 @@ def check_array_sum(frame: Stored, total: int) -> None:
         raise ChecksumError("LCC-FRM-09", "frame", f"the sum of the decoded array does not match: {reason}")
 
 
-def _checked(data: Stored, check_crc: bool = True) -> FrameHeader:
+def checked_header(data: Stored, check_crc: bool = True) -> FrameHeader:
     """Return the header of a frame, after a check of its CRC and its limits."""
     header = parse_header(data, behind=TAIL.size)
     crc = 0
@@ -256,12 +248,11 @@ def _decode(
     out: Array | None,
     *,
     check_sum: bool = True,
-    trace: Trace | None = None,
 ) -> Array:
     """Decode a checked frame; all arrays are components."""
     if out is None:
         out = _empty(header, header.components)
-    _decode_part(data, header, slice(0, header.components), reference, out, trace=trace)
+    _decode_part(data, header, slice(0, header.components), reference, out)
     if check_sum:
         check_array_sum(data, array_sum(out))
     return out
@@ -274,12 +265,8 @@ def _decode_part(
     reference: Array | None,
     out: Array,
     begin: tuple[int, int] | None = None,
-    *,
-    trace: Trace | None = None,
 ) -> None:
     """Decode whole blocks; `reference` and `out` are the components of this part of the frame."""
-    if trace is not None and (header.method != METHOD_PLANES or reference is None):
-        trace.lose()
     cursor = Cursor(data, "frame", header.size, len(data) - TAIL.size)
     filling = 0
     if header.method == METHOD_RAW:
@@ -290,7 +277,7 @@ def _decode_part(
             out[start : start + numbers.size] = numbers
             start += numbers.size
     else:
-        _decode_blocks(cursor, header, part, reference, out, begin, trace)
+        _decode_blocks(cursor, header, part, reference, out, begin)
         if not header.relative and part.stop == header.components:
             filling = padding(header, cursor.position + TAIL.size)
     if part.stop == header.components and (
@@ -308,7 +295,6 @@ def _decode_blocks(
     reference: Array | None,
     out: Array,
     begin: tuple[int, int] | None,
-    trace: Trace | None,
 ) -> None:
     book: Codebook | None = None
     if header.method == METHOD_CODEBOOK:
@@ -331,7 +317,7 @@ def _decode_blocks(
             if shape is not None:
                 smooth.read_block(block, shape, header.kind, base, target)
             elif book is None:
-                planes.read_block(block, base, header.kind, target, trace, here.start)
+                planes.read_block(block, base, header.kind, target)
             else:
                 read_block(block, book, start, base, target)
         except MemoryError as error:

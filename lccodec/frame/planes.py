@@ -16,16 +16,17 @@ from typing import Final
 
 import numpy as np
 
+from ..constants import STREAM_HUFFMAN, STREAM_PACKED, STREAM_RAW
 from ..element_types import Array, ElementType
 from ..entropy.bits import Cursor
+from ..entropy.lockstep import Reading, finish
 from ..entropy.masks import true_places
 from ..entropy.runs import Form, Sparse, as_sparse, dense
-from ..entropy.stream_reader import read_stream
+from ..entropy.stream_reader import reading
 from ..entropy.stream_writer import Piece, write_plane
 from ..entropy.zigzag import unzigzag, zigzag
 from ..parallel import PIECE, slices
 from .checksum import array_sum, sum_change
-from .trace import Changed, Trace
 
 # With more than one changed component (or word of eight bytes) in so many, passes over all
 # components take less time than places.
@@ -36,6 +37,7 @@ _PIECE_BYTES: Final = 1 << 19  # that are searched at a time, if these are more 
 _PART_MULTIPLE: Final = 1 << 14  # components; of such parts the array sum takes least time
 _MIN_COMPONENTS: Final = 1 << 13  # of fewer, the additional calls take longer than the passes
 _WORDS_AT_A_TIME: Final = 1 << 14  # that differ, so that they and their components stay in the cache
+_WHOLE_PLANES: Final = {STREAM_HUFFMAN, STREAM_PACKED, STREAM_RAW}  # modes of streams of all symbols
 _PLACES_AT_A_TIME: Final = 1 << 14  # that are changed, so that they and their codes stay in the cache
 
 
@@ -223,35 +225,70 @@ class _Planes:
         return self._planes
 
 
-def read_block(
-    cursor: Cursor,
-    reference: Array | None,
-    kind: ElementType,
-    out: Array,
-    trace: Trace | None = None,
-    start: int = 0,
-) -> None:
-    """Read one block into `out`, which may be `reference`; both are components.
+def read_block(cursor: Cursor, reference: Array | None, kind: ElementType, out: Array) -> None:
+    """Read one block into `out`, which may be `reference`; both are components."""
+    planes = finish(_reading(cursor, out.size, kind))
+    few = [plane for plane in planes if isinstance(plane, Sparse)]
+    if len(few) < kind.size:
+        _combine([dense(plane, out.size) for plane in planes], reference, kind, out)
+        return
+    if reference is None:
+        out[:] = 0
+    elif out is not reference:
+        np.copyto(out, reference)
+    codes = _joined(few, kind)
+    values = np.empty_like(codes.codes)
+    for part, _ in codes.decode(reference, values):
+        out[codes.places[part]] = values[part]
 
-    `trace` is told what differs, with places from `start` on.
-    """
+
+def _reading(cursor: Cursor, size: int, kind: ElementType) -> Reading[list[Form]]:
+    """Read the planes of a block, all whole if the places of few codes would not take less time."""
     planes: list[Form] = []
     changed = 0
     for number in range(kind.size):
-        planes.append(read_stream(cursor, out.size))
-        count = planes[-1].positions.size if isinstance(planes[-1], Sparse) else out.size
+        planes.append((yield from reading(cursor, size)))
+        count = planes[-1].positions.size if isinstance(planes[-1], Sparse) else size
         changed += count * _MERGE_COST if number else count
-        if changed * _CHANGED_RATIO > out.size:
-            planes = [dense(plane, out.size) for plane in planes]
+        if changed * _CHANGED_RATIO > size:
+            planes = [dense(plane, size) for plane in planes]
+    return planes
+
+
+@dataclass(frozen=True, eq=False)
+class Codes:
+    """The codes of a block that are not 0.
+
+    Parameters
+    ----------
+    places
+        Where they are in the block: int64, rising.
+    codes
+        Zigzag codes.
+    """
+
+    places: Array
+    codes: Array
+    kind: ElementType
+
+    def decode(self, reference: Array | None, out: Array) -> Iterator[tuple[slice, Array]]:
+        """Write the components into `out`; yield which as they come, and those of the reference."""
+        for part in slices(self.places.size, _PLACES_AT_A_TIME):
+            before = None if reference is None else reference.take(self.places[part], mode="clip")
+            unzigzag(self.codes[part], before, self.kind, out[part])
+            yield part, out[:0] if before is None else before
+
+
+def reading_codes(cursor: Cursor, size: int, kind: ElementType) -> Reading[Codes | None]:
+    """Read a block of `size` components; ``None`` if many of its codes are not 0.
+
+    Then the rest of the block is not read.
+    """
+    if cursor.next_byte() in _WHOLE_PLANES:
+        return None
+    planes = yield from _reading(cursor, size, kind)
     few = [plane for plane in planes if isinstance(plane, Sparse)]
-    if len(few) == kind.size:
-        found = _change(few, reference, kind, out)
-        if trace is not None:
-            trace.add(start, found)
-        return
-    if trace is not None:
-        trace.lose()
-    _combine([dense(plane, out.size) for plane in planes], reference, kind, out)
+    return _joined(few, kind) if len(few) == kind.size else None
 
 
 def _combine(planes: Sequence[Array], reference: Array | None, kind: ElementType, out: Array) -> None:
@@ -264,26 +301,8 @@ def _combine(planes: Sequence[Array], reference: Array | None, kind: ElementType
         unzigzag(codes, None if reference is None else reference[part], kind, out[part])
 
 
-def _change(planes: Sequence[Sparse], reference: Array | None, kind: ElementType, out: Array) -> Changed:
-    """Write the reference into `out`, with the few codes of some planes; return what differs."""
-    if reference is None:
-        out[:] = 0
-    elif out is not reference:
-        np.copyto(out, reference)
-    places, codes = _joined(planes, kind)
-    values = np.empty(places.size, kind.bits)
-    for part in slices(places.size, _PLACES_AT_A_TIME):
-        at = places[part]
-        unzigzag(codes[part], None if reference is None else out.take(at, mode="clip"), kind, values[part])
-        out[at] = values[part]
-    if codes.all():
-        return Changed(places, values)
-    some = codes != 0
-    return Changed(places[some], values[some])
-
-
-def _joined(planes: Sequence[Sparse], kind: ElementType) -> tuple[Array, Array]:
-    """Return the places of all planes (int64, rising), and the codes at them."""
+def _joined(planes: Sequence[Sparse], kind: ElementType) -> Codes:
+    """Return the places of all planes, and the codes at them."""
     places, codes = planes[0].positions, planes[0].values.astype(kind.bits)
     for number, plane in enumerate(planes[1:], 1):
         if plane.positions.size == 0:
@@ -291,8 +310,15 @@ def _joined(planes: Sequence[Sparse], kind: ElementType) -> tuple[Array, Array]:
         at = np.searchsorted(places, plane.positions)
         new = places.take(at, mode="clip") != plane.positions if places.size else np.ones(at.size, bool)
         if new.any():
-            places = np.insert(places, at[new], plane.positions[new])
-            codes = np.insert(codes, at[new], 0)
-            at = np.searchsorted(places, plane.positions)
+            at += np.cumsum(new) - new
+            old = np.ones(places.size + int(np.count_nonzero(new)), bool)
+            old[at[new]] = False
+            joined, together = np.empty(old.size, np.int64), np.zeros(old.size, kind.bits)
+            joined[old], together[old] = places, codes
+            joined[at] = plane.positions
+            places, codes = joined, together
         codes[at] |= plane.values.astype(kind.bits) << (8 * number)
-    return places, codes
+    if not codes.all():  # a writer stores no 0 among them, but may
+        some = codes != 0
+        places, codes = places[some], codes[some]
+    return Codes(places, codes, kind)

@@ -28,7 +28,6 @@ from ...element_types import Array, ElementType, from_components, interpolate, r
 from ...errors import DataError, LccodecError
 from ...frame.decode import decode_components
 from ...frame.header import Shape
-from ...frame.trace import Trace
 from ...parallel import slices
 from .heads import Form, check_references, interpolates
 from .links import Link, array_place, check_source, member_names, value_or_raise
@@ -193,7 +192,6 @@ def replay_each(
     wanted: Mapping[int, Collection[str]],
     into: Mapping[str, Array] = MappingProxyType({}),
     known: Mapping[int, Mapping[str, DecodedArray]] = MappingProxyType({}),
-    traces: dict[str, Trace] | None = None,
 ) -> Iterator[tuple[int, dict[str, DecodedArray]]]:
     """Yield arrays of several of `links`, in their order.
 
@@ -211,9 +209,6 @@ def replay_each(
     known
         All arrays of some links that the wanted ones need, by the position of the link. Their own
         parents need not be among `links`. They are not overwritten.
-    traces
-        Gets, by name, where arrays that share no frame may differ from the references of their last
-        frame, if that has references.
 
     Yields
     ------
@@ -254,7 +249,7 @@ def replay_each(
             members = member_names(link, number)
             reuse = current.owned.issuperset(members)
             here = current.arrays
-            current.arrays.update(decode_frame(link, number, check, here, reuse, memory, traces))
+            current.arrays.update(decode_frame(link, number, check, here, reuse, memory))
             current.owned.update(members)
         for name in copies.get(id(link), ()):
             current.arrays[name] = copied(link, name, current.arrays, memory.get(name))
@@ -272,7 +267,6 @@ def decode_frame(
     references: Mapping[str, DecodedArray | LccodecError],
     reuse: bool,
     into: Mapping[str, Array] = MappingProxyType({}),
-    traces: dict[str, Trace] | None = None,
 ) -> dict[str, DecodedArray]:
     """Decode a frame of a link; `last` says whether to check the array sum (see `needed`)."""
     names = member_names(link, number)
@@ -288,11 +282,8 @@ def decode_frame(
             out = reference
         elif out is reference:  # another link needs it
             out = None
-    trace = None
-    if traces is not None and len(names) == 1 and header.relative:
-        trace = traces[names[0]] = Trace()
     with within_frame(link, number):
-        bits = decode_components(link.frame(number), reference, out, check_sum=last, trace=trace)
+        bits = decode_components(link.frame(number), reference, out, check_sum=last)
     return dict(zip(names, split(bits, header.kind, header.shapes), strict=True))
 
 

@@ -13,13 +13,13 @@ import numpy as np
 from ....element_types import Array, ElementType, components, element_type, from_components
 from ....entropy.masks import true_places
 from ....errors import ArgumentError
+from ....frame.changed import Changed
 from ....frame.header import Shape
-from ....frame.trace import Changed
 from ....parallel import slices
 from ..replay import DecodedArray
 
 #: If at most one component in this many differs, changing only their places is faster than a copy.
-SPARSE_RATIO: Final = 16
+SPARSE_RATIO: Final = 8
 _WORD_BYTES: Final = 8
 
 
@@ -59,23 +59,28 @@ class Change:
             bits[self.places] = self.bits
 
 
-def difference(
-    before: DecodedArray | None, after: DecodedArray, changed: Changed | None = None
-) -> Change | None:
+def change_of(before: DecodedArray, changed: Changed) -> Change | None:
+    """Return what is new in an array if that is known; ``None`` if nothing is."""
+    places = changed.places
+    if not places.size:
+        return None
+    if places.size * SPARSE_RATIO <= before.bits.size:
+        return Change(before.kind, before.shape, places, changed.bits)
+    bits = before.bits.copy()
+    bits[places] = changed.bits
+    return Change(before.kind, before.shape, None, bits)
+
+
+def difference(before: DecodedArray | None, after: DecodedArray) -> Change | None:
     """Return what is new in an array, ``None`` if nothing is.
 
-    All of it is new if there was none before, or one of another type or shape. `changed` are the
-    components that differ, if they are known.
+    All of it is new if there was none before, or one of another type or shape.
     """
     whole = Change(after.kind, after.shape, None, after.bits)
     if before is None or (before.kind, before.shape) != (after.kind, after.shape):
         return whole
     if after.kind.components > 1:  # places are those of elements
         return None if np.array_equal(before.bits, after.bits) else whole
-    if changed is not None:
-        if changed.places.size * SPARSE_RATIO > after.bits.size:
-            return whole
-        return Change(after.kind, after.shape, changed.places, changed.bits) if changed.places.size else None
     places, count = [], 0
     for part in slices(after.bits.size):
         found = _differing(before.bits[part], after.bits[part])

@@ -4,8 +4,10 @@ The way has two parts. `prepare` decodes into memory of its own: what goes wrong
 state as it was. `commit` then puts the new values in, which cannot fail. If an interrupt cuts it
 short, it is done again.
 
-What is decoded of an array lies in a buffer that the next array uses again, since mostly few values
-differ and only these are kept. A whole array that differs keeps the buffer.
+One step behind, most frames say which few values they change. Then only these are decoded, frames
+side by side, and the array sum goes on from that of the held array. What is decoded of another
+array lies in a buffer that the next one uses again, since mostly few values differ and only these
+are kept. A whole array that differs keeps the buffer.
 """
 
 from __future__ import annotations
@@ -18,13 +20,17 @@ from typing import Final
 import numpy as np
 
 from ....element_types import Array
-from ....frame.trace import Trace
+from ....entropy.lockstep import Reading, finish, side_by_side
+from ....frame.changed import changed, may_tell
+from ....frame.checksum import array_sum
+from ....parallel import batches
 from ..links import Link
 from ..needed import decoded_together
-from ..replay import DecodedArray, replay_each
-from .changes import Change, difference
+from ..replay import DecodedArray, replay_each, within_frame
+from .changes import Change, change_of, difference
 
 _NOTHING: Final[Mapping[str, DecodedArray]] = MappingProxyType({})
+_BYTES_SIDE_BY_SIDE: Final = 1 << 20  # of frames that are read together: what is made of them takes memory
 
 
 class CancelledError(Exception):
@@ -45,12 +51,15 @@ class Prepared:
         Arrays of the new state that are kept as they were decoded. The others get their changes.
     outdated
         Arrays of the state before that were not decoded again, and may have other values now.
+    sums
+        Array sums of arrays of the new state, where they are known.
     """
 
     link: Link
     changes: dict[str, Change] = field(default_factory=dict)
     decoded: dict[str, DecodedArray] = field(default_factory=dict)
     outdated: set[str] = field(default_factory=set)
+    sums: dict[str, int] = field(default_factory=dict)
 
 
 class Held:
@@ -68,6 +77,7 @@ class Held:
     def __init__(self) -> None:
         self.link: Link | None = None
         self.arrays: dict[str, DecodedArray] = {}
+        self._sums: dict[str, int] = {}  # array sums of some of them
 
     def reaches(self, links: Sequence[Link], names: Iterable[str]) -> bool:
         """Return whether arrays of the last link can be decoded from this state.
@@ -103,15 +113,53 @@ class Held:
         buffer = _Buffer()
         touched = _touched(links) if based else {*self.arrays, *links[-1].names}
         found.outdated = self.arrays.keys() & touched
-        for group in groups_of(links, names):
+        telling = based and len(links) == 1 and links[0].later is None
+        least = _BYTES_SIDE_BY_SIDE if telling else 0
+        for groups in batches(groups_of(links, names), lambda group: _frame_bytes(links[-1], group), least):
             if not wanted():
                 raise CancelledError
-            new = [name for name in group if name in touched]
-            if new:
-                before = {name: self.arrays[name] for name in group if name in self.arrays}
-                self._decode(links, new, before, based, found, buffer)
+            told = self._told(links[0], groups, found) if telling else set[str]()
+            for group in groups:
+                new = [name for name in group if name in touched]
+                if new and told.isdisjoint(group):
+                    before = {name: self.arrays[name] for name in group if name in self.arrays}
+                    self._decode(links, new, before, based, found, buffer)
                 found.outdated.difference_update(new)
         return found
+
+    def _told(self, link: Link, groups: Sequence[Sequence[str]], found: Prepared) -> set[str]:
+        """Take note of what frames say that they change; return the arrays of those that do."""
+        frames = {group[0]: self._telling(link, group[0]) for group in groups if len(group) == 1}
+        told = side_by_side(
+            self._changed(link, name, number, found) for name, number in frames.items() if number is not None
+        )
+        return {name for name in finish(told) if name is not None}
+
+    def _telling(self, link: Link, name: str) -> int | None:
+        """Return the frame of an array if it may say what it changes of the held one."""
+        number, before = link.frame_of(link.names[name]), self.arrays.get(name)
+        if number is None or before is None:
+            return None
+        header = link.header(number)
+        fits = (before.kind, (before.shape,)) == (header.kind, header.shapes)
+        return number if fits and may_tell(header) else None
+
+    def _changed(self, link: Link, name: str, number: int, found: Prepared) -> Reading[str | None]:
+        """Read what the frame of an array changes; return the name of the array if it says that."""
+        before = self.arrays[name]
+        if name not in self._sums:
+            self._sums[name] = array_sum(before.bits)
+        with within_frame(link, number):
+            known = yield from changed(link.frame(number), before.bits, self._sums[name])
+        if known is None:
+            return None
+        found.sums[name] = known.total
+        change = change_of(before, known)
+        if change is not None:
+            found.changes[name] = change
+            if change.places is None:
+                found.decoded[name] = DecodedArray(before.kind, before.shape, change.bits)
+        return name
 
     def _decode(
         self,
@@ -130,12 +178,9 @@ class Held:
         path, known = list(links), dict[int, Mapping[str, DecodedArray]]()
         if based and links[0].parent is not None:
             path, known = [links[0].parent, *links], {0: before}
-        # Behind one delta, what its frame changes is what differs from the held array.
-        traces: dict[str, Trace] | None = {} if len(path) == 2 and known and path[1].later is None else None
-        ((_, decoded),) = replay_each(path, {len(path) - 1: names}, into, known, traces)
+        ((_, decoded),) = replay_each(path, {len(path) - 1: names}, into, known)
         for name, after in decoded.items():
-            trace = (traces or {}).get(name)
-            change = difference(before.get(name), after, None if trace is None else trace.changed())
+            change = difference(before.get(name), after)
             if change is not None:
                 found.changes[name] = change
             if after.bits is not into.get(name):  # it shares memory with others, or has its own
@@ -152,6 +197,9 @@ class Held:
         names = prepared.link.names.keys() - prepared.outdated
         kept = {name: array for name, array in self.arrays.items() if name in names}
         self.arrays = {**kept, **prepared.decoded}
+        anew = prepared.changes.keys() | prepared.decoded.keys()
+        sums = {name: total for name, total in self._sums.items() if name in kept and name not in anew}
+        self._sums = {**sums, **prepared.sums}
         self.link = prepared.link
         self.link.parent = self.link.later = None  # nothing keeps all checkpoints that there were
 
@@ -180,6 +228,12 @@ def _touched(links: Sequence[Link]) -> set[str]:
         numbers = link.manifest.arrays
         found.update(name for name, index in link.names.items() if numbers[index] or name in link.copies)
     return found & links[-1].names.keys()
+
+
+def _frame_bytes(link: Link, group: Sequence[str]) -> int:
+    """Return the bytes of the frame of arrays that are decoded together; 0 if none is known."""
+    number = link.frame_of(link.names[group[0]])
+    return 0 if number is None else link.manifest.frames[number].length
 
 
 def groups_of(links: Sequence[Link], names: Iterable[str]) -> list[list[str]]:

@@ -16,6 +16,7 @@ from lccodec.chain.read.follow.held import CancelledError, Held, Prepared
 from lccodec.chain.read.follow.since import open_since
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.element_types import Array
+from lccodec.errors import ChecksumError
 
 STATES = [
     {"a": np.arange(40000.0), "b": np.arange(20000.0), "small": np.zeros(5), "tiny": np.ones(4)},
@@ -143,3 +144,36 @@ def test_one_step_behind_no_array_is_compared(store: DirectoryStore, monkeypatch
     assert sum(compared) == STATES[0]["a"].size
     assert way.changes["a"].places is not None
     assert way.changes["a"].places.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("place", [1, 7])  # that step 1 changes, and that it does not
+def test_sums_go_on_from_those_of_the_state_before(store: DirectoryStore, place: int) -> None:
+    held = Held()
+    held.commit(prepared(held, store, 0))
+    held.arrays["a"].bits[place] += 5
+    with pytest.raises(ChecksumError, match=r"^0+1\..*'a'.*LCC-FRM-09"):
+        prepared(held, store, 1, "a")
+
+
+def test_sums_go_on_through_steps_of_every_kind(tmp_path: Path) -> None:
+    """Few values change, none, many, a type; then few again."""
+    rng = np.random.default_rng(0)
+    array = rng.integers(0, 2**16, 50_000, np.uint16)
+    states = [array]
+    for share in (0.01, 0.0, 0.2, 0.01, 1.0, 0.02, 0.03):
+        array = array.copy()
+        array[rng.random(array.size) < share] += 2
+        states.append(array)
+    states += [array.astype(np.float32), array.astype(np.float32)]
+    states[-1][[5, 700]] = -1
+    with Chain(tmp_path, "lossless", keyframe_every=100) as chain:
+        for step, array in enumerate(states):
+            chain.save(step, {"a": array})
+    store, held, forms = DirectoryStore(tmp_path), Held(), []
+    for step, array in enumerate(states):
+        way = prepared(held, store, step, "a")
+        forms += [None if each.places is None else each.places.size for each in way.changes.values()]
+        held.commit(way)
+        np.testing.assert_array_equal(held.arrays["a"].array(), array)
+    assert len(forms) == 9  # a step without changes makes none
+    assert [form is None for form in forms] == [True, False, True, False, True, False, False, True, False]

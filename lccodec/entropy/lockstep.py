@@ -1,0 +1,159 @@
+"""Huffman runs of several streams, decoded side by side.
+
+A step of few lanes takes the time of its NumPy calls, not of its work. The lanes of many runs go
+step by step together, each with the table of its run.
+
+So that streams can be read side by side, reading one is a generator. It yields the Huffman runs
+that it needs decoded, and gets their symbols, or the error that one has instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from typing import Final, TypeAlias, TypeVar
+
+import numpy as np
+
+from ..element_types import Array
+from ..errors import DataError
+from . import lanes
+from .lane_run import LaneRun
+
+Result = TypeVar("Result")
+
+#: What was decoded of a run: its symbols (uint8), or the error that it has instead.
+Symbols: TypeAlias = Array | DataError
+
+#: Reading that stops where it needs runs decoded; it gets what was decoded of each.
+Reading: TypeAlias = Generator[list[LaneRun], list[Symbols], Result]
+
+_MANY_LANES: Final = 1 << 11  # of more, a step takes the time of its work
+_MAX_LANES: Final = 1 << 12  # that go together, so that what is kept of each lane stays in the cache
+_STEPS_RATIO: Final = 4  # of runs that go together: all steps of all lanes have room in memory
+
+
+def finish(reading: Reading[Result]) -> Result:
+    """Decode what a reading needs, until it is done; return what it returns."""
+    try:
+        runs = next(reading)
+        while True:
+            runs = reading.send(decode_runs(runs))
+    except StopIteration as done:
+        result: Result = done.value
+        return result
+
+
+def symbols_of(run: LaneRun) -> Reading[Array]:
+    """Read the symbols of a run, or raise its error."""
+    (found,) = yield [run]
+    if isinstance(found, DataError):
+        raise found
+    return found
+
+
+def side_by_side(readings: Iterable[Reading[Result]]) -> Reading[list[Result]]:
+    """Read all of some, so that what they need at a time is decoded together.
+
+    The error of one of them is raised, and the others are given up.
+    """
+    results: dict[int, Result] = {}
+    waiting: list[tuple[int, Reading[Result], list[LaneRun]]] = []
+    for number, reading in enumerate(readings):
+        try:
+            waiting.append((number, reading, next(reading)))
+        except StopIteration as done:
+            results[number] = done.value
+    while waiting:
+        found = iter((yield [run for _, _, runs in waiting for run in runs]))
+        before, waiting = waiting, []
+        for number, reading, runs in before:
+            try:
+                waiting.append((number, reading, reading.send([next(found) for _ in runs])))
+            except StopIteration as done:
+                results[number] = done.value
+    return [results[number] for number in sorted(results)]
+
+
+def decode_runs(runs: Sequence[LaneRun]) -> list[Symbols]:
+    """Decode runs, those together whose lanes are few."""
+    found: dict[int, Symbols] = {}
+    few = list[int]()
+    for number, run in enumerate(runs):
+        if int(run.lengths.max()) == 1 or run.starts.size >= _MANY_LANES:
+            found[number] = _alone(run)
+        else:
+            few.append(number)
+    # Runs of about as many steps go together: a step has the lanes that are not at their end.
+    few.sort(key=lambda number: _whole_steps(runs[number]), reverse=True)
+    while few:
+        some, together, least = 0, 0, _whole_steps(runs[few[0]]) // _STEPS_RATIO
+        while some < len(few) and together < _MAX_LANES and _whole_steps(runs[few[some]]) >= least:
+            together += runs[few[some]].starts.size
+            some += 1
+        found.update(zip(few[:some], _decode_few([runs[n] for n in few[:some]]), strict=True))
+        del few[:some]
+    return [found[number] for number in range(len(runs))]
+
+
+def _alone(run: LaneRun) -> Symbols:
+    try:
+        return lanes.decode(run)
+    except DataError as error:
+        return error
+
+
+def _whole_steps(run: LaneRun) -> int:
+    """Return the steps of all lanes of a run; one more may have only the first lanes."""
+    return run.count // run.starts.size
+
+
+def _decode_few(runs: Sequence[LaneRun]) -> list[Symbols]:
+    """Decode runs together, those with most steps first, or each alone if that takes less time."""
+    if len(runs) == 1 or lanes.jumps_pay(8 * sum(run.lanes.size for run in runs), _whole_steps(runs[0])):
+        return [_alone(run) for run in runs]
+    symbols, position, found = *_step(runs), list[Symbols]()
+    first, start = 0, 0
+    for run, own in zip(runs, symbols, strict=True):
+        last = first + run.starts.size
+        try:
+            run.check_ends(position[first:last] - 8 * start)
+            found.append(own)
+        except DataError as error:
+            found.append(error)
+        first, start = last, start + run.lanes.size
+    return found
+
+
+def _step(runs: Sequence[LaneRun]) -> tuple[list[Array], Array]:
+    """Decode runs, those with most steps first; return their symbols, and where lanes end, in bits.
+
+    The bytes of the runs lie end to end.
+    """
+    words = lanes.words_of(np.concatenate([run.lanes for run in runs]))
+    begins = np.cumsum([0, *(run.lanes.size for run in runs)])
+    position = np.concatenate([run.starts + 8 * begin for run, begin in zip(runs, begins[:-1], strict=True)])
+    position = position.astype(np.uint64)
+    sizes = [run.starts.size for run in runs]
+    tables, among = lanes.joined_tables([run.lengths for run in runs], sizes)
+    edges = np.cumsum([0, *sizes])
+    whole = [_whole_steps(run) for run in runs]
+    rows = np.empty((whole[0], position.size), np.uint8)
+    first = 0
+    for number in range(len(runs) - 1, -1, -1):
+        last, going = whole[number], edges[number + 1]
+        if last == first:
+            continue
+        lanes.read_rows(
+            words, position[:going], tables, rows[first:last, None, :going], among.part(slice(going))
+        )
+        first = last
+    left = [run.count % run.starts.size for run in runs]
+    some = np.concatenate([np.arange(edge, edge + more) for edge, more in zip(edges[:-1], left, strict=True)])
+    at, ends = position[some], np.empty((1, 1, some.size), np.uint8)
+    lanes.read_rows(words, at, tables, ends, among.part(some))
+    position[some] = at
+    rest = np.split(ends[0, 0], np.cumsum(left[:-1]))
+    return [
+        np.concatenate([rows[: whole[n], edges[n] : edges[n + 1]].reshape(-1), rest[n]])
+        for n in range(len(runs))
+    ], position.view(np.int64)

@@ -1,0 +1,116 @@
+"""What a frame tells of what it changes of its reference."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lccodec
+from lccodec.element_types import components
+from lccodec.entropy.lockstep import finish
+from lccodec.errors import ChecksumError, DataError, FormatError
+from lccodec.frame.changed import Changed, changed, may_tell
+from lccodec.frame.checksum import array_sum
+from lccodec.frame.decode import decode_components
+from lccodec.frame.encode import MAX_BLOCK_COMPONENTS
+from lccodec.frame.header import parse_header
+
+from ..support.strategies import FLOATS, INTEGERS, installed, random_array
+
+
+def told(frame: bytes, reference: np.ndarray) -> tuple[Changed | None, np.ndarray]:
+    """What a frame says that it changes, and the components that it decodes to."""
+    stored, before = memoryview(frame), components(reference)[1]
+    bits = decode_components(stored, before)
+    if not may_tell(parse_header(stored)):
+        return None, bits
+    return finish(changed(stored, before, array_sum(before))), bits
+
+
+@given(
+    st.sampled_from(installed([name for name in FLOATS + INTEGERS if name != "bool"])),
+    st.integers(0, 20_000),
+    st.sampled_from([0.0, 0.001, 0.02, 0.3, 1.0]),
+    st.integers(0, 2**32),
+)
+def test_it_is_where_they_differ_or_unknown(name: str, size: int, share: float, seed: int) -> None:
+    reference = random_array(name, (size,), seed)
+    chosen = np.random.default_rng(seed).random(size) < share
+    array = np.where(chosen, random_array(name, (size,), seed + 1), reference).astype(reference.dtype)
+    frame = lccodec.encode(array, lccodec.Lossless(), reference=reference)
+    found, bits = told(frame, reference)
+    if found is not None:
+        np.testing.assert_array_equal(found.places, np.flatnonzero(bits != components(reference)[1]))
+        np.testing.assert_array_equal(found.bits, bits[found.places])
+        assert found.total == array_sum(bits)
+    else:
+        assert share > 0.001 or size < 5000 or name.startswith("complex")  # places are of elements
+
+
+def test_places_of_several_blocks() -> None:
+    reference = np.zeros(2 * MAX_BLOCK_COMPONENTS + 9, np.uint8)
+    array = reference.copy()
+    places = [3, MAX_BLOCK_COMPONENTS, 2 * MAX_BLOCK_COMPONENTS + 8]
+    array[places] = 7, 1, 255
+    found, _ = told(lccodec.encode(array, lccodec.Lossless(), reference=reference), reference)
+    assert found is not None
+    assert found.places.tolist() == places
+    assert found.bits.tolist() == [7, 1, 255]
+
+
+def test_other_frames_do_not_tell() -> None:
+    rng = np.random.default_rng(0)
+    zeros, noise = np.zeros(5000), rng.standard_normal(5000)
+    for frame in (
+        lccodec.encode(zeros, lccodec.Lossless()),  # without a reference
+        lccodec.encode(noise, lccodec.UniformDeadzone(step=1.0), reference=zeros),  # a codebook
+        lccodec.encode(noise, lccodec.Lossless(), reference=zeros),  # all differ
+        lccodec.encode(rng.integers(0, 2**64, 5000, np.uint64).view("f8"), lccodec.Lossless()),  # raw
+    ):
+        assert told(frame, zeros)[0] is None
+
+
+def test_another_reference_is_an_error() -> None:
+    reference = np.arange(20_000, dtype=np.uint16)
+    array = reference.copy()
+    array[::100] += 1
+    frame = memoryview(lccodec.encode(array, lccodec.Lossless(), reference=reference))
+    for place in (0, 7):  # that the frame changes, and that it does not
+        other = reference.copy()
+        other[place] += 3
+        with pytest.raises(ChecksumError, match="LCC-FRM-09"):
+            finish(changed(frame, other, array_sum(other)))
+
+
+def test_damage_is_an_error_or_the_same_changes() -> None:
+    reference = np.arange(20_000, dtype=np.uint16)
+    array = reference.copy()
+    array[::50] += 300
+    frame = lccodec.encode(array, lccodec.Lossless(), reference=reference)
+    for place in range(parse_header(memoryview(frame)).size, len(frame) - 4, 7):
+        wrong = bytearray(frame)
+        wrong[place] ^= 0x11
+        wrong[-4:] = zlib.crc32(wrong[:-4]).to_bytes(4, "little")
+        try:
+            found = finish(changed(memoryview(wrong), reference, array_sum(reference)))
+        except DataError:  # the array sum is wrong, if nothing else
+            continue
+        assert found is None  # it seems to have a whole plane
+
+
+def test_bytes_left_over_are_an_error() -> None:
+    reference = np.zeros(20_000, np.uint8)
+    array = reference.copy()
+    array[5] = 1
+    frame = lccodec.encode(array, lccodec.Lossless(), reference=reference)
+    size = parse_header(memoryview(frame)).size
+    block = int.from_bytes(frame[size : size + 4], "little")
+    longer = frame[:size] + (block + 1).to_bytes(4, "little") + frame[size + 4 : -12] + b"\0" + frame[-12:]
+    for wrong in (longer, frame[:-12] + b"\0" + frame[-12:]):
+        stored = wrong[:-4] + zlib.crc32(wrong[:-4]).to_bytes(4, "little")
+        with pytest.raises(FormatError, match="LCC-FRM-07"):
+            finish(changed(memoryview(stored), reference, 0))
