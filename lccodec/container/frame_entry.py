@@ -16,8 +16,8 @@ from ..constants import DIGEST_SIZE
 Bytes: TypeAlias = bytes | bytearray | memoryview
 
 
-def pieces_of(frame: Bytes | Iterable[Bytes]) -> Iterable[Bytes]:
-    """Return the pieces of a frame that is given whole or in pieces."""
+def chunks_of(frame: Bytes | Iterable[Bytes]) -> Iterable[Bytes]:
+    """Return the chunks of a frame that is given whole or in chunks."""
     return (frame,) if isinstance(frame, bytes | bytearray | memoryview) else frame
 
 
@@ -40,16 +40,16 @@ class FrameEntry:
 
     @classmethod
     def of(cls, frame: Bytes | Iterable[Bytes]) -> Self:
-        """Return the entry of a frame that is not cut; it is given whole or in pieces."""
+        """Return the entry of a frame that is not cut; it is given whole or in chunks."""
         length, digest = 0, sha256()
-        for piece in pieces_of(frame):
-            length += memoryview(piece).nbytes
-            digest.update(piece)
+        for chunk in chunks_of(frame):
+            length += memoryview(chunk).nbytes
+            digest.update(chunk)
         return cls(length, digest.digest()[:DIGEST_SIZE])
 
 
 class SizedFrame(Protocol):
-    """A frame whose length is known before its pieces are made."""
+    """A frame whose length is known before its chunks are made."""
 
     @property
     def length(self) -> int:
@@ -59,5 +59,5 @@ class SizedFrame(Protocol):
     def table_pieces(self) -> int:
         """In how many pieces it is cut; 0 if it is not."""
 
-    def pieces(self) -> Iterator[Bytes]:
-        """Yield the frame in pieces that do not change."""
+    def chunks(self) -> Iterator[Bytes]:
+        """Yield the bytes of the frame in chunks that do not change."""

@@ -24,7 +24,7 @@ from ..errors import ChecksumError, FormatError, TruncatedError
 from ..frame.header import FrameHeader
 from ..frame.pieces import Cutter, block_count, block_number, block_starts, head_size
 from ..parallel import SideThread
-from .frame_entry import Bytes, FrameEntry, pieces_of
+from .frame_entry import Bytes, FrameEntry, chunks_of
 
 _ENTRY: Final = struct.Struct(f"<IQ{DIGEST_SIZE}s")
 
@@ -74,19 +74,19 @@ def _check_digest(piece: Piece, digest: bytes, number: int, where: str) -> None:
 
 
 def hashed_beside(frame: Iterable[Bytes]) -> tuple[FrameEntry, bytes]:
-    """Return the same as :func:`hashed`; a thread hashes a piece while the next one is made."""
+    """Return the same as :func:`hashed`; a thread hashes a chunk while the next one is made."""
     hasher = FrameHasher()
     with SideThread() as side:
-        for piece in frame:
-            side.call(hasher.update, piece)
+        for chunk in frame:
+            side.call(hasher.update, chunk)
         return side.call(hasher.finish).result()
 
 
 def hashed(frame: Bytes | Iterable[Bytes]) -> tuple[FrameEntry, bytes]:
-    """Return the entry and the table of a frame that is given whole or in pieces."""
+    """Return the entry and the table of a frame that is given whole or in chunks."""
     hasher = FrameHasher()
-    for piece in pieces_of(frame):
-        hasher.update(piece)
+    for chunk in chunks_of(frame):
+        hasher.update(chunk)
     return hasher.finish()
 
 

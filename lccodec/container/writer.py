@@ -19,7 +19,7 @@ from ..errors import ArgumentError, DataError
 from ..parallel import ordered
 from .disk.system import SYSTEM, StrPath, System
 from .disk.whole_file import WholeFile
-from .frame_entry import Bytes, FrameEntry, SizedFrame, pieces_of
+from .frame_entry import Bytes, FrameEntry, SizedFrame, chunks_of
 from .hdf5 import skeleton
 from .manifest import Manifest, parse_manifest
 from .piece_table import hashed, hashed_beside
@@ -140,15 +140,15 @@ class CheckpointWriter:
         self._file.__exit__()
 
     def write_frame(self, frame: Bytes | Iterable[Bytes]) -> FrameEntry:
-        """Append a frame, whole or in pieces, to the payload; return its entry for the manifest.
+        """Append a frame, whole or in chunks, to the payload; return its entry for the manifest.
 
         The table of its pieces follows, if it is cut.
         """
 
         def written() -> Iterator[Bytes]:
-            for piece in pieces_of(frame):
-                self._file.append(piece)
-                yield piece
+            for chunk in chunks_of(frame):
+                self._file.append(chunk)
+                yield chunk
 
         with self._file.working():
             entry, table = hashed(written())
@@ -206,12 +206,12 @@ class CheckpointWriter:
         return root
 
     def _written_at(self, frame: SizedFrame, offset: int) -> Iterator[Bytes]:
-        """Yield the pieces of a frame, each when it is written."""
+        """Yield the chunks of a frame, each when it is written."""
         flushed = offset
-        for piece in frame.pieces():
-            self._file.write_at(piece, offset)
-            offset += memoryview(piece).nbytes
+        for chunk in frame.chunks():
+            self._file.write_at(chunk, offset)
+            offset += memoryview(chunk).nbytes
             if offset - flushed >= _FLUSH_BYTES:
                 self._file.start_flush(flushed, offset - flushed)
                 flushed = offset
-            yield piece
+            yield chunk

@@ -171,11 +171,11 @@ class FrameCoder:
         return self._coder.write_block(self._blocks[number])
 
     def join(self, blocks: Iterable[tuple[bytes, int]]) -> Iterator[bytes]:
-        """Yield the frame in pieces, given what `write_block` has returned for each block."""
+        """Yield the frame in chunks, given what `write_block` has returned for each block."""
         crc = 0
-        for piece in self._joined(blocks):
-            crc = zlib.crc32(piece, crc)
-            yield piece
+        for chunk in self._joined(blocks):
+            crc = zlib.crc32(chunk, crc)
+            yield chunk
         yield struct.pack("<I", crc)
 
     def _joined(self, blocks: Iterable[tuple[bytes, int]]) -> Iterator[bytes]:

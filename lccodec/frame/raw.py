@@ -1,4 +1,4 @@
-"""Raw frames, made piece by piece at the speed of a copy. Source: SPEC 6.1 and 6.2.
+"""Raw frames, made chunk by chunk at the speed of a copy. Source: SPEC 6.1 and 6.2.
 
 `encode_content` makes a raw frame where nothing else is smaller. Here values are stored raw because
 that is fastest. The length of such a frame is known before it is made.
@@ -21,7 +21,7 @@ from .content import Content
 from .header import FrameHeader, Shape
 from .pieces import raw_pieces
 
-_PIECE_BYTES: Final = 1 << 20  # copied, summed, hashed and written while the cache has them
+_CHUNK_BYTES: Final = 1 << 20  # copied, summed, hashed and written while the cache has them
 _TAIL_BYTES: Final = 12  # the array sum and the CRC-32
 
 
@@ -56,12 +56,12 @@ class RawFrame:
         """In how many pieces it is cut; 0 if it is not (LCC-PCS)."""
         return raw_pieces(self._header)
 
-    def pieces(self) -> Iterator[bytes | memoryview]:
-        """Yield the frame in pieces that do not change. Each value is read once."""
+    def chunks(self) -> Iterator[bytes | memoryview]:
+        """Yield the bytes of the frame in chunks that do not change. Each value is read once."""
         head, total = self._header.to_bytes(), 0
         yield head
         crc, bits, size = zlib.crc32(head), self.read().bits, self.kind.size
-        for part in slices(bits.size, _PIECE_BYTES // size):
+        for part in slices(bits.size, _CHUNK_BYTES // size):
             own = bits[part] if self.run else bits[part].copy()
             total += array_sum(own, part.start * size // 8)
             data = stored_view(own).data

@@ -141,18 +141,18 @@ def failing_system(call: str, after: int, error: BaseException) -> Iterator[None
 
 @contextmanager
 def failing_encoder(after: int, error: BaseException) -> Iterator[None]:
-    """Let the encoder raise after some pieces."""
+    """Let the encoder raise after some chunks."""
     real, count = encode.encode_content, 0
 
-    def pieces(*arguments: Any, **options: Any) -> Iterator[bytes]:
+    def chunks(*arguments: Any, **options: Any) -> Iterator[bytes]:
         nonlocal count
-        for piece in real(*arguments, **options):
+        for chunk in real(*arguments, **options):
             count += 1
             if count > after:
                 raise error
-            yield piece
+            yield chunk
 
-    with mock.patch.object(encode, "encode_content", pieces):
+    with mock.patch.object(encode, "encode_content", chunks):
         yield
 
 

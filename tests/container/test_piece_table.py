@@ -38,7 +38,7 @@ def values(dtype: str = "f4", size: int = SIZE) -> np.ndarray:
 def raw_frame(array: np.ndarray) -> tuple[RawFrame, bytes]:
     kind, bits = components(array)
     frame = RawFrame(kind, (array.shape,), False, lambda: Content(bits, kind, (array.shape,)))
-    return frame, b"".join(frame.pieces())
+    return frame, b"".join(frame.chunks())
 
 
 FRAMES: dict[str, Callable[[], bytes]] = {
@@ -88,8 +88,8 @@ def test_a_table_has_all_blocks(frame: bytes) -> None:
 def test_however_the_bytes_come(frame: bytes, data: st.DataObject) -> None:
     begin = st.integers(0, 200) | st.integers(0, len(frame))
     ends = sorted({0, *data.draw(st.lists(begin, max_size=12)), len(frame)})
-    pieces = [frame[a:b] for a, b in pairwise(ends)]
-    assert hashed(pieces) == hashed_beside(iter(pieces)) == hashed(frame)
+    chunks = [frame[a:b] for a, b in pairwise(ends)]
+    assert hashed(chunks) == hashed_beside(iter(chunks)) == hashed(frame)
     hasher = FrameHasher()
     for each in frame[:300]:
         hasher.update(bytes([each]))

@@ -116,7 +116,7 @@ def test_frames_of_known_length_are_written_side_by_side(tmp_path: Path, threads
 @pytest.mark.parametrize("threads", [1, 3])
 def test_an_error_of_one_of_them_leaves_nothing(tmp_path: Path, threads: int) -> None:
     class Broken(Sized):
-        def pieces(self) -> Any:
+        def chunks(self) -> Any:
             yield self.data
             raise MemoryError
 

@@ -57,7 +57,7 @@ def frames(draw: st.DrawFn) -> tuple[bytes, Array | None]:
     if how == "none" and draw(st.booleans()):
         kind, bits = components(array)
         raw = RawFrame(kind, ((size,),), False, lambda: Content(bits, kind, ((size,),)))
-        return b"".join(raw.pieces()), None
+        return b"".join(raw.chunks()), None
     effort = draw(st.sampled_from(["normal", "high"]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lccodec.frame.encode._BLOCK_LOG2", BLOCK_LOG2)

@@ -1,4 +1,4 @@
-"""Raw frames that are made piece by piece are those that the encoder makes."""
+"""Raw frames that are made chunk by chunk are those that the encoder makes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def made(*members: np.ndarray) -> RawFrame:
 @given(arrays())
 def test_any_array(array: np.ndarray) -> None:
     frame = made(array)
-    data = b"".join(frame.pieces())
+    data = b"".join(frame.chunks())
     assert len(data) == frame.length
     np.testing.assert_array_equal(decode_components(data, None), components(array)[1])
 
@@ -39,27 +39,27 @@ def test_it_is_the_frame_of_the_encoder(name: str, monkeypatch: pytest.MonkeyPat
         array = np.array([True, False, True])
     encoded = encode(array, "lossless")
     assert encoded[3] == 0
-    for piece in (16, 128, 1 << 18):
-        monkeypatch.setattr(raw, "_PIECE_BYTES", piece)
-        assert b"".join(made(array).pieces()) == encoded
+    for size in (16, 128, 1 << 18):
+        monkeypatch.setattr(raw, "_CHUNK_BYTES", size)
+        assert b"".join(made(array).chunks()) == encoded
 
 
 @given(st.lists(st.integers(1, 300), min_size=2, max_size=5))
 def test_runs(sizes: list[int]) -> None:
     members = [random_array("float32", (size,), size, 1.0) for size in sizes]
-    data = b"".join(made(*members).pieces())
+    data = b"".join(made(*members).chunks())
     expected = np.concatenate([bits_of(array) for array in members])
     np.testing.assert_array_equal(bits_of(decode_components(data, None)), expected)
 
 
 def test_an_array_that_changes_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each value is read once: the checksums are those of what is written."""
-    monkeypatch.setattr(raw, "_PIECE_BYTES", 800)
+    monkeypatch.setattr(raw, "_CHUNK_BYTES", 800)
     array = np.zeros(1000)
-    pieces = []
-    for number, piece in enumerate(made(array).pieces()):
+    chunks = []
+    for number, chunk in enumerate(made(array).chunks()):
         array += 1
-        pieces.append(bytes(piece))
-        assert bytes(piece) == pieces[number]
-    decoded = decode_components(b"".join(pieces), None).view(np.float64)
+        chunks.append(bytes(chunk))
+        assert bytes(chunk) == chunks[number]
+    decoded = decode_components(b"".join(chunks), None).view(np.float64)
     assert set(decoded) == set(range(1, 11))

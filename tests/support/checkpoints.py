@@ -54,18 +54,18 @@ def write(
 
 @dataclass
 class Sized:
-    """A frame whose length is known, in pieces of some bytes."""
+    """A frame whose length is known, in chunks of some bytes."""
 
     data: bytes
-    piece: int = 1000
+    chunk: int = 1000
     table_pieces: int = 0
 
     @property
     def length(self) -> int:
         return len(self.data)
 
-    def pieces(self) -> Iterator[bytes]:
-        return (self.data[start : start + self.piece] for start in range(0, len(self.data), self.piece))
+    def chunks(self) -> Iterator[bytes]:
+        return (self.data[start : start + self.chunk] for start in range(0, len(self.data), self.chunk))
 
 
 def write_sized(

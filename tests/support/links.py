@@ -80,8 +80,8 @@ def links_of(states: list[Arrays], quantizer: Any) -> tuple[list[FakeLink], list
         plan = make_plan(arrays, policy, step - 1 if step else None)
         numbers: dict[str, int | None] = dict.fromkeys(names)
         frames = []
-        for number, (pieces, found) in enumerate(encode_plan(plan, dict(parents), "normal", Threads())):
-            frames.append(b"".join(pieces))
+        for number, (chunks, found) in enumerate(encode_plan(plan, dict(parents), "normal", Threads())):
+            frames.append(b"".join(chunks))
             numbers |= dict.fromkeys(found, number)
             parents |= found
         links.append(FakeLink(numbers, frames, f"step {step}"))

@@ -163,8 +163,8 @@ class AnchoredSave:
             manifest = replace(manifest, later=later, weight=self._weight)
         measurement, entries = Measurement(plan.candidates), []
         with store.writer(checkpoint_name(task.step)) as writer:
-            for pieces, decoded in encode_plan(plan, self._decoded, record.policy.effort, crew):
-                entries.append(writer.write_frame(pieces))
+            for chunks, decoded in encode_plan(plan, self._decoded, record.policy.effort, crew):
+                entries.append(writer.write_frame(chunks))
                 self._decoded.update(decoded)
             self._decoded.update(decoded_copies(plan, self._decoded))
             figures = measurement.figures(self._decoded, task.before.samples, task.before.step)

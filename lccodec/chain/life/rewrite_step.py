@@ -166,7 +166,7 @@ def _plan(
 
 
 def _frames(plan: SavePlan) -> Iterator[Iterator[bytes]]:
-    """Yield the pieces of each frame."""
+    """Yield the chunks of each frame."""
     for frame in plan.frames:
         arrays = [plan.candidates[index] for index in frame.arrays]
         content = Content(

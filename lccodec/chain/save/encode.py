@@ -180,9 +180,9 @@ def plan_manifest(
 def encode_plan(
     plan: SavePlan, parents: Mapping[str, DecodedArray], effort: Effort, crew: Crew
 ) -> Iterator[tuple[Iterable[bytes], dict[str, DecodedArray]]]:
-    """Yield the pieces of each frame, and its decoded arrays by name.
+    """Yield the chunks of each frame, and its decoded arrays by name.
 
-    The arrays hold their decoded values once all pieces have been taken. Each member of the crew
+    The arrays hold their decoded values once all chunks have been taken. Each member of the crew
     codes one frame at a time; all of them together code a large frame. The memory of `parents`, the
     parent's arrays as decoded, is reused for the result.
     """
@@ -194,10 +194,10 @@ def encode_plan(
         _encode_together(group, crew) if together else _encode_apart(group, crew)
         for together, group in itertools.groupby(inputs, lambda f: _is_for_all(f, total, crew.members))
     )
-    for frame, planned, pieces in zip(inputs, plan.frames, coded, strict=True):
+    for frame, planned, chunks in zip(inputs, plan.frames, coded, strict=True):
         arrays = [plan.candidates[index] for index in planned.arrays]
         decoded = split(frame.out, arrays[0].kind, frame.shapes)
-        yield pieces, {c.name: array for c, array in zip(arrays, decoded, strict=True)}
+        yield chunks, {c.name: array for c, array in zip(arrays, decoded, strict=True)}
 
 
 def _frame_input(
@@ -235,7 +235,7 @@ def _encode_apart(frames: Iterable[FrameInput], crew: Crew) -> Iterator[Iterable
 
 
 def _encode_together(frames: Iterable[FrameInput], crew: Crew) -> Iterator[Iterable[bytes]]:
-    """Yield the pieces of frames, each coded by all members; they are to be taken one by one."""
+    """Yield the chunks of frames, each coded by all members; they are to be taken one by one."""
     for frame in frames:
         crew.everywhere(OpenFrame(frame))
         coder = frame_coder(crew.bench)
@@ -251,7 +251,7 @@ def decoded_copies(plan: SavePlan, arrays: Mapping[str, DecodedArray]) -> dict[s
 
 
 def encode_unchained(plan: SavePlan) -> Iterator[Iterator[bytes]]:
-    """Yield the pieces of each frame, without decoded arrays: no delta will need them."""
+    """Yield the chunks of each frame, without decoded arrays: no delta will need them."""
     for frame in plan.frames:
         content = _content([plan.candidates[index] for index in frame.arrays])
         yield encode_content(content, frame.quantizer)

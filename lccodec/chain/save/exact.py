@@ -199,7 +199,7 @@ def checkpoint_from_exact(store: WritableStore, *, dry_run: bool = False) -> str
 
 
 def _chunks(reader: CheckpointReader, index: int) -> Iterator[Bytes]:
-    """Yield a frame that is verified, in pieces."""
+    """Yield a frame that is verified, in chunks."""
     length = reader.manifest.frames[index].length
     return Cursor(reader.frame(index), reader.name).chunks(length, "frame")
 
@@ -222,7 +222,7 @@ def exact_from_checkpoint(store: WritableStore, *, dry_run: bool = False) -> Non
     arrays = candidates(flat, {})
     mark_copies(arrays)
     frames, manifest = _laid_out(arrays, flat, checkpoint)
-    entries = tuple(hashed(frame.pieces())[0] for frame in frames)
+    entries = tuple(hashed(frame.chunks())[0] for frame in frames)
     if root_of_file(replace(manifest, frames=entries)) != named:
         raise ChainError(f"{store.path}: {name} has not all bits of the state that its exact file had")
     if not dry_run:

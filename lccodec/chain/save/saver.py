@@ -273,8 +273,8 @@ class Saver:
                 held.enter_context(held_together(tail, self._store))
 
         with self._store.writer(checkpoint_name(step)) as writer, ExitStack() as held:
-            for pieces, decoded in encode_plan(plan, parents, effort, self._crew):
-                entries.append(writer.write_frame(pieces))
+            for chunks, decoded in encode_plan(plan, parents, effort, self._crew):
+                entries.append(writer.write_frame(chunks))
                 arrays.update(decoded)
                 done += len(decoded)
                 tell(done, total)

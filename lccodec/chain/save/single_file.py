@@ -50,7 +50,7 @@ def save(state: Any, metadata: Mapping[str, Any] | None = None) -> bytes:
         If the state holds something that cannot be stored. The message names it.
     """
     plan, manifest = _planned(state, metadata)
-    frames = [b"".join(pieces) for pieces in encode_unchained(plan)]
+    frames = [b"".join(chunks) for chunks in encode_unchained(plan)]
     return to_bytes(frames, replace(manifest, frames=tuple(hashed(frame)[0] for frame in frames)))
 
 
@@ -82,8 +82,8 @@ def save_file(
     plan, manifest = _planned(state, metadata)
     entries, done, total = list[FrameEntry](), 0, len(plan.candidates)
     with CheckpointWriter(target, overwrite=True) as writer, telling(progress, "save") as tell:
-        for frame, pieces in zip(plan.frames, encode_unchained(plan), strict=True):
-            entries.append(writer.write_frame(pieces))
+        for frame, chunks in zip(plan.frames, encode_unchained(plan), strict=True):
+            entries.append(writer.write_frame(chunks))
             done += len(frame.arrays)
             tell(done, total)
         writer.commit(replace(manifest, frames=tuple(entries)))

@@ -98,7 +98,7 @@ def raw_link(name: str, array: np.ndarray) -> FakeLink:
     """A link as an exact file has it: a raw frame of any size."""
     kind, bits = components(array)
     frame = RawFrame(kind, (array.shape,), False, lambda: Content(bits, kind, (array.shape,)))
-    return FakeLink({name: 0}, [b"".join(frame.pieces())])
+    return FakeLink({name: 0}, [b"".join(frame.chunks())])
 
 
 def test_raw_values() -> None:

@@ -176,8 +176,8 @@ class Group:
                 manifest = replace(manifest, tree=INHERITED)
             entries = []
             with self.store.writer(checkpoint_name(step.step), overwrite=True) as writer:
-                for pieces, _ in encode_plan(plan, references, self.policy.effort, Threads()):
-                    entries.append(writer.write_frame(pieces))
+                for chunks, _ in encode_plan(plan, references, self.policy.effort, Threads()):
+                    entries.append(writer.write_frame(chunks))
                 writer.commit(replace(manifest, frames=tuple(entries)))
         self.between.pop()
         return bool(self.between)
