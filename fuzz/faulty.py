@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import json
 import os
 import resource
 import signal
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from sites import Mutant
@@ -19,6 +21,8 @@ from sites import Mutant
 CPU_SECONDS = 5  # for all vectors; without a fault they take half a second
 REAL_SECONDS = 60
 MEMORY_BYTES = 4 << 30
+
+_WITHIN = ("fget", "func", "__func__", "__wrapped__")  # where a descriptor has its function
 
 
 class _Faulty(SourceFileLoader):
@@ -33,14 +37,11 @@ class _Faulty(SourceFileLoader):
         return compile(self._source, self.path, "exec", dont_inherit=True)
 
 
-class Finder:
-    """Finds a module of the package with a fault in it, in place of the sound one."""
+class _Finder:
+    """Finds the module with a fault in place of the sound one."""
 
-    def __init__(self, mutant: Mutant, package: Path) -> None:
-        parts = [package.name, *Path(mutant.path).with_suffix("").parts]
-        self._name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        self._path = package / mutant.path
-        self._source = mutant.mutated(self._path.read_bytes())
+    def __init__(self, name: str, path: Path, source: bytes) -> None:
+        self._name, self._path, self._source = name, path, source
 
     def find_spec(self, name: str, *_: Any) -> ModuleSpec | None:
         """Return where the module comes from; None for all others."""
@@ -48,6 +49,35 @@ class Finder:
             return None
         loader = _Faulty(name, str(self._path), self._source)
         return importlib.util.spec_from_file_location(name, self._path, loader=loader)
+
+
+def install(mutant: Mutant, package: Path, *users: str) -> None:
+    """Put a fault into a package in this process.
+
+    Where it is in a function of a module that is imported, the function gets the faulty code.
+    Otherwise the modules of the package, and those that use it, are to be imported anew.
+    """
+    path = package / mutant.path
+    name = ".".join([package.name, *Path(mutant.path).with_suffix("").parts])
+    source = mutant.mutated(path.read_bytes())
+    if mutant.function:
+        _exchange(sys.modules[name], mutant.function, compile(source, str(path), "exec", dont_inherit=True))
+        return
+    sys.meta_path.insert(0, _Finder(name, path, source))
+    for imported in list(sys.modules):
+        if imported in users or imported.split(".", maxsplit=1)[0] == package.name:
+            del sys.modules[imported]
+
+
+def _exchange(module: ModuleType, function: str, code: CodeType) -> None:
+    """Give a function of a module its code in the compiled source of another."""
+    found: Any = module
+    for name in function.split(".<locals>", maxsplit=1)[0].split("."):
+        found = vars(found)[name]
+        code = next(one for one in code.co_consts if isinstance(one, CodeType) and one.co_name == name)
+    while not isinstance(found, FunctionType):  # a property, or a function with a decorator
+        found = next(getattr(found, name) for name in _WITHIN if hasattr(found, name))
+    inspect.unwrap(found).__code__ = code
 
 
 def in_a_child(work: Callable[[], Any]) -> Any:

@@ -28,7 +28,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from faulty import Finder, in_a_child
+from faulty import in_a_child, install
 from sites import Mutant, mutants
 
 HERE = Path(__file__).parent
@@ -68,7 +68,8 @@ READERS = {
 class Vectors:
     """The questions about all vectors. A context manager: some are about copies, which it removes.
 
-    The questions that noticed the last mutants come first: neighbours are noticed by the same.
+    First come those about rules that the function names, then those that noticed the last mutants:
+    neighbours are noticed by the same.
     """
 
     def __init__(self) -> None:
@@ -81,7 +82,7 @@ class Vectors:
         self._cases = list(cases(questions))
         self._level = max(LEVELS)
         self._order = list(range(len(self._cases)))
-        _import_what_it_needs()
+        _answering()  # children have it, and all that it imports, from the beginning
 
     def __enter__(self) -> Vectors:
         return self
@@ -102,12 +103,13 @@ class Vectors:
     def _first_wrong(self, mutant: Mutant | None) -> int | str | None:
         gc.disable()
         if mutant is not None:
-            sys.meta_path.insert(0, Finder(mutant, PACKAGE))
+            install(mutant, PACKAGE, "with_lccodec")
         try:
             answering = _answering()
         except Exception:
             return "import"
-        for place in self._order:
+        rules = mutant.rules if mutant is not None else ()
+        for place in sorted(self._order, key=lambda place: self._cases[place].rule not in rules):
             if self._is_wrong(answering, place):
                 return place
         return None
@@ -154,14 +156,6 @@ def _answering() -> Any:
     answering = importlib.import_module("with_lccodec")
     warnings.simplefilter("ignore", answering.lccodec.LccodecWarning)
     return answering
-
-
-def _import_what_it_needs() -> None:
-    """Import what the package imports, so that children only import the package itself."""
-    _answering()
-    for name in list(sys.modules):
-        if name == "with_lccodec" or name.split(".", maxsplit=1)[0] == "lccodec":
-            del sys.modules[name]
 
 
 def readers(vectors: Vectors) -> list[Mutant]:
@@ -264,8 +258,9 @@ def main() -> int:
     with Vectors() as vectors:
         all_of_them = readers(vectors)
         chosen = [mutant for mutant in all_of_them if arguments.only in mutant.name]
-        if arguments.sample is not None:
-            chosen = random.Random(arguments.seed).sample(chosen, min(arguments.sample, len(chosen)))
+        if arguments.sample is not None and arguments.sample < len(chosen):
+            places = random.Random(arguments.seed).sample(range(len(chosen)), arguments.sample)
+            chosen = [chosen[place] for place in sorted(places)]
         if arguments.list:
             print(*(mutant.name for mutant in chosen), sep="\n")
             return 0

@@ -7,6 +7,7 @@ one (``<`` for ``<=``), an integer is one more. Messages of errors and annotatio
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ class Mutant:
         The bytes of the source that are replaced.
     replacement
         What takes their place.
+    rules
+        Rules of the specification that the function names.
     """
 
     path: str
@@ -44,6 +47,7 @@ class Mutant:
     start: int
     end: int
     replacement: str
+    rules: frozenset[str]
 
     @property
     def name(self) -> str:
@@ -67,11 +71,13 @@ class _Sites(ast.NodeVisitor):
     def __init__(self, path: str, source: bytes) -> None:
         self.found: list[Mutant] = []
         self._path = path
+        self._source = source
         self._starts = [0]  # of the lines
         for line in source.splitlines(keepends=True):
             self._starts.append(self._starts[-1] + len(line))
         self._scope: list[str] = []
         self._above: list[ast.AST] = []
+        self._rules: frozenset[str] = frozenset()
         self._names: Counter[tuple[str, str]] = Counter()
         self.visit(ast.parse(source))
 
@@ -81,12 +87,14 @@ class _Sites(ast.NodeVisitor):
         function = ".".join(self._scope[:-1]) if inside else ""
         self._names[scope, what] += 1
         number = self._names[scope, what]
-        start, end = (
-            self._starts[line - 1] + column
-            for line, column in ((node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset))
-        )
+        start, end = self._span(node)
         what += f" ({number})" if number > 1 else ""
-        self.found.append(Mutant(self._path, scope, function, what, start, end, replacement))
+        self.found.append(Mutant(self._path, scope, function, what, start, end, replacement, self._rules))
+
+    def _span(self, node: Any) -> tuple[int, int]:
+        """Return where a node begins and ends, in bytes of the source."""
+        start, end = self._starts[node.lineno - 1], self._starts[node.end_lineno - 1]
+        return start + node.col_offset, end + node.end_col_offset
 
     def generic_visit(self, node: ast.AST) -> None:
         """Visit the children of a node."""
@@ -115,6 +123,9 @@ class _Sites(ast.NodeVisitor):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         """Leave out decorators and annotations."""
+        if "<locals>" not in self._scope:
+            text = self._source[slice(*self._span(node))].decode()
+            self._rules = frozenset(re.findall(r"LCC-[A-Z0-9]+-[0-9]+", text))
         self._scope.append(node.name)
         self._visit_all([*node.args.defaults, *filter(None, node.args.kw_defaults)])
         self._scope.append("<locals>")
@@ -130,6 +141,14 @@ class _Sites(ast.NodeVisitor):
     def _visit_all(self, nodes: Sequence[ast.AST]) -> None:
         for node in nodes:
             self.visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        """Leave out -1 where NumPy finds a size by itself: it takes any number below 0."""
+        if not (isinstance(node.func, ast.Attribute) and node.func.attr == "reshape"):
+            self.generic_visit(node)
+            return
+        sizes = [size for size in node.args if ast.unparse(size) != "-1"]
+        self.generic_visit(ast.Call(node.func, sizes, node.keywords))
 
     # --- faults -----------------------------------------------------------------------------------
 

@@ -65,15 +65,15 @@ def read(reader, value):
     except (ValueError, OverflowError):
         return None
 def told(mutant):
-    sys.meta_path.insert(0, faulty.Finder(mutant, package))
+    faulty.install(mutant, package)
     reader = importlib.import_module("tiny.reader")
     return next((value.hex() for value, right in wanted.items() if read(reader, value) != right), None)
+importlib.import_module("tiny.reader")
 for mutant in mutants(package, "reader.py"):
     print(mutant.what, faulty.in_a_child(lambda: told(mutant)), sep=": ")
 def for_ever():
     while True: ...
 print(faulty.in_a_child(for_ever))
-print("tiny.reader" in sys.modules)
 """
 
 
@@ -119,7 +119,7 @@ def test_a_mutant_is_the_source_with_one_fault(package: Path) -> None:
 def test_mutants_are_noticed(package: Path) -> None:
     program = [sys.executable, "-c", ASKED, str(package), str(FUZZ)]
     done = subprocess.run(program, capture_output=True, text=True, check=True)
-    *lines, limited, imported = done.stdout.splitlines()
+    *lines, limited = done.stdout.splitlines()
     told = dict(line.rsplit(": ", 1) for line in lines)
     assert len(told) == len(NAMES)
     survivors = {name for name, answer in told.items() if answer == "None"}
@@ -128,7 +128,6 @@ def test_mutants_are_noticed(package: Path) -> None:
     assert told["no raise LCC-XYZ-01"] == "0101"
     assert told["1 for 0 in `data[0]`"] == "limits"  # an error that the reader does not have
     assert limited == "limits"
-    assert imported == "False"
 
 
 def test_the_table_names_mutants_that_there_are() -> None:
