@@ -39,6 +39,7 @@ from broken_parents import BESIDE, broken_parents
 from broken_parity import broken_parity
 from broken_values import broken_values
 from copies import broken_copies, copied_states, rounded_file
+from edges import broken_edge_bundles, broken_edge_files, edge_files, edge_frames
 from fields import assembled_fields
 from forms import frame_head, stream_forms
 from levels import level_of
@@ -259,6 +260,7 @@ def frames() -> Iterator[Frame]:
     yield from of_fields()
     yield from assembled_frames()
     yield from assembled_fields()
+    yield from edge_frames()
 
 
 # --- checkpoint files -----------------------------------------------------------------------------
@@ -387,8 +389,8 @@ def copied_checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
 
 
 def cut_checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
-    """Write checkpoints whose frames have tables of pieces; yield as `checkpoints`."""
-    for name, description, data, state in cut_files():
+    """Write checkpoints with tables of pieces, and others made by hand; yield as `checkpoints`."""
+    for name, description, data, state in (*cut_files(), *edge_files()):
         (directory / f"{name}.lcc.h5").write_bytes(data)
         yield name, description, state
 
@@ -582,6 +584,7 @@ def broken_files() -> Iterator[Broken]:
     yield from broken_interpolations()
     yield from broken_copies()
     yield from broken_tables()
+    yield from broken_edge_files()
 
 
 def make(directory: Path) -> None:
@@ -608,7 +611,8 @@ def make(directory: Path) -> None:
         entry["level"] = level_of(entry["kind"], (directory / entry["file"]).read_bytes(), beside=valid)
     broken = [(write_broken_frame(vector, invalid), vector) for vector in broken_frames()]
     broken += [(write_broken_checkpoint(vector, PARENT, invalid), vector) for vector in broken_files()]
-    broken += [(write_broken_bundle(vector, invalid), vector) for vector in broken_bundles()]
+    bundles = (*broken_bundles(), *broken_edge_bundles())
+    broken += [(write_broken_bundle(vector, invalid), vector) for vector in bundles]
     broken += [(write_broken_parity(*vector, invalid), vector[0]) for vector in broken_parity()]
     for name, data in BESIDE.items():
         (invalid / name).write_bytes(data)
