@@ -120,6 +120,6 @@ def read_lengths(cursor: Cursor) -> Array:
     if lengths[last] == 0 or not is_filled(stored, last + 1, 4):
         raise FormatError("LCC-HUF-04", cursor.where, "the table of code lengths is not canonical")
     space = int((1 << (MAX_CODE_BITS - lengths[lengths > 0].astype(np.int64))).sum())
-    if space != 1 << MAX_CODE_BITS or last == 0:
+    if space != 1 << MAX_CODE_BITS:  # nor does that of a single symbol
         raise FormatError("LCC-HUF-02", cursor.where, "the code lengths do not form a complete code")
     return lengths

@@ -63,7 +63,7 @@ def read_run(cursor: Cursor, count: int) -> LaneRun:
     """
     lengths = read_lengths(cursor)
     lanes = cursor.integer("H", "lane count")
-    if not (1 <= lanes <= count <= lanes * MAX_LANE_SYMBOLS):
+    if not lanes <= count <= lanes * MAX_LANE_SYMBOLS:
         raise LimitError("LCC-LAN-02", cursor.where, f"{lanes} lanes cannot hold {count} symbols")
     base = cursor.integer("H", "least lane size")
     width = cursor.integer("B", "width of lane sizes")

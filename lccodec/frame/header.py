@@ -130,7 +130,7 @@ def _too_many_dimensions(dimensions: int) -> str | None:
 def _too_many_elements(shapes: Sequence[Shape]) -> str | None:
     """Return what is wrong with arrays of these shapes together, or ``None``."""
     # The extents of an empty array are limited too.
-    elements = sum(math.prod(shape) or math.prod(filter(None, shape)) for shape in shapes)
+    elements = sum(math.prod(filter(None, shape)) for shape in shapes)
     return f"more than {MAX_ELEMENTS} elements, extents of 0 left out" if elements > MAX_ELEMENTS else None
 
 

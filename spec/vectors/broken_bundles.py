@@ -108,6 +108,7 @@ def _indices() -> Iterator[Broken]:
     yield case("LCC-LIM-07", "index", "an integer of the index has 4,097 digits", digits, "LimitError")
     rule = "LCC-BUN-05"
     yield case(rule, "list", "the index is a list", [one, two])
+    yield case(rule, "names", "the index is a list of the name of a member", ["checkpoints"])
     yield case(rule, "nothing", "the index has no checkpoints", {})
     why = "the index has a member that is not known"
     yield case(rule, "unknown", why, {**INDEX, "name": "run"}, "UnsupportedError")
@@ -127,6 +128,12 @@ def _indices() -> Iterator[Broken]:
         ("short-root", "a root has 42 characters", [[1, one[1], one[2][:-1]], two]),
         ("sum-too-small", "the lengths sum to less than the files", [[1, one[1] - 1, one[2]], two]),
         ("sum-too-large", "the lengths sum to more than the files", [[1, one[1] + 1, one[2]], two]),
+    ):
+        yield case(rule, name, why, {"checkpoints": entries})
+    longer = [2, two[1] + 5, two[2]]
+    for name, why, entries in (
+        ("empty-file", "a third file has no bytes", [one, two, [3, 0, two[2]]]),
+        ("negative-length", "a third file has -5 bytes; the sum is right", [one, longer, [3, -5, two[2]]]),
     ):
         yield case(rule, name, why, {"checkpoints": entries})
     why = "the entry of the exact file has a step"

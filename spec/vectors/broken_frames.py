@@ -115,6 +115,8 @@ def _fields() -> Iterator[Broken]:
         why = f"blocks have 2^{size} components" + ", in a raw frame" * (name == "raw")
         data = _changed(frame.data, _BLOCKS, bytes([size]))
         yield _case("LCC-LIM-02", name, why, data, frame, "LimitError")
+    why = "blocks have 2^1 components, in a raw frame"
+    yield _case("LCC-LIM-02", "raw-1", why, _changed(_PLAIN.data, _BLOCKS, b"\1"), _PLAIN, "LimitError")
     why = "an ordered frame has the planes method"
     yield _case("LCC-FRM-12", "planes", why, _changed(_DELTA.data, _FLAGS, b"\5"), _DELTA, newer)
     why = "an ordered frame has no reference"
@@ -196,6 +198,7 @@ def _truncated() -> Iterator[Broken]:
     empty = assembled("", "", (RAW, "uint8", (0,), 0), b"", _NUMBERS[:0])
     short = _sealed(empty.data[:-_TAIL] + bytes(11))
     yield cut("sum", "11 bytes follow the header, not 12", short, empty)
+    yield cut("tail", "the frame ends with its shape", plain[:16], _PLAIN)
     why = "4 of 5 raw components are there"
     yield cut("raw-values", why, _sealed(plain[:-13] + plain[-12:]), _PLAIN)
     why = "a block is a byte longer than what there is"

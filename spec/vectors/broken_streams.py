@@ -273,6 +273,9 @@ def _shapes_of_classes() -> Iterator[Broken]:
     stream, flat = (sparse(0, 30, constant(0), b"", values) for values in (sound, raw(_CELLS)))
     yield _case(rule, "inside-sparse", "a classed stream lies inside a sparse one", stream, run, flat)
     yield _case(rule, "no-columns", "the matrix has no columns", _changed(sound, 1, b"\0\0"), _CELLS, sound)
+    stream = struct.pack("<BHBBI", 5, 0, 2, 1, 0) + constant(0) + raw([]) + constant(0) * 2
+    why = "the matrix has no columns, and no class has cells"
+    yield _case(rule, "no-cells", why, stream, [0] * 30, raw([0] * 30))
     wide = classed(31, [2], ([1], [0, 1, 2] * 10 + [0]), _CELLS, raw)
     yield _case(rule, "31-columns", "a matrix of 30 symbols has 31 columns", wide, _CELLS, sound)
 
@@ -314,6 +317,10 @@ def _cells_of_classes() -> Iterator[Broken]:
     why = "class 0 has a cell fewer than the levels give it, class 1 one more"
     yield _case(rule, "cells-of-another-class", why, stream, _CELLS, sound)
     symbols = _CELLS[:27]
+    stream = classed(6, [2, 4], _LEVELS, [*symbols, 1], raw)
+    why = "the first cell after the 27 symbols holds 1"
+    just = classed(6, [2, 4], _LEVELS, symbols, raw)
+    yield _case(rule, "cell-just-behind", why, stream, symbols, just)
     stream = classed(6, [2, 4], _LEVELS, [*symbols, 0, 0, 1], raw)
     sound = classed(6, [2, 4], _LEVELS, symbols, raw)
     yield _case(rule, "cell-behind-the-end", "a cell after the 27 symbols holds 1", stream, symbols, sound)

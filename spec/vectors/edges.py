@@ -13,9 +13,23 @@ from typing import Any
 
 import numpy as np
 from broken import Broken
-from broken_bundles import FILES, INDEX, WHOLE, bundle_of
 from broken_checkpoints import COUNTS, WEIGHT, base64_of, file_of, keyframe, text_of
-from pieces import PLANES, SMOOTH, Frame, assembled, block, constant, huffman, raw, sparse, unzigzag
+from pieces import (
+    CODEBOOK,
+    PLANES,
+    SMOOTH,
+    Frame,
+    assembled,
+    block,
+    classed,
+    constant,
+    huffman,
+    packed,
+    packed_symbols,
+    raw,
+    sparse,
+    unzigzag,
+)
 from tables import cut, table_of
 
 from lccodec.element_types import Array
@@ -24,7 +38,16 @@ from lccodec.element_types import Array
 
 
 def edge_frames() -> Iterator[Frame]:
-    """Yield frames with the most of something."""
+    """Yield frames with the most of something, or that a decoder may read in a way of its own."""
+    yield from _streams()
+    yield from _numbers()
+    yield from _limits()
+    yield from _codebooks()
+    yield _few()
+
+
+def _streams() -> Iterator[Frame]:
+    """Yield Huffman runs and classed streams."""
     symbols = [0, 1, 2, 1] * 512
     yield _plane("huffman-full-lane", "2,048 symbols in a lane", huffman([1, 2, 2], symbols, 1), symbols)
     rows = 65_535
@@ -33,6 +56,104 @@ def edge_frames() -> Iterator[Frame]:
     stream += sparse(0, gaps + 1, raw([254] * gaps + [last]), b"", raw([0] * gaps + [7])) + constant(0)
     symbols = [0] * (rows - 1) + [7]
     yield _plane("classed-65535-rows", "one column of as many rows as there may be", stream, symbols)
+    symbols = [row * column % 7 for row in range(5) for column in range(6)]
+    levels = ([0, 1, 2, 3, 3], [0, 2, 1, 0, 2, 15])
+    stream = classed(6, range(1, 16), levels, symbols, raw)
+    yield _plane("classed-16-classes", "as many classes as there may be", stream, symbols)
+    zeros = classed(6, [2, 4], levels, [0] * 30, lambda _: constant(0))
+    yield _plane("classed-zeros", "three classes of zeros", zeros, [0] * 30)
+    gaps_of_levels = packed(4, raw([0x01, 0x00]))  # at the depths 3 and 4
+    rows_of_levels = sparse(0, 4, gaps_of_levels, b"", raw([1, 2, 3, 3]))
+    whole = classed(6, [4], levels, symbols, raw)
+    deep = whole.replace(raw(levels[0]), rows_of_levels, 1)
+    yield _plane("classed-deep-levels", "the levels of the rows are four deep", deep, symbols)
+
+
+#: Five elements of which the first is 2 * step above the origin, and the others are predicted.
+_LEVELS = b"\xff" * 3 + b"\1" * 3 + b"\0"
+_STILL = (b"\x10" + constant(0)) * 3
+
+
+def _field(name: str, description: str, first: bytes, number: int) -> Frame:
+    """Return five equal elements; `first` is the stored number of the first."""
+    values = np.full(5, number, "<f8")
+    head = (SMOOTH, "float64", (5,), 16)
+    body = block(struct.pack("<Bdd", 0, 1.0, 0.0), _LEVELS, first, _STILL)
+    return assembled(f"smooth-{name}", description, head, body, values)
+
+
+def _numbers() -> Iterator[Frame]:
+    """Yield fields whose first number has the most low bits, or the most bytes."""
+    low = b"\x17" + bytes([0b1010100]) + raw([3])  # 3 * 128 + 84 is the zigzag code of 234
+    yield _field("7-low-bits", "a number of one byte and seven low bits", low, 234)
+    most = b"\x70" + b"".join(raw([byte]) for byte in (2**53 - 1).to_bytes(7, "little"))
+    yield _field("53-bits", "the largest number, of seven bytes", most, -(2**52))
+
+
+def _limits() -> Iterator[Frame]:
+    """Yield fields with limits that are zeros, and one that is cut along its last axis."""
+    limits, number = struct.pack("<dd", -np.inf, -0.0), lambda code: b"\x10" + raw([code])
+    body = struct.pack("<Bdd", 2, 1.0, -1.0) + limits + b"\xff" * 3 + b"\1" * 3 + b"\0"
+    body += number(4) + number(1) + number(0) + b"\x10" + raw([2, 1])
+    values = np.array([-0.0, -0.0, -0.0, -0.75, 0.0])
+    why = "an upper limit of -0.0, which leaves 0.0 as it is"
+    yield assembled("smooth-upper-limit", why, (SMOOTH, "float64", (5,), 16), block(body), values)
+    # The first number below 0, and 0.0. Between them half of their sum, -0.0, and -1 times no step.
+    body = struct.pack("<Bdd", 2, 5e-324, 0.0) + struct.pack("<dd", 0.0, np.inf) + b"\xff\3" + b"\1" * 2
+    body += b"\0" + number(1) + number(2) + number(1)
+    values = np.array([0.0, -0.0, 0.0])
+    why = "a lower limit of 0.0, which leaves -0.0 as it is"
+    yield assembled("smooth-lower-limit", why, (SMOOTH, "float64", (3,), 16), block(body), values)
+    levels = b"\xff" * 16 + b"\1" * 16 + b"\x10" + b"\x10" + constant(0)
+    blocks = b"".join(block(struct.pack("<Bdd", 0, 1.0, origin), levels) for origin in (1.0, 2.0, 3.0, 4.0))
+    values = np.repeat(np.arange(1, 5, dtype="<f2"), 35_000)
+    padding = bytes(-(-values.size // 256) - (24 + len(blocks) + 12))
+    head = (SMOOTH, "float16", (2, 70_000), 16)
+    frame = assembled("smooth-long-rows", "two blocks in each of two rows", head, blocks + padding, values)
+    yield replace(frame, stored=False)
+
+
+def _codebooks() -> Iterator[Frame]:
+    """Yield codebook frames of dense, packed and few symbols, and runs of two arrays."""
+    steps = np.arange(1, 256, dtype="<f4") / 8
+    book = struct.pack("<H", 255) + steps.tobytes()
+    head = (CODEBOOK, "float32", (4,), 10)
+    body = book + block(b"\0", raw([255, 0, 1, 254]))
+    values = np.array([steps[254], 0, steps[0], steps[253]], "<f4")
+    yield assembled("codebook-255", "the most representatives of symbols of one byte", head, body, values)
+    few = np.zeros(40, "<f4")
+    few[3] = few[30] = 0.5
+    body = struct.pack("<Hf", 1, 0.5) + block(b"\0", raw((few * 2).astype(np.uint8)))
+    head = (CODEBOOK, "float32", (40,), 10)
+    yield assembled("codebook-few", "two symbols of 40 are not 0, in a raw stream", head, body, few)
+    yield assembled("codebook-few-relative", "the same, added to 2", head, body, few + 2, few * 0 + 2)
+    count = (1 << 17) + 1024
+    body = struct.pack("<HH", 1, 0x3C00) + block(b"\0", packed(1, constant(0x55)))
+    ones = np.tile(np.array([1, 0], "<f2"), count // 2)
+    head = (CODEBOOK, "float16", (count,), 24)
+    yield replace(
+        assembled("codebook-packed-many", "132,096 symbols of one bit", head, body, ones), stored=False
+    )
+    shapes: list[tuple[int, ...]] = [(3,), (5,)]
+    book = struct.pack("<2H3f", 1, 2, 0.5, 1.0, 2.0)
+    symbols, made = [1, 0, 1, 2, 1, 0, 2, 1], np.array([0.5, 0, 0.5, 2, 1, 0, 2, 1], "<f4")
+    head = (CODEBOOK, "float32", shapes, 10)
+    for name, stream in (("two", raw(symbols)), ("packed", packed(2, raw(packed_symbols(symbols, 2))))):
+        body = book + block(b"\0", stream)
+        yield assembled(f"run-codebook-{name}", "two arrays, symbols as bytes or packed", head, body, made)
+
+
+def _few() -> Frame:
+    """Return a frame of sparse planes: no place of the second is one of the first."""
+    places, codes = [10, 200], [2, 4]
+    low = sparse(0, 2, raw([10, 189]), b"", raw(codes))
+    high = sparse(0, 1, raw([50]), b"", raw([2]))
+    before = np.arange(400, dtype="<u2")
+    after = before.copy()
+    after[places] += np.array(codes, "<u2") // 2
+    after[50] += 256
+    head = (PLANES, "uint16", (400,), 10)
+    return assembled("planes-few", "a few changes, each in one plane", head, block(low, high), after, before)
 
 
 def _plane(name: str, description: str, stream: bytes, symbols: list[int]) -> Frame:
@@ -108,23 +229,6 @@ def _padded(head: tuple[int, str, tuple[int, ...], int], zeros: Array) -> bytes:
 
 
 # --- faults ---------------------------------------------------------------------------------------
-
-
-def broken_edge_bundles() -> Iterator[Broken]:
-    """Yield bundles with one fault that others hide behind a second one."""
-    one, two = INDEX["checkpoints"]
-
-    def case(rule: str, name: str, why: str, index: Any) -> Broken:
-        data = bundle_of(FILES, index)
-        return Broken(rule, f"bundle-{name}", "FormatError", why, data, WHOLE)
-
-    yield case("LCC-BUN-05", "names", "the index is a list of the name of a member", ["checkpoints"])
-    rule = "LCC-BUN-06"
-    empty = [3, 0, two[2]]
-    yield case(rule, "empty-file", "a third file has no bytes", {"checkpoints": [one, two, empty]})
-    longer, negative = [2, two[1] + 5, two[2]], [3, -5, two[2]]
-    why = "a third file has -5 bytes; the lengths sum to those of the files"
-    yield case(rule, "negative-length", why, {"checkpoints": [one, longer, negative]})
 
 
 def broken_edge_files() -> Iterator[Broken]:

@@ -173,6 +173,11 @@ def broken_fields() -> Iterator[Broken]:
         why = f"numbers have {form >> 4} bytes and {form & 15} low bits"
         pieces = (*_FIVE[:3], bytes([form]), *(raw([4]) for _ in range(9)), *_FIVE[4:])
         yield case("LCC-SMO-07", f"form-{form:02x}", why, _head(), *pieces)
+    for form in (0x00, 0x80):
+        more = constant(0) * max(0, (form >> 4) - 1)
+        pieces = (*_FIVE[:3], bytes([form]) + raw([4]) + more, *_FIVE[4:])
+        why = f"a number has {form >> 4} bytes, and all of them are there"
+        yield case("LCC-SMO-07", f"{form >> 4}-planes", why, _head(), *pieces)
     padding = (*_FIVE[:3], b"\x11\x02", raw([2]), *_FIVE[4:])
     yield case("LCC-SMO-07", "padding", "a bit behind the low bits is 1", _head(), *padding)
     large = (*_FIVE[:3], b"\x70", *(constant(0) for _ in range(6)), raw([0x20]), *_FIVE[4:])

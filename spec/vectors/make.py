@@ -39,7 +39,7 @@ from broken_parents import BESIDE, broken_parents
 from broken_parity import broken_parity
 from broken_values import broken_values
 from copies import broken_copies, copied_states, rounded_file
-from edges import broken_edge_bundles, broken_edge_files, edge_files, edge_frames
+from edges import broken_edge_files, edge_files, edge_frames
 from fields import assembled_fields
 from forms import frame_head, stream_forms
 from levels import level_of
@@ -611,8 +611,7 @@ def make(directory: Path) -> None:
         entry["level"] = level_of(entry["kind"], (directory / entry["file"]).read_bytes(), beside=valid)
     broken = [(write_broken_frame(vector, invalid), vector) for vector in broken_frames()]
     broken += [(write_broken_checkpoint(vector, PARENT, invalid), vector) for vector in broken_files()]
-    bundles = (*broken_bundles(), *broken_edge_bundles())
-    broken += [(write_broken_bundle(vector, invalid), vector) for vector in bundles]
+    broken += [(write_broken_bundle(vector, invalid), vector) for vector in broken_bundles()]
     broken += [(write_broken_parity(*vector, invalid), vector[0]) for vector in broken_parity()]
     for name, data in BESIDE.items():
         (invalid / name).write_bytes(data)
