@@ -60,6 +60,8 @@ READERS = {
     "chain/read": ["exact", "links", "replay"],
     "chain/store": ["bundle", "names"],
 }
+#: Answers need these, too, to describe what was read.
+WRITERS = ("_Flattener", "flatten")
 
 
 # --- the vectors ----------------------------------------------------------------------------------
@@ -163,6 +165,8 @@ def readers(vectors: Vectors) -> list[Mutant]:
     functions, names = vectors.needed()
 
     def is_needed(mutant: Mutant) -> bool:
+        if mutant.scope.split(".", maxsplit=1)[0] in WRITERS:
+            return False
         if mutant.function:
             return (mutant.path, mutant.function) in functions
         return mutant.scope.rsplit(".", maxsplit=1)[-1] in {*names, "module"}

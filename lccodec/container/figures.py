@@ -14,7 +14,6 @@ from typing import Any, Final, Self
 import numpy as np
 
 from ..byteorder import read_numbers, stored_bytes
-from ..constants import MAX_STEP
 from ..element_types import Array, narrow, widen
 from ..errors import FormatError, UnsupportedError
 from ..policy.roles import Role
@@ -132,7 +131,7 @@ def parse_figures(document: Json, arrays: int, step: int | None, where: str) -> 
     if step is None:
         raise FormatError("LCC-FIG-01", where, "not of a step, or of an exact file")
     since = document.get("since")
-    if needed and not (type(since) is int and 0 <= since <= MAX_STEP and since < step):
+    if needed and not (type(since) is int and 0 <= since < step):
         raise FormatError("LCC-FIG-02", f"{where}: since", "not a step before this one")
     numbers: dict[str, bytes] = {}
     lost = 0  # how many arrays

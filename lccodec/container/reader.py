@@ -43,7 +43,6 @@ from .tree import array_names
 _HDF5_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 # Bytes of the head that hold the length of the HDF5 part, and the name of the first dataset.
 _HDF5_END, _HDF5_PAYLOAD_NAME = slice(28, 36), slice(94, 101)
-_HDF5_SUPERBLOCK_SIZE: Final = 48
 _MAX_WHOLE_BYTES: Final = 1 << 24  # largest frame that is read into memory whole
 # The first bytes of every manifest of a delta, and of an exact file (LCC-MAN-01, LCC-MAN-03).
 _PARENTS: Final = re.compile(
@@ -345,7 +344,7 @@ def _not_a_checkpoint(source: Source, name: str) -> DataError:
     if not is_ours or not PAYLOAD_DATASET.encode().startswith(head[_HDF5_PAYLOAD_NAME]):
         return FormatError("LCC-TRL-01", name, "not an lccodec checkpoint")
     end = int.from_bytes(head[_HDF5_END], "little") + TRAILER_SIZE
-    if len(head) < _HDF5_SUPERBLOCK_SIZE or source.size < end:
+    if source.size < end:
         return TruncatedError("LCC-H5-01", name, f"cut off at byte {source.size}")
     extra = source.size - end
     return FormatError("LCC-TRL-01", name, f"{extra} bytes behind the trailer" if extra else "no trailer")

@@ -18,7 +18,7 @@ from .manifests import check_manifest, check_tree, parse_json, scalar
 from .streams import Refused
 
 TRAILER_MAGIC = b"LCCODEC\x1a"
-HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+HDF5_START = b"\x89HDF\r\n\x1a\n\x02"
 HEAD_SIZE = 445  # bytes before the payload
 
 
@@ -93,10 +93,10 @@ def load(place: Place) -> Checkpoint:
         size = os.fstat(file).st_size if place.size is None else place.size
         trailer = pread(file, 88, start + size - 88) if size >= 88 else b""
         if trailer[:8] != TRAILER_MAGIC:
-            head = pread(file, min(size, 48), start)
+            head = pread(file, min(size, 101), start)
             # The superblock has the end of the HDF5 file at byte 28.
             whole = int.from_bytes(head[28:36], "little") + 88
-            if head[:8] == HDF5_SIGNATURE and (size < 48 or size < whole):
+            if head and HDF5_START.startswith(head[:9]) and b"payload".startswith(head[94:]) and size < whole:
                 raise Refused("LCC-H5-01", "the file is truncated")
             raise Refused("LCC-TRL-01", "the file does not end in a trailer")
         major, minor, form, *layout = struct.unpack("<HHI5Q", trailer[8:56])

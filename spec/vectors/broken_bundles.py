@@ -103,6 +103,8 @@ def _indices() -> Iterator[Broken]:
     yield case("LCC-MAN-01", "space", "the index has a space", spaced)
     yield case("LCC-MAN-01", "not-json", "the index is not JSON", b"checkpoints")
     nested = b"[" * 66 + b"]" * 66
+    why = "the index has no bytes"
+    yield _case("LCC-MAN-01", "empty-index", why, bundle_of([], b""))
     yield case("LCC-LIM-05", "index", "the index nests 66 deep", nested, "LimitError")
     digits = b'{"checkpoints":' + b"1" * 4097 + b"}"
     yield case("LCC-LIM-07", "index", "an integer of the index has 4,097 digits", digits, "LimitError")
@@ -130,6 +132,8 @@ def _indices() -> Iterator[Broken]:
         ("sum-too-large", "the lengths sum to more than the files", [[1, one[1] + 1, one[2]], two]),
     ):
         yield case(rule, name, why, {"checkpoints": entries})
+    why = "the list of checkpoints is empty, and there are none"
+    yield _case(rule, "nothing-at-all", why, bundle_of([], {"checkpoints": []}))
     longer = [2, two[1] + 5, two[2]]
     for name, why, entries in (
         ("empty-file", "a third file has no bytes", [one, two, [3, 0, two[2]]]),

@@ -137,6 +137,7 @@ def _parts() -> Iterator[Broken]:
     """Yield files that end early or late, and files of another kind."""
     payload = len(WEIGHT) + len(COUNTS)
     for name, size in (
+        ("signature", 5),
         ("superblock", 40),
         ("head", 300),
         ("payload", HEAD + payload // 2),

@@ -230,6 +230,7 @@ def _figures() -> Iterator[Broken]:
         yield case(rule, name, why, {"error": figure})
     for name, why, figures in (
         ("quantiles", "quantiles have one number for each array", {"error": both, "quantiles": one}),
+        ("no-error-one", "there is an rms of one array, and no error", {"rms": text(0x3F80)}),
         ("lost-nothing", "an array lost nothing, and has an rms", {"error": text(0x3F80, 0), "rms": both}),
         ("loss-unknown", "what an array lost is not known; it has an rms", {"error": one, "rms": both}),
         ("no-error", "there is an rms, and no error", {"rms": both}),
@@ -257,6 +258,8 @@ def _figures() -> Iterator[Broken]:
     for name, why, figure in (
         ("lag-minus-zero", "a lag is -0", text(0x8000, 0x7FC0)),
         ("lag-infinite", "a lag is infinite", text(0xFF80, 0x7FC0)),
+        ("lag-infinite-above", "a lag is infinite, above 0", text(0x7F80, 0x7FC0)),
+        ("lag-all-infinite", "all lags are infinite", text(0xFF80, 0xFF80)),
         ("lag-nothing", "a lag knows nothing, and is not left out", unknown),
     ):
         yield case(rule, name, why, {"since": 0, "lag": figure})
@@ -330,7 +333,7 @@ def _limits() -> Iterator[Broken]:
     yield case("LCC-LIM-05", "policy", "the manifest nests 66 deep, in the policy", *policies)
     integers = [{"scalars": [None, 10**4096 - 1]}, {"scalars": [None, -(10**4096)]}]
     yield case("LCC-LIM-07", "digits", "a scalar has a sign and 4,097 digits", *integers)
-    names = [{"tree": _named(characters)} for characters in (1 << 24, (1 << 24) + 1)]
+    names = [{"tree": named(characters)} for characters in (1 << 24, (1 << 24) + 1)]
     yield case("LCC-LIM-08", "names", "the names of all nodes have 2^24 + 1 characters", *names)
 
 
@@ -341,7 +344,7 @@ def _nested(inner: Any, depth: int) -> Any:
     return inner
 
 
-def _named(characters: int, items: int = 2900) -> Any:
+def named(characters: int, items: int = 2900) -> Any:
     """Return a tree whose names have as many characters together (LCC-LIM-08)."""
     # Characters in the names of the items, after the key.
     below = sum(1 + len(str(place)) for place in range(items))

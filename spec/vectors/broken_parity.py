@@ -18,6 +18,7 @@ MAGIC = b"LCCPRTY\x1a"
 BLOCK = 512
 BLOCKS = [SOUND[i : i + BLOCK].ljust(BLOCK, b"\0") for i in range(0, len(SOUND), BLOCK)]
 FILE = ["000000000001.lcc.h5", len(SOUND), base64_of(SOUND[-32:])]
+SMALL_ROWS = -(-len(SOUND) // 256)
 DESCRIPTION = {
     "block": BLOCK,
     "rows": len(BLOCKS),
@@ -120,6 +121,7 @@ def _descriptions() -> Iterator[tuple[Broken, str]]:
     yield case("LCC-LIM-07", "description", "an integer has 4,097 digits", digits, "LimitError")
     rule = "LCC-PAR-03"
     yield case(rule, "list", "the description is a list", [512, 1])
+    yield case(rule, "number", "the description is a number", 7)
     fewer = {key: value for key, value in DESCRIPTION.items() if key != "rows"}
     yield case(rule, "missing", "the description has no rows", fewer)
     why = "the description has a member that is not known"
@@ -131,6 +133,8 @@ def _descriptions() -> Iterator[tuple[Broken, str]]:
         ("no-redundancy", "the redundancy is 0", {"redundancy": 0}),
         ("odd-block", "a block has 513 bytes", {"block": 513}),
         ("small-block", "a block has 256 bytes", {"block": 256}),
+        ("small-block-alone", "a block has 256 bytes, and the rows fit", {"block": 256, "rows": SMALL_ROWS}),
+        ("large-redundancy", "the redundancy is 2^53", {"redundancy": 2**53}),
         ("aligned", "`aligned` is a number", {"aligned": 1}),
         ("no-files", "there are no files", {"files": []}),
         ("more-rows", "there are more rows than blocks", {"rows": len(BLOCKS) + 1}),
@@ -175,6 +179,14 @@ def _files() -> Iterator[tuple[Broken, str]]:
         ("twice", "a file is named twice", [FILE, FILE]),
     ):
         document = {**DESCRIPTION, "files": entries}
+        yield _case("LCC-PAR-03", case, why, parity_of(document), named=name_of(document))
+    second = "000000000002.lcc.h5"
+    for case, why, members in (
+        ("second-no-bytes", "a second file has no bytes", {"files": [FILE, [second, 0, root]]}),
+        ("second-negative", "a second file has -5 bytes", {"files": [FILE, [second, -5, root]]}),
+        ("large-length", "a file has 2^53 bytes", {"rows": 2**44, "files": [[name, 2**53, root]]}),
+    ):
+        document = {**DESCRIPTION, **members}
         yield _case("LCC-PAR-03", case, why, parity_of(document), named=name_of(document))
     for kind, value in VALUES.items():
         entries = {"entry": value, **{what: [*FILE] for what in ("name", "length", "root")}}

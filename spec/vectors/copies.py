@@ -84,7 +84,7 @@ def rounded_file() -> tuple[bytes, dict[str, np.ndarray[Any, Any]]]:
     return file_of(text_of(document), b"".join(frames)), state
 
 
-def _document(copies: Any = ..., arrays: Any = (1, 2, None), **members: Any) -> Document:
+def copying(copies: Any = ..., arrays: Any = (1, 2, None), **members: Any) -> Document:
     """Return the manifest of `SOUND` with a third array, a copy of the first."""
     tree = {"weight": 0, "list": ["l", 1, None], "pair": ["t", None, 0], "copy": 2}
     document = keyframe(**{"tree": tree, "arrays": list(arrays), **members})
@@ -95,7 +95,7 @@ def _document(copies: Any = ..., arrays: Any = (1, 2, None), **members: Any) -> 
 def broken_copies() -> Iterator[Broken]:
     """Yield every invalid checkpoint whose fault is in its copies."""
     payload = WEIGHT + COUNTS
-    sound = file_of(text_of(_document([[0, 10]])), payload)
+    sound = file_of(text_of(copying([[0, 10]])), payload)
 
     def case(rule: str, name: str, why: str, document: Document, error: str = "FormatError") -> Broken:
         return Broken(rule, name, error, why, file_of(text_of(document), payload), sound)
@@ -118,25 +118,25 @@ def broken_copies() -> Iterator[Broken]:
         ("negative", "the source of a copy is -1", [[-1, 10]]),
         ("itself", "an array is a copy of itself", [[2, 10]]),
     ):
-        yield case(rule, name, why, _document(copies))
+        yield case(rule, name, why, copying(copies))
     four = {"weight": 0, "list": ["l", 1, None], "pair": ["t", None, 0], "copy": 2, "again": 3}
     for name, why, copies in (
         ("chain", "an array is a copy of a copy", [[0, 10], [2, 10]]),
         ("circle", "two arrays are copies of each other", [[3, 10], [2, 10]]),
         ("twice", "an array has two copies", [[0, 10], [0, 9]]),
     ):
-        yield case(rule, name, why, _document(copies, [1, 2, None, None], tree=four))
+        yield case(rule, name, why, copying(copies, [1, 2, None, None], tree=four))
     for code in (-1, 11, 15):
         why = f"a copy has the element type {code}"
-        yield case(rule, f"type-{code}", why, _document([[0, code]]), "UnsupportedError")
+        yield case(rule, f"type-{code}", why, copying([[0, code]]), "UnsupportedError")
     why = "no array is a copy, and the list of copies is there"
     nothing = {**keyframe(), "copies": []}
     frames = nothing.pop("frames")
     yield case(rule, "without-need", why, {**nothing, "frames": frames})
-    document = _document([[0, 10]])
+    document = copying([[0, 10]])
     copies = document.pop("copies")
     yield case("LCC-MAN-03", "copies-last", "copies come after frames", {**document, "copies": copies})
-    yield case("LCC-CPY-02", "integers", "the source of a copy has integers", _document([[1, 10]]))
+    yield case("LCC-CPY-02", "integers", "the source of a copy has integers", copying([[1, 10]]))
     # A delta: its source is unchanged, and of another type than float32 as the parent has it.
     tree = {"weight": 0, "list": ["l", 1, None], "pair": ["t", None, 0], "copy": 2}
 

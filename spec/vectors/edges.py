@@ -13,9 +13,13 @@ from typing import Any
 
 import numpy as np
 from broken import Broken
-from broken_checkpoints import COUNTS, WEIGHT, base64_of, file_of, keyframe, text_of
+from broken_checkpoints import COUNTS, SOUND, WEIGHT, base64_of, file_of, keyframe, text_of
+from broken_manifests import named
+from broken_parity import DESCRIPTION, name_of, parity_of
+from copies import copying
 from pieces import (
     CODEBOOK,
+    KINDS,
     PLANES,
     SMOOTH,
     Frame,
@@ -32,7 +36,7 @@ from pieces import (
 )
 from tables import cut, table_of
 
-from lccodec.element_types import Array
+from lccodec.element_types import Array, from_components
 
 # --- frames ---------------------------------------------------------------------------------------
 
@@ -174,12 +178,37 @@ def edge_files() -> Iterator[tuple[str, str, bytes, Any]]:
     }
     state["pair"] = (-7, state["weight"])
     last = file_of(text_of(keyframe(step=2**53 - 1)), WEIGHT + COUNTS)
-    yield "last-step", "the last step that there may be", last, state
+    yield f"{2**53 - 1}", "the last step that there may be", last, state
     higher = file_of(text_of(keyframe(lccodec=[1, 65_535])), WEIGHT + COUNTS, minor=65_535)
     yield "higher-minor", "the highest minor version, and nothing that is not known", higher, state
     values = np.repeat(np.array([0, 255, 1], np.uint8), 1024)
     why = "as many pieces as a frame of less than 1,024 bytes may have"
     yield "three-pieces", why, _cut_file(values[:2048], [1, 1]), {"w": values[:2048]}
+    copied = file_of(text_of(copying([[0, 10]])), WEIGHT + COUNTS)
+    brain = from_components(np.array([0x3F80, 0x4000, 0x4040], np.uint16), KINDS["bfloat16"], (3,), "bits")
+    yield "first-copied", "a copy of the first array", copied, {**state, "copy": brain}
+    floats = [-2.2250738585072014e-308, 5e-324, 1e16]
+    texts = [{"f": repr(number)} for number in floats]
+    tree = ["l", None, None, None]
+    longest = file_of(text_of(keyframe((), tree=tree, scalars=texts, arrays=[])), b"")
+    yield "floats", "floats, one of as long a text as there is", longest, floats
+    tree = named(1 << 24)
+    names = file_of(text_of(keyframe(tree=tree)), WEIGHT + COUNTS)
+    first, second, *_ = tree
+    places: dict[str, Any] = {first: state["weight"], second: [state["list"][0]] * (len(tree[second]) - 1)}
+    yield (
+        "names",
+        "as many characters in the names of all nodes as there may be",
+        names,
+        {
+            **places,
+            "a": 0.1,
+            "b": -7,
+        },
+    )
+    filler = 1024 - len(file_of(text_of(keyframe(metadata={"vector": ""})), WEIGHT + COUNTS))
+    two = file_of(text_of(keyframe(metadata={"vector": " " * filler})), WEIGHT + COUNTS)
+    yield "1024-bytes", "a file of two blocks of parity, and no byte more", two, state
     yield from _unpadded()
 
 
@@ -228,6 +257,15 @@ def _padded(head: tuple[int, str, tuple[int, ...], int], zeros: Array) -> bytes:
     return assembled("", "", head, planes + bytes(max(0, -(-zeros.nbytes // 65_536) - size)), zeros).data
 
 
+def edge_parity(file: bytes) -> tuple[str, list[str], bytes]:
+    """Return the name of the parity file of a file of 1,024 bytes, its member, and its bytes."""
+    blocks = [file[:512], file[512:]]
+    member = ["000000000001.lcc.h5", len(file), base64_of(file[-32:])]
+    document = {**DESCRIPTION, "rows": 2, "redundancy": 2**53 - 1, "files": [member]}
+    hashes = b"".join(hashlib.sha256(block).digest()[:8] for block in blocks) * 2
+    return name_of(document), member[:1], parity_of(document, blocks, hashes)
+
+
 # --- faults ---------------------------------------------------------------------------------------
 
 
@@ -237,3 +275,41 @@ def broken_edge_files() -> Iterator[Broken]:
     four, three = _cut_file(values, [1, 1, 1]), _cut_file(values[:2048], [1, 1])
     why = "a frame of less than 1,024 bytes has a table of four pieces"
     yield Broken("LCC-LIM-13", "four-pieces", "LimitError", why, four, three)
+    yield from _starts()
+    yield from _manifests()
+
+
+def _case(rule: str, case: str, why: str, data: bytes, error: str = "FormatError") -> Broken:
+    return Broken(rule, case, error, why, data, SOUND)
+
+
+def _starts() -> Iterator[Broken]:
+    """Yield starts of files that are not those of a checkpoint, so that nothing is cut off."""
+    rule = "LCC-TRL-01"
+    yield _case(rule, "another-signature", "60 bytes of another kind", bytes([SOUND[0] ^ 1]) + SOUND[1:60])
+    old = SOUND[:8] + b"\0" + SOUND[9:60]
+    yield _case(rule, "another-superblock", "60 bytes of HDF5 with a superblock of version 0", old)
+    other = SOUND[:300].replace(b"payload", b"weights")
+    yield _case(rule, "another-dataset", "300 bytes of HDF5 with another dataset", other)
+
+
+def _manifests() -> Iterator[Broken]:
+    """Yield manifests of which a part has a wrong type, or is of the wrong size."""
+    payload = WEIGHT + COUNTS
+
+    def case(rule: str, name: str, why: str, error: str = "FormatError", **members: Any) -> Broken:
+        return _case(rule, name, why, file_of(text_of(keyframe(**members)), payload), error)
+
+    yield _case("LCC-MAN-03", "number", "the manifest is a number", file_of(b"7", payload))
+    rule = "LCC-MAN-09"
+    yield case(rule, "major-true", "the major version is true", lccodec=[True, 1])
+    yield case(rule, "minor-true", "the minor version is true", lccodec=[1, True])
+    why = "the major version of the manifest is 2, the minor one that of the trailer"
+    yield case(rule, "major-2-minor-1", why, "UnsupportedError", lccodec=[2, 1])
+    document = keyframe((WEIGHT,), arrays=[1, 0])
+    why = "the second array of a keyframe is unchanged from its parent"
+    yield _case("LCC-MAN-10", "zero-second", why, file_of(text_of(document), WEIGHT))
+    why = "the indices are 0, 1 and 2, of two arrays"
+    yield case("LCC-STA-02", "beyond", why, tree=["l", 0, 1, 2, None, None])
+    why = "the source of a copy is -3, of three arrays"
+    yield _case("LCC-CPY-01", "from-the-end", why, file_of(text_of(copying([[-3, 10]])), payload))

@@ -39,7 +39,7 @@ from broken_parents import BESIDE, broken_parents
 from broken_parity import broken_parity
 from broken_values import broken_values
 from copies import broken_copies, copied_states, rounded_file
-from edges import broken_edge_files, edge_files, edge_frames
+from edges import broken_edge_files, edge_files, edge_frames, edge_parity
 from fields import assembled_fields
 from forms import frame_head, stream_forms
 from levels import level_of
@@ -505,6 +505,7 @@ BUNDLES = {
     "history": ([110, 111, 112], False),
     "keyframe": ([110], False),
     "unfinished": ([140], True),  # the exact file is of a later step
+    "last": ([2**53 - 1], False),
 }
 
 
@@ -575,6 +576,21 @@ def write_parity(
     return entries
 
 
+def write_edge_parity(directory: Path) -> dict[str, Any]:
+    """Write a parity file of ``1024-bytes.lcc.h5`` in a directory; return its entry."""
+    name, members, data = edge_parity((directory / "1024-bytes.lcc.h5").read_bytes())
+    (directory / name).write_bytes(data)
+    return {
+        "name": name.removesuffix(".lcc.par"),
+        "kind": "parity",
+        "file": f"valid/{name}",
+        "files": ["valid/1024-bytes.lcc.h5"],
+        "members": members,
+        "sha256": digest(data),
+        "description": "parity of a file of exactly two blocks, and the largest redundancy",
+    }
+
+
 def broken_files() -> Iterator[Broken]:
     """Yield every invalid checkpoint file."""
     yield from broken_checkpoints()
@@ -604,6 +620,7 @@ def make(directory: Path) -> None:
     entries += [write_bundle(name, valid) for name in BUNDLES]
     entries += [entry for group in PARITY for entry in write_parity(*group, valid)]
     entries += [entry for group in PARITY_OF_RANKS for entry in write_parity(*group, valid, of_ranks=True)]
+    entries.append(write_edge_parity(valid))
     (invalid / PARENT).write_bytes(SOUND)
     for step, data in HALVES.items():
         (invalid / f"{step:012d}.lcc.h5").write_bytes(data)
