@@ -39,8 +39,20 @@ TABLE = HERE / "README.md"
 #: constants in them: the others write, or read only a part of a file.
 READERS = {
     ".": ["byteorder", "constants"],
-    "entropy": ["bits", "classes", "huffman", "lanes", "masks", "numbers", "runs", "stream_reader", "zigzag"],
-    "frame": ["checksum", "codebook", "content", "decode", "header", "pieces", "planes", "smooth"],
+    "entropy": [
+        "bits",
+        "classes",
+        "huffman",
+        "lane_run",
+        "lanes",
+        "lockstep",
+        "masks",
+        "numbers",
+        "runs",
+        "stream_reader",
+        "zigzag",
+    ],
+    "frame": ["changed", "checksum", "codebook", "content", "decode", "header", "pieces", "planes", "smooth"],
     "container": [
         "canonical",
         "copies",
