@@ -26,6 +26,11 @@ NAVIGATED = [
     for folder in ("spec", "spec/decisions")
     for page in sorted((ROOT / folder).glob("*.md"))
 ]
+READER = [
+    path.relative_to(ROOT).as_posix()
+    for path in sorted((ROOT / "spec" / "reader").iterdir())
+    if path.suffix in {".html", ".css", ".js"}
+]
 
 
 def on_config(config: Any) -> Any:
@@ -50,7 +55,7 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the pages of the format, and what any page links to outside of ``docs/``."""
     from mkdocs.structure.files import File, InclusionLevel
 
-    waiting = [*NAVIGATED, *(f"docs/{file.src_uri}" for file in files.documentation_pages())]
+    waiting = [*NAVIGATED, *READER, *(f"docs/{file.src_uri}" for file in files.documentation_pages())]
     seen: set[str] = set()
     while waiting:
         path = waiting.pop()
