@@ -137,10 +137,9 @@ class Lifetime(Shown, History):
         with an exact file of a later step; the next save writes a new one. Errors are those of
         `lccodec.chain.life.rollback.rollback`.
         """
-        with self._writer.at_rest() as claim:
+        with self._mirrors.rolling_back(step), self._writer.at_rest() as claim:
             gone = rollback(self._store, step, delete=delete, claim=claim)
             self._writer.settings.forget_saves()
-        self._mirrors.rolled_back(step)
         return gone
 
     @property

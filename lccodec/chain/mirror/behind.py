@@ -11,7 +11,8 @@ import os
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from ...container.disk.address import Place, checked_place
@@ -45,6 +46,7 @@ class _Copier:
         self._process = os.getpid()
         self._is_asked = self._is_closing = self._is_over = False
         self._is_told = False  # of an error, since the mirror worked last
+        self.is_rolling_back = False  # the chain: what differs then is no error
 
     def wake(self) -> None:
         """Let the thread look what there is to copy, and start it if it has nothing to do."""
@@ -101,6 +103,7 @@ class _Copier:
                     self._thread = None
                     return
                 self._is_asked = False
+            noted = self.mirror.rollbacks
             try:
                 self.mirror.bring(self._go_on)
                 self.mirror.error, wait = None, _FIRST_WAIT
@@ -108,7 +111,8 @@ class _Copier:
             except _StoppedError:
                 continue
             except ChainError as error:  # which does not pass by itself
-                self.mirror.error = reason_of(error)
+                if not self.is_rolling_back and self.mirror.rollbacks == noted:
+                    self.mirror.error = reason_of(error)
                 continue
             except (LccodecError, OSError, RuntimeError, MemoryError) as error:
                 self.mirror.error = reason_of(error)
@@ -222,11 +226,19 @@ class Mirrors:
         for copier in self._copiers:
             copier.wake()
 
-    def rolled_back(self, step: int) -> None:
-        """Let the mirrors follow a rollback."""
+    @contextmanager
+    def rolling_back(self, step: int) -> Iterator[None]:
+        """Let the mirrors follow a rollback, when it is done. Till then, no difference is told."""
         for copier in self._copiers:
-            copier.mirror.rolled_back(step)
-            copier.wake()
+            copier.is_rolling_back = True
+        try:
+            yield
+            for copier in self._copiers:
+                copier.mirror.rolled_back(step)
+        finally:
+            for copier in self._copiers:
+                copier.is_rolling_back = False
+                copier.wake()
 
     def states(self) -> list[MirrorState]:
         """Return how far each mirror is behind."""

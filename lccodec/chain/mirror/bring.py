@@ -8,6 +8,7 @@ there is no other queue, so whoever begins anew goes on with what is missing.
 from __future__ import annotations
 
 import errno
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -66,7 +67,7 @@ class Care:
 
 
 class Mirror:
-    """A mirror of a chain; for one thread at a time, but for `state`.
+    """A mirror of a chain; for one thread at a time, but for `state` and `rolled_back`.
 
     Parameters
     ----------
@@ -87,7 +88,9 @@ class Mirror:
         self._arrived: dict[str, bytes] = {}  # the roots of the files that are known to be there
         self._skipped: dict[str, str] = {}
         self._is_known = False  # whether the mirror is known to be one of this chain
+        self._noting = threading.Lock()
         self._rolled_back: int | None = None
+        self.rollbacks = 0  # how often that was noted
         self._claim = mirror.claim()
 
     def state(self) -> MirrorState:
@@ -100,8 +103,13 @@ class Mirror:
         return MirrorState(str(self.mirror.path), len(left), sum(left), self.error, dict(self._skipped))
 
     def rolled_back(self, step: int) -> None:
-        """Take note that the chain was rolled back to a step, and the mirror has to follow."""
-        self._rolled_back = step if self._rolled_back is None else min(step, self._rolled_back)
+        """Take note that the chain was rolled back to a step, and the mirror has to follow.
+
+        Any thread may call this.
+        """
+        with self._noting:
+            self._rolled_back = step if self._rolled_back is None else min(step, self._rolled_back)
+            self.rollbacks += 1
 
     @property
     def newest_arrived(self) -> int | None:
@@ -166,9 +174,12 @@ class Mirror:
     def _followed(self) -> tuple[Files, Files, Difference]:
         """Compare the two, and roll the mirror back as the chain was."""
         for _ in range(_MAX_LOOKS):
+            noted = self.rollbacks
             here, there, found = self.look()
             if found.set_aside is None:
-                self._rolled_back = None
+                with self._noting:
+                    if self.rollbacks == noted:  # or it was rolled back after it was listed
+                        self._rolled_back = None
                 return here, there, found
             steps = [step for step in there.checkpoints if step <= found.set_aside]
             if not steps:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from lccodec import ArgumentError, Chain, ChainError, Keep, LccodecWarning, StorageError, validate
+from lccodec.chain.life import lifetime
 from lccodec.chain.mirror import behind
 from lccodec.chain.store.names import checkpoints_among
 
@@ -168,6 +169,24 @@ def test_what_verbs_change_arrives(tmp_path: Path) -> None:
     assert {name: data for name, data in chain_files(tmp_path / "m").items() if name in own} == own
     assert all_restore(tmp_path / "m")
     assert validate(tmp_path / "m", deep=True) == []
+
+
+def test_no_mirror_complains_of_a_rollback_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It sees the files go before it is told why."""
+    with run_of(tmp_path / "run", 6, newest="exact", mirror=tmp_path / "m") as chain:
+        wait_for(chain)
+        rollback = lifetime.rollback
+
+        def watched(*arguments: Any, **options: Any) -> Any:
+            found = rollback(*arguments, **options)
+            chain._mirrors.look_again()
+            wait_for(chain)
+            assert [state.error for state in chain.mirrors] == [None]
+            return found
+
+        monkeypatch.setattr(lifetime, "rollback", watched)
+        chain.rollback(3, delete=True)
+    assert Chain(tmp_path / "m").steps == [0, 1, 2, 3]
 
 
 def test_what_is_written_anew_arrives_where_the_mirror_keeps_what_needed_it(tmp_path: Path) -> None:

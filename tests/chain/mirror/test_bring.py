@@ -256,6 +256,29 @@ def two_states(directory: Path) -> tuple[Path, Path]:
     return run, mirror
 
 
+def test_a_rollback_while_a_mirror_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was deleted has left no trace: that it was is noted until the mirror has followed."""
+    with run_of(tmp_path / "run", 6, newest="exact") as chain:
+        mirror = mirror_of(tmp_path / "run", tmp_path / "m")
+        mirror.bring()
+        look = mirror.look
+
+        def meanwhile() -> Any:
+            found = look()
+            chain.rollback(3, delete=True)
+            mirror.rolled_back(3)
+            return found
+
+        monkeypatch.setattr(mirror, "look", meanwhile)
+        mirror.bring()
+        monkeypatch.undo()
+        mirror.bring()
+        assert Chain(tmp_path / "m").steps == [0, 1, 2, 3]
+        chain.save(4, STATES[5])
+        mirror.bring()
+    assert chain_files(tmp_path / "m") == chain_files(tmp_path / "run")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("ignore", ["", "sync"])
 def test_no_crash_harms_a_mirror(tmp_path: Path, ignore: str) -> None:
