@@ -275,6 +275,13 @@ def test_what_tests_share_lies_in_support() -> None:
     assert found == set()
 
 
+def test_profiles_say_how_many_examples_are_tried() -> None:
+    """A number beside a test would hold under every profile."""
+    word = "max_" + "examples"
+    found = {str(path.relative_to(TESTS)) for path in TESTS.rglob("*.py") if word in path.read_text()}
+    assert found == {"conftest.py", "support/profiles.py"}
+
+
 def imported(node: ast.AST) -> list[str]:
     """The names of modules, and of what is taken of them, that a node of a syntax tree imports."""
     if isinstance(node, ast.Import):

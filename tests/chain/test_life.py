@@ -41,6 +41,7 @@ from lccodec.container.disk.system import System
 from lccodec.container.tree import flatten
 
 from ..support.paths import checkpoint_path
+from ..support.profiles import examples
 
 BOUND = 0.05
 STEPS = LogSteps(1.0)
@@ -347,5 +348,5 @@ class Life(RuleBasedStateMachine):
 
 
 # A run has 20 steps, and so takes as long as 20 examples of another test.
-Life.TestCase.settings = settings(stateful_step_count=20, max_examples=settings.default.max_examples // 3)
+Life.TestCase.settings = settings(examples(1 / 3), stateful_step_count=20)
 TestLife = Life.TestCase

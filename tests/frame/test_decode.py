@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec import (
@@ -29,6 +29,7 @@ from lccodec.frame.raw import RawFrame
 from lccodec.parallel import PIECE
 
 from ..support.frames import sealed
+from ..support.profiles import examples
 from ..support.strategies import ALL_DTYPES, dtype_of, installed, random_array
 
 BLOCK = PIECE  # the smallest that the encoder can write
@@ -92,7 +93,6 @@ def in_parts(frame: bytes, reference: Array | None, parts: list[slice], *, in_pl
 
 
 @given(frames_and_parts(), st.booleans())
-@settings(max_examples=40)
 def test_parts_are_the_whole(case: tuple[bytes, Array | None, list[slice]], in_place: bool) -> None:
     frame, reference, parts = case
     whole = decode_components(memoryview(frame), None if reference is None else reference.copy())
@@ -111,7 +111,7 @@ def outcome(decode: Any) -> Array | None:
     st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), min_size=1, max_size=3),
     st.booleans(),
 )
-@settings(max_examples=60)
+@examples(2)
 def test_parts_of_damaged_frames_have_the_outcome_of_the_whole(
     case: tuple[bytes, Array | None, list[slice]], damage: list[tuple[int, int]], seal: bool
 ) -> None:
@@ -133,7 +133,7 @@ def test_parts_of_damaged_frames_have_the_outcome_of_the_whole(
 
 
 @given(frames(), st.data())
-@settings(max_examples=20)
+@examples(1 / 2)
 def test_every_truncation_is_found(case: tuple[bytes, Array | None], data: st.DataObject) -> None:
     frame, reference = case
     size = parse_header(frame).components

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lccodec
@@ -31,6 +31,7 @@ from lccodec.frame.encode import TAIL
 from lccodec.frame.header import FrameHeader, parse_header
 from lccodec.quantizers.clusters import Clusters
 
+from ..support.profiles import examples
 from ..support.strategies import ALL_DTYPES, STATES, array_and_reference, installed, random_array
 
 ROOT = Path(__file__).parents[2]
@@ -234,7 +235,7 @@ def test_larger_frames_of_the_encoder(decoder: ModuleType, name: str) -> None:
             assert found == second(decoder, frame, base)
 
 
-@settings(max_examples=3 * settings().max_examples)  # they are small
+@examples(3)  # they are small
 @given(array_and_reference(), QUANTIZERS, st.sampled_from(["normal", "high"]))
 def test_frames_of_the_encoder(
     decoder: ModuleType, arrays: tuple[np.ndarray, np.ndarray | None], quantizer: Any, effort: Any

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lccodec
@@ -28,6 +28,7 @@ from lccodec.parallel import PIECE
 
 from ...support.directories import entries
 from ...support.links import FakeLink, drift, linked, links_of
+from ...support.profiles import examples
 from ...support.strategies import ALL_DTYPES, bits_of, dtype_of, installed, random_array
 
 HALF, BRAIN = COPY_TYPES[9], COPY_TYPES[10]
@@ -133,7 +134,7 @@ def test_arrays_that_must_be_decoded_whole(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @given(st.integers(0, 2), st.integers(0, 1 << 20), st.integers(1, 255), st.integers(1, 4))
-@settings(max_examples=30)
+@examples(2)
 def test_damage_is_found_as_in_the_whole(link: int, place: int, value: int, count: int) -> None:
     """Behind right digests, only by CRC, sum and the rules."""
     with pytest.MonkeyPatch.context() as patch:

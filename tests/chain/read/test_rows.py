@@ -25,7 +25,7 @@ from ...support.links import FakeLink, drift, linked, links_of
 from ...support.strategies import bits_of
 
 BLOCK_LOG2 = PIECE.bit_length() - 1  # the smallest blocks that the encoder can write
-ROWS, COLUMNS = 2500, 160  # of the large arrays: four blocks
+ROWS, COLUMNS = 1700, 160  # of the large arrays: three blocks
 STEPS = 5
 CHAINS = ["lossless", "lc-2", "lc-3", "balanced", "small", "smooth", "hindsight", "exact", "bundle"]
 NAMES = ["weight", "half", "m", "v", "table", "phase", "mask", "fixed", "vector", "empty", "few"]
@@ -38,6 +38,7 @@ def _small_blocks() -> Iterator[None]:
         yield
 
 
+@cache
 def state(step: int) -> dict[str, Any]:
     """Large arrays of several types, of which one is another one rounded, and small ones."""
     rng = np.random.default_rng(7)
@@ -66,11 +67,18 @@ def state(step: int) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    found = {}
-    for name in CHAINS:
-        place = found[name] = tmp_path_factory.mktemp("runs") / name
+class Places(dict[str, Path]):
+    """Where runs of different settings are, each saved when it is asked for."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def __missing__(self, name: str) -> Path:
+        if name == "bundle":
+            self[name] = self._directory / "bundle.lccb"
+            lccodec.bundle(self["lc-3"], self[name])
+            return self[name]
+        place = self[name] = self._directory / name
         policy: Any = name if name in lccodec.POLICIES else "lc-3"
         if name == "smooth":
             policy = Policy("fields", patterns={"*": Smooth(max_error=1e-3)})
@@ -83,10 +91,12 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         ) as chain:
             for step in range(STEPS):
                 chain.save(step, state(step))
-        if name == "bundle":
-            found[name] = place.with_suffix(".lccb")
-            lccodec.bundle(place, found[name])
-    return found
+        return place
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Places:
+    return Places(tmp_path_factory.mktemp("runs"))
 
 
 def assert_equal(part: np.ndarray, whole: np.ndarray) -> None:
@@ -98,14 +108,14 @@ ENDS = st.none() | st.integers(-ROWS - 5, ROWS + 5) | st.integers(-3, 3)
 
 
 @pytest.fixture(scope="module")
-def whole(places: dict[str, Path]) -> Callable[[str, int], dict[str, Any]]:
+def whole(places: Places) -> Callable[[str, int], dict[str, Any]]:
     return cache(lambda name, step: lccodec.open(places[name], step=step).state())
 
 
 @pytest.mark.parametrize("name", CHAINS)
 @given(data=st.data())
 def test_rows_are_those_of_the_whole_array(
-    places: dict[str, Path],
+    places: Places,
     whole: Callable[[str, int], dict[str, Any]],
     name: str,
     data: st.DataObject,
@@ -117,7 +127,7 @@ def test_rows_are_those_of_the_whole_array(
         assert_equal(file.get(array, rows=rows), whole(name, step)[array][rows])
 
 
-def test_copies_and_interpolated_arrays_are_among_them(places: dict[str, Path]) -> None:
+def test_copies_and_interpolated_arrays_are_among_them(places: Places) -> None:
     """The property above is about all ways in which arrays are stored."""
     with open_path(places["hindsight"], step=2, exact=False) as file:
         assert file.links[-1].manifest.later is not None
@@ -131,7 +141,7 @@ def test_copies_and_interpolated_arrays_are_among_them(places: dict[str, Path]) 
         assert "smooth" in {array.method for array in file.info().arrays}
 
 
-def test_restore_takes_rows_and_leaves_together(places: dict[str, Path]) -> None:
+def test_restore_takes_rows_and_leaves_together(places: Places) -> None:
     chain = Chain(places["balanced"])
     whole = chain.restore(3)
     keys = {"weight": slice(100, 200), "half": slice(-2, None), "m": None, "epoch": None, "layers": None}
@@ -144,7 +154,7 @@ def test_restore_takes_rows_and_leaves_together(places: dict[str, Path]) -> None
     assert found["weight"].base is None or found["weight"].base.nbytes < 2 * found["weight"].nbytes
 
 
-def test_rows_come_one_by_one(places: dict[str, Path]) -> None:
+def test_rows_come_one_by_one(places: Places) -> None:
     chain = Chain(places["lc-3"])
     whole = chain.restore(3)
     keys = {"table": slice(0, 10), "epoch": None, "weight": slice(5, 7), "few": slice(1, 2), "v": None}
@@ -167,16 +177,14 @@ def test_an_array_in_two_places_has_rows_in_each(tmp_path: Path) -> None:
     assert_equal(found["b"], array[:2])
 
 
-def test_progress_counts_rows(places: dict[str, Path]) -> None:
+def test_progress_counts_rows(places: Places) -> None:
     told: list[tuple[int, int]] = []
     keys = {"weight": slice(0, 1), "m": slice(0, 1)}
     Chain(places["lc-3"]).restore(2, keys=keys, progress=lambda *numbers: told.append(numbers))
     assert told == [(1, 2), (2, 2)]
 
 
-def test_only_the_blocks_of_the_rows_are_decoded(
-    places: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_blocks_of_the_rows_are_decoded(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[int] = []
     for module in (codebook, planes):
         read = module.read_block
@@ -203,7 +211,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("rows", "words"), REFUSED.values(), ids=REFUSED)
-def test_what_is_no_slice_of_rows(places: dict[str, Path], rows: Any, words: str) -> None:
+def test_what_is_no_slice_of_rows(places: Places, rows: Any, words: str) -> None:
     with lccodec.open(places["lc-3"]) as file, pytest.raises(ArgumentError, match=re.escape(words)):
         file.get("weight", rows=rows)
     with pytest.raises(ArgumentError, match="'weight': rows"):
@@ -211,13 +219,13 @@ def test_what_is_no_slice_of_rows(places: dict[str, Path], rows: Any, words: str
 
 
 @pytest.mark.parametrize("rows", [slice(0, 10, 1), slice(np.int64(1), np.int16(4))])
-def test_slices_that_are_plain(places: dict[str, Path], rows: slice) -> None:
+def test_slices_that_are_plain(places: Places, rows: slice) -> None:
     with lccodec.open(places["lc-3"]) as file:
         assert_equal(file.get("weight", rows=rows), file.get("weight")[rows])
 
 
 @pytest.mark.parametrize("name", ["epoch", "layers", "layers/1", "wieght"])
-def test_what_has_no_rows(places: dict[str, Path], name: str) -> None:
+def test_what_has_no_rows(places: Places, name: str) -> None:
     words = {"layers/1": "without dimensions", "wieght": "is it 'weight'"}.get(name, "is not an array")
     chain = Chain(places["lc-3"])
     for read in (chain.restore, lambda **kwargs: list(chain.restore_iter(**kwargs))):
@@ -225,13 +233,13 @@ def test_what_has_no_rows(places: dict[str, Path], name: str) -> None:
             read(keys={name: slice(0, 2)})
 
 
-def test_who_takes_names_alone_refuses_rows(places: dict[str, Path]) -> None:
+def test_who_takes_names_alone_refuses_rows(places: Places) -> None:
     with pytest.raises(ArgumentError, match="must be names here"):
         Chain(places["lc-3"]).average(last=2, keys={"weight": slice(0, 2)})
     assert list(Chain(places["lc-3"]).average(last=2, keys={"weight": None})) == ["weight"]
 
 
-def test_damage_in_the_rows_is_found(places: dict[str, Path], tmp_path: Path) -> None:
+def test_damage_in_the_rows_is_found(places: Places, tmp_path: Path) -> None:
     data = bytearray((places["lc-3"] / "000000000000.lcc.h5").read_bytes())
     with lccodec.open(places["lc-3"] / "000000000000.lcc.h5") as file:
         first = file.keys()[0]

@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from lccodec import ArgumentError, Chain, Keep, LccodecError, LccodecWarning, Policy, UniformDeadzone
 from lccodec.chain.save import reference
 
+from ...support.profiles import examples
 from ...support.walks import walk
 
 STATES = walk(6)
@@ -165,8 +166,7 @@ class WithAWorker(TwoThreads):
     save_behind = "save_async"
 
 
-_most = settings.default.max_examples
-TwoThreads.TestCase.settings = settings(stateful_step_count=12, max_examples=max(_most // 6, 1))
-WithAWorker.TestCase.settings = settings(stateful_step_count=12, max_examples=max(_most // 10, 1))
+TwoThreads.TestCase.settings = settings(examples(1 / 6), stateful_step_count=12)
+WithAWorker.TestCase.settings = settings(examples(1 / 12), stateful_step_count=12)
 TestTwoThreads = TwoThreads.TestCase
 TestWithAWorker = pytest.mark.slow(WithAWorker.TestCase)

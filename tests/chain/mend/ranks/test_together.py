@@ -8,7 +8,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec import Chain
@@ -22,6 +22,7 @@ from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
 
 from ....support.damage import files_in, flip, lasting, without_parity
+from ....support.profiles import examples
 from ....support.ranks import protect_in_threads, save_of_ranks
 from ....support.systems import Faulty
 
@@ -30,7 +31,7 @@ def parity(directory: Path) -> dict[str, bytes]:
     return files_in(directory / ".parity")
 
 
-@settings(max_examples=12, deadline=None)
+@examples(1 / 2)
 @given(
     counts=st.lists(st.sampled_from([0, 1, 127, 500, 3000]), min_size=1, max_size=5),
     files=st.integers(1, 6),

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lccodec
@@ -24,6 +24,7 @@ from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.tree import flatten
 
 from ....support.paths import checkpoint_path
+from ....support.profiles import examples
 from ....support.walks import assert_same
 
 NAMES = ["base/weight", "base/bias", "lora/a.weight", "lora/b.weight", "count"]
@@ -79,7 +80,6 @@ saves = st.lists(
 )
 
 
-@settings(max_examples=20, deadline=None)
 @given(saves, st.sampled_from([1, 2, 32]))
 def test_every_step_is_what_was_given_over_the_step_before(
     kinds: list[tuple[str, list[str], bool]], every: int
@@ -106,7 +106,7 @@ def test_every_step_is_what_was_given_over_the_step_before(
         chain.close()
 
 
-@settings(max_examples=10, deadline=None)
+@examples(1 / 2)
 @given(saves)
 def test_a_lossy_history_keeps_its_bound_whatever_is_left_out(
     kinds: list[tuple[str, list[str], bool]],
