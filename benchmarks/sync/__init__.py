@@ -1,4 +1,4 @@
 """What it takes to bring a trainer's weights to an engine: `follow.py`.
 
-Imports `measure` and `networks`.
+Imports `measure`, `networks` and `speed`.
 """

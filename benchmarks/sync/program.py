@@ -19,6 +19,7 @@ from ..measure.goals import Goal, missed, summary, table
 from ..measure.results import put_into
 from ..measure.rounds import Job, measure
 from ..networks.datasets import data_directory
+from .bucket import bucket_goals
 from .updates import Kind, Update, make_update
 from .ways import all_ways
 
@@ -49,7 +50,7 @@ def measure_update(update: Update, directory: Path, rounds: int) -> list[Figure]
     jobs = {}
     for way in ways:
         jobs[way.name, PUBLISH] = Job(way.publish)
-        jobs[way.name, PREPARE] = Job(way.prepare)
+        jobs[way.name, PREPARE] = Job(way.prepare, prepare=way.go_back)
         jobs[way.name, COMMIT] = Job(way.commit, prepare=way.reset)
     timings = measure(jobs, lambda: np.copyto(target, source), rounds)
     case = f"{update.kind}, {100 * update.share:.2g} % changed"
@@ -105,6 +106,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="a small network, a few MB: some seconds")
     parser.add_argument("--size", type=float, metavar="BYTES", help="of the arrays (256e6, or 2e6)")
     parser.add_argument("--rounds", type=int, default=0, metavar="N", help="interleaved rounds (5, or 2)")
+    parser.add_argument("--bucket", metavar="ADDRESS", help="measure a follower of a chain there, too")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
     parser.add_argument("--results", type=Path, metavar="FILE", help="put the tables into this markdown file")
     options = parser.parse_args(words)
@@ -120,6 +122,8 @@ def main(words: list[str] | None = None) -> int:
                 found = measure_update(update, Path(name) / "ways", rounds)
                 figures += found
                 goals += goals_of(update, share, found)
+                if options.bucket and kind == "bfloat16":
+                    goals += bucket_goals(update, options.bucket, 0 if options.quick else 1e9)
     text = (
         f"`python benchmarks/follow.py --data DIR{' --quick' * options.quick}`; {platform.machine()}, "
         f"{os.cpu_count()} cores, Python {platform.python_version()}, NumPy {np.__version__}. Arrays of "

@@ -42,6 +42,9 @@ class Way(ABC):
     def prepare(self) -> None:
         """Read it, as far as that can be done while the old weights are in use."""
 
+    def go_back(self) -> None:  # noqa: B027 - most ways hold no state
+        """Get ready to prepare again."""
+
     @abstractmethod
     def commit(self) -> None:
         """Change the arrays that are served."""
@@ -69,12 +72,8 @@ class Lccodec(Way):
         self._chain.save(0, update.old)
         self._chain.save(1, update.new)
         self._watch = Watch(DirectoryStore(directory / "run"), 0, None, exact=False)
-        way = self._watch.next()
-        if way is None:
-            raise SystemExit("lccodec: the first step cannot be read")
-        self._watch.commit(way)
-        self._watch.pinned = 1
         self._latest = 1
+        self._take(0)
 
     def publish(self) -> int:
         self._latest += 1  # back and forth: each delta is the same change
@@ -82,10 +81,22 @@ class Lccodec(Way):
         return self._chain.save(self._latest, state)
 
     def prepare(self) -> None:
+        self._update = self._take(self._step + 1)
+
+    def go_back(self) -> None:
+        if self._step % 2:  # the new weights
+            while self._latest < self._step + 2:
+                self.publish()
+            self._take(self._step + 1)
+
+    def _take(self, step: int) -> lccodec.Update:
+        """Go to a step, as a follower does before it hands out the update."""
+        self._watch.pinned = self._step = step
         way = self._watch.next()
         if way is None or way.update is None:
-            raise SystemExit("lccodec: no update")
-        self._update = way.update
+            raise SystemExit(f"lccodec: step {step} cannot be read")
+        self._watch.commit(way)
+        return way.update
 
     def commit(self) -> None:
         self._update.apply_to(self.served)

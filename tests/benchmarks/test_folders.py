@@ -21,7 +21,7 @@ FOLDERS = {
     "speed": {"measure", "compressors", "networks"},
     "background": {"measure", "networks", "speed"},
     "pages": {"measure", "networks"},
-    "sync": {"measure", "networks"},
+    "sync": {"measure", "networks", "speed"},
     "mending": {"measure"},
     "simulations": {"measure", "compressors"},
 }

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.measure.figures import Figure
-from benchmarks.sync import program, updates, ways
+from benchmarks.sync import bucket, program, updates, ways
 
 from ..support.tiny_tasks import tiny_task
 
@@ -50,6 +50,14 @@ def test_every_way_gives_the_new_arrays(tmp_path: Path) -> None:
         way.commit()
         way.check()
         assert 0 < size < 1.2 * update.nbytes
+
+
+def test_a_follower_of_a_bucket_reads_the_delta(tmp_path: Path) -> None:
+    update = updates.make_update(tmp_path, "bfloat16", 0.05, 50_000, quick=True)
+    seconds, kilobytes = bucket.bucket_goals(update, "memory://benchmark-of-sync", 2 * update.nbytes)
+    assert seconds.measured is not None
+    assert seconds.measured > 0
+    assert kilobytes.is_met
 
 
 def test_bounds(tmp_path: Path) -> None:
