@@ -32,6 +32,7 @@ from ..store.directory import DirectoryStore, in_chain
 from ..store.names import check_name, checkpoint_name, checkpoints_among, step_index
 from ..store.opening import writable_store
 from ..store.store import Store, WritableStore
+from .fork import receive_copy
 
 
 def bundle(
@@ -184,7 +185,7 @@ def _add_exact(writer: BundleWriter, store: Store, newest: int, named: bytes | N
 def unbundle(
     path: str | os.PathLike[str], directory: str | os.PathLike[str], *, progress: Progress = False
 ) -> list[int]:
-    """Write the files of a bundle into a directory, as they were, each atomically.
+    """Write the files of a bundle into a directory or a bucket, as they were, each atomically.
 
     Parents come before their children. So what is there after a crash is a chain, and a further
     call goes on: files that are there already are left as they are.
@@ -194,7 +195,7 @@ def unbundle(
     path
         The bundle.
     directory
-        A new directory, or one that has some of these files and no other checkpoints.
+        A new directory or address, or one that has some of these files and no other checkpoints.
     progress
         As for `Chain.restore`, counted in files.
 
@@ -213,12 +214,16 @@ def unbundle(
         If the bundle is damaged, or the operating system refuses. Earlier steps are written.
     """
     check_progress(progress)
-    with BundleStore(checked_path(path)) as store, telling(progress, "unbundle", "files") as tell:
-        return take_apart(store, DirectoryStore(checked_path(directory)), tell)
+    with (
+        BundleStore(checked_path(path)) as store,
+        closing(writable_store(checked_place(directory))) as target,
+        telling(progress, "unbundle", "files") as tell,
+    ):
+        return take_apart(store, target, tell)
 
 
-def take_apart(store: BundleStore, target: DirectoryStore, tell: Tell = untold) -> list[int]:
-    """Write the files of a bundle into a directory; see `unbundle`."""
+def take_apart(store: BundleStore, target: WritableStore, tell: Tell = untold) -> list[int]:
+    """Write the files of a bundle into a store; see `unbundle`."""
     target.make()
     target.remove_stale()
     there = _files_there(store, target)
@@ -255,8 +260,8 @@ def _exact_problem(store: BundleStore, newest: int) -> str | None:
     return f"it is not that of step {newest}" if older else None if usable else problem
 
 
-def _files_there(store: BundleStore, target: DirectoryStore) -> set[str]:
-    """Return the names of the files of a bundle that are in a directory already."""
+def _files_there(store: BundleStore, target: WritableStore) -> set[str]:
+    """Return the names of the files of a bundle that are in a store already."""
     names = target.names()
     there = {*checkpoints_among(names).values(), *({EXACT_NAME} & {*names})}
     for name in there:
@@ -269,7 +274,10 @@ def _files_there(store: BundleStore, target: DirectoryStore) -> set[str]:
     return there
 
 
-def _copy(store: BundleStore, name: str, target: DirectoryStore) -> None:
+def _copy(store: BundleStore, name: str, target: WritableStore) -> None:
+    if not isinstance(target, DirectoryStore):
+        receive_copy(target, store, name)
+        return
     with WholeFile(target.path / name, system=target.system) as file:
         file.copy(store.source(name))
         file.commit()

@@ -1,7 +1,8 @@
 """Forking a chain: a new chain that begins with a step of another, which is not touched.
 
-The new directory gets second names of the files that the step needs, or copies of them where there
-are no hard links. Parents come first. So a fork that was cut short is finished by forking again.
+A new directory gets second names of the files that the step needs, or copies of them where there
+are no hard links, or where one of the chains is in a bucket. Parents come first. So a fork that was
+cut short is finished by forking again.
 
 Source: SPEC 9.
 """
@@ -9,22 +10,25 @@ Source: SPEC 9.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 from ...constants import EXACT_NAME
 from ...container.disk.duplicate import duplicate
 from ...container.disk.folder import Folder, sync_directory
 from ...container.disk.system import System, storage_errors
+from ...container.reader import CheckpointReader
 from ...errors import ArgumentError, ChainError, LccodecError
 from ..read.checkpoint import open_step
 from ..read.exact import link_problem
 from ..store.directory import DirectoryStore
 from ..store.names import checkpoint_name, checkpoints_among, step_index
 from ..store.parents import remove_steps
+from ..store.store import Store, WritableStore
 from .rewrite_step import end_at
 
 
-def fork(store: DirectoryStore, target: DirectoryStore, step: int) -> list[int]:
+def fork(store: Store, target: WritableStore, step: int) -> list[int]:
     """Start a new chain from a step, and return the steps of the new chain.
 
     These are the step and the earlier ones that it needs. What is interpolated from a later step is
@@ -53,8 +57,8 @@ def fork(store: DirectoryStore, target: DirectoryStore, step: int) -> list[int]:
     return [each for each in roots if each <= step] or [step]
 
 
-def duplicate_chain(store: DirectoryStore, target: DirectoryStore) -> None:
-    """Give all checkpoints of a chain, and its exact file, a second name in another directory.
+def duplicate_chain(store: Store, target: WritableStore) -> None:
+    """Give all checkpoints of a chain, and its exact file, a second name elsewhere, or copy them.
 
     Errors are those of `fork`.
     """
@@ -65,16 +69,15 @@ def duplicate_chain(store: DirectoryStore, target: DirectoryStore) -> None:
     _duplicate_all(store, target, roots, _has_exact(store, store.exact_step()))
 
 
-def _duplicate_all(
-    store: DirectoryStore, target: DirectoryStore, roots: Mapping[int, bytes], exact: bool
-) -> None:
-    """Give checkpoints, parents first, and the exact file names in a directory that has no others.
+def _duplicate_all(store: Store, target: WritableStore, roots: Mapping[int, bytes], exact: bool) -> None:
+    """Give checkpoints, parents first, and the exact file to a store that has no others.
 
     `roots` are those of the steps, which are rising.
     """
     names = {checkpoint_name(step): root for step, root in roots.items()}
     with storage_errors("cannot fork to", target.path):
-        _make(target.path, target.system)
+        if isinstance(target, DirectoryStore):
+            _make(target.path, target.system)
         target.remove_stale()
         there = target.names()
         for name in there:
@@ -82,11 +85,35 @@ def _duplicate_all(
             if root is None or not _is_of_root(target, name, root):
                 held = "a chain" if checkpoints_among(there) else repr(name)
                 raise ArgumentError(f"a fork needs a new directory; {target.path} holds {held}")
-        with Folder(target.path, target.system) as folder:
-            for name in (*names, *([EXACT_NAME] if exact else [])):
-                if name not in there:
+        missing = [name for name in (*names, *([EXACT_NAME] if exact else [])) if name not in there]
+        if isinstance(store, DirectoryStore) and isinstance(target, DirectoryStore):
+            with Folder(target.path, target.system) as folder:
+                for name in missing:
                     duplicate(store.path / name, folder, name)
                     folder.sync()  # a child never comes without its parent
+            return
+        for name in missing:
+            receive_copy(target, store, name)
+
+
+def receive_copy(target: WritableStore, store: Store, name: str) -> None:
+    """Copy a file of a store into another as it is, whole or not at all.
+
+    Raises
+    ------
+    ChainError
+        If what arrived is another file than the one that was read.
+    ArgumentError, DataError, StorageError
+        As `WritableStore.receive`.
+    """
+    root = store.root(name)[0]
+
+    def check(reader: CheckpointReader) -> None:
+        if reader.root != root:
+            raise ChainError(f"{store.place(name)}: it was replaced while it was copied")
+
+    with closing(store.source(name)) as source:
+        target.receive(name, source, check, overwrite=False)
 
 
 def _make(target: Path, system: System) -> None:
@@ -97,7 +124,7 @@ def _make(target: Path, system: System) -> None:
         sync_directory(target.parent, system)
 
 
-def _has_exact(store: DirectoryStore, step: int | None) -> bool:
+def _has_exact(store: Store, step: int | None) -> bool:
     """Return whether the exact file of a chain is sound as a link, and of a step."""
     if step is None or store.exact_step() != step:
         return False
@@ -108,7 +135,7 @@ def _has_exact(store: DirectoryStore, step: int | None) -> bool:
         return False
 
 
-def _root(store: DirectoryStore) -> bytes | None:
+def _root(store: Store) -> bytes | None:
     """Return the root of the exact file; ``None`` if it cannot be read."""
     try:
         return store.root(EXACT_NAME)[0]
@@ -116,7 +143,7 @@ def _root(store: DirectoryStore) -> bytes | None:
         return None
 
 
-def _is_of_root(store: DirectoryStore, name: str, root: bytes) -> bool:
+def _is_of_root(store: Store, name: str, root: bytes) -> bool:
     """Return whether a file has a root, or took the place of a file that had it."""
     try:
         with store.open(name) as reader:

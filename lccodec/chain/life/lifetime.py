@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from typing import Any
 
 from ...arguments import as_integer
+from ...container.disk.address import checked_place
 from ...container.disk.system import checked_path
 from ...errors import ArgumentError
 from ...policy.policy import Policy
@@ -35,9 +37,10 @@ from ..read.history import History
 from ..save.background.client import WorkerOptions
 from ..save.hindsight.groups import check_hindsight, check_lossy
 from ..save.writer import Writer
-from ..store.directory import DirectoryStore, as_directory
+from ..store.directory import DirectoryStore
+from ..store.opening import writable_store
 from ..store.parents import Ancestry
-from ..store.store import Store
+from ..store.store import Store, WritableStore
 from .compact import Compaction, code_anew, compact
 from .fork import duplicate_chain, fork
 from .hindsight import code_with_hindsight
@@ -167,11 +170,12 @@ class Lifetime(Shown, History):
         return delete_rolled_back(self._store, name, pinned=pinned)
 
     def fork(self, directory: str | os.PathLike[str], step: int) -> list[int]:
-        """Start a new chain in `directory` from a step of this one; return its steps.
+        """Start a new chain in a directory or a bucket from a step of this one; return its steps.
 
         Errors are those of `lccodec.chain.life.fork.fork`.
         """
-        return fork(as_directory(self._store, "a fork"), DirectoryStore(checked_path(directory)), step)
+        with closing(writable_store(checked_place(directory))) as target:
+            return fork(self._store, target, step)
 
     def prune(
         self, keep: Keep, *, rewrite: bool = False, dry_run: bool = False, progress: Progress = False
@@ -218,7 +222,7 @@ class Lifetime(Shown, History):
         keyframe_every
             Maximum number of deltas that a restore replays. By default as for saves.
         directory
-            A new directory. By default the files of this chain are replaced, one by one.
+            A new directory or address. By default the files of this chain are replaced, one by one.
         hindsight
             Encode the states again in groups of so many checkpoints, those within a group against
             both of its ends: several times smaller at the same quality. It needs `directory`, and
@@ -235,13 +239,17 @@ class Lifetime(Shown, History):
             is not empty.
         """
         every = self.keyframe_every if keyframe_every is None else check_every(keyframe_every)
-        target = None if directory is None else DirectoryStore(checked_path(directory))
+        target = None if directory is None else writable_store(checked_place(directory))
         check_progress(progress)
-        with self._writer.at_rest() as claim, telling(progress, "compact", "checkpoints") as tell:
+        with (
+            nullcontext() if target is None else closing(target),
+            self._writer.at_rest() as claim,
+            telling(progress, "compact", "checkpoints") as tell,
+        ):
             if policy is not None or hindsight:
                 return self._code_anew(policy, every, target, dry_run, hindsight, tell)
             if target is not None and not dry_run:
-                duplicate_chain(as_directory(self._store, "a compaction to a directory"), target)
+                duplicate_chain(self._store, target)
                 return compact(target, every, tell=tell)
             found = compact(self._store, every, dry_run=dry_run, claim=claim, tell=tell)
         if not dry_run:
@@ -252,7 +260,7 @@ class Lifetime(Shown, History):
         self,
         policy: str | Policy | None,
         every: int,
-        target: DirectoryStore | None,
+        target: WritableStore | None,
         dry_run: bool,
         hindsight: int,
         tell: Tell,

@@ -13,7 +13,7 @@ from ...container.disk.address import Place
 from ...printable import printable
 from .. import render
 from ..program import say_result, verb
-from .parameters import FILE, NEW, STEP, chain_argument
+from .parameters import FILE, NEW, PLACE, STEP, chain_argument
 
 
 @verb
@@ -44,9 +44,9 @@ def bundle(directory: Place, output: Path, steps: tuple[int, ...], as_json: bool
 
 @verb
 @click.argument("path", metavar="BUNDLE", type=FILE)
-@click.argument("directory", metavar="DIR", type=NEW)
-def unbundle(path: Path, directory: Path, as_json: bool) -> None:
-    """Write the checkpoints of a bundle into a directory, as they were.
+@click.argument("directory", metavar="DIR", type=PLACE)
+def unbundle(path: Path, directory: Place, as_json: bool) -> None:
+    """Write the checkpoints of a bundle into a directory or a bucket, as they were.
 
     DIR is new, or has some of these checkpoints and no others: then the rest is added.
     """

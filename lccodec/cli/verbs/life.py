@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
@@ -19,7 +20,7 @@ from ...chain.life.prune import Pruning
 from ...chain.life.rollback import rollback as roll_back
 from ...chain.life.set_aside import RolledBack, delete_rolled_back, list_rolled_back, undo_rollback
 from ...chain.save.settings import KEYFRAME_EVERY
-from ...chain.store.directory import DirectoryStore, as_directory
+from ...chain.store.directory import as_directory
 from ...chain.store.opening import writable_store
 from ...chain.store.store import WritableStore
 from ...container.disk.address import Place
@@ -30,7 +31,7 @@ from ...printable import printable
 from .. import render
 from ..program import say, say_result, verb
 from ..pruning import compaction_text, net_text, pruning_text
-from .parameters import FILE_OR_FOLDER, NEW, STEP, chain_argument
+from .parameters import FILE_OR_FOLDER, PLACE, STEP, chain_argument
 
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -94,13 +95,14 @@ def _content(gone: RolledBack) -> str:
 @verb
 @chain_argument
 @click.argument("step", metavar="STEP", type=STEP)
-@click.argument("target", metavar="NEW", type=NEW)
-def fork(directory: Place, step: int, target: Path, as_json: bool) -> None:
-    """Start a new chain in the directory NEW from a step of DIR, which stays as it is.
+@click.argument("target", metavar="NEW", type=PLACE)
+def fork(directory: Place, step: int, target: Place, as_json: bool) -> None:
+    """Start a new chain in the directory or bucket NEW from a step of DIR, which stays as it is.
 
     NEW gets the step and its parents, as hard links where the file system supports them.
     """
-    steps = fork_chain(as_directory(writable_store(directory), "a fork"), DirectoryStore(target), step)
+    with closing(writable_store(directory)) as store, closing(writable_store(target)) as new:
+        steps = fork_chain(store, new, step)
     document = {"directory": str(directory), "fork": str(target), "steps": steps}
     say_result(as_json, document, f"{printable(target)}: {len(steps)} checkpoints, the newest is step {step}")
 
@@ -206,7 +208,7 @@ def prune(  # one parameter for each option: click passes them by name
 @verb
 @chain_argument
 @click.option(
-    "-o", "--output", "target", metavar="NEW", type=NEW, help="A new directory.  [default: in place]"
+    "-o", "--output", "target", metavar="NEW", type=PLACE, help="A new directory.  [default: in place]"
 )
 @click.option("--policy", type=click.Choice(list(POLICIES)), help="Encode the states again; needs -o.")
 @click.option(
@@ -227,7 +229,7 @@ def prune(  # one parameter for each option: click passes them by name
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 def compact(
     directory: Place,
-    target: Path | None,
+    target: Place | None,
     policy: str | None,
     keyframe_every: int,
     hindsight: int | None,

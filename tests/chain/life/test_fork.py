@@ -77,8 +77,6 @@ def test_onto_something(chain: Chain, tmp_path: Path) -> None:
         chain.fork(tmp_path / "notes", 2)
     with pytest.raises(StorageError):
         chain.fork(tmp_path / "notes" / "a.txt", 2)
-    with pytest.raises(ArgumentError, match="address"):
-        chain.fork("s3://bucket/fork", 2)
 
 
 def test_of_a_step_that_is_not_there_or_broken(chain: Chain, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,9 @@ from lccodec.chain.store.bucket import store as module
 from lccodec.chain.store.bucket.connect import connect
 from lccodec.chain.store.bucket.store import BucketStore
 from lccodec.chain.store.directory import DirectoryStore
+from lccodec.chain.store.names import checkpoint_name
+from lccodec.chain.store.store import Store
+from lccodec.constants import EXACT_NAME
 from lccodec.container.disk.address import Address
 from lccodec.container.reader import open_bytes
 from lccodec.errors import ArgumentError, ChainError, StorageError
@@ -199,3 +203,79 @@ def test_missing_data_is_told(place: str) -> None:
         store.open(NAMES[0])
     assert [problem.rule for problem in lccodec.validate(place)] == ["storage"]
     assert lccodec.Chain(place).restore(1)["epoch"] == 1
+
+
+def content(store: Store) -> dict[str, bytes]:
+    listed = store.snapshot()
+    return {name: (source := listed.source(name)).read(0, source.size) for name in listed.names()}
+
+
+def test_a_fork_into_a_bucket_within_one_and_back(place: str, tmp_path: Path) -> None:
+    states = walk(5)
+    with lccodec.Chain(tmp_path / "run", "lc-3", keyframe_every=2) as chain:
+        for step, state in enumerate(states):
+            chain.save(step, state)
+        assert chain.fork(place, 4) == [3, 4]
+        assert chain.fork(place, 4) == [3, 4]  # the same once more
+        with pytest.raises(ArgumentError, match="holds a chain"):
+            chain.fork(place, 2)
+        store_of(place).remove([checkpoint_name(4)])  # as if it was cut short
+        assert chain.fork(place, 4) == [3, 4]
+    assert content(store_of(place)) == {
+        name: path.read_bytes()
+        for name in ("000000000003.lcc.h5", "000000000004.lcc.h5", EXACT_NAME)
+        for path in [tmp_path / "run" / name]
+    }
+    with lccodec.Chain(place) as chain:
+        assert_same(chain.restore(), states[4])
+        assert chain.fork(f"{place}-of-it", 3) == [3]
+        assert chain.fork(tmp_path / "back", 4) == [3, 4]
+        chain.save(5, states[0])
+    assert lccodec.validate(f"{place}-of-it", deep=True) == []
+    assert (
+        content(DirectoryStore(tmp_path / "back")).items()
+        <= content(DirectoryStore(tmp_path / "run")).items()
+    )
+
+
+def test_a_fork_of_an_interpolated_step(tmp_path: Path) -> None:
+    states = walk(9)
+    with lccodec.Chain(tmp_path / "run", "lc-3", hindsight=4) as chain:
+        for step, state in enumerate(states):
+            chain.save(step, state)
+        before = chain.restore(2)
+        place = f"memory://{tmp_path.name}/fork"
+        assert chain.fork(place, 2)[-1] == 2
+        assert chain.fork(place, 2)[-1] == 2
+    other = lccodec.Chain(place)
+    assert other.steps[-1] == 2
+    assert_same(other.restore(2, exact=False), before)
+
+
+def test_a_bundle_is_taken_apart_into_a_bucket(place: str, tmp_path: Path) -> None:
+    with lccodec.Chain(tmp_path / "run", "lc-3", keyframe_every=2) as chain:
+        for step, state in enumerate(walk(4)):
+            chain.save(step, state)
+    lccodec.bundle(tmp_path / "run", tmp_path / "run.lcc")
+    assert lccodec.unbundle(tmp_path / "run.lcc", place) == [0, 1, 2, 3]
+    store_of(place).remove([checkpoint_name(3)])
+    assert lccodec.unbundle(tmp_path / "run.lcc", place) == [0, 1, 2, 3]  # goes on where it stopped
+    there = content(store_of(place))
+    assert there == {path.name: path.read_bytes() for path in (tmp_path / "run").glob("*.lcc.h5")}
+    with lccodec.Chain(f"{place}-other") as other:
+        other.save(0, {"x": 1})
+    with pytest.raises(ArgumentError, match="is not of this bundle"):
+        lccodec.unbundle(tmp_path / "run.lcc", f"{place}-other")
+
+
+@pytest.mark.parametrize("options", [{}, {"policy": "lc-3"}, {"hindsight": 2, "policy": "lc-3"}])
+def test_a_run_is_compacted_into_a_bucket(place: str, tmp_path: Path, options: dict[str, Any]) -> None:
+    states = walk(4)
+    with lccodec.Chain(tmp_path / "run", keyframe_every=0) as chain:
+        for step, state in enumerate(states):
+            chain.save(step, state)
+        found = chain.compact(directory=place, keyframe_every=9, **options)
+        assert found.after < found.before
+    assert lccodec.validate(place, deep=True) == []
+    if not options:
+        assert_same(lccodec.Chain(place).restore(3), states[3])
