@@ -8,7 +8,7 @@ float32 for programs that do not know it. Metadata are attributes of the root gr
 
 Files of other programs are read too, Keras' ``.weights.h5`` among them: groups become dicts. Soft
 and external links, external storage and virtual datasets are refused, because they lead to other
-files. A dataset may be 65,536 times as large as the file at most.
+files. Datasets may be 4,096 times as large as the file at most, all together.
 
 Unlike the reader of checkpoints, this one hands stored bytes to the HDF5 library. A damaged file
 can make that library loop without end: read files from strangers in a process that can be ended.
@@ -27,12 +27,12 @@ from typing import Any, Final
 import h5py
 import numpy as np
 
-from ..constants import MAX_ARRAYS, MAX_EXPANSION, MAX_NESTING
+from ..constants import MAX_ARRAYS, MAX_NESTING
 from ..container.scalars import metadata_strings, scalar_json
 from ..element_types import BFLOAT16_BITS, Array, element_type, in_host_order
 from ..errors import ArgumentError, FormatError, LccodecError, LimitError, StorageError
 from .files.attributes import TYPES, read_attribute, read_types, write_attributes
-from .files.disk import replacing
+from .files.disk import MAX_FILE_EXPANSION, replacing
 from .files.named_arrays import named_leaves
 from .files.structure import STATE, rebuild, with_structure
 from .seals.reading import sealed_file
@@ -40,6 +40,7 @@ from .seals.reading import sealed_file
 __all__ = ["load_metadata", "load_state", "save_file"]
 
 _RULE: Final = "hdf5"
+_MAX_VARYING: Final = 1 << 16  # elements of variable length: each may be all bytes of the file
 _ALL: Final = h5py.h5s.ALL
 _BFLOAT16_FIELDS: Final = ((15, 7, 8, 0, 7), 127)  # sign, exponent and mantissa; the bias
 _ERRNO: Final = re.compile(r"errno = (\d+)")
@@ -113,7 +114,7 @@ class _Walk:
         self.metadata: dict[str, str] = {}
         self.types: dict[str, str] = {}  # of attributes that are numbers
         self.leaves: dict[str, Any] = {}
-        self._where, self._size, self._left = where, size, MAX_EXPANSION * size
+        self._where, self._left, self._varying = where, MAX_FILE_EXPANSION * size, _MAX_VARYING
         self._arrays: dict[int, Any] = {}
         self._groups: set[int] = set()
 
@@ -157,14 +158,20 @@ class _Walk:
     def _spend(self, count: int, kind: h5py.h5t.TypeID, name: str) -> None:
         """Take the bytes of some elements from what the file may still ask for.
 
-        Many elements of variable length may name the same bytes, at most all bytes of the file.
+        Many elements of variable length may name the same bytes, so these are counted instead.
         """
         varying = kind.get_class() == h5py.h5t.VLEN or (
             kind.get_class() == h5py.h5t.STRING and kind.is_variable_str()
         )
-        self._left -= count * (self._size if varying else kind.get_size())
+        if varying:
+            self._varying -= count
+        else:
+            self._left -= count * kind.get_size()
+        if self._varying < 0:
+            message = f"there are more than {_MAX_VARYING} strings and sequences"
+            raise LimitError(_RULE, f"{self._where}: {name!r}", message)
         if self._left < 0:
-            message = f"asks for more than {MAX_EXPANSION} times the bytes of the file"
+            message = f"asks for more than {MAX_FILE_EXPANSION} times the bytes of the file"
             raise LimitError(_RULE, f"{self._where}: {name!r}", message)
 
     def note_types(self) -> None:

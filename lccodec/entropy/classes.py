@@ -73,16 +73,22 @@ class Classes:
         every_sum = np.arange(2 * 255 + 1)  # of two levels, which are uint8
         class_of = np.searchsorted(bounds, every_sum, side="right").astype(np.uint8)
         self._class = class_of.take(sums)  # (kinds, columns)
-        self._order = np.argsort(self._class, axis=1, kind="stable")  # columns, class by class
         # (classes, kinds)
-        counts = np.stack([(self._class == k).sum(axis=1) for k in range(bounds.size + 1)])
-        here = counts[:, self._kind]
-        ends = np.cumsum(here, axis=1)
-        self._starts = ends - here  # of each row in each class, (classes, rows)
-        self.sizes: list[int] = ends[:, -1].tolist()
-        # The distance from a place in a class to its place in `_order`, for each class and row.
-        first = (np.cumsum(counts, axis=0) - counts)[:, self._kind]
-        self._shift = first + self._kind * columns.size - self._starts
+        self._counts = np.stack([(self._class == k).sum(axis=1) for k in range(bounds.size + 1)])
+        self._before = np.cumsum(self._counts, axis=0) - self._counts
+        self.sizes: list[int] = (self._counts @ np.bincount(self._kind, minlength=kinds.size)).tolist()
+
+    def _rows_of(self, number: int) -> tuple[Array, Array]:
+        """Return where each row begins in a class, and how far from there it is in `_order`."""
+        here = self._counts[number].take(self._kind)
+        starts = np.cumsum(here) - here
+        first = self._before[number] + np.arange(self._before[number].size) * self.columns.size
+        return starts, first.take(self._kind) - starts
+
+    @cached_property
+    def _order(self) -> Array:
+        """The columns of each kind of row, class by class."""
+        return np.argsort(self._class, axis=1, kind="stable")
 
     @cached_property
     def _ordinal(self) -> Array:
@@ -103,16 +109,20 @@ class Classes:
         ordinal = self._ordinal.take(cell)
         found = self._class.reshape(-1).take(cell)
         dealt = []
-        for number, shift in enumerate(self._shift):
+        for number in range(len(self.sizes)):
+            _, shift = self._rows_of(number)
             which = np.flatnonzero(found == number)
             dealt.append((which, ordinal.take(which) - shift.take(row.take(which))))
         return dealt
 
     def collect(self, number: int, places: Array) -> Array:
         """Return the cells (int64, rising) at `places` (int64, rising) of class `number`."""
-        ends = np.append(np.searchsorted(places, self._starts[number]), places.size)
+        if not places.size:
+            return places
+        starts, shift = self._rows_of(number)
+        ends = np.append(np.searchsorted(places, starts), places.size)
         row = np.repeat(np.arange(self.rows.size), np.diff(ends))
-        columns: Array = self._order.reshape(-1).take(places + self._shift[number].take(row))
+        columns: Array = self._order.reshape(-1).take(places + shift.take(row))
         return columns + row * self.columns.size
 
 

@@ -13,7 +13,8 @@ from ..parallel import slices
 from .bits import unpack
 from .masks import true_places
 
-_DENSE_RATIO: Final = 4  # with more than one symbol in so many, places take more memory than all symbols
+#: With more than one symbol in so many, places take more memory than all symbols.
+DENSE_RATIO: Final = 4
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Gathered:
         if self._dense is None:
             self._places.append(places + start)
             self._symbols.append(symbols)
-            if self._size * _DENSE_RATIO > self._count:
+            if self._size * DENSE_RATIO > self._count:
                 self._dense = np.zeros(self._count, self._dtype)
                 for each, values in zip(self._places, self._symbols, strict=True):
                     self._dense[each] = values
@@ -93,6 +94,11 @@ def as_sparse(run: Form, count: int) -> Sparse:
         return run
     few = np.flatnonzero(run.values != 0)
     return Sparse(run.positions.take(few), run.values.take(few))
+
+
+def nonzero_count(run: Form, count: int) -> int:
+    """Return how many symbols of a run of `count` are not 0."""
+    return int(np.count_nonzero(run.values if isinstance(run, Sparse) else dense(run, count)))
 
 
 def dense(run: Form, count: int) -> Array:

@@ -13,6 +13,7 @@ from ..constants import (
     MAX_LEVEL,
     MAX_SIDE,
     MAX_STREAM_DEPTH,
+    MAX_STREAM_PLACES,
     STREAM_CLASSED,
     STREAM_CONSTANT,
     STREAM_HUFFMAN,
@@ -20,12 +21,14 @@ from ..constants import (
     STREAM_RAW,
     STREAM_SPARSE,
 )
+from ..element_types import Array
 from ..errors import FormatError, LimitError, UnsupportedError
+from ..parallel import PIECE, slices
 from .bits import Cursor, is_filled, packed_size, unpack
 from .classes import Classes
 from .lane_run import read_run
 from .lockstep import Reading, finish, symbols_of
-from .runs import Form, Packed, Sparse, as_sparse, dense
+from .runs import DENSE_RATIO, Form, Packed, Sparse, as_sparse, dense, nonzero_count
 
 
 def read_stream(cursor: Cursor, count: int, depth: int = 1) -> Form:
@@ -77,29 +80,56 @@ def _read_packed(cursor: Cursor, count: int, depth: int) -> Reading[Packed]:
     return Packed(groups, width)
 
 
-def _read_sparse(cursor: Cursor, count: int, depth: int) -> Reading[Sparse]:
+def _read_sparse(cursor: Cursor, count: int, depth: int) -> Reading[Sparse | Array]:
+    start = cursor.position - 1
     low = cursor.integer("B", "low bits")
     stored = cursor.integer("I", "count of gaps")
     if low > 8 or stored > count:
         message = f"{stored} gaps with {low} low bits for {count} symbols"
         raise FormatError("LCC-STR-06", cursor.where, message)
-    gaps = dense((yield from reading(cursor, stored, depth + 1)), stored).astype(np.uint16)
+    high = dense((yield from reading(cursor, stored, depth + 1)), stored)
+    lows = np.zeros(0, np.uint8)
     if low:
         parts = cursor.take(packed_size(stored, low), "low bits of the gaps")
         if not is_filled(parts, stored, low):
             raise FormatError("LCC-STR-06", cursor.where, "the padding behind the low bits is not zero")
+        lows = unpack(parts, stored, low)
+    last = (int(high.sum(dtype=np.int64)) << low) + int(lows.sum(dtype=np.int64)) + stored - 1
+    if last >= count:
+        raise FormatError("LCC-STR-06", cursor.where, f"a gap leads to position {last} of {count} symbols")
+    values = dense((yield from reading(cursor, stored, depth + 1)), stored)
+    _check_places(stored, cursor, start)
+    if stored * DENSE_RATIO <= count:
+        return Sparse(_positions(high, lows, low, 0), values)
+    symbols, first = np.zeros(count, np.uint8), 0
+    for part in slices(stored, PIECE):  # the places of a piece stay in the cache
+        positions = _positions(high[part], lows[part], low, first)
+        symbols[positions] = values[part]
+        first = int(positions[-1]) + 1
+    return symbols
+
+
+def _positions(high: Array, lows: Array, low: int, first: int) -> Array:
+    """Return positions (int64), given the parts of gaps that begin at position `first`."""
+    gaps = high.astype(np.uint16)
+    if low:
         gaps <<= low
-        gaps |= unpack(parts, stored, low)
+        gaps |= lows
     positions = gaps.astype(np.int64)
     positions[1:] += 1
-    np.cumsum(positions, out=positions)
-    if stored and int(positions[-1]) >= count:
-        message = f"a gap leads to position {int(positions[-1])} of {count} symbols"
-        raise FormatError("LCC-STR-06", cursor.where, message)
-    return Sparse(positions, dense((yield from reading(cursor, stored, depth + 1)), stored))
+    positions[:1] += first
+    return np.cumsum(positions, out=positions)
+
+
+def _check_places(places: int, cursor: Cursor, start: int) -> None:
+    """Raise ``LimitError`` if a stream, from `start` to here, is short for so many places."""
+    size = cursor.position - start
+    if places > MAX_STREAM_PLACES * size:
+        raise LimitError("LCC-LIM-14", cursor.where, f"a stream of {size} bytes has {places} places")
 
 
 def _read_classed(cursor: Cursor, count: int, depth: int) -> Reading[Sparse]:
+    start = cursor.position - 1
     if depth > 1:
         raise FormatError("LCC-STR-07", cursor.where, "a classed stream lies inside another stream")
     columns = cursor.integer("H", "columns")
@@ -123,9 +153,13 @@ def _read_classed(cursor: Cursor, count: int, depth: int) -> Reading[Sparse]:
     if classes.sizes != sizes:
         message = f"the classes have sizes {sizes}, but the levels give {classes.sizes}"
         raise FormatError("LCC-STR-07", cursor.where, message)
+    streams = []
+    for size in sizes:
+        streams.append((yield from reading(cursor, size, depth + 1)))
+    _check_places(sum(map(nonzero_count, streams, sizes)), cursor, start)
     cells = []
     for k, size in enumerate(sizes):
-        found = as_sparse((yield from reading(cursor, size, depth + 1)), size)
+        found = as_sparse(streams[k], size)
         cells.append(classes.collect(k, found.positions) << 8 | found.values)
     # Each class is sorted already, which makes a stable sort fast.
     together = np.sort(np.concatenate(cells), kind="stable")

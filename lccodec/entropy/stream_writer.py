@@ -21,6 +21,7 @@ from ..byteorder import stored_bytes
 from ..constants import (
     MAX_SIDE,
     MAX_STREAM_DEPTH,
+    MAX_STREAM_PLACES,
     STREAM_CLASSED,
     STREAM_CONSTANT,
     STREAM_HUFFMAN,
@@ -33,7 +34,7 @@ from . import huffman, lanes
 from .bits import group_symbols, pack
 from .classes import Classes, find_classes
 from .histogram import entropy_bits, histogram
-from .runs import Gathered, Sparse, as_sparse, dense, parts
+from .runs import Gathered, Sparse, as_sparse, dense, nonzero_count, parts
 
 # All of these are an encoder's choice.
 
@@ -105,8 +106,9 @@ def write_run(run: Sparse | Array, count: int, columns: int = 0, depth: int = 1)
     """
     if 0 < columns <= MAX_SIDE and count <= columns * MAX_SIDE:
         classes = find_classes(run, count, columns)
-        if classes is not None:
-            return _write_classed(run, classes)
+        pieces = [] if classes is None else _write_classed(run, classes)
+        if pieces and nonzero_count(run, count) <= MAX_STREAM_PLACES * sum(map(len, pieces)):
+            return pieces
     if isinstance(run, Sparse) and run.positions.size and _is_sparse(run.positions.size, count):
         return _write_sparse(run, depth)
     return write_stream(dense(run, count), depth)
@@ -207,6 +209,13 @@ def _write_sparse(symbols: Sparse, depth: int) -> list[Piece]:
     low = _low_bits(int(positions[-1]) + 1 - positions.size, positions.size)
     if int(gaps.max()) >> low > 255:
         gaps, values = _split_gaps(gaps, values, 256 << low)
+    pieces = _gaps_and_values(gaps, values, low, depth)
+    if gaps.size > MAX_STREAM_PLACES * sum(map(len, pieces)):
+        pieces = _gaps_and_values(gaps, values, low + 1, depth)  # a bit of each gap: that is enough
+    return pieces
+
+
+def _gaps_and_values(gaps: Array, values: Array, low: int, depth: int) -> list[Piece]:
     high = (gaps >> low).astype(np.uint8)
     pieces = [_SPARSE_HEAD.pack(STREAM_SPARSE, low, gaps.size), *write_stream(high, depth + 1)]
     if low:

@@ -210,7 +210,7 @@ def padding(header: FrameHeader, length: int) -> int:
     """Return how many zero bytes keep a frame inside its limit (LCC-LIM-03, LCC-LIM-12)."""
     least = -(-header.nbytes // MAX_EXPANSION)
     if header.method == METHOD_SMOOTH:
-        least = -(-header.components // MAX_SMOOTH_COMPONENTS)
+        least = max(least, -(-header.components // MAX_SMOOTH_COMPONENTS))
     return max(0, least - length)
 
 

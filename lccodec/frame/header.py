@@ -24,6 +24,7 @@ from ..constants import (
     MAX_DIMENSIONS,
     MAX_ELEMENTS,
     MAX_RUN_COMPONENTS,
+    MAX_SMOOTH_BLOCK_LOG2,
     METHOD_CODEBOOK,
     METHOD_PLANES,
     METHOD_RAW,
@@ -39,7 +40,7 @@ Shape = tuple[int, ...]
 
 _HEAD: Final = struct.Struct("<2sBBBBBB")
 #: The least and the largest block_log2 of methods that are not as others (LCC-LIM-02).
-_BLOCK_LOG2: Final = {METHOD_RAW: (0, 0), METHOD_SMOOTH: (MIN_SMOOTH_BLOCK_LOG2, MAX_BLOCK_LOG2)}
+_BLOCK_LOG2: Final = {METHOD_RAW: (0, 0), METHOD_SMOOTH: (MIN_SMOOTH_BLOCK_LOG2, MAX_SMOOTH_BLOCK_LOG2)}
 _METHODS: Final = {
     METHOD_RAW: "raw",
     METHOD_PLANES: "planes",

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from ..constants import MAX_BLOCK_LOG2, MIN_SMOOTH_BLOCK_LOG2
+from ..constants import MAX_SMOOTH_BLOCK_LOG2, MIN_SMOOTH_BLOCK_LOG2
 from ..element_types import ELEMENT_TYPES, Array, ElementType, narrow
 from ..entropy.bits import Cursor
 from ..entropy.numbers import read_numbers, write_numbers
@@ -41,7 +41,7 @@ def block_log2(size: int) -> int:
 
     This is an encoder's choice: fields are predicted best in one block.
     """
-    return min(max((size - 1).bit_length(), MIN_SMOOTH_BLOCK_LOG2), MAX_BLOCK_LOG2)
+    return min(max((size - 1).bit_length(), MIN_SMOOTH_BLOCK_LOG2), MAX_SMOOTH_BLOCK_LOG2)
 
 
 def block_shapes(shape: Shape, log2: int, start: int = 0) -> Iterator[Shape]:

@@ -284,7 +284,7 @@ def frame_header(data: bytes) -> Header:
         raise Refused("LCC-FRM-06", f"a codebook of {element.name}")
     if method == SMOOTH and (not element.mantissa or element.components > 1):
         raise Refused("LCC-FRM-06", f"a field of {element.name}")
-    if (block != 0) if method == RAW else not (16 if method == SMOOTH else 10) <= block <= 24:
+    if (block != 0) if method == RAW else block not in (range(16, 25) if method == SMOOTH else range(10, 23)):
         raise Refused("LCC-LIM-02", f"blocks of 2^{block} components")
     shapes = frame_shapes(cursor, run, dimensions)
     header = Header(method, element, relative, run, ordered, block, shapes, len(data) - len(cursor.data))
@@ -379,7 +379,7 @@ def decode_frame(data: bytes, reference: bytes | None = None) -> tuple[str, list
         raise Refused("LCC-FRM-08", "the CRC-32 does not match")
     if not header.relative:
         reference = None
-        if n * element.size > 65536 * len(data):
+        if n * element.size > 1024 * len(data):
             raise Refused("LCC-LIM-03", f"{len(data)} bytes declare {n} components")
         if header.method == SMOOTH and n > 256 * len(data):
             raise Refused("LCC-LIM-12", f"{len(data)} bytes declare {n} components of a field")
@@ -394,7 +394,7 @@ def decode_frame(data: bytes, reference: bytes | None = None) -> tuple[str, list
             out += block
     padding = 0
     if header.method != RAW and not header.relative:
-        least = -(-n // 256) if header.method == SMOOTH else -(-len(out) // 65536)
+        least = max(-(-len(out) // 1024), -(-n // 256) if header.method == SMOOTH else 0)
         padding = max(0, least - (len(data) - len(cursor.data)))
     if len(cursor.data) != padding or any(cursor.data):
         raise Refused("LCC-FRM-07", "bytes after the body that are not its padding")

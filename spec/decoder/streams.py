@@ -107,6 +107,7 @@ def huffman_run(cursor: Cursor, n: int) -> bytearray:
 
 def sparse_stream(cursor: Cursor, n: int, depth: int) -> bytearray:
     """The symbols of a sparse stream (LCC-STR-06)."""
+    start = len(cursor.data) + 1
     low_bits, count = cursor.integer(1), cursor.integer(4)
     if low_bits > 8 or count > n:
         raise Refused("LCC-STR-06", f"{low_bits} low bits, {count} gaps in {n} symbols")
@@ -116,14 +117,23 @@ def sparse_stream(cursor: Cursor, n: int, depth: int) -> bytearray:
     positions = [position - 1 for position in accumulate(steps)]
     if positions and positions[-1] >= n:
         raise Refused("LCC-STR-06", "a gap goes past the end")
+    values = stream(cursor, count, depth + 1)
+    check_places(count, start - len(cursor.data))
     symbols = bytearray(n)
-    for position, value in zip(positions, stream(cursor, count, depth + 1), strict=True):
+    for position, value in zip(positions, values, strict=True):
         symbols[position] = value
     return symbols
 
 
+def check_places(places: int, size: int) -> None:
+    """Refuse more gaps, or symbols other than 0, than a stream of a size may have (LCC-LIM-14)."""
+    if places > 256 * size:
+        raise Refused("LCC-LIM-14", f"{places} places in a stream of {size} bytes")
+
+
 def classed_stream(cursor: Cursor, n: int, depth: int) -> bytearray:
     """The symbols of a classed stream (LCC-STR-07)."""
+    start = len(cursor.data) + 1
     if depth != 1:
         raise Refused("LCC-STR-07", "a classed stream inside another")
     columns = cursor.integer(2)
@@ -146,7 +156,9 @@ def classed_stream(cursor: Cursor, n: int, depth: int) -> bytearray:
             given[class_of[a + b]] += row_levels.count(a) * column_levels.count(b)
     if given[:-1] != counts:
         raise Refused("LCC-STR-07", "the numbers of cells are not those that the levels give")
-    cells = [iter(stream(cursor, count, depth + 1)) for count in given]
+    streams = [stream(cursor, count, depth + 1) for count in given]
+    check_places(sum(len(cells) - cells.count(0) for cells in streams), start - len(cursor.data))
+    cells = list(map(iter, streams))
     symbols = bytearray()
     for row in row_levels:
         symbols += bytes(next(cells[class_of[row + column]]) for column in column_levels)

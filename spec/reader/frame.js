@@ -30,7 +30,7 @@ const MAX_DIMENSIONS = 32;
 const MAX_ARRAYS = 2 ** 20;
 const MAX_ELEMENTS = 2 ** 40;
 const MAX_RUN_COMPONENTS = 2 ** 22;
-const MAX_EXPANSION = 65536; // decoded bytes of a byte
+const MAX_EXPANSION = 1024; // decoded bytes of a byte
 const MAX_SMOOTH_COMPONENTS = 256; // of a byte
 const RAW_BLOCK = 65536; // components; for pieces only
 
@@ -132,7 +132,7 @@ function elementType(method, code) {
 /** LCC-LIM-02. */
 function checkBlockLog2(method, blockLog2) {
   const least = { raw: 0, planes: 10, codebook: 10, smooth: 16 }[method];
-  const most = method === 'raw' ? 0 : 24;
+  const most = { raw: 0, planes: 22, codebook: 22, smooth: 24 }[method];
   if (blockLog2 < least || blockLog2 > most) {
     throw new LimitError('LCC-LIM-02', `the blocks of a ${method} frame have 2^${blockLog2} components`);
   }
@@ -196,7 +196,8 @@ export function decodeBody(bytes, header, reference) {
   } else {
     values = relative ? new Uint8Array(reference) : new Uint8Array(size);
     decodeBlocks(cursor, header, values);
-    const least = method === 'smooth' ? components / MAX_SMOOTH_COMPONENTS : size / MAX_EXPANSION;
+    const fields = method === 'smooth' ? components / MAX_SMOOTH_COMPONENTS : 0;
+    const least = Math.max(fields, size / MAX_EXPANSION);
     if (!relative) skipPadding(cursor, Math.ceil(least), bytes.length);
   }
   if (cursor.left > 0) throw new FormatError('LCC-FRM-07', 'the body has bytes behind its end');

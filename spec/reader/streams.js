@@ -11,6 +11,7 @@ const MAX_LOW_BITS = 8;
 const MAX_SIDE = 65535;
 const MAX_CLASSES = 16;
 const MAX_LEVEL = 15;
+const MAX_PLACES = 256; // of a byte
 
 /**
  * Read a stream.
@@ -65,6 +66,7 @@ function readPacked(cursor, count, depth) {
  * @param {number} depth
  */
 function readSparse(cursor, count, depth) {
+  const start = cursor.position - 1;
   const lowBits = cursor.u8();
   if (lowBits > MAX_LOW_BITS) throw new FormatError('LCC-STR-06', `gaps have ${lowBits} low bits`);
   const gaps = cursor.u32();
@@ -82,9 +84,17 @@ function readSparse(cursor, count, depth) {
     next = position + 1;
   }
   const values = readStream(cursor, gaps, depth + 1);
+  checkPlaces(gaps, cursor.position - start);
   const symbols = new Uint8Array(count);
   for (let i = 0; i < gaps; i++) symbols[positions[i]] = values[i];
   return symbols;
+}
+
+/** LCC-LIM-14. */
+function checkPlaces(places, size) {
+  if (places > MAX_PLACES * size) {
+    throw new LimitError('LCC-LIM-14', `a stream of ${size} bytes has ${places} places`);
+  }
 }
 
 /**
@@ -97,6 +107,7 @@ function readClassed(cursor, count, depth) {
   const refuse = (message) => {
     throw new FormatError('LCC-STR-07', message);
   };
+  const start = cursor.position - 1;
   if (depth !== 1) refuse('a classed stream is inside another');
   const columns = cursor.u16();
   const rows = Math.ceil(count / columns);
@@ -115,6 +126,8 @@ function readClassed(cursor, count, depth) {
   const sizes = countCells(rowLevels, columnLevels, classOf, classes);
   if (stored.some((size, k) => size !== sizes[k])) refuse('the classes have other numbers of cells');
   const cells = Array.from(sizes, (size) => readStream(cursor, size, depth + 1));
+  const places = cells.reduce((sum, each) => sum + each.reduce((few, symbol) => few + (symbol !== 0), 0), 0);
+  checkPlaces(places, cursor.position - start);
   const next = new Uint32Array(classes);
   const symbols = new Uint8Array(count);
   for (let row = 0, i = 0; row < rows; row++) {

@@ -159,8 +159,8 @@ def blocks_of_frames() -> Iterator[Frame]:
     )
     zeros = np.zeros(3000, np.uint8)
     stream = block(constant(0))
-    head = (PLANES, "uint8", (zeros.size,), 24)
-    yield assembled("planes-largest-block", "a block of 2**24 components may hold less", head, stream, zeros)
+    head = (PLANES, "uint8", (zeros.size,), 22)
+    yield assembled("planes-largest-block", "a block of 2**22 components may hold less", head, stream, zeros)
 
 
 def _of_arithmetic() -> Iterator[Frame]:

@@ -111,7 +111,7 @@ def _fields() -> Iterator[Broken]:
     head = (CODEBOOK, "bool", (2,), 10)
     data = assembled("", "", head, struct.pack("<HB", 1, 1) + block(b"\0", raw([1, 0])), truth).data
     yield _case("LCC-FRM-06", "codebook-bool", "the codebook method has bool", data, _LOSSY)
-    for name, frame, size in (("small", _COMMON, 9), ("large", _COMMON, 25), ("raw", _PLAIN, 10)):
+    for name, frame, size in (("small", _COMMON, 9), ("large", _COMMON, 23), ("raw", _PLAIN, 10)):
         why = f"blocks have 2^{size} components" + ", in a raw frame" * (name == "raw")
         data = _changed(frame.data, _BLOCKS, bytes([size]))
         yield _case("LCC-LIM-02", name, why, data, frame, "LimitError")
@@ -164,10 +164,10 @@ def _runs() -> Iterator[Broken]:
         yield _case("LCC-FRM-11", name, f"a run says that it has {count:,} arrays", data, sound)
     why = "a run has a number of dimensions in the place of the one of an array"
     yield _case("LCC-FRM-11", "dimensions", why, _changed(sound.data, _DIMENSIONS, b"\1"), sound)
-    data = _padded((PLANES, "uint8", [(1 << 22,), (1,)], 24), 65).data
-    sound = _padded((PLANES, "uint8", [((1 << 22) - 1,), (1,)], 24), 64)
+    data = _padded((PLANES, "uint8", [(1 << 22,), (1,)], 22), 4097).data
+    sound = _padded((PLANES, "uint8", [((1 << 22) - 1,), (1,)], 22), 4096)
     yield _case("LCC-LIM-09", "components", "a run has 2^22 + 1 components", data, sound, "LimitError")
-    data = _padded((PLANES, "complex64", [(1 << 21,), ()], 24), 257).data
+    data = _padded((PLANES, "complex64", [(1 << 21,), ()], 22), 16385).data
     why = "a run has 2^21 + 1 complex elements, of two components each"
     yield _case("LCC-LIM-09", "complex", why, data, sound, "LimitError")
 
@@ -241,17 +241,17 @@ def _left_over() -> Iterator[Broken]:
     empty = assembled("", "", (PLANES, "uint8", (0,), 10), b"", _NUMBERS[:0])
     data = assembled("", "", (PLANES, "uint8", (0,), 10), block(b""), _NUMBERS[:0]).data
     yield _case(rule, "empty", "an empty array has a block", data, empty)
-    head = (PLANES, "uint8", (1 << 22,), 24)
-    sound = _padded(head, 64)  # bytes, the fewest that 2^22 may have
+    head = (PLANES, "uint8", (1 << 16,), 22)
+    sound = _padded(head, 64)  # bytes, the fewest that 2^16 may have
     data = _changed(sound.data, 64 - _TAIL - 1, b"\1")
     yield _case(rule, "padding-of-1", "the last byte of the padding is 1", data, sound)
     data = _padded(head, 65).data
     yield _case(rule, "padding-too-long", "the padding is a byte longer than needed", data, sound)
     rule, error = "LCC-LIM-03", "LimitError"
     data = _padded(head, 63).data
-    yield _case(rule, "padding-too-short", "63 bytes decode to 2^22", data, sound, error)
+    yield _case(rule, "padding-too-short", "63 bytes decode to 2^16", data, sound, error)
     data = _padded(head, 0).data
-    yield _case(rule, "no-padding", "34 bytes decode to 2^22", data, sound, error)
+    yield _case(rule, "no-padding", "34 bytes decode to 2^16", data, sound, error)
     data = _changed(data, _SHAPE, struct.pack("<Q", 1 << 40))
     yield _case(rule, "2-to-the-40", "34 bytes decode to 2^40", data, sound, error)
 

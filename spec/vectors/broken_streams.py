@@ -30,7 +30,8 @@ _TABLE = bytes([1, 0x11])
 def _plane(stream: bytes, symbols: Sequence[int]) -> bytes:
     """Return a frame of one stream."""
     head = (PLANES, "uint8", (len(symbols),), 17)
-    return assembled("", "", head, block(stream), unzigzag(symbols)).data
+    padding = max(-(-len(symbols) // 1024) - 16 - len(block(stream)) - 12, 0)
+    return assembled("", "", head, block(stream) + bytes(padding), unzigzag(symbols)).data
 
 
 def _case(
@@ -60,6 +61,7 @@ def broken_streams() -> Iterator[Broken]:
     yield from _forms()
     yield from _packed()
     yield from _sparse()
+    yield from _places()
     yield from _shapes_of_classes()
     yield from _cells_of_classes()
 
@@ -252,6 +254,23 @@ def _sparse() -> Iterator[Broken]:
     stream = sparse(3, 2, raw([0, 0]), bits_to_bytes("101" + "001" + "01"), raw([9, 8]))
     why = "a bit after the last low part is 1"
     yield _case(rule, "unused-bits", why, stream, symbols, sound)
+
+
+def _places() -> Iterator[Broken]:
+    """Yield streams with a place too many for their bytes."""
+    rule, error = "LCC-LIM-14", "LimitError"
+
+    def gaps(count: int) -> bytes:
+        stream = struct.pack("<BBI", 3, 0, count) + constant(0) + constant(1)
+        return _plane(stream, [1] * count)
+
+    def cells(count: int) -> bytes:
+        stream = struct.pack("<BHBBI", 5, count, 2, 1, count) + constant(0) * 2 + constant(1) + constant(0)
+        return _plane(stream, [1] * count)
+
+    yield Broken(rule, "gaps", error, "a sparse stream of 10 bytes has 2,561 gaps", gaps(2561), gaps(2560))
+    why = "a classed stream of 17 bytes has 4,353 symbols that are not 0"
+    yield Broken(rule, "symbols", error, why, cells(4353), cells(4352))
 
 
 # --- classed streams ------------------------------------------------------------------------------

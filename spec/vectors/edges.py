@@ -134,7 +134,8 @@ def _codebooks() -> Iterator[Frame]:
     count = (1 << 17) + 1024
     body = struct.pack("<HH", 1, 0x3C00) + block(b"\0", packed(1, constant(0x55)))
     ones = np.tile(np.array([1, 0], "<f2"), count // 2)
-    head = (CODEBOOK, "float16", (count,), 24)
+    head = (CODEBOOK, "float16", (count,), 22)
+    body += bytes(-(-ones.nbytes // 1024) - 16 - len(body) - 12)
     yield replace(
         assembled("codebook-packed-many", "132,096 symbols of one bit", head, body, ones), stored=False
     )
@@ -163,7 +164,8 @@ def _few() -> Frame:
 def _plane(name: str, description: str, stream: bytes, symbols: list[int]) -> Frame:
     """Return the frame of a stream, as the only plane of a uint8 array."""
     head = (PLANES, "uint8", (len(symbols),), 17)
-    frame = assembled(f"planes-{name}", description, head, block(stream), unzigzag(symbols))
+    padding = bytes(max(-(-len(symbols) // 1024) - 16 - len(block(stream)) - 12, 0))
+    frame = assembled(f"planes-{name}", description, head, block(stream) + padding, unzigzag(symbols))
     return replace(frame, stored=False)
 
 
@@ -229,8 +231,8 @@ def _codes(values: Array) -> Array:
 
 def _unpadded() -> Iterator[tuple[str, str, bytes, Any]]:
     """Yield zeros, and a delta of frames that are shorter than limits for keyframes allow."""
-    zeros, field = np.zeros(394_000, "<u8"), np.zeros(1 << 16, "<f2")
-    head, shape = (PLANES, "uint64", zeros.shape, 24), field.shape
+    zeros, field = np.zeros(24_000, "<u8"), np.zeros(1 << 16, "<f2")
+    head, shape = (PLANES, "uint64", zeros.shape, 22), field.shape
     frames = [_padded(head, zeros), _padded((PLANES, "float16", shape, 16), field)]
     tree = {"zeros": 0, "field": 1}
     document = keyframe(frames, step=190, tree=tree, scalars=..., arrays=[1, 2])
@@ -254,7 +256,7 @@ def _padded(head: tuple[int, str, tuple[int, ...], int], zeros: Array) -> bytes:
     """Return the frame of zeros in one block, padded for LCC-LIM-03."""
     planes = block(*[constant(0)] * zeros.itemsize)
     size = len(assembled("", "", head, planes, zeros).data)
-    return assembled("", "", head, planes + bytes(max(0, -(-zeros.nbytes // 65_536) - size)), zeros).data
+    return assembled("", "", head, planes + bytes(max(0, -(-zeros.nbytes // 1024) - size)), zeros).data
 
 
 def edge_parity(file: bytes) -> tuple[str, list[str], bytes]:

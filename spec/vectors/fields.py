@@ -210,6 +210,6 @@ def _long() -> Broken:
         head = (b"\xff" * levels, b"\1" * levels, bytes([levels]), b"\x10" + constant(0))
         body = block(_head(), *head)
         padding = 256 - 16 - 12 - len(body)
-        frames.append(_field((size,), body + bytes(padding), [0.0] * size, log2=17).data)
+        frames.append(_field((size,), body + bytes(padding), [0.0] * size, dtype="float16", log2=17).data)
     why = "256 bytes declare 2^16 + 1 components"
     return Broken("LCC-LIM-12", "components", "LimitError", why, frames[1], frames[0], None)

@@ -219,7 +219,7 @@ def of_fields() -> Iterator[Frame]:
     yield encoded("smooth-noise", "noise, which is not predicted", noisy, lccodec.Smooth(max_error=0.125))
     hyper = (plane[:, :, None, None] + np.arange(3.0)[:, None] / 4) * (np.arange(4.0) + 1)
     yield encoded("smooth-4d", "four dimensions", hyper, lccodec.Smooth(relative_error=1e-4))
-    yield encoded("smooth-constant", "padded for LCC-LIM-12", 0.0 * noise(1 << 16, 1), bound)
+    yield encoded("smooth-constant", "padded for LCC-LIM-12", np.zeros(1 << 16, np.float16), bound)
 
 
 def of_every_shape() -> Iterator[Frame]:
@@ -229,10 +229,10 @@ def of_every_shape() -> Iterator[Frame]:
     yield encoded("codebook-0d", "no dimensions", np.array(3.0, np.float32), lccodec.ExponentBuckets(2))
     yield encoded("planes-3d", "three dimensions", (np.arange(600) // 7).astype(np.uint16).reshape(4, 15, 10))
     yield encoded("raw-32d", "as many dimensions as there may be", np.ones((1,) * 31 + (2,), np.int8))
-    zeros = np.zeros((1 << 20) + 5, np.float32)
-    yield encoded("planes-padded", "a million zeros, padded for LCC-LIM-03", zeros)
+    zeros = np.zeros((1 << 14) + 5, np.float32)
+    yield encoded("planes-padded", "zeros, padded for LCC-LIM-03", zeros)
     changed = elements(numbers(single, bell(zeros.size, 3, 0.0005)), single)
-    yield encoded("codebook-padded", "a million, sparse", changed, lccodec.UniformDeadzone(step=1.0))
+    yield encoded("codebook-padded", "sparse, the same", changed, lccodec.UniformDeadzone(step=1.0))
     values = elements(numbers(single, bell(1000, 4)), single)
     wide = lccodec.UniformDeadzone(max_error=0.015)
     yield encoded("codebook-wide", "symbols of two bytes", values, wide)

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec.entropy.bits import Cursor
-from lccodec.entropy.runs import Packed, Sparse, dense
+from lccodec.entropy.runs import Packed, Sparse, as_sparse, dense
 from lccodec.entropy.stream_reader import read_stream
-from lccodec.entropy.stream_writer import write_stream
+from lccodec.entropy.stream_writer import write_run, write_stream
 
 from ..support.oracle import order0_entropy_bits
 
@@ -64,3 +64,20 @@ def test_forms() -> None:
     assert form(draw_symbols(100_000, 4, 0.5, 0)) is Packed
     assert form(draw_symbols(10_000, 4, 0.99, 0)) is Sparse
     assert form(draw_symbols(10_000, 200, 0.1, 0)) is np.ndarray
+
+
+@pytest.mark.parametrize("period", [2, 3, 4, 8, 64])
+def test_places_of_a_pattern_are_within_their_limit(period: int) -> None:
+    """Equal gaps and equal values take no bytes: a low bit of each gap makes up for that."""
+    symbols = np.zeros(1 << 20, np.uint8)
+    symbols[period - 1 :: period] = 5
+    for run in (symbols, as_sparse(symbols, symbols.size)):
+        stored = b"".join(write_run(run, symbols.size))
+        np.testing.assert_array_equal(read(stored, symbols.size), symbols)
+
+
+def test_classes_of_equal_symbols_are_within_their_limit() -> None:
+    symbols = np.zeros((1024, 1024), np.uint8)
+    symbols[:300, :300] = 5
+    stored = b"".join(write_run(symbols.reshape(-1), symbols.size, 1024))
+    np.testing.assert_array_equal(read(stored, symbols.size), symbols.reshape(-1))

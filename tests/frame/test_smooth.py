@@ -78,7 +78,7 @@ def test_a_range_is_the_whole_array() -> None:
 
 def test_few_bytes_do_not_ask_for_much() -> None:
     """The bytes of zeros are padded, and a frame that claims a component more is refused."""
-    frame = encode(np.zeros(1 << 20), Smooth(max_error=1.0))
+    frame = encode(np.zeros(1 << 20, np.float16), Smooth(max_error=1.0))
     assert len(frame) == (1 << 20) // MAX_SMOOTH_COMPONENTS
     claimed = bytearray(frame)
     claimed[8:16] = struct.pack("<Q", (1 << 20) + 1)

@@ -8,13 +8,16 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from ...container.disk.folder import temporary_name
 from ...container.disk.system import checked_path, flag, storage_errors
 from ...errors import StorageError
 
-__all__ = ["regular_file", "replacing"]
+__all__ = ["MAX_FILE_EXPANSION", "regular_file", "replacing"]
+
+#: Most decoded bytes for each byte of a file of another format. Deflate alone reaches 1,032.
+MAX_FILE_EXPANSION: Final = 1 << 12
 
 
 @contextmanager

@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
-from ...constants import MAX_EXPANSION, MAX_NAME_CHARACTERS
+from ...constants import MAX_NAME_CHARACTERS
 from ...errors import ArgumentError, FormatError, LccodecError, LimitError
-from ..files.disk import replacing
+from ..files.disk import MAX_FILE_EXPANSION, replacing
 from ..files.zip_archive import read_members
 from ..seals.reading import sealed_file
 from .numpy_pickle import NUMPY_GLOBALS
@@ -130,8 +130,8 @@ def _unsafe_names(file: BinaryIO, text: str) -> list[str]:
 def _check_sizes(state: Any, size: int, where: str) -> None:
     """Refuse a state of too many values: shared containers, and tensors that repeat their values.
 
-    A stored state has at most as many nodes as characters in names (LCC-LIM-08). A checkpoint may
-    decode to `MAX_EXPANSION` times its bytes (LCC-LIM-03), and so may a file of another kind.
+    A stored state has at most as many nodes as characters in names (LCC-LIM-08). The file
+    may decode to `MAX_FILE_EXPANSION` times its bytes.
     """
     nodes, nbytes = 0, 0
     seen: set[object] = set()
@@ -139,8 +139,8 @@ def _check_sizes(state: Any, size: int, where: str) -> None:
     while stack:
         value = stack.pop()
         nbytes += _own_bytes(value, seen)
-        if nbytes > MAX_EXPANSION * size:
-            raise LimitError(_RULE, where, f"has more than {MAX_EXPANSION} times the bytes of the file")
+        if nbytes > MAX_FILE_EXPANSION * size:
+            raise LimitError(_RULE, where, f"has more than {MAX_FILE_EXPANSION} times the bytes of the file")
         children: Iterable[Any] = ()
         if isinstance(value, dict):
             children = value.values()
