@@ -126,7 +126,8 @@ def file_entry(entry: object) -> tuple[str, int, bytes]:
         raise Refused("LCC-PAR-03", "not the entry of a file")
     name, length, root = entry
     rank = r"(rank-(0|[1-9][0-9]{0,8})/)?"
-    if not re.fullmatch(rank + r"(exact|[0-9]{12,16})\.lcc\.h5", name, re.ASCII):
+    of_file = re.fullmatch(rank + r"(exact|[0-9]{12}|[1-9][0-9]{12,15})\.lcc\.h5", name, re.ASCII)
+    if of_file is None or (of_file[3] != "exact" and int(of_file[3]) > MAX_STEP):
         raise Refused("LCC-PAR-03", "not the name of a file of a chain")
     if not is_integer(length, 1, MAX_STEP):
         raise Refused("LCC-PAR-03", "not a length")

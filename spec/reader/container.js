@@ -11,8 +11,9 @@ const TRAILER_SIZE = 88;
 const ROOT_OFFSET = 56; // in the trailer
 const MAX_MANIFEST_SIZE = 2 ** 26;
 const TRAILER_MAGIC = Uint8Array.of(0x4c, 0x43, 0x43, 0x4f, 0x44, 0x45, 0x43, 0x1a);
-const HDF5_SIGNATURE = Uint8Array.of(0x89, 0x48, 0x44, 0x46, 0x0d, 0x0a, 0x1a, 0x0a);
-const SUPERBLOCK_SIZE = 48;
+const SUPERBLOCK = [0x89, 0x48, 0x44, 0x46, 0x0d, 0x0a, 0x1a, 0x0a, 2]; // signature and version
+const DATASET_NAME = [...new TextEncoder().encode('payload')];
+const DATASET_NAME_OFFSET = 94;
 const END_OF_HDF5 = 28; // in the superblock
 
 /**
@@ -79,9 +80,12 @@ export function readTrailer(source) {
  * @param {import('./source.js').Source} source
  */
 function isTruncated(source) {
-  const start = source.read(0, Math.min(source.size, SUPERBLOCK_SIZE));
-  if (!sameBytes(start.subarray(0, 8), HDF5_SIGNATURE)) return false;
-  return source.size < SUPERBLOCK_SIZE || source.size < u64At(start, END_OF_HDF5) + TRAILER_SIZE;
+  const start = source.read(0, Math.min(source.size, DATASET_NAME_OFFSET + DATASET_NAME.length));
+  const hasAsFarAsItGoes = (expected, offset) =>
+    expected.every((byte, i) => offset + i >= start.length || start[offset + i] === byte);
+  if (start.length === 0) return false;
+  if (!hasAsFarAsItGoes(SUPERBLOCK, 0) || !hasAsFarAsItGoes(DATASET_NAME, DATASET_NAME_OFFSET)) return false;
+  return start.length < END_OF_HDF5 + 8 || source.size < u64At(start, END_OF_HDF5) + TRAILER_SIZE;
 }
 
 /**

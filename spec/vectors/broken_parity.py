@@ -174,6 +174,8 @@ def _files() -> Iterator[tuple[Broken, str]]:
         ("mixed", "one file is of a rank, the other is not", [FILE, ["rank-0/" + name, length, root]]),
         ("other-name", "a name is that of no file of a chain", [["model.lcc.h5", length, root]]),
         ("few-digits", "a name has 11 digits", [[name[1:], length, root]]),
+        ("many-digits", "a name has 13 digits, the first of them 0", [["0" + name, length, root]]),
+        ("large-step", "a name has the step 2^53", [[f"{2**53}.lcc.h5", length, root]]),
         ("no-bytes", "a file has no bytes", [[name, 0, root]]),
         ("short-root", "a root has 42 characters", [[name, length, root[:-1]]]),
         ("twice", "a file is named twice", [FILE, FILE]),

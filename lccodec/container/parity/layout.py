@@ -45,6 +45,7 @@ from ..scalars import Json
 
 _GROUP_BYTES: Final = 8  # of the SHA-256 of the description that are in the names of its files
 _RANK: Final = re.compile("rank-(0|[1-9][0-9]{0,8})")
+_STEP: Final = re.compile("[0-9]{12}|[1-9][0-9]{12,15}")
 _KEYS: Final = ["block", "rows", "parity", "redundancy", "aligned", "files"]
 
 
@@ -279,7 +280,7 @@ def _is_name(name: str) -> bool:
     if slash and rank_of(folder) is None:
         return False
     digits = name.removesuffix(CHECKPOINT_SUFFIX)
-    is_step = digits.isascii() and digits.isdigit() and 12 <= len(digits) <= 16
+    is_step = _STEP.fullmatch(digits) is not None and int(digits) <= MAX_STEP
     return name == EXACT_NAME or (name.endswith(CHECKPOINT_SUFFIX) and is_step)
 
 
