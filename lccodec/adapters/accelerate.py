@@ -58,7 +58,7 @@ def register(
 
     Parameters
     ----------
-    chain, policy, keyframe_every, workers, newest, background, keep, hindsight
+    chain, policy, keyframe_every, workers, newest, background, keep, hindsight, only
         See `lccodec.adapters.chains.options.ChainOptions`, also for errors.
     """
     _Packer(accelerator, ChainOptions(chain, policy, **options))

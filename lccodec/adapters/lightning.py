@@ -82,7 +82,7 @@ class LCCheckpointIO(CheckpointIO):
 
     Parameters
     ----------
-    chain, policy, keyframe_every, workers, newest, background, keep, hindsight
+    chain, policy, keyframe_every, workers, newest, background, keep, hindsight, only
         See `lccodec.adapters.chains.options.ChainOptions`, also for errors.
     """
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,6 +40,7 @@ def save_linked(
     chain: Chain | None,
     roles: Mapping[str, Assignment] | None = None,
     step: int | None = None,
+    only: Sequence[str] | None = None,
 ) -> None:
     """Write a state to a lossless file; with a chain, to a step of it, and a link to the file.
 
@@ -51,6 +52,8 @@ def save_linked(
         The roles that the framework knows, by the names of the arrays in `state`.
     step
         The trainer's step; see `chain_step`.
+    only
+        Which arrays are saved to the chain, as for `Chain.save`.
 
     Raises
     ------
@@ -63,7 +66,7 @@ def save_linked(
         save_file(state, path, metadata)
         return
     step = chain_step(step, chain.latest)
-    chain.save(step, state, metadata, roles=roles)
+    chain.save(step, state, metadata, roles=roles, only=only)
     write_link(chain, step, path)
 
 

@@ -51,7 +51,7 @@ class LCCallback(TrainerCallback):
 
     Parameters
     ----------
-    chain, policy, keyframe_every, workers, newest, background, keep, hindsight
+    chain, policy, keyframe_every, workers, newest, background, keep, hindsight, only
         See `lccodec.adapters.chains.options.ChainOptions`, also for errors.
     """
 

@@ -323,3 +323,19 @@ def test_the_newest_checkpoint_is_exact(tmp_path):
         plugin.save_checkpoint({"state_dict": {"weight": weight}}, tmp_path / f"{number}.ckpt")
     found = [plugin.load_checkpoint(tmp_path / f"{n}.ckpt")["state_dict"]["weight"] for n in range(3)]
     assert [torch.equal(a, b) for a, b in zip(found, weights, strict=True)] == [True, False, True]
+
+
+def test_frozen_weights_are_saved_once(tmp_path):
+    plugin = LCCheckpointIO(tmp_path / "chain", only=["state_dict/*lora*"])
+    for step in range(3):
+        weights = {"base": torch.ones(500), "layer.lora": torch.full((5,), float(step))}
+        plugin.save_checkpoint({"global_step": step, "state_dict": weights}, tmp_path / f"{step}.ckpt")
+    plugin.teardown()
+    state = plugin.load_checkpoint(tmp_path / "2.ckpt")
+    assert (state["global_step"], state["state_dict"]["layer.lora"].tolist()) == (2, [2.0] * 5)
+    assert torch.equal(state["state_dict"]["base"], torch.ones(500))
+    assert lccodec.Chain(tmp_path / "chain").steps == [0, 1, 2]
+    wrong = LCCheckpointIO(tmp_path / "other", only=["lora"])
+    wrong.save_checkpoint({"state_dict": {"w": torch.ones(3)}}, tmp_path / "a.ckpt")
+    with pytest.raises(ArgumentError, match="only"):
+        wrong.save_checkpoint({"state_dict": {"w": torch.ones(3)}}, tmp_path / "b.ckpt")

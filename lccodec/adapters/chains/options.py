@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
@@ -12,6 +14,7 @@ from ...chain.chain import Chain
 from ...chain.life.keep import Keep, check_keep
 from ...chain.save.exact import check_newest
 from ...chain.save.hindsight.groups import check_hindsight
+from ...chain.save.partial.selection import check_only
 from ...chain.save.settings import KEYFRAME_EVERY
 from ...container.disk.system import checked_path
 from ...errors import ArgumentError
@@ -31,6 +34,7 @@ class OtherOptions(TypedDict, total=False):
     background: bool
     keep: Keep | None
     hindsight: int
+    only: Sequence[str] | None
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,11 @@ class ChainOptions:
     hindsight
         As for `Chain`: how many checkpoints are in a group, of which those within are coded again.
         It needs a chain, and a lossy policy. What names a checkpoint finds it as before.
+    only
+        Names or patterns of the arrays that change, such as ``["*lora*"]``, as for `Chain.save`:
+        the first save stores all arrays, later ones of the same object only these. All others must
+        not change. Of several processes, one that has no such array saves all that it has. It needs
+        a chain, and cannot be used with `hindsight`.
 
     Raises
     ------
@@ -86,6 +95,7 @@ class ChainOptions:
     background: bool = False
     keep: Keep | None = None
     hindsight: int = 0
+    only: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         if self.chain is not None:
@@ -105,6 +115,19 @@ class ChainOptions:
             raise ArgumentError("keep= needs chain=, the directory of a chain")
         if check_hindsight(self.hindsight) and self.chain is None:
             raise ArgumentError("hindsight= needs chain=, the directory of a chain")
+        object.__setattr__(self, "only", check_only(self.only))
+        if self.only is not None and (self.chain is None or self.hindsight):
+            raise ArgumentError("only= needs chain=, the directory of a chain, and no hindsight=")
+
+    def only_of(self, names: Iterable[str], *, alone: bool) -> Sequence[str] | None:
+        """Return which arrays of a process are saved; ``None`` for all of them.
+
+        `names` are those of its arrays. If it is not alone, a pattern may fit none of them.
+        """
+        if self.only is None or alone:
+            return self.only
+        own = list(names)
+        return [each for each in self.only if each in own or fnmatch.filter(own, each)] or None
 
     def open(self, part: str = "", adapter: Adapter | None = None) -> Chain | None:
         """Open the chain, or that of one process in a subdirectory; None if there is no chain."""

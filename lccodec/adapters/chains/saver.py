@@ -11,7 +11,7 @@ import os
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
@@ -80,6 +80,7 @@ class LinkSaver:
         self._chain: Chain | None = None
         self._ancestry: Ancestry | None = None  # of the chain, once it is thinned out
         self._last: Begun | None = None
+        self._whole: Future[int | None] | None = None  # the save of all arrays, before those of some
         self._pool: ThreadPoolExecutor | None = None  # writes links, and does what waits for them
         self._running: deque[Future[object]] = deque()  # these, in order, until their failures are raised
         self.process = os.getpid()
@@ -97,6 +98,7 @@ class LinkSaver:
         roles: Mapping[str, Assignment] | None = None,
         then: Callable[[], object] | None = None,
         step: int | None = None,
+        names: Iterable[str] | None = None,
     ) -> None:
         """Save a state to a step of the chain, and a link to a file.
 
@@ -108,6 +110,8 @@ class LinkSaver:
             Called when the file is on the disk.
         step
             The trainer's step, if it is known; see `lccodec.adapters.link.chain_step`.
+        names
+            The names of the arrays in `state`, if other processes save others.
 
         Raises
         ------
@@ -116,14 +120,17 @@ class LinkSaver:
             saved. A failure of this save is raised by the next call.
         """
         if self._options.background:
-            self._submit(partial(_link, self.begin(state, metadata, roles, step), path, then))
+            self._submit(partial(_link, self.begin(state, metadata, roles, step, names), path, then))
             return
         strings = dict(metadata or {})
         if self._options.chain is None and self._adapter is not None:
             state, strings = self._adapter.to_numpy(state, strings)
         chain = self._opened()
         self._thin_out()
-        save_linked(state, path, strings, chain, roles, step)
+        save_linked(state, path, strings, chain, roles, step, self._only(names))
+        if self._whole is None:
+            self._whole = Future()
+            self._whole.set_result(None)
         if then is not None:
             then()
 
@@ -133,6 +140,7 @@ class LinkSaver:
         metadata: Mapping[str, str] | None,
         roles: Mapping[str, Assignment] | None,
         step: int | None = None,
+        names: Iterable[str] | None = None,
     ) -> Begun:
         """Save a state in the background. The caller writes the link, by `Begun.link`."""
         chain = self._opened()
@@ -142,8 +150,18 @@ class LinkSaver:
         self._thin_out()
         running = [] if self._last is None or self._last.future.done() else [self._last.step]
         step = chain_step(step, max([*chain.steps, *running], default=None))
-        self._last = Begun(chain, step, chain.save_async(step, state, metadata, roles=roles))
+        only = self._only(names)
+        self._last = Begun(chain, step, chain.save_async(step, state, metadata, roles=roles, only=only))
+        if only is None:
+            self._whole = self._last.future
         return self._last
+
+    def _only(self, names: Iterable[str] | None) -> Sequence[str] | None:
+        """Return which arrays are saved: all, until a save of all has come to the disk."""
+        whole = self._whole
+        if whole is None or not whole.done() or whole.cancelled() or whole.exception() is not None:
+            return None
+        return self._options.only_of(names or (), alone=names is None)
 
     def after(self, action: Callable[[], object]) -> None:
         """Call a function when all saves that are begun are on the disk, and not if one fails.
@@ -180,7 +198,7 @@ class LinkSaver:
         self.settle()
         self._thin_out()
         pool, self._pool = self._pool, None
-        chain, self._chain = self._chain, None
+        chain, self._chain, self._whole = self._chain, None, None
         if pool is not None:
             pool.shutdown()
         try:
@@ -193,6 +211,7 @@ class LinkSaver:
         """After a fork, forget all that runs: it is the parent's, and never ends here."""
         if self.process != os.getpid():
             self.process, self._chain, self._last, self._pool = os.getpid(), None, None, None
+            self._whole = None
             self._running.clear()
 
     def _opened(self) -> Chain | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from ...chain.save.settings import KEYFRAME_EVERY
 from ...chain.store.directory import DirectoryStore
 from ...chain.store.names import checkpoint_name
 from ...container.disk.system import StrPath, checked_path
+from ...container.tree import leaf_name
 from ...element_types import Array
 from ...errors import ArgumentError, LccodecError, warn
 from ...policy.policy import Policy
@@ -54,7 +56,7 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         The directory of the ranks' chains; by default `path`. Checkpoints of several paths can
         share it: then each is a delta to the one before, and one path can be deleted without harm
         to the others.
-    policy, keyframe_every, workers, newest, keep, hindsight
+    policy, keyframe_every, workers, newest, keep, hindsight, only
         The options of every rank's chain: see `lccodec.adapters.chains.options.ChainOptions`, also
         for errors. `keep` is about the checkpoints of `path`, and is for chains that lie there;
         after each save, what the records that stay do not name goes, of all ranks.
@@ -89,6 +91,7 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         newest: Kept | None = None,
         keep: Keep | None = None,
         hindsight: int = 0,
+        only: Sequence[str] | None = None,
         allow_pickle: bool = False,
         parity: int | None = None,
         process_group: dist.ProcessGroup | None = None,
@@ -102,6 +105,7 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
             workers,
             newest,
             hindsight=hindsight,
+            only=only,
         )
         self._keep = check_keep(keep)
         if keep is not None and chain is not None:
@@ -110,6 +114,7 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         self._rank = 0
         self._is_coordinator = False
         self._chain: Chain | None = None  # of this rank; it keeps the last state for the next delta
+        self._has_saved = False  # all arrays, to that chain
         group = checked_group(process_group)
         self._parity = None if parity is None else ParityOfRanks(_files(parity), group)
 
@@ -201,11 +206,16 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         """Save to the rank's chain; return the file and its size."""
         base = self._chain_directory or self._path
         directory = base / f"rank-{self._rank}"
+        only = None
         if self._chain is None or self._chain.directory != directory:
-            self._chain = self._options.open_in(directory, adapter)
+            self._chain, self._has_saved = self._options.open_in(directory, adapter), False
+        if self._has_saved:
+            alone = not dist.is_initialized() or dist.get_world_size() == 1
+            only = self._options.only_of((leaf_name((name,)) for name in state), alone=alone)
         # Every rank counts its own steps: after a save that was cut short, some chains are longer.
         step = chain_step(None, self._chain.latest)
-        size = self._chain.save(step, state, {"rank": str(self._rank)}, roles=roles)
+        size = self._chain.save(step, state, {"rank": str(self._rank)}, roles=roles, only=only)
+        self._has_saved = True
         if self._chain.workers is None:
             self._chain.release_lock()  # `dcp.async_save` may save from another process in between
         store, path = DirectoryStore(directory), directory / checkpoint_name(step)

@@ -14,6 +14,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from ...container.disk.system import checked_path
+from ...container.tree import leaf_name
 from ...errors import ArgumentError
 from ...policy.policy import Policy
 from ..chains.options import ChainOptions, OtherOptions
@@ -33,7 +34,7 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
 
     Parameters
     ----------
-    chain, policy, keyframe_every, workers, newest, background, keep, hindsight
+    chain, policy, keyframe_every, workers, newest, background, keep, hindsight, only
         See `lccodec.adapters.chains.options.ChainOptions`, also for errors. Each process has its
         own chain in the directory.
     """
@@ -73,10 +74,13 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
             self._saver = LinkSaver(self._options, part=f"process-{process}")
         if self._options.background:
             # The directory may not exist yet, and Orbax asks for the result: no failure is lost.
-            begun = self._saver.begin(state, {}, roles, step)
+            begun = self._saver.begin(state, {}, roles, step, _names(state))
             return lambda directory: begun.link(part_path(directory, process))
         saver = self._saver
-        return lambda directory: saver.save(state, part_path(directory, process), {}, roles, step=step)
+        names = _names(state)
+        return lambda directory: saver.save(
+            state, part_path(directory, process), {}, roles, step=step, names=names
+        )
 
     def restore(self, directory: Any, args: LCRestore | None = None) -> Any:
         """Return the tree.
@@ -163,6 +167,11 @@ class LCHandler:
         """Return whether all leaves are abstract arrays or plain values."""
         leaves = jax.tree_util.tree_leaves(abstract_checkpointable)
         return all(isinstance(leaf, jax.ShapeDtypeStruct) or self.is_handleable(leaf) for leaf in leaves)
+
+
+def _names(part: Mapping[str, Any]) -> list[str] | None:
+    """Return the names of the arrays of a part; ``None`` if it is the only one."""
+    return [leaf_name(("arrays", key)) for key in part["arrays"]] if part["processes"] > 1 else None
 
 
 def _step(directory: Any) -> int | None:

@@ -28,6 +28,9 @@ from lccodec.errors import ArgumentError
         (("run", "lossless", 10, 1, None, False, 3), "keep must be an lccodec.Keep; got 3"),
         ((None, "lossless", 10, 1, None, False, None, 8), "hindsight= needs chain="),
         (("run", "balanced", 10, 1, None, False, None, 1), "hindsight must be 0 or an integer"),
+        ((None, "lossless", 10, 1, None, False, None, 0, ["w"]), "only= needs chain="),
+        (("run", "balanced", 10, 1, None, False, None, 8, ["w"]), "only= needs chain="),
+        (("run", "lossless", 10, 1, None, False, None, 0, "w"), "only must be a list of names"),
     ],
 )
 def test_options_are_checked_before_there_is_anything_to_save(arguments, message):
@@ -59,3 +62,12 @@ def test_processes_have_chains_of_their_own(tmp_path):
 def test_without_a_directory_there_is_no_chain():
     assert ChainOptions().open() is None
     assert ChainOptions().open("process-0") is None
+
+
+def test_a_pattern_may_fit_no_array_of_one_process_of_many():
+    options = ChainOptions("run", only=["*lora*", "head"])
+    assert options.only_of(["a/lora/w", "a/w"], alone=False) == ["*lora*"]
+    assert options.only_of(["head"], alone=False) == ["head"]
+    assert options.only_of(["a/w"], alone=False) is None  # all that it has
+    assert options.only_of(["a/w"], alone=True) == ("*lora*", "head")  # which is an error of the save
+    assert ChainOptions("run").only_of(["a/w"], alone=True) is None

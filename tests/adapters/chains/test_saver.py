@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -319,3 +320,33 @@ def test_the_end_of_a_program_waits_and_tells(how: str, tmp_path: Path) -> None:
     assert (tmp_path / "a").exists() == (how == "works")
     assert ("no room for the link" in done.stderr) == (how == "fails")
     assert lccodec.Chain(tmp_path / "chain").steps == [0]
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_some_arrays_are_saved_once_all_of_them_are(background: bool, tmp_path: Path) -> None:
+    saver = LinkSaver(ChainOptions(tmp_path / "chain", background=background, only=["lora"]))
+    found = []
+    for step in range(6):
+        if step == 4:
+            saver.close()  # then the next save is of all arrays again
+        state = {"base": np.full(3000, step), "lora": np.full(30, step), "step": step}
+        saver.save(state, tmp_path / f"{step}", names=["base", "lora"] if step == 2 else None)
+        saver.wait()
+        with open_linked(tmp_path / f"{step}") as file:
+            there = file.state()
+        found.append((there["base"][0], there["lora"][0], there["step"]))
+    saver.close()
+    assert found == [(0, 0, 0), (0, 1, 1), (0, 2, 2), (0, 3, 3), (4, 4, 4), (4, 5, 5)]
+
+
+def test_behind_a_save_that_has_failed_all_arrays_are_saved(tmp_path: Path) -> None:
+    some = LinkSaver(ChainOptions(tmp_path / "chain", background=True, only=["lora"]))
+    states = [{"base": np.full(3000, step), "lora": np.full(30, step)} for step in range(2)]
+    some._whole = Future()
+    some._whole.set_exception(StorageError(28, "no space"))
+    some.save(states[0], tmp_path / "0")
+    some._whole = Future()  # it is not known yet
+    some.save(states[1], tmp_path / "1")
+    some.close()
+    with open_linked(tmp_path / "1") as file:
+        assert file.state()["base"][0] == 1

@@ -8,7 +8,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 
 import lccodec
-from lccodec.adapters.dcp import LCStorageReader
+from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter
 
 ASYNC = """
 import sys, torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
@@ -48,3 +48,14 @@ def test_asynchronous_saves_of_both_kinds_with_a_worker(tmp_path, kind):
     found = {"w": torch.zeros(300, 300), "step": None}
     dcp.load(found, storage_reader=LCStorageReader(tmp_path / "2"), no_dist=True)
     assert found["step"] == 2
+
+
+def test_some_tensors_are_saved_once_all_of_them_are(tmp_path):
+    writer = LCStorageWriter(tmp_path / "x", chain=tmp_path / "chain", only=["*lora*"])
+    for step in range(3):
+        base, lora = torch.full((300,), float(step)), torch.full((3,), float(step))
+        state = {"base": base, "a.lora": lora, "step": step}
+        dcp.save(state, checkpoint_id=tmp_path / f"{step}", storage_writer=writer, no_dist=True)
+    found = {"base": torch.ones(300), "a.lora": torch.zeros(3), "step": None}
+    dcp.load(found, storage_reader=LCStorageReader(tmp_path / "2"), no_dist=True)
+    assert (found["base"][0], found["a.lora"][0], found["step"]) == (0, 2, 2)  # base was left out

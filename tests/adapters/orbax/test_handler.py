@@ -18,6 +18,7 @@ import pytest
 import lccodec
 from lccodec.adapters.chains import saver
 from lccodec.adapters.orbax import LCCheckpointHandler, LCHandler, LCRestore, LCSave
+from lccodec.adapters.orbax import handler as handler_module
 from lccodec.errors import ArgumentError, ChainError, StorageError
 
 from ...support.orbax_states import abstract, check_same, manager, state
@@ -255,3 +256,20 @@ def test_the_newest_checkpoint_is_exact(tmp_path):
     found = [handler.restore(tmp_path / f"{step}")["params"]["kernel"] for step in range(3)]
     same = [np.array_equal(a, b["params"]["kernel"]) for a, b in zip(found, trees, strict=True)]
     assert same == [True, False, True]
+
+
+def test_some_leaves_are_saved_once_all_of_them_are(tmp_path):
+    handler = LCCheckpointHandler(tmp_path / "chain", only=["arrays/*lora*"])
+    for step in range(3):
+        tree = {"base": jnp.full(300, step), "lora": {"a": jnp.full(3, step)}, "step": step}
+        (tmp_path / f"{step}").mkdir()
+        handler.save(tmp_path / f"{step}", LCSave(tree))
+    handler.close()
+    found = handler.restore(tmp_path / "2")
+    assert (found["base"][0], found["lora"]["a"][0], found["step"]) == (0, 2, 2)  # base was left out
+
+
+def test_a_part_of_several_knows_the_names_of_its_arrays():
+    part = {"processes": 2, "arrays": {"lora/a": np.ones(2), "w": np.ones(1)}}
+    assert handler_module._names(part) == ["arrays/lora~1a", "arrays/w"]
+    assert handler_module._names({**part, "processes": 1}) is None
