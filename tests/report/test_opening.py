@@ -93,6 +93,33 @@ def test_on_a_phone(report: Opened) -> None:
     check(report)
 
 
+#: Notes what the page has when its first chart is there.
+WATCH = """
+new MutationObserver((_, observer) => {
+  if (!document.querySelector(".chart svg")) return;
+  const count = (what) => document.querySelectorAll(what).length;
+  window.atFirst = { sections: count("main section"), figures: count(".chart") };
+  observer.disconnect();
+}).observe(document, { childList: true, subtree: true });
+"""
+
+
+@pytest.mark.parametrize(("kind", "figures"), [("one run", 2), ("two runs", 6)])
+def test_the_first_chart_waits_for_nothing(browser: Browser, write: Write, kind: str, figures: int) -> None:
+    """What comes after the part of the first chart is made later, and so are most matrices."""
+    context = browser.new_context()
+    context.add_init_script(WATCH)
+    page = context.new_page()
+    page.goto(write(KINDS[kind]()).as_uri())
+    page.wait_for_selector("html[data-state=ready]", state="attached")
+    assert page.evaluate("atFirst") == {"sections": 1, "figures": figures}
+    assert page.locator("main section").count() > 1 or kind == "two runs"
+    decoded = """lccodecReport.runs[0].histograms.filter((each) => each
+        && !Object.getOwnPropertyDescriptor(each, "counts").get).length"""
+    assert page.evaluate(decoded) == (kind == "one run")
+    context.close()
+
+
 def test_a_page_that_cannot_be_read_says_so(browser: Browser, write: Write) -> None:
     file = write(documents.one_run())
     before, data = file.read_text(encoding="utf-8").split('id="data">')

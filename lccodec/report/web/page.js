@@ -1,4 +1,5 @@
-// The page: reads the document, makes its sections, then draws their charts one after the other.
+// The page: reads the document, makes its sections, and draws their charts one after the other. The
+// first chart is on the screen before what comes after it is made.
 
 function summaryOf(run) {
   const { checkpoints } = run;
@@ -22,14 +23,15 @@ function summaryOf(run) {
 // What movement does not say is said where movement is shown.
 const isCaution = (note) => note.startsWith("Movement is not quality");
 
+// What makes the parts of a run, one after the other; some make nothing.
 function runParts(run, index, several, cautions) {
   const id = (name) => `${name}${several ? `-${index + 1}` : ""}`;
   const showArray = (array, step) => { location.hash = linkTo(index, run.arrays[array].name, step); };
   return [
-    scalarsSection(id("run-scalars"), run), findingsSection(id("findings"), run, index),
-    movementSection(id("movement"), run, cautions, showArray), treeSection(id("arrays"), run, index), lossSection(id("loss"), run),
-    arraySection(id("array"), run, index), chainSection(id("chain"), run),
-  ].filter(Boolean);
+    () => scalarsSection(id("run-scalars"), run), () => findingsSection(id("findings"), run, index),
+    () => movementSection(id("movement"), run, cautions, showArray), () => treeSection(id("arrays"), run, index), () => lossSection(id("loss"), run),
+    () => arraySection(id("array"), run, index), () => chainSection(id("chain"), run),
+  ];
 }
 
 // What a run looks like: of several, with its name in its colour.
@@ -47,14 +49,14 @@ function foldedRun(run, index, cautions) {
   const node = element("div", { class: "run", id: `run-${index + 1}` }, element("h2", {}, `Run ${index + 1}: `, nameText(nameOf(run), 40)), fold);
   let filled = null;
   const fill = async () => {
-    const parts = runParts(run, index, true, cautions);
+    const parts = runParts(run, index, true, cautions).map((make) => make()).filter(Boolean);
     for (const part of parts) {
       part.node.querySelectorAll("h2, h3").forEach((title) => title.setAttribute("aria-level", Number(title.tagName[1]) + 1));
       part.node.removeAttribute("aria-labelledby");
       part.node.setAttribute("aria-label", `${part.node.querySelector("h2").textContent}, run ${index + 1}`);
     }
     fold.append(...parts.map((part) => part.node));
-    await drawAll(parts);
+    await drawAll(drawingsOf(parts));
     return parts.find(({ show }) => show);
   };
   const open = () => {
@@ -66,13 +68,21 @@ function foldedRun(run, index, cautions) {
   return { node, drawings: [], show: async (...asked) => (await open()).show(...asked) };
 }
 
-// Draws the charts of some parts; each is on the screen before the next one is made.
-async function drawAll(parts) {
-  for (const drawing of parts.flatMap(({ drawings }) => drawings)) {
+const drawingsOf = (parts) => parts.flatMap(({ drawings }) => drawings);
+
+// Draws charts; each is on the screen before the next one is made.
+async function drawAll(drawings) {
+  for (const drawing of drawings) {
     await drawing();
     await new Promise((done) => setTimeout(done));
   }
 }
+
+// Resolves when what was drawn is on the screen; a page that is hidden does not wait for that.
+const shown = () => new Promise((done) => {
+  requestAnimationFrame(() => setTimeout(done));
+  setTimeout(done, 100);
+});
 
 // The last part of a run's path, and where the run is, if its name does not say all of it.
 const nameOf = (run) => run.path.split("/").filter(Boolean).at(-1) ?? run.path;
@@ -112,7 +122,8 @@ function openFoldsToPrint() {
 async function main() {
   connectTheme();
   document.body.append(element("div", { id: "tip", role: "presentation", hidden: true }));
-  const report = await readDocument();
+  const [data, library] = [readDocument(), inflated("library")];
+  const report = await data;
   window.lccodecReport = report; // for whoever wants the numbers: in the console, or in a test
   const several = report.runs.length > 1;
   const title = report.runs.map((run) => shorten(nameOf(run), 40)).join(" and ");
@@ -121,19 +132,31 @@ async function main() {
   const summary = document.getElementById("summary");
   summary.append(...report.runs.map((run, index) => headOf(run, index, several)), notes(report.notes.filter((note) => !isCaution(note))));
   const cautions = report.notes.filter(isCaution);
-  const parts = [
-    ...(several ? [togetherSection("together", report.runs), report.comparison && comparisonSection("comparison", report.comparison), ...report.runs.map((run, index) => foldedRun(run, index, cautions))] : runParts(report.runs[0], 0, false, cautions)),
-    ...(!several && report.comparison ? [comparisonSection("comparison", report.comparison)] : []),
-  ].filter(Boolean);
+  const makers = [
+    ...(several ? [() => togetherSection("together", report.runs)] : runParts(report.runs[0], 0, false, cautions)),
+    () => report.comparison && comparisonSection("comparison", report.comparison),
+    ...(several ? report.runs.map((run, index) => () => foldedRun(run, index, cautions)) : []),
+  ];
+  const parts = [];
+  const makeNext = () => {
+    const part = makers.shift()();
+    if (!part) return;
+    parts.push(part);
+    document.getElementById("report").append(part.node);
+  };
+  while (makers.length && !drawingsOf(parts).length) makeNext();
   document.getElementById("waiting").remove();
-  document.getElementById("report").append(...parts.map(({ node }) => node));
+  runLibrary(await library);
+  const first = drawingsOf(parts).slice(0, 1);
+  await drawAll(first);
+  await shown();
+  while (makers.length) makeNext();
   document.getElementById("sections").append(sectionLinks(parts));
   document.getElementById("about").textContent = `Made by lccodec${report.lccodec ? ` ${visible(report.lccodec)}` : ""}. Figures have five digits. `
     + "Bars of histograms are rounded to 0.4 % of the highest one; lccodec report --json has their counts.";
   drawAnewOnResize();
   openFoldsToPrint();
-  await runLibrary();
-  await drawAll(parts);
+  await drawAll(drawingsOf(parts).slice(first.length));
   await followLinks(report.runs, parts.filter(({ show }) => show));
   document.documentElement.dataset.state = "ready";
 }

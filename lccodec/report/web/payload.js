@@ -8,9 +8,9 @@ async function inflated(id) {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-// Runs the drawing library. The page's policy knows it by its hash.
-async function runLibrary() {
-  document.body.append(element("script", {}, new TextDecoder().decode(await inflated("library"))));
+// Runs the drawing library, given as bytes. The page's policy knows it by its hash.
+function runLibrary(bytes) {
+  document.body.append(element("script", {}, new TextDecoder().decode(bytes)));
 }
 
 async function readDocument() {
@@ -19,26 +19,36 @@ async function readDocument() {
   const result = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + length)));
   const planes = bytes.subarray(4 + length);
   for (const run of result.runs) {
-    for (const name of Object.keys(run.figures)) run.figures[name] = matrix(run.figures[name], planes);
+    for (const name of Object.keys(run.figures)) decodeLater(run.figures, name, matrix, planes);
     for (const histogram of run.histograms) {
-      if (histogram) histogram.counts = bars(histogram.counts, planes);
+      if (histogram) decodeLater(histogram, "counts", bars, planes);
     }
-    for (const name of run.loss ? ["error", "bias", "largest"] : []) {
-      run.loss[name] = matrix(run.loss[name], planes);
-    }
+    for (const name of run.loss ? ["error", "bias", "largest"] : []) decodeLater(run.loss, name, matrix, planes);
   }
   return result;
+}
+
+// Decodes a member of an object when it is first asked for: most histograms never are.
+function decodeLater(object, name, decode, planes) {
+  const stored = object[name];
+  const define = (what) => Object.defineProperty(object, name, { configurable: true, enumerable: true, ...what });
+  define({
+    get: () => {
+      const value = decode(stored, planes);
+      define({ value, writable: true });
+      return value;
+    },
+  });
 }
 
 // Rows of numbers; null where the document has null.
 function matrix({ at, rows, columns }, planes) {
   const count = rows * columns;
-  const bytes = new DataView(new ArrayBuffer(8 * count));
-  for (let i = 0; i < count; i += 1) {
-    for (let k = 0; k < 4; k += 1) bytes.setUint8(8 * i + k, planes[at + k * count + i]);
-  }
+  const eight = new DataView(new ArrayBuffer(8));
+  const byte = (k, i) => planes[at + k * count + i];
   const number = (i) => {
-    const value = bytes.getFloat64(8 * i);
+    eight.setInt32(0, (byte(0, i) << 24) | (byte(1, i) << 16) | (byte(2, i) << 8) | byte(3, i));
+    const value = eight.getFloat64(0);
     return Number.isNaN(value) ? null : value;
   };
   return Array.from({ length: rows }, (_, row) =>

@@ -20,6 +20,9 @@ function shorten(text, limit) {
   return `${characters.slice(0, head).join("")}…${characters.slice(head + 1 - limit).join("")}`;
 }
 
+const COUNTS = new Intl.NumberFormat("en");
+const DECIMALS = new Intl.NumberFormat("en", { maximumFractionDigits: 8 });
+
 // A number of the document has five digits, which rounding brings back (see payload.py).
 function formatNumber(stored, digits = 4) {
   if (stored === null || stored === undefined) return "–";
@@ -27,13 +30,13 @@ function formatNumber(stored, digits = 4) {
   const value = Number(stored.toPrecision(Math.max(5, digits)));
   const size = Math.abs(value);
   const text = size >= 1e-3 && size < 1e6
-    ? Number(value.toPrecision(digits)).toLocaleString("en", { maximumFractionDigits: 8 })
+    ? DECIMALS.format(Number(value.toPrecision(digits)))
     : value.toExponential(digits - 1).replace(/\.?0+e/, "e").replace("e+", "e");
   return text.replace("-", "−").replace("e-", "e−");
 }
 
 function formatCount(value) {
-  return value === null || value === undefined ? "–" : value.toLocaleString("en");
+  return value === null || value === undefined ? "–" : COUNTS.format(value);
 }
 
 function formatPercent(share) {
