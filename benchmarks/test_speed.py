@@ -18,7 +18,7 @@ import pytest
 import lccodec
 from benchmarks.speed.inputs import as_dtype, load_walk, symbols_of_entropy
 from lccodec.constants import MAX_STREAM_DEPTH
-from lccodec.entropy.bits import Cursor
+from lccodec.cursor import Cursor
 from lccodec.entropy.stream_reader import read_stream
 from lccodec.entropy.stream_writer import write_stream
 

@@ -14,7 +14,8 @@ import numpy as np
 
 import lccodec
 from lccodec.constants import MAX_EXPANSION
-from lccodec.element_types import ELEMENT_TYPES, Array, ElementType, components, from_components, unwork
+from lccodec.element_table import ELEMENT_TYPES, ElementType
+from lccodec.element_types import Array, components, from_components, unwork
 from lccodec.frame.decode import decode_components
 from lccodec.frame.encode import Content, encode_content
 from lccodec.frame.header import parse_header

@@ -11,16 +11,14 @@ import operator
 from collections.abc import Callable, Collection
 from typing import Any
 
-import numpy as np
-
 from .errors import ArgumentError
 
 
 def as_integer(value: Any) -> int | None:
     """Return a value that has ``__index__`` as an int; ``None`` for other values and for a bool."""
-    if isinstance(value, bool | np.bool_):
+    if isinstance(value, bool):
         return None
-    try:
+    try:  # a bool of NumPy has no index
         return operator.index(value)
     except TypeError:
         return None
@@ -31,6 +29,8 @@ def as_number(value: Any) -> int | float | None:
 
     An int is returned as it is, or as ``None`` if it is too large for a float.
     """
+    import numpy as np  # here, as it takes long to load
+
     if isinstance(value, bool | np.bool_ | str | bytes | complex | np.complexfloating):
         return None
     if np.ndim(value) or not (hasattr(type(value), "__float__") or hasattr(type(value), "__index__")):

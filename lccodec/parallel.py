@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from .arguments import integer
+
+if TYPE_CHECKING:  # loaded where threads are started: it takes a tenth of the start of a command
+    from concurrent.futures import Future
 
 #: Components handled at a time, so that they and all that is made of them stay in the cache.
 PIECE: Final = 1 << 17
@@ -89,6 +91,8 @@ def ordered(function: Callable[[Item], Result], items: Iterable[Item], threads: 
     if threads == 1:
         yield from map(function, items)
         return
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(threads) as pool:
         pending: deque[Future[Result]] = deque()
         for item in items:
@@ -107,6 +111,8 @@ class SideThread:
     """
 
     def __init__(self) -> None:
+        from concurrent.futures import ThreadPoolExecutor
+
         self._pool = ThreadPoolExecutor(1)
         self._waiting: deque[Future[Any]] = deque()
 

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 import lccodec
 from lccodec.byteorder import little_endian, read_numbers, stored_bytes, stored_view
-from lccodec.element_types import ELEMENT_TYPES, components, in_host_order
+from lccodec.element_table import ELEMENT_TYPES
+from lccodec.element_types import components, in_host_order
 from lccodec.frame import checksum
 from lccodec.inspect.summary import summarize
 from lccodec.quantizers.clusters import Clusters
@@ -91,7 +92,7 @@ ALLOWED = {
     "entropy/numbers": {"numbers.view(np.uint8)": "of int8", "numbers.view(np.uint8).data": "of int8"},
     "entropy/stream_writer": {"symbols.data": "uint8", "groups.data": "uint8"},
     "entropy/lanes": {"stored_view(store).data": "uint8"},
-    "entropy/bits": {
+    "cursor": {
         "struct.unpack(form, self.take(struct.calcsize(form), what))": "'<' is put before the form",
         "struct.calcsize(form)": "the same",
     },

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec import BFLOAT16_BITS, ArgumentError, DependencyError
+from lccodec.element_table import ELEMENT_TYPES
 from lccodec.element_types import (
-    ELEMENT_TYPES,
     components,
     element_type,
     from_components,

@@ -11,7 +11,7 @@ import numpy as np
 
 import lccodec
 from lccodec.constants import MAX_STREAM_DEPTH
-from lccodec.entropy.bits import Cursor
+from lccodec.cursor import Cursor
 from lccodec.entropy.stream_reader import read_stream
 from lccodec.entropy.stream_writer import write_stream
 

@@ -28,7 +28,8 @@ BOUNDS: Final[dict[str, float | None]] = {
     "open, and list the steps": 0.1,
     "open, and restore the latest": 0.1,
     "ls": 0.3,
-    "python -m lccodec ls": None,
+    "python -m lccodec ls": 0.3,
+    "python -c 'import numpy'": None,
     "prune nine of ten": 5.0,
     "save_async of 100 tiny arrays a checkpoint": 0.6,
     "np.copyto of each of them": None,
@@ -71,6 +72,8 @@ def measure(directory: Path, count: int) -> dict[str, float]:
     command = [sys.executable, "-m", "lccodec", "ls", str(directory)]
     root = str(Path(lccodec.__file__).parents[1])
     found["python -m lccodec ls"] = seconds(lambda: subprocess.check_output(command, cwd=root))
+    numpy = [sys.executable, "-c", "import numpy"]
+    found["python -c 'import numpy'"] = seconds(lambda: subprocess.check_output(numpy))
     keep = lccodec.Keep(latest=count // 10)
     found["prune nine of ten"] = seconds(lambda: lccodec.Chain(directory).prune(keep), 1)
     return found

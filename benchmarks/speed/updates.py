@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 import lccodec
-from lccodec.element_types import BFLOAT16_BITS, ELEMENT_TYPES, from_ordered, narrow, to_ordered
+from lccodec.element_table import ELEMENT_TYPES
+from lccodec.element_types import BFLOAT16_BITS, from_ordered, narrow, to_ordered
 from lccodec.frame.checksum import array_sum
 
 from ..measure.figures import COPY, Figure

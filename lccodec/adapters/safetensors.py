@@ -21,7 +21,8 @@ from ..byteorder import little_endian, read_numbers, stored_bytes
 from ..container.disk.system import checked_path
 from ..container.scalars import metadata_strings
 from ..container.tree import leaf_name
-from ..element_types import ELEMENT_TYPES, Array, components, from_components
+from ..element_table import ELEMENT_TYPES
+from ..element_types import Array, components, from_components
 from ..errors import ArgumentError, DependencyError, FormatError, StorageError
 from .files.disk import replacing
 from .files.named_arrays import named_leaves, plain_names

@@ -7,6 +7,7 @@ classes they are, which import this one.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,6 @@ from ..container.disk.address import Place
 from ..container.figures import Figures
 from ..container.reader import CheckpointReader
 from ..errors import LccodecError
-from ..policy.record import policy_name
 from ..policy.roles import EXACT_BY_DEFAULT, Role
 from ..printable import printable
 from ..table import Overview, Table, cut, ends, ranges_text, shape_text, size_text, times_text
@@ -31,6 +31,7 @@ KINDS: Final = {"keyframe": "key", "delta": "delta", "interpolated": "interp"}
 
 _OWN_METADATA: Final = "lccodec."  # the keys of what adapters note
 _MAX_SHOWN_NAMES: Final = 3  # in a line
+MAX_TEXT_CHARACTERS: Final = 500  # of one string of a file
 _MAX_METRICS: Final = 3  # columns of a table
 _METRIC_CHARACTERS: Final = 20
 _MAX_SIZED_FILES: Final = 1 << 12  # the size of more of them takes longer than a glance
@@ -294,3 +295,17 @@ def percent_text(value: float | None) -> str:
 def lag_text(value: float | None) -> str:
     """Return a lag in hundredths of an interval."""
     return "-" if value is None else f"{round(value, 2) + 0.0:.2f}"  # no -0.00
+
+
+def policy_name(recorded: Any) -> str:
+    """Return the name of a recorded policy; without one, the record as text."""
+    if isinstance(recorded, dict) and "policy" in recorded:  # with roles
+        recorded = recorded["policy"]
+    if isinstance(recorded, dict) and "name" in recorded:
+        recorded = recorded["name"]
+    return shortened(recorded if isinstance(recorded, str) else json.dumps(recorded))
+
+
+def shortened(text: str) -> str:
+    """Return a text, cut off if it is very long."""
+    return text if len(text) <= MAX_TEXT_CHARACTERS else text[: MAX_TEXT_CHARACTERS - 3] + "..."

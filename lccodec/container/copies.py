@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..element_types import ELEMENT_TYPES, ElementType
+from ..element_table import ELEMENT_TYPES, ElementType
 from ..errors import FormatError, UnsupportedError
 from .scalars import Json
 

@@ -9,16 +9,15 @@ import math
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
-import numpy as np
-
-from ..byteorder import read_numbers, stored_bytes
-from ..element_types import Array, narrow, widen
 from ..errors import FormatError, UnsupportedError
 from ..policy.roles import Role
 from .canonical import parse_base64, write_base64
 from .scalars import Json
+
+if TYPE_CHECKING:
+    from ..element_types import Array
 
 #: The figures, in the order of LCC-FIG-01.
 FIGURES: Final = (
@@ -39,7 +38,7 @@ _SIGN: Final = 0x8000
 # First bytes of numbers that may be, whatever the second is.
 _PLAIN: Final = bytes(range(0x7F))
 _PLAIN_SIGNED: Final = bytes((*range(0x7F), *range(0x81, 0xFF)))
-_LARGEST: Final = np.float32(widen(np.array([_INFINITE - 1], np.uint16))[0])
+_LARGEST: Final = 255 * 2.0**120  # the largest number of bfloat16
 
 
 @dataclass(frozen=True)
@@ -65,6 +64,10 @@ class StoredFigures:
         Figures that know nothing are left out. So is how values lie that a restore returns as they
         were: that can be measured any time. The result is ``None`` if nothing is left.
         """
+        import numpy as np  # here, as readers of manifests do without it
+
+        from ..byteorder import stored_bytes
+
         lost = _have_lost(_rounded(numbers["error"])) if "error" in numbers else slice(0)
         known = {}
         for name in FIGURES:
@@ -81,6 +84,10 @@ class StoredFigures:
 
         ``quantiles`` have a row for each array.
         """
+        import numpy as np
+
+        from ..element_types import widen
+
         found: Array = np.full((arrays, _NUMBERS.get(name, 1)), np.nan, np.float32)
         if name in self.numbers:
             own = _have_lost(self._patterns("error")) if name in _OF_LOST else slice(None)
@@ -88,7 +95,9 @@ class StoredFigures:
         return found if name in _NUMBERS else found[:, 0]
 
     def _patterns(self, name: str) -> Array:
-        return read_numbers(self.numbers[name], np.uint16)
+        from ..byteorder import read_numbers
+
+        return read_numbers(self.numbers[name], "u2")
 
     def to_json(self) -> Json:
         """Return the member of the manifest."""
@@ -104,6 +113,10 @@ def _have_lost(errors: Array) -> Array:
 
 def _rounded(numbers: Array) -> Array:
     """Return numbers as bfloat16 patterns (LCC-FIG-05)."""
+    import numpy as np
+
+    from ..element_types import narrow
+
     with np.errstate(all="ignore"):
         single = np.clip(numbers.astype(np.float32), -_LARGEST, _LARGEST) + np.float32(0)  # no -0
     patterns = narrow(single)

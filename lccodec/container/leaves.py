@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -97,5 +96,7 @@ def _index(tree: Json) -> tuple[list[tuple[str, int | None]], dict[str, range]]:
 
 
 def _suggest(name: str, names: Mapping[str, object]) -> str:
+    import difflib  # here, as few names are wrong
+
     close = difflib.get_close_matches(name, names, n=1)
     return f"{name!r} (is it {close[0]!r}?)" if close else repr(name)

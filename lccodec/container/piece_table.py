@@ -19,7 +19,7 @@ from hashlib import sha256
 from typing import Final, NamedTuple
 
 from ..constants import DIGEST_SIZE, PIECE_ENTRY_SIZE
-from ..entropy.bits import Cursor, Stored
+from ..cursor import Cursor, Stored
 from ..errors import ChecksumError, FormatError, TruncatedError
 from ..frame.header import FrameHeader
 from ..frame.pieces import Cutter, block_count, block_number, block_starts, head_size

@@ -26,10 +26,9 @@ from ..constants import (
     TRAILER_MAGIC,
     TRAILER_SIZE,
 )
-from ..entropy.bits import Cursor, Stored
+from ..cursor import Cursor, Stored
 from ..errors import ArgumentError, ChecksumError, DataError, FormatError, TruncatedError
-from ..frame.encode import TAIL
-from ..frame.header import FrameHeader, parse_header
+from ..frame.header import TAIL, FrameHeader, parse_header
 from .canonical import first_difference
 from .disk.source import BytesSource, FileSource, Source, Stretch
 from .disk.system import StrPath

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
-import numpy as np
-
 from ..constants import MAX_INTEGER_DIGITS
 from ..errors import ArgumentError, FormatError, LimitError
 
@@ -115,6 +113,8 @@ def metadata_strings(metadata: Mapping[str, Any] | None) -> dict[str, str]:
         raise ArgumentError(
             f"metadata must be a mapping from strings to strings; got {type(metadata).__name__}"
         )
+    import numpy as np  # here, as readers do without it
+
     strings = {}
     for key, value in metadata.items():
         plain = value.item() if isinstance(value, np.bool_ | np.integer | np.floating) else value

@@ -15,18 +15,17 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn, TypeAlias
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 from ..constants import MAX_ARRAYS, MAX_NAME_CHARACTERS, MAX_NESTING
 from ..errors import ArgumentError, DataError, FormatError, LimitError
 from .scalars import Json, advice, is_unicode, parse_scalar, scalar_json, scalar_value
 
+if TYPE_CHECKING:
+    import numpy as np
+
 Keys: TypeAlias = tuple[str, ...]  # the path from the root to a node
 
-_NUMPY_VALUES: Final = (np.ndarray, np.generic)
-_NOT_NUMBERS: Final = (np.flexible, np.datetime64, np.timedelta64)
 _MANY: Final = 64  # children that are worth a look whether all of them are arrays
 _ACCEPTED_TYPES: Final = "a dict, list, tuple, NumPy array, int, float, bool, str, bytes or None"
 
@@ -189,6 +188,11 @@ class _Flattener:
     """What `flatten` collects from a state."""
 
     def __init__(self) -> None:
+        import numpy as np  # here, as readers do without it
+
+        self._as_array, self._array_type, self._masked = np.asarray, np.ndarray, np.ma.MaskedArray
+        self._values = (np.ndarray, np.generic)
+        self._not_numbers = (np.flexible, np.datetime64, np.timedelta64)
         self.arrays: list[np.ndarray[Any, Any]] = []
         self.scalars: list[Json] = []
         self.names: list[str] = []
@@ -201,7 +205,7 @@ class _Flattener:
         self._characters += length
         if self._characters > MAX_NAME_CHARACTERS:
             _refuse("", 0, f"has names of more than {MAX_NAME_CHARACTERS} characters together")
-        if isinstance(value, _NUMPY_VALUES):
+        if isinstance(value, self._values):
             return self._array(value, name, depth)
         if isinstance(value, dict):
             many = self._arrays_of(value, name, depth, length) if len(value) >= _MANY else None
@@ -234,7 +238,7 @@ class _Flattener:
 
         Python takes a microsecond for each array otherwise, and a training loop waits for it.
         """
-        if set(map(type, value)) != {str} or set(map(type, value.values())) != {np.ndarray}:
+        if set(map(type, value)) != {str} or set(map(type, value.values())) != {self._array_type}:
             return None
         start, text = len(self.arrays), "".join(value)
         characters = self._characters + len(text) + (length + 1) * len(value)
@@ -258,15 +262,17 @@ class _Flattener:
 
     def _array(self, value: Any, name: str, depth: int) -> int:
         array, index = value, len(self.arrays)
-        if type(value) is not np.ndarray:
-            if isinstance(value, np.ma.MaskedArray):
+        if type(value) is not self._array_type:
+            if isinstance(value, self._masked):
                 _refuse(name, depth, "is a masked array: save its data and its mask")
-            array = np.asarray(value)
-        if array.dtype.hasobject or isinstance(value, _NOT_NUMBERS):
+            array = self._as_array(value)
+        if array.dtype.hasobject or isinstance(value, self._not_numbers):
             _refuse(name, depth, f"has dtype {array.dtype}: only numbers and booleans can be stored")
         # A NumPy scalar cannot change, but comes back as an array: two places must not share it.
-        if isinstance(value, np.ndarray) and (known := self._seen.setdefault(id(value), index)) != index:
-            return known
+        if isinstance(value, self._array_type):
+            known = self._seen.setdefault(id(value), index)
+            if known != index:
+                return known
         if index == MAX_ARRAYS:
             _refuse(name, depth, f"is one array more than {MAX_ARRAYS}")
         self.arrays.append(array)

@@ -13,9 +13,10 @@ from typing import Final
 import numpy as np
 
 from ..constants import MAX_CODE_BITS
+from ..cursor import Cursor
 from ..element_types import Array
 from ..errors import FormatError
-from .bits import Cursor, is_filled, packed_size, unpack
+from .bits import is_filled, packed_size, unpack
 
 #: An encoder's choice: lookup tables of this many bits stay in the first-level cache, and codes are
 #: hardly longer.

@@ -13,9 +13,10 @@ import numpy as np
 
 from ..byteorder import read_numbers
 from ..constants import MAX_LANE_SYMBOLS
+from ..cursor import Cursor
 from ..element_types import Array
 from ..errors import FormatError, LimitError
-from .bits import Cursor, is_filled, packed_size, unpack
+from .bits import is_filled, packed_size, unpack
 from .huffman import read_lengths
 
 

@@ -12,10 +12,11 @@ import numpy as np
 
 from ..byteorder import stored_bytes
 from ..constants import MAX_NUMBER_BITS
+from ..cursor import Cursor
 from ..element_types import Array
 from ..errors import FormatError
 from ..parallel import slices
-from .bits import Cursor, is_filled, pack, packed_size, unpack
+from .bits import is_filled, pack, packed_size, unpack
 from .runs import dense
 from .stream_reader import read_stream
 from .stream_writer import Piece, write_stream

@@ -21,10 +21,11 @@ from ..constants import (
     STREAM_RAW,
     STREAM_SPARSE,
 )
+from ..cursor import Cursor
 from ..element_types import Array
 from ..errors import FormatError, LimitError, UnsupportedError
 from ..parallel import PIECE, slices
-from .bits import Cursor, is_filled, packed_size, unpack
+from .bits import is_filled, packed_size, unpack
 from .classes import Classes
 from .lane_run import read_run
 from .lockstep import Reading, finish, symbols_of

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..element_types import Array, ElementType, from_ordered, to_ordered
+from ..element_table import ElementType
+from ..element_types import Array, from_ordered, to_ordered
 
 
 def zigzag(bits: Array, reference: Array | None, kind: ElementType) -> Array:

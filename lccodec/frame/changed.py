@@ -12,16 +12,15 @@ from typing import Any, Final
 import numpy as np
 
 from ..constants import METHOD_PLANES
+from ..cursor import Cursor, Stored
 from ..element_types import Array
-from ..entropy.bits import Cursor, Stored
 from ..entropy.lockstep import Reading, side_by_side
 from ..errors import FormatError
 from ..parallel import batches
 from . import planes
 from .checksum import SUM_MASK, sum_change_of
 from .decode import check_array_sum, checked_header
-from .encode import TAIL
-from .header import FrameHeader
+from .header import TAIL, FrameHeader
 from .pieces import blocks_of
 
 _BLOCKS_AT_A_TIME: Final = 16  # read side by side: all their codes are in memory

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
-from ..element_types import Array, ElementType, from_components
+from ..element_table import ElementType
+from ..element_types import Array, from_components
 from ..errors import ArgumentError
 from ..quantizers.base import Partition, Quantizer
 from ..quantizers.bins.residual import Residual

@@ -13,8 +13,10 @@ from typing import Final
 import numpy as np
 
 from ..byteorder import read_numbers, stored_bytes
-from ..element_types import Array, ElementType, add, add_at, unwork, work
-from ..entropy.bits import Cursor, group_symbols
+from ..cursor import Cursor
+from ..element_table import ElementType
+from ..element_types import Array, add, add_at, unwork, work
+from ..entropy.bits import group_symbols
 from ..entropy.masks import true_places
 from ..entropy.runs import Packed, Sparse, as_sparse, dense
 from ..entropy.stream_reader import read_stream

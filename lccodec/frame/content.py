@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..element_types import Array, ElementType, components
+from ..element_table import ElementType
+from ..element_types import Array, components
 from ..errors import ArgumentError
 from .header import Shape
 

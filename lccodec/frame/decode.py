@@ -15,15 +15,16 @@ from ..constants import (
     METHOD_RAW,
     METHOD_SMOOTH,
 )
-from ..element_types import ELEMENT_TYPES, Array, check_dtype, components, from_components
-from ..entropy.bits import Cursor, Stored
+from ..cursor import Cursor, Stored
+from ..element_table import ELEMENT_TYPES
+from ..element_types import Array, check_dtype, components, from_components
 from ..errors import ArgumentError, ChecksumError, FormatError, LimitError, TruncatedError
 from . import planes, smooth
 from .checksum import SUM_MASK, array_sum
 from .codebook import Codebook, read_block, read_codebook
 from .content import part_of, reference_components
-from .encode import TAIL, padding
-from .header import FrameHeader, parse_header
+from .encode import padding
+from .header import TAIL, FrameHeader, parse_header
 from .pieces import block_number, blocks_of, whole_blocks
 
 _ALIGNMENT_BYTES: Final = 64  # a cache line

@@ -31,13 +31,12 @@ from ..quantizers.registry import resolve_quantizer
 from . import planes, smooth
 from .checksum import SUM_MASK, array_sum
 from .content import Content, checked_array, part_of, reference_components
-from .header import FrameHeader, check_shape
+from .header import TAIL, FrameHeader, check_shape
 from .symbols import SymbolCoder, fit_batches
 
 #: How much time the encoder spends: ``"high"`` codes symbols by the class of their row and column.
 Effort: TypeAlias = Literal["normal", "high"]
 
-TAIL: Final = struct.Struct("<QI")
 _BLOCK_LOG2: Final = 22  # of components, the encoder's choice: enough symbols for many lanes, little memory
 # Of arrays of more than one such block: rows of them can be read without the rest (decision 25).
 _LARGE_BLOCK_LOG2: Final = 21

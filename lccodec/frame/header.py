@@ -32,13 +32,15 @@ from ..constants import (
     MIN_BLOCK_LOG2,
     MIN_SMOOTH_BLOCK_LOG2,
 )
-from ..element_types import ELEMENT_TYPES, ElementType
-from ..entropy.bits import Cursor, Stored
+from ..cursor import Cursor, Stored
+from ..element_table import ELEMENT_TYPES, ElementType
 from ..errors import ArgumentError, FormatError, LimitError, TruncatedError, UnsupportedError
 
 Shape = tuple[int, ...]
 
 _HEAD: Final = struct.Struct("<2sBBBBBB")
+#: The last bytes of a frame: the array sum and the CRC-32.
+TAIL: Final = struct.Struct("<QI")
 #: The least and the largest block_log2 of methods that are not as others (LCC-LIM-02).
 _BLOCK_LOG2: Final = {METHOD_RAW: (0, 0), METHOD_SMOOTH: (MIN_SMOOTH_BLOCK_LOG2, MAX_SMOOTH_BLOCK_LOG2)}
 _METHODS: Final = {

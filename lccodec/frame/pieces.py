@@ -11,10 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from ..constants import METHOD_CODEBOOK, METHOD_RAW, METHOD_SMOOTH, RAW_BLOCK_LOG2
-from ..entropy.bits import Cursor, Stored
+from ..cursor import Cursor, Stored
 from ..errors import DataError, FormatError, TruncatedError
-from . import smooth
-from .codebook import read_counts
 from .header import FrameHeader, Shape, parse_header
 
 #: Bytes of a piece, at least (a writer's choice): coded blocks may have a few bytes each.
@@ -32,6 +30,8 @@ def block_count(header: FrameHeader) -> int:
 def block_number(header: FrameHeader, component: int) -> int:
     """Return the number of the block that holds a component."""
     if header.method == METHOD_SMOOTH:
+        from . import smooth  # here, as it loads NumPy
+
         return smooth.block_number(header.shapes[0], header.block_log2, component)
     return component >> (RAW_BLOCK_LOG2 if header.method == METHOD_RAW else header.block_log2)
 
@@ -46,6 +46,8 @@ def whole_blocks(header: FrameHeader, start: int, stop: int) -> tuple[int, int]:
     if header.method != METHOD_SMOOTH:
         block = 1 << header.block_log2
         return start // block * block, min(-(-stop // block) * block, header.components)
+    from . import smooth
+
     return smooth.whole_blocks(header.shapes[0], header.block_log2, start, stop)
 
 
@@ -58,6 +60,8 @@ def blocks_of(header: FrameHeader, start: int, stop: int) -> Iterator[tuple[int,
         length = 1 << header.block_log2
         yield from ((start, length, None) for start in range(start, stop, length))
         return
+    from . import smooth
+
     for shape in smooth.block_shapes(header.shapes[0], header.block_log2, start):
         if start >= stop:
             return
@@ -76,6 +80,8 @@ def head_size(frame: Stored, header: FrameHeader) -> int:
     if header.method != METHOD_CODEBOOK:
         return header.size
     cursor = Cursor(frame, "frame", header.size)
+    from .codebook import read_counts  # here, as it loads NumPy
+
     cursor.skip(int(read_counts(cursor, header).sum()) * header.kind.size, "representatives")
     return cursor.position
 

@@ -17,8 +17,9 @@ from typing import Final
 import numpy as np
 
 from ..constants import STREAM_HUFFMAN, STREAM_PACKED, STREAM_RAW
-from ..element_types import Array, ElementType
-from ..entropy.bits import Cursor
+from ..cursor import Cursor
+from ..element_table import ElementType
+from ..element_types import Array
 from ..entropy.lockstep import Reading, finish
 from ..entropy.masks import true_places
 from ..entropy.runs import Form, Sparse, as_sparse, dense

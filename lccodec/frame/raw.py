@@ -14,7 +14,7 @@ from typing import Final
 
 from ..byteorder import stored_view
 from ..constants import METHOD_RAW
-from ..element_types import ElementType
+from ..element_table import ElementType
 from ..parallel import slices
 from .checksum import SUM_MASK, array_sum
 from .content import Content

@@ -15,8 +15,9 @@ from typing import Final
 import numpy as np
 
 from ..constants import MAX_SMOOTH_BLOCK_LOG2, MIN_SMOOTH_BLOCK_LOG2
-from ..element_types import ELEMENT_TYPES, Array, ElementType, narrow
-from ..entropy.bits import Cursor
+from ..cursor import Cursor
+from ..element_table import ELEMENT_TYPES, ElementType
+from ..element_types import Array, narrow
 from ..entropy.numbers import read_numbers, write_numbers
 from ..entropy.runs import as_sparse
 from ..entropy.stream_reader import read_stream

@@ -16,7 +16,8 @@ from typing import Final
 import numpy as np
 
 from ..byteorder import stored_bytes
-from ..element_types import Array, ElementType, octaves, ordered_steps, unwork, work
+from ..element_table import ElementType
+from ..element_types import Array, octaves, ordered_steps, unwork, work
 from ..entropy.runs import Gathered
 from ..entropy.stream_writer import Piece
 from ..parallel import PIECE

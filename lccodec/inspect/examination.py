@@ -16,13 +16,13 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Final
 
+from ..chain.overview import shortened
 from ..chain.read.replay import DecodedArray
 from ..chain.read.surveying.survey import Visit
 from ..container.disk.address import checked_place
 from ..container.disk.system import StrPath
 from ..container.reader import check_skeleton
 from ..errors import ArgumentError, ChainError, LccodecError
-from ..policy.record import shortened
 from .comparison import compare
 from .findings.flags import array_flags, checkpoint_flags, coarse_flags, in_order
 from .findings.shifts import shift_flags

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ..chain.overview import policy_name, shortened
 from ..chain.read.info import ArrayInfo, CheckpointInfo
 from ..chain.read.surveying.survey import Visit
 from ..container.disk.address import Place
 from ..container.reader import CheckpointReader
 from ..container.scalars import numbers_of
 from ..errors import ChainError, LccodecError
-from ..policy.record import policy_name, shortened
 from ..policy.roles import Role, find_moments
 from .report import STREAMS, ArrayRow, Checkpoint
 

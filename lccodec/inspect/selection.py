@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
-import numpy as np
-
 if TYPE_CHECKING:
     from .report import ArrayRow
 
@@ -39,7 +37,8 @@ def evenly_spaced(items: Sequence[Item], count: int) -> list[Item]:
     """
     if len(items) <= count:
         return list(items)
-    return [items[i] for i in np.linspace(0, len(items) - 1, count).round().astype(int).tolist()]
+    distance = (len(items) - 1) / max(count - 1, 1)
+    return [items[round(place * distance)] for place in range(count)]
 
 
 def step_limit(arrays: int) -> int:

@@ -8,10 +8,10 @@ from typing import Literal
 
 from ..chain.mend.upkeep import protected_names
 from ..chain.read.checkpoint import OpenCheckpoint, open_name
-from ..chain.read.newest import describe_exact
 from ..chain.read.surveying.survey import Visit, survey, visit_file
 from ..chain.read.surveying.walk import Decode
 from ..chain.store.directory import DirectoryStore
+from ..chain.store.exact_file import describe_exact
 from ..chain.store.opening import is_chain, is_folder, open_store
 from ..chain.store.store import Store
 from ..container.disk.address import Address, Place

@@ -16,7 +16,8 @@ from typing import Final
 
 import numpy as np
 
-from ..element_types import Array, ElementType, components, work
+from ..element_table import ElementType
+from ..element_types import Array, components, work
 from ..parallel import WIDE_PIECE, slices
 
 _DEFAULT_BINS: Final = 16

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from ..arguments import check_bool, positive
-from ..element_types import ElementType
+from ..element_table import ElementType
 from ..errors import ArgumentError
 from ..quantizers.base import Quantizer
 from ..quantizers.keyframe import KeyframeSteps

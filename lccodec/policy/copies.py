@@ -24,7 +24,8 @@ from typing import Final
 
 import numpy as np
 
-from ..element_types import Array, ElementType, rounded_copy
+from ..element_table import ElementType
+from ..element_types import Array, rounded_copy
 from ..parallel import slices
 from .optimizer import name_parts, path_of
 from .policy import Candidate

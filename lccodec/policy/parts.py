@@ -12,7 +12,8 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from ..element_types import Array, ElementType
+from ..element_table import ElementType
+from ..element_types import Array
 from ..frame.content import MAX_SHARED_COMPONENTS
 from ..quantizers.base import Quantizer
 from ..quantizers.bins.residual import root_mean_square

@@ -18,7 +18,8 @@ from typing import Final
 
 import numpy as np
 
-from ..element_types import Array, ElementType
+from ..element_table import ElementType
+from ..element_types import Array
 from ..quantizers.bins.representatives import DEAD_ZONE, lead
 from ..quantizers.bins.residual import difference
 

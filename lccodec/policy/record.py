@@ -7,13 +7,12 @@ and shapes of all arrays. Only other roles are recorded.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
-from ..element_types import ElementType
+from ..element_table import ElementType
 from ..errors import ArgumentError
 from ..quantizers.registry import quantizer_text
 from .policy import Candidate, Policy
@@ -23,9 +22,6 @@ from .roles import MASTER, ROLES, ROUNDED, Assignment, Role, assign_roles, check
 #: What is kept of the newest state: the exact file and the history's checkpoint, or that alone.
 Kept: TypeAlias = Literal["exact", "history"]
 KEPT: Final = ("exact", "history")
-
-#: Of one string of a file that is shown.
-MAX_TEXT_CHARACTERS: Final = 500
 
 _WHY_RECORDED: Final = "from a framework's structures when it was saved"
 
@@ -130,17 +126,3 @@ def read_record(value: Any) -> Record:
         raise ArgumentError(f"{known!r:.100} is not a record of roles")
     by_index = {index: role for role, indices in known.items() for index in indices}
     return Record(resolve_policy(value["policy"]), check_roles(roles), by_index, newest)
-
-
-def policy_name(recorded: Any) -> str:
-    """Return the name of a recorded policy; without one, the record as text."""
-    if isinstance(recorded, dict) and "policy" in recorded:  # with roles
-        recorded = recorded["policy"]
-    if isinstance(recorded, dict) and "name" in recorded:
-        recorded = recorded["name"]
-    return shortened(recorded if isinstance(recorded, str) else json.dumps(recorded))
-
-
-def shortened(text: str) -> str:
-    """Return a text, cut off if it is very long."""
-    return text if len(text) <= MAX_TEXT_CHARACTERS else text[: MAX_TEXT_CHARACTERS - 3] + "..."

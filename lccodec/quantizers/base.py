@@ -19,7 +19,8 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from ..element_types import Array, ElementType
+from ..element_table import ElementType
+from ..element_types import Array
 from ..errors import ArgumentError
 from .bins.residual import Owner, Residual, Zone
 from .field.plan import FieldPlan

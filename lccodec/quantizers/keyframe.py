@@ -17,7 +17,8 @@ from typing import Final
 import numpy as np
 
 from ..arguments import positive
-from ..element_types import Array, ElementType
+from ..element_table import ElementType
+from ..element_types import Array
 from .base import Quantizer
 from .bins.grid import Grid, fit_grid
 from .bins.residual import Residual, array_sums

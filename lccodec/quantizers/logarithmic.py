@@ -26,7 +26,8 @@ from typing import ClassVar, Final
 import numpy as np
 
 from ..arguments import number
-from ..element_types import Array, ElementType, work
+from ..element_table import ElementType
+from ..element_types import Array, work
 from .base import Partition, Quantizer, fit_each
 from .bins.grid import Grid, fit_grid
 from .bins.representatives import DEAD_ZONE

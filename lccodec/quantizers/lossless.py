@@ -8,7 +8,8 @@ from typing import ClassVar, Final
 import numpy as np
 
 from ..byteorder import stored_view
-from ..element_types import Array, ElementType
+from ..element_table import ElementType
+from ..element_types import Array
 from ..entropy.histogram import entropy_bits
 from ..entropy.zigzag import zigzag
 from ..parallel import stretches

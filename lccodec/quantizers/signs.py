@@ -7,7 +7,8 @@ checks the decoded values. -0.0 counts as 0, and NaN does not count as negative.
 
 from __future__ import annotations
 
-from ..element_types import Array, ElementType
+from ..element_table import ElementType
+from ..element_types import Array
 from ..parallel import slices
 
 

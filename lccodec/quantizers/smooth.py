@@ -12,7 +12,8 @@ from typing import ClassVar, Final, Literal, get_args
 import numpy as np
 
 from ..arguments import check_bool, check_choice, number, positive
-from ..element_types import Array, ElementType
+from ..element_table import ElementType
+from ..element_types import Array
 from ..errors import ArgumentError
 from ..parallel import stretches
 from .base import Partition, Quantizer

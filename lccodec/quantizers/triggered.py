@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..arguments import number
-from ..element_types import Array, ElementType, subtract, work
+from ..element_table import ElementType
+from ..element_types import Array, subtract, work
 from ..errors import ArgumentError
 from ..parallel import slices
 from .base import Partition, Quantizer

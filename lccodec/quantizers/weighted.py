@@ -18,7 +18,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..element_types import Array, ElementType, work
+from ..element_table import ElementType
+from ..element_types import Array, work
 from .base import Quantizer
 from .bins.grid import Grid, fit_grid
 from .bins.residual import Residual

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..element_types import ELEMENT_TYPES, ElementType
+from ..element_table import ELEMENT_TYPES, ElementType
 from ..errors import WorkerError
 from .memory import Segment, place_of
 

@@ -21,7 +21,8 @@ from lccodec.container.bundle.bundle import Bundle
 from lccodec.container.disk.source import FileSource
 from lccodec.container.parity.parity_file import check_file
 from lccodec.container.tree import flatten, unflatten
-from lccodec.element_types import ELEMENT_TYPES, Array, components, from_components
+from lccodec.element_table import ELEMENT_TYPES
+from lccodec.element_types import Array, components, from_components
 from lccodec.frame.decode import decode_components
 from lccodec.frame.encode import TAIL
 from lccodec.frame.header import parse_header

@@ -7,7 +7,7 @@ import struct
 
 from pieces import CODEBOOK, RAW, SMOOTH
 
-from lccodec.element_types import ELEMENT_TYPES
+from lccodec.element_table import ELEMENT_TYPES
 
 
 def stream_forms(frame: bytes) -> list[str]:

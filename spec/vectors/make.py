@@ -56,7 +56,8 @@ from lccodec.chain.read.links import value_or_raise
 from lccodec.chain.read.replay import interpolated
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.tree import flatten
-from lccodec.element_types import ELEMENT_TYPES, Array, ElementType, components, from_components, unwork
+from lccodec.element_table import ELEMENT_TYPES, ElementType
+from lccodec.element_types import Array, components, from_components, unwork
 from lccodec.policy.presets import POLICIES
 from lccodec.policy.record import Record
 from lccodec.policy.roles import Assignment

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lccodec.element_types import ELEMENT_TYPES, Array
+from lccodec.element_table import ELEMENT_TYPES
+from lccodec.element_types import Array
 
 METHODS = ("raw", "planes", "codebook", "smooth")
 RAW, PLANES, CODEBOOK, SMOOTH = range(4)

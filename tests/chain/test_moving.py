@@ -26,7 +26,8 @@ from lccodec import (
     UniformDeadzone,
 )
 from lccodec.chain.save import plan
-from lccodec.element_types import ElementType, components, work
+from lccodec.element_table import ElementType
+from lccodec.element_types import components, work
 from lccodec.frame import encode as encoder
 from lccodec.frame.content import MAX_SHARED_COMPONENTS
 from lccodec.frame.decode import decode, decode_components

@@ -13,10 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import h5py
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import lccodec
 from lccodec.constants import PAYLOAD_OFFSET, ROOT_SIZE, TRAILER_SIZE
 from lccodec.container.disk.whole_file import remove_stale_temporaries
 from lccodec.container.manifest import INHERITED, FrameEntry, Manifest, Parent
@@ -171,8 +173,9 @@ def test_foreign_files_are_named_so(tmp_path: Path) -> None:
 
 
 def test_a_file_that_shrinks_while_it_is_open(tmp_path: Path) -> None:
+    """The end of it is in memory."""
     path = tmp_path / "one.lcc.h5"
-    write(path)
+    lccodec.save_file({"w": np.random.default_rng(0).standard_normal(10_000)}, path)
     with open_checkpoint(path) as reader:
         os.truncate(path, PAYLOAD_OFFSET + 3)
         with pytest.raises(TruncatedError, match=str(PAYLOAD_OFFSET + 3)):

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.entropy.bits import Cursor, pack, packed_size, unpack
+from lccodec.cursor import Cursor
+from lccodec.entropy.bits import pack, packed_size, unpack
 from lccodec.errors import TruncatedError
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lccodec
-from lccodec.entropy.bits import Cursor
+from lccodec.cursor import Cursor
 from lccodec.entropy.classes import Classes, find_classes, row_length
 from lccodec.entropy.runs import Sparse, dense
 from lccodec.entropy.stream_reader import read_stream

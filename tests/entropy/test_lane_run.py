@@ -7,7 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from lccodec.entropy.bits import Cursor
+from lccodec.cursor import Cursor
 from lccodec.entropy.huffman import choose_lengths
 from lccodec.entropy.lane_run import read_run
 from lccodec.entropy.lanes import decode, encode

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lccodec.cursor import Cursor
 from lccodec.entropy import lanes
-from lccodec.entropy.bits import Cursor
 from lccodec.entropy.huffman import choose_lengths
 from lccodec.entropy.lane_run import LaneRun, read_run
 from lccodec.entropy.lanes import encode

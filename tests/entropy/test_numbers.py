@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.entropy.bits import Cursor
+from lccodec.cursor import Cursor
 from lccodec.entropy.numbers import read_numbers, signed, unsigned, write_numbers
 from lccodec.errors import FormatError, TruncatedError
 

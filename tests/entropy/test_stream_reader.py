@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.entropy.bits import Cursor
+from lccodec.cursor import Cursor
 from lccodec.entropy.runs import dense
 from lccodec.entropy.stream_reader import read_stream
 from lccodec.errors import DataError, FormatError, LimitError, UnsupportedError

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.entropy.bits import Cursor
+from lccodec.cursor import Cursor
 from lccodec.entropy.runs import Packed, Sparse, as_sparse, dense
 from lccodec.entropy.stream_reader import read_stream
 from lccodec.entropy.stream_writer import write_run, write_stream

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lccodec.cursor import Cursor
 from lccodec.element_types import components, element_type
-from lccodec.entropy.bits import Cursor
 from lccodec.entropy.runs import Sparse
 from lccodec.errors import FormatError
 from lccodec.frame.codebook import Codebook, read_block, write_block

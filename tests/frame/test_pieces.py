@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import lccodec
 from lccodec.constants import METHOD_CODEBOOK, METHOD_PLANES, METHOD_RAW, METHOD_SMOOTH
-from lccodec.element_types import ELEMENT_TYPES
+from lccodec.element_table import ELEMENT_TYPES
 from lccodec.errors import FormatError
 from lccodec.frame.header import FrameHeader, parse_header
 from lccodec.frame.pieces import block_count, block_number, block_starts, head_size, whole_blocks

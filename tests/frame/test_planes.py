@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from lccodec import Lossless, decode, encode
 from lccodec.constants import STREAM_RAW
-from lccodec.element_types import ELEMENT_TYPES, Array, ElementType, components
-from lccodec.entropy.bits import Cursor
+from lccodec.cursor import Cursor
+from lccodec.element_table import ELEMENT_TYPES, ElementType
+from lccodec.element_types import Array, components
 from lccodec.entropy.stream_writer import write_stream
 from lccodec.entropy.zigzag import zigzag
 from lccodec.frame import planes

@@ -1,9 +1,9 @@
 """What lies in a chain: names of policies, very long texts, files that cannot be opened."""
 
 import lccodec
+from lccodec.chain.overview import MAX_TEXT_CHARACTERS, policy_name, shortened
 from lccodec.inspect.inventory import Inventory
 from lccodec.inspect.source import open_source
-from lccodec.policy.record import MAX_TEXT_CHARACTERS, policy_name, shortened
 
 from ..support.paths import checkpoint_path
 from ..support.runs import run_states, save_run

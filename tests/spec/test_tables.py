@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lccodec import constants, errors
-from lccodec.element_types import ELEMENT_TYPES
+from lccodec.element_table import ELEMENT_TYPES
 from lccodec.errors import DataError
 from lccodec.frame.header import FrameHeader
 

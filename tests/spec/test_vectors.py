@@ -23,7 +23,8 @@ from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.disk.source import FileSource
 from lccodec.container.parity.parity_file import check_file
-from lccodec.element_types import ELEMENT_TYPES, components, from_components
+from lccodec.element_table import ELEMENT_TYPES
+from lccodec.element_types import components, from_components
 from lccodec.frame.decode import decode_components
 from lccodec.frame.header import parse_header
 

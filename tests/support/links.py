@@ -12,7 +12,7 @@ from lccodec.chain.read.replay import DecodedArray
 from lccodec.chain.save.encode import encode_plan
 from lccodec.chain.save.plan import candidates, make_plan
 from lccodec.container.tree import Flat
-from lccodec.element_types import ElementType
+from lccodec.element_table import ElementType
 from lccodec.frame.header import FrameHeader, parse_header
 from lccodec.workers.crew import Threads
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec import DataError, FormatError, StorageError, WorkerError
-from lccodec.element_types import ELEMENT_TYPES
+from lccodec.element_table import ELEMENT_TYPES
 from lccodec.workers.memory import Arena, place_of, shared_empty
 from lccodec.workers.messages import Channel
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from ...constants import MAX_ELEMENTS
-from ...element_types import ELEMENT_TYPES, ElementType
+from ...element_table import ELEMENT_TYPES, ElementType
 from ...errors import FormatError
 from .disk import regular_file
 from .tensor_types import DTYPE_NAMES, FLOAT8_NAMES

@@ -7,7 +7,8 @@ from typing import Final
 import numpy as np
 import torch
 
-from ...element_types import BFLOAT16_BITS, ELEMENT_TYPES, Array, element_type
+from ...element_table import ELEMENT_TYPES
+from ...element_types import BFLOAT16_BITS, Array, element_type
 from ...errors import ArgumentError, FormatError
 from ..tree.plain import BYTE_TYPES, TYPES
 from .wrappers import TENSOR_TYPES, class_name

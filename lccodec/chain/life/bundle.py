@@ -25,10 +25,11 @@ from ...container.manifest import Parent
 from ...container.reader import CheckpointReader
 from ...errors import ArgumentError, ChainError, LccodecError, warn
 from ..progress import Progress, Tell, check_progress, counted, telling, untold
-from ..read.exact import is_newest_exact, link_problem
+from ..read.exact import is_newest_exact
 from ..read.links import check_step, decoding_order
 from ..store.bundle import BundleStore
 from ..store.directory import DirectoryStore, in_chain
+from ..store.exact_file import link_problem
 from ..store.names import check_name, checkpoint_name, checkpoints_among, step_index
 from ..store.opening import writable_store
 from ..store.store import Store, WritableStore

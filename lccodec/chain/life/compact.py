@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from ...container.disk.system import storage_errors
-from ...element_types import Array, ElementType, work
+from ...element_table import ElementType
+from ...element_types import Array, work
 from ...errors import ChainError, DataError, warn
 from ...parallel import slices
 from ...policy.roles import Assignment

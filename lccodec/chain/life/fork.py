@@ -20,8 +20,8 @@ from ...container.disk.system import System, storage_errors
 from ...container.reader import CheckpointReader
 from ...errors import ArgumentError, ChainError, LccodecError
 from ..read.checkpoint import open_step
-from ..read.exact import link_problem
 from ..store.directory import DirectoryStore
+from ..store.exact_file import link_problem
 from ..store.names import checkpoint_name, checkpoints_among, step_index
 from ..store.parents import remove_steps
 from ..store.store import Store, WritableStore

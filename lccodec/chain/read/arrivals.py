@@ -12,7 +12,8 @@ import numpy as np
 from ...container.leaves import leaves_of
 from ...container.scalars import Json, scalar_value
 from ...container.tree import unflatten
-from ...element_types import Array, ElementType, check_dtype, from_components
+from ...element_table import ElementType
+from ...element_types import Array, check_dtype, from_components
 from ...frame.header import Shape
 from ..adapter import Adapter
 from .checkpoint import OpenCheckpoint, checked_names, without_spare

@@ -18,6 +18,7 @@ from ...constants import EXACT_NAME
 from ...container.reader import CheckpointReader
 from ...errors import DataError, FormatError, LccodecError, StorageError, warn
 from ..store.directory import DirectoryStore
+from ..store.exact_file import check_exact
 from ..store.names import checkpoint_name
 from ..store.store import Store
 from .checkpoint import OpenCheckpoint, open_name
@@ -141,31 +142,6 @@ def open_exact(store: Store, *, strict: bool = False) -> ExactFile:
         return open_name(store, name)
 
     return ExactFile(reader, spare)
-
-
-def check_exact(reader: CheckpointReader) -> None:
-    """Raise ``FormatError`` if a file of that name is not an exact file (LCC-EXA-01)."""
-    if not reader.manifest.is_exact:
-        raise FormatError("LCC-EXA-01", reader.name, "has the name of an exact file, and is another file")
-
-
-def link_problem(exact: CheckpointReader, store: Store) -> tuple[bool, str | None]:
-    """Return whether an exact file holds the state of its step, and what is wrong (LCC-EXA-04).
-
-    If the history has a checkpoint of the step, it must name the file.
-    """
-    step = exact.manifest.step or 0
-    name = checkpoint_name(step)
-    if not store.has(name):
-        return True, None
-    try:
-        with store.open(name) as reader:
-            named = reader.manifest.exact
-    except LccodecError as error:
-        return True, f"the checkpoint of step {step} is damaged, and its exact file is not: {error}"
-    if named != exact.root:
-        return False, f"the exact file belongs to another checkpoint of step {step}"
-    return True, None
 
 
 def check_state(exact: OpenCheckpoint, checkpoint: OpenCheckpoint) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
-from ...element_types import ElementType
+from ...element_table import ElementType
 from ...errors import ChainError, FormatError, LccodecError
 from ...frame.header import FrameHeader, Shape
 from .links import (

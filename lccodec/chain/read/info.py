@@ -10,19 +10,20 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ...constants import METHOD_CODEBOOK, METHOD_SMOOTH
 from ...container.figures import UNKNOWN, Figures, combined, numbers_by_role
-from ...element_types import ELEMENT_TYPES
+from ...element_table import ELEMENT_TYPES
 from ...errors import ArgumentError
-from ...policy.presets import POLICIES
-from ...policy.record import Choice, Record, choose, read_record
 from ...policy.roles import ROLES, Role
 from ...table import Overview, Shown, ratio
 from ..overview import checkpoint_overview
 from .heads import Head
 from .links import Link
+
+if TYPE_CHECKING:
+    from ...policy.record import Choice
 
 #: What the quantizer of an array is called if this version does not know the policy.
 _UNKNOWN_QUANTIZER: Final = "unknown"
@@ -317,6 +318,10 @@ def _choices(link: Link, heads: Mapping[str, Head]) -> Mapping[str, Choice]:
 @lru_cache(maxsize=4)  # the checkpoints of a chain have the same policy and arrays
 def _choices_of(policy: str, arrays: tuple[tuple[str, int, tuple[int, ...]], ...]) -> Mapping[str, Choice]:
     """Return the choices of a policy, which is JSON, for arrays: name, element type and shape."""
+    # here, as a summary does without the policies, which load all quantizers
+    from ...policy.presets import POLICIES
+    from ...policy.record import Record, choose, read_record
+
     types = {name: (ELEMENT_TYPES[code], shape) for name, code, shape in arrays}
     try:
         return choose(types, read_record(json.loads(policy)))

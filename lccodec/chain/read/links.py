@@ -13,7 +13,6 @@ import errno
 import os
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Final, NamedTuple, TypeVar
 
 from ...constants import MAX_INTERPOLATED
@@ -23,8 +22,8 @@ from ...container.manifest import INHERITED, Manifest, Parent
 from ...container.piece_table import FramePart
 from ...container.reader import CheckpointReader
 from ...container.tree import array_names
-from ...element_types import ElementType
-from ...entropy.bits import Stored
+from ...cursor import Stored
+from ...element_table import ElementType
 from ...errors import ChainError, FormatError, LccodecError, LimitError, StorageError, TruncatedError
 from ...frame.header import FrameHeader, parse_header
 from ..store.names import checkpoint_name
@@ -63,7 +62,7 @@ class Link:
         inherits = manifest.tree is INHERITED
         if parent is not None and inherits and _counts(manifest) == _counts(parent.manifest):
             # The parent's tree has been checked for these counts. Checking it again takes long.
-            self.manifest = replace(manifest, tree=parent.manifest.tree)
+            self.manifest = manifest.with_tree(parent.manifest.tree)
             self.names, self.index_names, self.paths = parent.names, parent.index_names, parent.paths
         else:
             tree = parent.manifest.tree if parent is not None else manifest.tree
@@ -343,3 +342,9 @@ def value_or_raise(found: Found | LccodecError) -> Found:
     if isinstance(found, LccodecError):
         raise found
     return found
+
+
+def without_traceback(error: LccodecError) -> LccodecError:
+    """Return an error without its traceback and cause, which would keep arrays in memory."""
+    error.__context__ = error.__cause__ = None
+    return error.with_traceback(None)

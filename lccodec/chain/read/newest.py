@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 from ...constants import EXACT_NAME
 from ...container.bundle.bundle import is_bundle
 from ...container.disk.address import checked_place
 from ...errors import ArgumentError, ChainError, DataError, FormatError, LccodecError, StorageError, warn
 from ...policy.record import read_record
+from ..store.exact_file import link_problem, older_problem
 from ..store.names import step_index
 from ..store.opening import open_store
 from ..store.store import Store
 from .checkpoint import OpenCheckpoint, open_file, open_step
-from .exact import ExactFile, check_exact, link_problem, open_exact
+from .exact import ExactFile, open_exact
 
 
 def open_newest(store: Store, step: int | None = None, *, strict: bool = False) -> OpenCheckpoint:
@@ -110,35 +110,10 @@ def find_exact(
     found = file.links[-1].manifest.step or 0
     problem = None
     if newest is not None and found < newest and wanted in (None, newest):
-        problem = _older(found, newest)
+        problem = older_problem(found, newest)
     elif wanted in (None, found):
         usable, problem = link_problem(file.links[-1].reader, store)
         if usable:
             return file, problem
     file.close()
     return None, problem
-
-
-def _older(step: int, newest: int) -> str:
-    return f"the exact file is of step {step}, and the newest checkpoint of step {newest}"
-
-
-def describe_exact(store: Store) -> dict[str, Any] | None:
-    """Return what is known of the exact file without decoding it; ``None`` without one.
-
-    Returns
-    -------
-    dict or None
-        ``step`` and ``bytes`` of the file, and ``problem``: why a restore of the newest state does
-        not take it, or ``None``. Step and bytes are ``None`` if it cannot be opened.
-    """
-    if not store.has(EXACT_NAME):
-        return None
-    try:
-        with store.open(EXACT_NAME) as reader:
-            check_exact(reader)
-            step, newest = reader.manifest.step or 0, max(store.checkpoints(), default=0)
-            problem = _older(step, newest) if step < newest else link_problem(reader, store)[1]
-            return {"step": step, "bytes": reader.file_size, "problem": problem}
-    except (DataError, StorageError) as error:
-        return {"step": None, "bytes": None, "problem": str(error)}

@@ -24,7 +24,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ...element_types import Array, ElementType, from_components, interpolate, rounded_copy
+from ...element_table import ElementType
+from ...element_types import Array, from_components, interpolate, rounded_copy
 from ...errors import DataError, LccodecError
 from ...frame.decode import decode_components
 from ...frame.header import Shape
@@ -129,12 +130,6 @@ def _interpolated(low: DecodedArray, high: DecodedArray, weight: float, out: Arr
     for part in slices(out.size):
         interpolate(low.bits[part], high.bits[part], weight, low.kind, out[part])
     return DecodedArray(low.kind, low.shape, out)
-
-
-def without_traceback(error: LccodecError) -> LccodecError:
-    """Return an error without its traceback and cause, which would keep arrays in memory."""
-    error.__context__ = error.__cause__ = None
-    return error.with_traceback(None)
 
 
 def replay(

@@ -21,7 +21,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ...container.disk.source import read_ahead
-from ...element_types import Array, ElementType, interpolate, rounded_copy
+from ...element_table import ElementType
+from ...element_types import Array, interpolate, rounded_copy
 from ...errors import ArgumentError, FormatError
 from ...frame.decode import decode_range
 from ...frame.header import FrameHeader, Shape

@@ -20,11 +20,12 @@ from ...container.reader import CheckpointReader, check_skeleton
 from ...errors import ArgumentError, ChainError, DataError, FormatError, LccodecError
 from ..store.bundle import BundleStore
 from ..store.directory import DirectoryStore
+from ..store.exact_file import check_exact, link_problem
 from ..store.names import checkpoint_name, checkpoints_among
 from ..store.opening import writable_store
 from ..store.store import Store
 from .checkpoint import open_name
-from .exact import check_exact, check_state, check_values, link_problem, open_exact
+from .exact import check_state, check_values, open_exact
 from .surveying.survey import Visit, survey, visit_file
 
 

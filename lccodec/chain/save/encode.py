@@ -21,7 +21,8 @@ from ...container.manifest import INHERITED, Manifest, Parent
 from ...container.scalars import Json
 from ...container.tree import Flat
 from ...container.writer import check_manifest
-from ...element_types import Array, ElementType
+from ...element_table import ElementType
+from ...element_types import Array
 from ...frame.content import Content
 from ...frame.encode import MAX_BLOCK_COMPONENTS, Effort, FrameCoder, encode_content
 from ...frame.header import Shape

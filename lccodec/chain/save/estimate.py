@@ -15,7 +15,8 @@ from typing import Final
 
 import numpy as np
 
-from ...element_types import Array, ElementType, work
+from ...element_table import ElementType
+from ...element_types import Array, work
 from ...frame.content import Content
 from ...frame.decode import decode_components
 from ...frame.encode import Effort, encode_content

@@ -29,8 +29,8 @@ from ...container.piece_table import hashed
 from ...container.reader import CheckpointReader
 from ...container.tree import Flat, flatten
 from ...container.writer import root_of_file
+from ...cursor import Cursor
 from ...element_types import Array
-from ...entropy.bits import Cursor
 from ...errors import ArgumentError, ChainError, DataError, LccodecError, StorageError, reason_of, warn
 from ...frame.raw import RawFrame
 from ...parallel import thread_count
@@ -39,7 +39,8 @@ from ...policy.policy import Candidate
 from ...policy.presets import POLICIES
 from ...policy.record import KEPT, Kept
 from ..read.checkpoint import open_name
-from ..read.exact import ExactFile, check_exact, link_problem, open_exact
+from ..read.exact import ExactFile, open_exact
+from ..store.exact_file import check_exact, link_problem
 from ..store.names import checkpoint_name
 from ..store.store import OvertakenError, Store, WritableStore
 from .encode import plan_manifest, raw_frames

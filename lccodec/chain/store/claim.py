@@ -23,15 +23,17 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from ...constants import WRITER_NAME
 from ...container.disk.system import OPEN_FLAGS, SYSTEM, WINDOWS, System, flag
 from ...errors import ChainError, warn
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 #: Seconds until a writer that was killed, and the worker that saves for it, are surely gone.
 _SECONDS_TO_WAIT: Final = 5.0

@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from ...chain.read.info import CheckpointInfo, CheckpointSummary
-from ...chain.read.newest import describe_exact
 from ...chain.read.surveying.survey import survey
 from ...chain.store.directory import DirectoryStore, readable_chains_in
+from ...chain.store.exact_file import describe_exact
 from ...chain.store.opening import open_store
 from ...chain.store.store import Store
 from ...container.disk.address import Place

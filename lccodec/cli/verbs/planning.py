@@ -22,8 +22,9 @@ from ...printable import printable
 from ...table import ratio, size_text
 from ..program import say_result, verb
 from ..quality import quality_document
+from ..saving import only_option, policy_option
 from ..table import fitted
-from .parameters import FILE, NEW, only_option, policy_option
+from .parameters import FILE, NEW
 
 
 @verb

@@ -31,6 +31,7 @@ from ...table import size_text
 from .. import render
 from ..importing import Loader, forecasts_text, loss_text, map_files, mapping_text, measured_loss, offered
 from ..program import say, say_result, verb
+from ..saving import only_option, policy_option
 from .output import save_output, shard_option
 from .parameters import (
     FILE_OR_FOLDER,
@@ -38,9 +39,7 @@ from .parameters import (
     STEP,
     chain_argument,
     history_option,
-    only_option,
     place_argument,
-    policy_option,
     step_option,
     steps_of,
     workers_option,

@@ -106,8 +106,11 @@ class _Descriptor:
             except OSError as error:
                 with storage_errors("cannot open", name):
                     raise error
-            with storage_errors("cannot read", name):
+            try:
                 status = os.fstat(self._fd)
+            except OSError as error:
+                with storage_errors("cannot read", name):
+                    raise error
             if stat.S_ISDIR(status.st_mode):
                 message = "a directory, not a regular file; lccodec.Chain reads a directory of checkpoints"
                 raise FormatError("LCC-H5-01", name, message)

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from ...container.figures import UNKNOWN, Figures
-from ...element_types import ELEMENT_TYPES, Array, ElementType
+from ...element_table import ELEMENT_TYPES, ElementType
+from ...element_types import Array
 from ...errors import ArgumentError
 from ...policy.policy import Policy
 from ...policy.record import read_record

@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ...element_types import Array, ElementType, work
+from ...element_table import ElementType
+from ...element_types import Array, work
 from ...parallel import WIDE_PIECE, slices
 from ..difference import distance, magnitude
 from ..summary import numbers

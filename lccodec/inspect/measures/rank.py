@@ -20,7 +20,8 @@ from typing import Final
 
 import numpy as np
 
-from ...element_types import Array, ElementType, work
+from ...element_table import ElementType
+from ...element_types import Array, work
 
 DIRECTIONS: Final = 48
 _MAX_ELEMENTS: Final = 1 << 20

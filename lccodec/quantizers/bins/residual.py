@@ -22,7 +22,8 @@ from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 
-from ...element_types import Array, ElementType, octaves, subtract
+from ...element_table import ElementType
+from ...element_types import Array, octaves, subtract
 from ...entropy.masks import true_places
 from ...parallel import PIECE, stretches
 

@@ -12,7 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from ...element_types import Array, ElementType
+from ...element_table import ElementType
+from ...element_types import Array
 from .lattice import Shape
 from .plan import find_extent, wide
 

@@ -21,7 +21,8 @@ from lccodec.chain.read.surveying.survey import survey
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.container.tree import flatten
-from lccodec.element_types import ELEMENT_TYPES, components, interpolate, unwork, work
+from lccodec.element_table import ELEMENT_TYPES
+from lccodec.element_types import components, interpolate, unwork, work
 from lccodec.policy.presets import POLICIES
 from lccodec.policy.record import Record
 from lccodec.workers.crew import Threads

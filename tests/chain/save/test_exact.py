@@ -20,10 +20,11 @@ import pytest
 import lccodec
 from lccodec import ArgumentError, Chain, ChainError, DataError, LccodecWarning, StorageError, validate
 from lccodec.chain.read.exact import open_exact_of, with_exact
-from lccodec.chain.read.newest import describe_exact, open_newest
+from lccodec.chain.read.newest import open_newest
 from lccodec.chain.save.exact import check_newest
 from lccodec.chain.store.claim import _held
 from lccodec.chain.store.directory import DirectoryStore
+from lccodec.chain.store.exact_file import describe_exact
 from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.container.disk.folder import Folder
 from lccodec.container.disk.system import System

@@ -116,7 +116,7 @@ def test_what_the_saves_lost(tmp_path):
 
 
 def test_ls_loads_little(chain):
-    """What saves, mends, reports and converts is not loaded to list."""
+    """What saves, decodes, mends, reports and converts is not loaded to list, nor is NumPy."""
     program = (
         "import sys\nfrom lccodec.__main__ import main\ntry:\n    main()\n"
         "except SystemExit:\n    print(*sys.modules, sep='\\n')"
@@ -124,5 +124,16 @@ def test_ls_loads_little(chain):
     arguments = [sys.executable, "-c", program, "ls", str(chain)]
     found = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout.splitlines()
     assert "lccodec.cli.verbs.listing" in found
-    others = ("chain.chain", "chain.save", "chain.mend", "chain.life", "report", "exchange", "adapters.files")
+    assert not {"numpy", "h5py", "rich", "concurrent.futures"} & set(found)
+    others = (
+        "quantizers",
+        "frame.decode",
+        "chain.chain",
+        "chain.save",
+        "chain.mend",
+        "chain.life",
+        "report",
+        "exchange",
+        "adapters.files",
+    )
     assert [name for name in found if name.startswith(tuple(f"lccodec.{other}" for other in others))] == []

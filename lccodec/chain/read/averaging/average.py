@@ -36,7 +36,8 @@ import numpy as np
 
 from ....container.leaves import select
 from ....container.tree import unflatten
-from ....element_types import ELEMENT_TYPES, Array, check_dtype, unwork, work
+from ....element_table import ELEMENT_TYPES
+from ....element_types import Array, check_dtype, unwork, work
 from ....errors import ArgumentError
 from ....parallel import WIDE_PIECE, slices
 from ....policy.roles import ROLES, Role

@@ -10,7 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from ....element_types import Array, ElementType, components, element_type, from_components
+from ....element_table import ElementType
+from ....element_types import Array, components, element_type, from_components
 from ....entropy.masks import true_places
 from ....errors import ArgumentError
 from ....frame.changed import Changed

@@ -12,19 +12,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ....container.disk.address import Place
 from ....container.figures import Figures
 from ....container.leaves import leaves_of
 from ....container.reader import CheckpointReader
 from ....container.scalars import scalar_value
-from ....element_types import ElementType
+from ....element_table import ElementType
 from ....errors import ChainError, LccodecError, StorageError
 from ....frame.header import Shape
 from ...store.names import check_name, checkpoint_name
 from ...store.store import Store
-from ..checkpoint import OpenCheckpoint
 from ..heads import Head, next_heads
 from ..info import CheckpointInfo, CheckpointSummary, checkpoint_info, checkpoint_summary
 from ..links import (
@@ -38,10 +37,13 @@ from ..links import (
     open_parent,
     part_arrays,
     value_or_raise,
+    without_traceback,
 )
-from ..needed import look_ahead
-from ..replay import Decoded, DecodedArray, without_traceback
-from .walk import Decode, depth_first, listed_parents, next_decoded, rising_order
+from .order import depth_first, listed_parents, rising_order
+
+if TYPE_CHECKING:  # what decodes is loaded where it is needed: `ls` does without it, and without NumPy
+    from ..replay import Decoded, DecodedArray
+    from .walk import Decode
 
 
 @dataclass
@@ -49,10 +51,16 @@ class Visit:
     """A checkpoint as a survey meets it. Its methods work until the next checkpoint is visited."""
 
     step: int  # by its name; 0 for a file without a step
-    path: Place
+    store: Store
+    name: str  # of the file
     reader: CheckpointReader | None  # the open file; None if the file itself cannot be opened
     error: LccodecError | None  # why it cannot be read as a checkpoint of its chain
     _left: _Left | None
+
+    @property
+    def path(self) -> Place:
+        """Where the file is."""
+        return self.store.path / self.name
 
     def check(self) -> None:
         """Raise `error`, or ``FormatError`` if the name is that of another step (LCC-CHN-01)."""
@@ -185,6 +193,8 @@ def survey(
     """
     listed = store.snapshot()
     if store.far:
+        from ..needed import look_ahead
+
         look_ahead(listed, steps.values(), whole=decode is not False)
     parents = listed_parents(listed, steps)
     order = rising_order(steps, parents) if rising else depth_first(steps, parents)
@@ -233,7 +243,7 @@ class _Survey:
             self._known[step] = without_traceback(error)
             if isinstance(error, StorageError) and not self._store.has(name):
                 return None
-            return Visit(step, self._store.path / name, None, error, None)
+            return Visit(step, self._store, name, None, error, None)
         left, problem = None, None
         overwrite = not any(above in self.waiting for above in self._parents[step])
         try:
@@ -249,7 +259,7 @@ class _Survey:
         self._known[step] = _Known(reader.roots, reader.manifest.step, problem)
         if left is not None and self._users[step]:
             self.waiting[step] = left
-        return Visit(step, self._store.path / name, reader, problem, left)
+        return Visit(step, self._store, name, reader, problem, left)
 
     def _read_parents(self, reader: CheckpointReader, before: Sequence[_Left | None]) -> list[_Left]:
         """Return what the named parents left, or raise what a reader of the chain would raise."""
@@ -275,7 +285,9 @@ class _Survey:
 
 def visit_file(store: Store, name: str, reader: CheckpointReader, decode: Decode = False) -> Visit:
     """Return a file of a store, and its parents, as a survey meets it. This closes `reader`."""
-    step, path = reader.manifest.step or 0, store.path / name
+    from ..checkpoint import OpenCheckpoint
+
+    step = reader.manifest.step or 0
     try:
         with OpenCheckpoint(reader, store) as file:
             users = Counter(id(above) for link in file.links for above in link.parents)
@@ -288,9 +300,9 @@ def visit_file(store: Store, name: str, reader: CheckpointReader, decode: Decode
                         del found[id(above)]
                 overwrite = not any(id(above) in found for above in link.parents)
                 left = found[id(link)] = _advance(link, before, decode, overwrite)
-            return Visit(step, path, reader, None, left)
+            return Visit(step, store, name, reader, None, left)
     except LccodecError as error:
-        return Visit(step, path, reader, error, None)
+        return Visit(step, store, name, reader, error, None)
 
 
 def _advance(link: Link, before: Sequence[_Left], decode: Decode, overwrite: bool) -> _Left:
@@ -304,6 +316,9 @@ def _advance(link: Link, before: Sequence[_Left], decode: Decode, overwrite: boo
     heads = next_heads(link, [left.heads for left in before])
     decoded = None
     if decode is not False:
+        from ..replay import Decoded
+        from .walk import next_decoded
+
         parents = [left.decoded or Decoded({}, set()) for left in before]
         decoded = next_decoded(link, parents, overwrite, decode)
     return _Left(link, heads, decoded, needs, interpolated)

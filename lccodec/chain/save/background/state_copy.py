@@ -13,15 +13,8 @@ import numpy as np
 
 from ....container.scalars import Json
 from ....container.tree import Flat
-from ....element_types import (
-    ELEMENT_TYPES,
-    Array,
-    ElementType,
-    components,
-    element_type,
-    from_components,
-    in_host_order,
-)
+from ....element_table import ELEMENT_TYPES, ElementType
+from ....element_types import Array, components, element_type, from_components, in_host_order
 from ....errors import ArgumentError
 from ....policy.roles import Assignment, Role
 from ....quantizers.base import Quantizer

@@ -27,7 +27,8 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from ....element_types import Array, ElementType, work
+from ....element_table import ElementType
+from ....element_types import Array, work
 from ....parallel import slices
 
 #: Components of a piece: their numbers stay in the cache.

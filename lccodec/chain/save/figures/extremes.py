@@ -10,7 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from ....element_types import Array, ElementType, work
+from ....element_table import ElementType
+from ....element_types import Array, work
 from ....parallel import slices
 
 _PIECE: Final = 1 << 15  # components: the second of two passes finds them in the cache

@@ -22,7 +22,8 @@ from typing import Final
 
 import numpy as np
 
-from ....element_types import Array, ElementType
+from ....element_table import ElementType
+from ....element_types import Array
 from ....policy.policy import Candidate
 from ...read.replay import DecodedArray
 from .drawing import Drawn

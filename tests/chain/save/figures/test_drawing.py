@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec.chain.save.figures.drawing import Drawn
-from lccodec.element_types import ELEMENT_TYPES, components, work
+from lccodec.element_table import ELEMENT_TYPES
+from lccodec.element_types import components, work
 
 
 def heavy(size: int, spread: float = 3.0) -> np.ndarray:
