@@ -15,12 +15,12 @@ import numpy as np
 from ...constants import EXACT_NAME
 from ...container.disk.source import FileSource
 from ...container.disk.whole_file import WholeFile
-from ...container.parity.layout import block_hash
+from ...container.parity.layout import Member, block_hash
 from ...container.parity.parity_file import damaged_rows, read_block
 from ...container.reader import CheckpointReader, open_checkpoint
-from ...errors import ChainError, DataError, StorageError
+from ...errors import ChainError, DataError, StorageError, is_loss
 from ...parity.code import Block, rebuild
-from ..read.exact import is_newest_exact
+from ..read.exact import is_newest_exact, may_be_replaced
 from ..store.directory import DirectoryStore
 from ..store.names import checkpoint_name
 from .blocks import bands, read_band
@@ -68,10 +68,11 @@ class GroupDamage:
             and declared(store, members[i].name) != (members[i].root, members[i].length)
         }
         self.is_stale = bool(others)
-        damaged = {i for i in there if members[i].name in problems}
+        damaged = {i for i in there if members[i].name in problems and self._may_be_mended(members[i])}
         missing = set(range(len(members))) - there
         self._wanted = damaged | (set() if self.is_stale else missing)
-        self._unsure = damaged | missing | others  # whose blocks may be anything
+        left = {i for i in there if members[i].name in problems} - damaged
+        self._unsure = damaged | missing | others | left  # whose blocks may be anything
         self._sources = dict[int, FileSource]()
         for i in there - others:
             with suppress(DataError, StorageError):
@@ -85,6 +86,10 @@ class GroupDamage:
                 with suppress(DataError, StorageError):
                     self._parity[column] = stack.enter_context(closing(folder.source(name)))
             self._look()
+
+    def _may_be_mended(self, member: Member) -> bool:
+        is_exact = member.name.rpartition("/")[2] == EXACT_NAME
+        return not is_exact or may_be_replaced(self._store, member.name, member.root)
 
     def _look(self) -> None:
         """Find the lost blocks of each row, and which files can be mended."""
@@ -214,8 +219,13 @@ def _check_exact(store: DirectoryStore, reader: CheckpointReader) -> None:
     A checkpoint that names none was saved without one. Then that of an earlier step is right.
     """
     for step, name in sorted(store.checkpoints().items(), reverse=True):
-        with suppress(DataError, StorageError), store.open(name) as newest:
-            named = newest.manifest.exact
-            if named is not None and not is_newest_exact(reader, step, named):
-                raise ChainError(f"{EXACT_NAME}: parity is older than step {step}")
-            return
+        try:
+            with store.open(name) as newest:
+                named = newest.manifest.exact
+        except (DataError, StorageError) as error:
+            if is_loss(error):
+                continue
+            raise ChainError(f"{EXACT_NAME}: step {step} cannot be read now: {error}") from error
+        if named is not None and not is_newest_exact(reader, step, named):
+            raise ChainError(f"{EXACT_NAME}: parity is older than step {step}")
+        return

@@ -14,7 +14,7 @@ from typing import TypeVar
 from ...constants import EXACT_NAME
 from ...container.disk.source import Source
 from ...container.reader import CheckpointReader
-from ...errors import ChainError, DataError, LccodecError, StorageError, warn
+from ...errors import ChainError, DataError, LccodecError, StorageError, is_loss, warn
 from ..store.names import checkpoint_name
 from ..store.store import Store
 from .compare import Inventory, check_kin, step_of
@@ -150,7 +150,9 @@ class StandIn(Store):
             try:
                 with self._store.open(name) as reader:
                     named = reader.manifest.exact
-            except (DataError, StorageError):
+            except (DataError, StorageError) as error:
+                if not is_loss(error):
+                    return False
                 if step == exact.manifest.step:
                     return True
                 continue

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ...constants import EXACT_NAME
 from ...container.reader import CheckpointReader
-from ...errors import DataError, FormatError, LccodecError, StorageError, warn
+from ...errors import DataError, FormatError, LccodecError, StorageError, is_loss, warn
 from ..store.directory import DirectoryStore
 from ..store.exact_file import check_exact
 from ..store.names import checkpoint_name
@@ -172,6 +172,21 @@ def with_exact(info: CheckpointInfo, store: Store) -> CheckpointInfo:
     except (DataError, StorageError):
         found = False
     return replace(info, exact=info.exact or found)
+
+
+def may_be_replaced(store: Store, name: str, root: bytes) -> bool:
+    """Return whether an exact file that was found damaged may be replaced by one of a root.
+
+    Not if it is whole by now, or only cannot be read: it may be of a newer step, and the only copy.
+    """
+    try:
+        with store.open(name) as reader:
+            if reader.root == root:
+                return True
+            reader.verify()
+    except LccodecError as error:
+        return is_loss(error)
+    return False
 
 
 def is_newest_exact(reader: CheckpointReader, newest: int, named: bytes | None) -> bool:

@@ -170,7 +170,7 @@ class Store(ABC):
         there, begun = list(listed.steps()), list(running)
         unfinished = listed.unfinished_step()
         if unfinished is not None and unfinished not in begun and step_index(step) == unfinished:
-            there.remove(unfinished)
+            there = [each for each in there if each != unfinished]  # it may be unreadable by now
         return check_next(step, [*there, *begun], self.path)
 
     def parents_of(self, name: str) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import shutil
 import warnings
@@ -175,12 +176,19 @@ REFUSALS = [
 ]
 
 
-def refuse(monkeypatch: pytest.MonkeyPatch, refused: str, error: LccodecError) -> None:
-    """Let no file of a name be opened."""
-    source = DirectoryStore.source
+def refuse(
+    monkeypatch: pytest.MonkeyPatch,
+    refused: str,
+    error: LccodecError,
+    place: Path | None = None,
+    times: int = 99,
+) -> None:
+    """Let no file of a name be opened: so many times, in a directory or everywhere."""
+    source, left = DirectoryStore.source, [None] * times
 
     def opened(store: DirectoryStore, name: str) -> Any:
-        if name == refused:
+        if name == refused and place in (None, store.path) and left:
+            left.pop()
             raise error
         return source(store, name)
 
@@ -219,6 +227,27 @@ def test_an_exact_file_that_cannot_be_read_now_stays(tmp_path: Path, monkeypatch
     found = repair(DirectoryStore(tmp_path))
     assert (found.mended, list(found.lost)) == ((), [EXACT_NAME])
     assert chain_files(tmp_path) == files
+
+
+@pytest.mark.parametrize("times", [1, 99])
+@pytest.mark.parametrize("other", ["parity", "mirror"])
+def test_an_older_exact_file_does_not_take_the_place_of_one_that_cannot_be_read_now(
+    run: Path, monkeypatch: pytest.MonkeyPatch, other: str, times: int
+) -> None:
+    mirrors = [DirectoryStore(run.parent / "m")] if other == "mirror" else []
+    if mirrors:
+        mirror_of(run, run.parent / "m").bring()
+    else:
+        protect(DirectoryStore(run), Redundancy(files=1))
+    Chain(run).save(50, STATES[5])
+    (run / checkpoint_name(50)).unlink()  # as after a save that was cut short
+    files = chain_files(run)
+    refuse(monkeypatch, EXACT_NAME, StorageError(errno.EIO, "cannot open", EXACT_NAME), run, times)
+    with contextlib.suppress(StorageError):  # what cannot be read cannot be compared with a mirror
+        assert repair(DirectoryStore(run), mirrors=mirrors).mended == ()
+    monkeypatch.undo()
+    assert chain_files(run) == files
+    assert_same(Chain(run).restore(), STATES[5])
 
 
 # --- the exact file -------------------------------------------------------------------------------

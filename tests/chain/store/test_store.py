@@ -73,3 +73,14 @@ def test_a_new_step_comes_after_all_others() -> None:
             check_next(step, [2, 6], run)
     with pytest.raises(ArgumentError, match=f"from 0 to {MAX_STEP}"):
         check_next(MAX_STEP + 1, [], run)
+
+
+def test_an_exact_file_that_can_be_read_only_sometimes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one listing lacks, another has."""
+    lossy_chain(tmp_path, 2).close()
+    (tmp_path / "000000000010.lcc.h5").unlink()
+    told = iter([None, 10])
+    monkeypatch.setattr(DirectoryStore, "exact_step", lambda _: next(told))
+    assert DirectoryStore(tmp_path).next_step(10) == 10
