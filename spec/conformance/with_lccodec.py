@@ -36,9 +36,9 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
     try:
         return _written(question) if "write" in question else _read(question)
     except lccodec.ChainError:
-        return {"rule": "LCC-CHN-02"}  # a missing parent, or another one
+        return {"rule": "LCC-CHN-02", "error": "ChainError"}  # a missing parent, or another one
     except lccodec.DataError as error:
-        return {"rule": error.rule}
+        return {"rule": error.rule, "error": type(error).__name__}
 
 
 def _read(question: dict[str, Any]) -> dict[str, Any]:

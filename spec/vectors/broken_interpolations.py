@@ -33,6 +33,10 @@ def _halves() -> dict[int, bytes]:
 #: Files that lie beside the broken ones, by step.
 HALVES = _halves()
 
+#: Two more: a delta, and a checkpoint interpolated from there to the end.
+LATE = {20: file_of(text_of(delta(step=20)), b"")}
+LATE[30] = file_of(text_of(interpolated(30, (20, LATE[20]), (131_073, END))), b"")
+
 
 def _case(
     rule: str, case: str, why: str, document: Document, error: str = "FormatError", *beside: int
@@ -78,6 +82,9 @@ def broken_interpolations() -> Iterator[Broken]:
     yield _case(rule, "delta", why, document, "FormatError", 65_537)
     why = "an interpolated parent has a span that ends before that of its child"
     yield _case(rule, "span", why, interpolated(40_000, quarter, high), "FormatError", 32_769, 131_073)
+    why = "an interpolated parent has a span that begins behind that of its child"
+    document = interpolated(25, low, (30, LATE[30]))
+    yield _case(rule, "span-before", why, document, "FormatError", 131_073, *LATE)
     why = "a checkpoint and those that it needs are 17 interpolated ones"
     document = interpolated(2, low, (3, HALVES[3]))
     yield _case("LCC-LIM-10", "seventeen", why, document, "LimitError", *HALVES)

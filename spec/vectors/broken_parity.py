@@ -113,6 +113,8 @@ def _descriptions() -> Iterator[tuple[Broken, str]]:
     def changed(**members: Any) -> dict[str, Any]:
         return {**DESCRIPTION, **members}
 
+    empty = parity_of(b"", (), b"")
+    yield _case("LCC-MAN-01", "empty", "there is nothing but two heads", empty, named=name_of(b""))
     spaced = text_of(DESCRIPTION).replace(b":", b": ", 1)
     yield case("LCC-MAN-01", "space", "the description has a space", spaced)
     nested = b"[" * 66 + b"]" * 66
@@ -173,6 +175,7 @@ def _files() -> Iterator[tuple[Broken, str]]:
         ("rank-in-rank", "a rank lies in a rank", [["rank-0/rank-1/" + name, length, root]]),
         ("mixed", "one file is of a rank, the other is not", [FILE, ["rank-0/" + name, length, root]]),
         ("other-name", "a name is that of no file of a chain", [["model.lcc.h5", length, root]]),
+        ("no-suffix", "a name has no suffix", [[name.removesuffix(".lcc.h5"), length, root]]),
         ("few-digits", "a name has 11 digits", [[name[1:], length, root]]),
         ("many-digits", "a name has 13 digits, the first of them 0", [["0" + name, length, root]]),
         ("large-step", "a name has the step 2^53", [[f"{2**53}.lcc.h5", length, root]]),
@@ -205,6 +208,7 @@ def _blocks() -> Iterator[tuple[Broken, str]]:
     rule = "LCC-PAR-04"
     few = b"".join(hashlib.sha256(block).digest()[:8] for block in BLOCKS)
     yield _case(rule, "few-hashes", "the parity blocks have no hashes", parity_of(hashes=few))
+    yield _case(rule, "no-hashes", "there are no hashes", parity_of(hashes=b""))
     yield _case(rule, "many-hashes", "there is a hash too many", parity_of(hashes=few * 2 + few[:8]))
     other = [*BLOCKS[:-1], bytes([BLOCKS[-1][0] ^ 1]) + BLOCKS[-1][1:]]
     yield _case(rule, "block", "a byte of a block is changed", parity_of(blocks=other), "ChecksumError")

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 from broken import Broken
-from broken_checkpoints import COUNTS, SOUND, WEIGHT, base64_of, file_of, keyframe, text_of
+from broken_checkpoints import COUNTS, SOUND, WEIGHT, base64_of, file_of, keyframe, raw_frame, text_of
+from broken_interpolations import interpolated
 from broken_manifests import named
 from broken_parity import DESCRIPTION, name_of, parity_of
 from copies import copying
@@ -212,6 +213,22 @@ def edge_files() -> Iterator[tuple[str, str, bytes, Any]]:
     two = file_of(text_of(keyframe(metadata={"vector": " " * filler})), WEIGHT + COUNTS)
     yield "1024-bytes", "a file of two blocks of parity, and no byte more", two, state
     yield from _unpadded()
+    yield from _between()
+
+
+def _between() -> Iterator[tuple[str, str, bytes, Any]]:
+    """Yield two keyframes with an array of two types, and a checkpoint between them."""
+    early, late = np.array([1, 2, 3], "<f4"), np.array([5, 6, 7], "<f8")
+    steps, files = (192, 194), {}
+    for step, weight in zip(steps, (early, late), strict=True):
+        frame = raw_frame(weight)
+        document = keyframe((frame,), step=step, tree={"weight": 0}, scalars=..., arrays=[1])
+        files[step] = file_of(text_of(document), frame)
+        yield f"{step:012d}", f"a keyframe of {weight.dtype.name}", files[step], {"weight": weight}
+    low, high = ((step, files[step]) for step in steps)
+    document = interpolated(193, low, high, tree=..., scalars=..., arrays=[0])
+    why = "interpolated between the steps 192 and 194, whose array has another type"
+    yield "000000000193", why, file_of(text_of(document), b""), {"weight": early}
 
 
 def _cut_file(values: Array, blocks: list[int]) -> bytes:
@@ -259,13 +276,14 @@ def _padded(head: tuple[int, str, tuple[int, ...], int], zeros: Array) -> bytes:
     return assembled("", "", head, planes + bytes(max(0, -(-zeros.nbytes // 1024) - size)), zeros).data
 
 
-def edge_parity(file: bytes) -> tuple[str, list[str], bytes]:
-    """Return the name of the parity file of a file of 1,024 bytes, its member, and its bytes."""
-    blocks = [file[:512], file[512:]]
-    member = ["000000000001.lcc.h5", len(file), base64_of(file[-32:])]
-    document = {**DESCRIPTION, "rows": 2, "redundancy": 2**53 - 1, "files": [member]}
-    hashes = b"".join(hashlib.sha256(block).digest()[:8] for block in blocks) * 2
-    return name_of(document), member[:1], parity_of(document, blocks, hashes)
+def edge_parity(file: bytes, member: str, redundancy: int) -> tuple[str, list[str], bytes]:
+    """Return the name of the parity file of one file, its member, and its bytes."""
+    blocks = [file[start : start + 512] for start in range(0, len(file), 512)]
+    files = [[member, len(file), base64_of(file[-32:])]]
+    document = {**DESCRIPTION, "rows": len(blocks), "redundancy": redundancy, "files": files}
+    padded = [block + bytes(512 - len(block)) for block in blocks]
+    hashes = b"".join(hashlib.sha256(block).digest()[:8] for block in padded) * 2
+    return name_of(document), [member], parity_of(document, padded, hashes)
 
 
 # --- faults ---------------------------------------------------------------------------------------

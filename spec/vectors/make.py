@@ -33,7 +33,7 @@ from broken import (
 from broken_bundles import broken_bundles
 from broken_checkpoints import PARENT, SOUND, broken_checkpoints
 from broken_frames import broken_frames
-from broken_interpolations import HALVES, broken_interpolations
+from broken_interpolations import HALVES, LATE, broken_interpolations
 from broken_manifests import broken_manifests
 from broken_parents import BESIDE, broken_parents
 from broken_parity import broken_parity
@@ -577,18 +577,32 @@ def write_parity(
     return entries
 
 
-def write_edge_parity(directory: Path) -> dict[str, Any]:
-    """Write a parity file of ``1024-bytes.lcc.h5`` in a directory; return its entry."""
-    name, members, data = edge_parity((directory / "1024-bytes.lcc.h5").read_bytes())
+#: Parity of one file each: the file, its name in the group, and the redundancy.
+EDGES = [
+    (
+        "1024-bytes.lcc.h5",
+        "000000000001.lcc.h5",
+        2**53 - 1,
+        "parity of a file of exactly two blocks, and the largest redundancy",
+    ),
+    ("exact.lcc.h5", "exact.lcc.h5", 1, "parity of an exact file"),
+]
+
+
+def write_edge_parity(
+    directory: Path, file: str, member: str, redundancy: int, description: str
+) -> dict[str, Any]:
+    """Write the parity file of a single file in a directory; return its entry."""
+    name, members, data = edge_parity((directory / file).read_bytes(), member, redundancy)
     (directory / name).write_bytes(data)
     return {
         "name": name.removesuffix(".lcc.par"),
         "kind": "parity",
         "file": f"valid/{name}",
-        "files": ["valid/1024-bytes.lcc.h5"],
+        "files": [f"valid/{file}"],
         "members": members,
         "sha256": digest(data),
-        "description": "parity of a file of exactly two blocks, and the largest redundancy",
+        "description": description,
     }
 
 
@@ -621,9 +635,9 @@ def make(directory: Path) -> None:
     entries += [write_bundle(name, valid) for name in BUNDLES]
     entries += [entry for group in PARITY for entry in write_parity(*group, valid)]
     entries += [entry for group in PARITY_OF_RANKS for entry in write_parity(*group, valid, of_ranks=True)]
-    entries.append(write_edge_parity(valid))
+    entries += [write_edge_parity(valid, *one) for one in EDGES]
     (invalid / PARENT).write_bytes(SOUND)
-    for step, data in HALVES.items():
+    for step, data in {**HALVES, **LATE}.items():
         (invalid / f"{step:012d}.lcc.h5").write_bytes(data)
     for entry in entries:
         entry["level"] = level_of(entry["kind"], (directory / entry["file"]).read_bytes(), beside=valid)
