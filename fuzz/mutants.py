@@ -5,7 +5,7 @@ to its first wrong answer. Those that get all of them right survive the vectors.
 each, and says why it may: it is equivalent, or a test notices it. With ``--tests``, these tests
 run, and others are looked for where none is named.
 
-The exit status is 1 if a survivor is not in the table, or no longer survives.
+The exit status is 1 if a survivor is not named, or a named one no longer survives.
 """
 
 from __future__ import annotations
@@ -83,8 +83,15 @@ WRITERS = ("_Flattener", "flatten")
 class Vectors:
     """The questions about all vectors. A context manager: some are about copies, which it removes.
 
-    First come those about rules that the function names, then those that noticed the last mutants:
-    neighbours are noticed by the same.
+    A mutant is asked those that lead to its function. First come those about rules that the
+    function names, then those that noticed the last mutants: neighbours are noticed by the same.
+
+    Attributes
+    ----------
+    asked
+        The questions that lead to each function, by their places.
+    names
+        All names in these functions.
     """
 
     def __init__(self) -> None:
@@ -100,6 +107,7 @@ class Vectors:
         self._errors = {entry["name"]: entry.get("error") for entry in entries}
         self._order = list(range(len(self._cases)))
         _answering()  # children have it, and all that it imports, from the beginning
+        self.asked, self.names = in_a_child(self._traced)
 
     def __enter__(self) -> Vectors:
         return self
@@ -125,9 +133,10 @@ class Vectors:
             answering = _answering()
         except Exception:
             return "import"
-        rules = mutant.rules if mutant is not None else ()
-        for place in sorted(self._order, key=lambda place: self._cases[place].rule not in rules):
-            if self._is_wrong(answering, place):
+        first = [place for place in self._order if mutant and self._cases[place].rule in mutant.rules]
+        asked = set(self.asked[mutant.key]) if mutant and mutant.function else set(self._order)
+        for place in dict.fromkeys([*first, *self._order]):
+            if place in asked and self._is_wrong(answering, place):
                 return place
         return None
 
@@ -146,29 +155,29 @@ class Vectors:
             return True
         return False
 
-    def needed(self) -> tuple[set[tuple[str, str]], set[str]]:
-        """Return modules and names of the functions that answers need, and the names in them."""
-        functions, names = in_a_child(self._traced)
-        return set(map(tuple, functions)), set(names)
-
-    def _traced(self) -> tuple[list[tuple[str, str]], list[str]]:
-        ran: set[tuple[str, str]] = set()
+    def _traced(self) -> tuple[dict[str, list[int]], list[str]]:
+        """Return the questions that lead to each function, and the names in all functions."""
+        asked: dict[str, list[int]] = {}
         names: set[str] = set()
         inside = f"{PACKAGE}{os.sep}"
 
         def called(frame: FrameType, event: str, _: object) -> None:
             code = frame.f_code
             if event == "call" and code.co_filename.startswith(inside):
-                ran.add((code.co_filename.removeprefix(inside), code.co_qualname))
+                function = f"{code.co_filename.removeprefix(inside)} {code.co_qualname}"
+                if (places := asked.setdefault(function, []))[-1:] != [place]:
+                    places.append(place)
                 names.update(code.co_names)
 
-        answering = _answering()
+        answering, wrong = _answering(), []
         sys.setprofile(called)
-        wrong = [self._cases[place].name for place in self._order if self._is_wrong(answering, place)]
+        for place, case in enumerate(self._cases):
+            if self._is_wrong(answering, place):
+                wrong.append(case.name)
         sys.setprofile(None)
         if wrong:
             raise ValueError(f"wrong without any fault: {wrong}")
-        return sorted(ran), sorted(names)
+        return asked, sorted(names)
 
 
 def _answering() -> Any:
@@ -179,14 +188,13 @@ def _answering() -> Any:
 
 def readers(vectors: Vectors) -> list[Mutant]:
     """Return the mutants of what reads stored bytes."""
-    functions, names = vectors.needed()
 
     def is_needed(mutant: Mutant) -> bool:
         if mutant.scope.split(".", maxsplit=1)[0] in WRITERS:
             return False
         if mutant.function:
-            return (mutant.path, mutant.function) in functions
-        return mutant.scope.rsplit(".", maxsplit=1)[-1] in {*names, "module"}
+            return mutant.key in vectors.asked
+        return mutant.scope.rsplit(".", maxsplit=1)[-1] in {*vectors.names, "module"}
 
     paths = [Path(folder, f"{name}.py").as_posix() for folder, own in READERS.items() for name in own]
     return [mutant for path in paths for mutant in mutants(PACKAGE, path) if is_needed(mutant)]
@@ -216,7 +224,7 @@ def _near(mutant: Mutant) -> list[str]:
     """Return the tests that may notice a mutant, the nearest first."""
     path = Path(mutant.path)
     folder = Path("tests") / path.parent
-    own = [folder / f"test_{path.stem}.py"]
+    own = [folder / f"test_{path.stem}.py", Path(PACKAGE.name, path)]
     near = [*own, folder, *folder.parents[:-2], Path("tests/spec"), Path("tests/test_fuzz.py")]
     return [str(test) for test in near if (ROOT / test).exists()]
 
@@ -238,18 +246,18 @@ def copy_of_the_checkout(directory: Path) -> Path:
     return Path(shutil.copytree(ROOT, directory / "checkout", ignore=left_out))
 
 
-# --- the table ------------------------------------------------------------------------------------
+# --- what README.md says -------------------------------------------------------------------------
 
 
 def table(text: str) -> dict[str, str]:
-    """Return the reason of each mutant in the table of ``README.md``: a sentence, or a test."""
-    rows = re.findall(r"^\| (\S+\.py .*) \| (.*) \|$", text, re.MULTILINE)
-    return {name.replace(r"\|", "|"): reason for name, reason in rows}
+    """Return the reason of each mutant that ``README.md`` names: equivalent, or what notices it."""
+    blocks = re.findall(r"^((?:Equivalent|Noticed by).*?)\n\n```\n(.*?)```", text, re.MULTILINE | re.DOTALL)
+    return {name: " ".join(reason.split()) for reason, names in blocks for name in names.splitlines()}
 
 
 def test_in(reason: str | None) -> str | None:
-    """Return the test that a reason names; None if the mutant is equivalent."""
-    found = re.match(r"noticed by `(tests/\S+?)`", reason or "")
+    """Return the tests that a reason names; None if the mutant is equivalent."""
+    found = re.match(r"Noticed by `((?:tests|lccodec)/\S+?)`", reason or "")
     return found and found[1]
 
 
@@ -286,12 +294,12 @@ def main() -> int:
             print(*(mutant.name for mutant in chosen), sep="\n")
             return 0
         left = survivors(vectors, chosen)
-    wrong = [f"not in the table: {mutant.name}" for mutant in left if mutant.name not in reasons]
+    wrong = [f"not named: {mutant.name}" for mutant in left if mutant.name not in reasons]
     survived = {mutant.name for mutant in left}
     gone = (reasons.keys() & {mutant.name for mutant in chosen}) - survived
-    wrong += [f"in the table, but the vectors notice it: {name}" for name in sorted(gone)]
+    wrong += [f"named, but the vectors notice it: {name}" for name in sorted(gone)]
     missing = reasons.keys() - {mutant.name for mutant in all_of_them}
-    wrong += [f"in the table, but there is no such mutant: {name}" for name in sorted(missing)]
+    wrong += [f"named, but there is no such mutant: {name}" for name in sorted(missing)]
     if arguments.tests:
         wrong += _tested(left, reasons)
     print(*wrong, sep="\n")

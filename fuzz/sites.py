@@ -54,6 +54,11 @@ class Mutant:
         """Of the mutant: the same as long as the text of function and fault does not change."""
         return f"{self.path} {self.scope}: {self.what}"
 
+    @property
+    def key(self) -> str:
+        """The function, with its module."""
+        return f"{self.path} {self.function}"
+
     def mutated(self, source: bytes) -> bytes:
         """Return the source of the module with the fault."""
         return source[: self.start] + self.replacement.encode() + source[self.end :]
