@@ -39,7 +39,8 @@ from broken_parents import BESIDE, broken_parents
 from broken_parity import broken_parity
 from broken_values import broken_values
 from copies import broken_copies, copied_states, rounded_file
-from edges import broken_edge_files, edge_files, edge_frames, edge_parity
+from edge_files import broken_edge_files, edge_files, edge_parity
+from edges import edge_frames
 from fields import assembled_fields
 from forms import frame_head, stream_forms
 from levels import level_of
