@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from lccodec.frame.decode import decode_components
+
 FUZZ = Path(__file__).parents[1] / "fuzz"
 REGRESSIONS = sorted((FUZZ / "regressions").glob("*/*"))
 MAX_SECONDS = 10  # of CPU: other tests run beside
@@ -62,6 +64,22 @@ def test_regression(path: Path) -> None:
     try:
         target(path.parent.name).check(path.read_bytes())
         assert tracemalloc.get_traced_memory()[1] < MAX_BYTES
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.usefixtures("_bounded_time")
+def test_the_heaviest_frames_are_light() -> None:
+    """What took seconds and hundreds of megabytes before its limits, at 4 KiB a frame."""
+    heaviest = importlib.import_module("heaviest")
+    frames = list(heaviest.heavy_frames(1 << 12))
+    assert max(frame.components.nbytes for frame in frames) > 3 << 20
+    tracemalloc.start()
+    try:
+        for frame in frames:
+            decoded = decode_components(memoryview(frame.data), None)
+            assert decoded.tobytes() == frame.components.tobytes(), frame.name
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
     finally:
         tracemalloc.stop()
 

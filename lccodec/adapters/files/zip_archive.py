@@ -310,6 +310,8 @@ class _Archive:
             raise self._error(f"the name {raw!r} is not Unicode") from None
         if "\0" in name:
             raise self._error("its name has a null character", name)
+        if ".." in name.replace("\\", "/").split("/") or name.startswith("/"):
+            raise self._error("its name leads out of the archive", name)
         return name
 
     def _read(self, start: int, count: int) -> bytes:

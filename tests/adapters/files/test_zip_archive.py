@@ -150,6 +150,9 @@ LIES = {
     ),
     "twice": (archive(Part("a", b""), Part("a", b"")), FormatError, "'a': occurs twice"),
     "null": (archive(Part("a\0b", b"")), FormatError, "null character"),
+    "parent": (archive(Part("a/../../b", b"")), FormatError, "leads out of the archive"),
+    "parent of Windows": (archive(Part("..\\b", b"")), FormatError, "leads out of the archive"),
+    "absolute": (archive(Part("/b", b"")), FormatError, "leads out of the archive"),
     "no Unicode": (archive(Part(b"\xff", b"", central={"flags": UTF8})), FormatError, "not Unicode"),
     "one header": (
         archive(Part("a", TEXT), Part("b", b"", central={"header": 0})),

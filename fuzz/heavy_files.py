@@ -1,0 +1,138 @@
+"""Write the heaviest files of each structure: ``python fuzz/heavy_files.py FOLDER BYTES``.
+
+`budget.py` runs it, and reads what ``index.json`` in the folder says of each: its name, its file or
+directory, its bytes and its kind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from heaviest import KINDS, blocks, classed, constant, finished, heavy_frames
+
+from lccodec.constants import METHOD_PLANES
+from lccodec.container.manifest import INHERITED, Manifest, Parent
+from lccodec.container.writer import hashed, to_bytes
+
+
+def checkpoint(frames: Sequence[bytes], arrays: Sequence[int], **members: object) -> bytes:
+    """Return a checkpoint file of frames, and of arrays by the numbers of their frames, from 1."""
+    tree: object = ["l", *range(len(arrays))]
+    given = {"step": 1, "parent": None, "policy": None, "metadata": {}, "tree": tree, "scalars": []}
+    entries = tuple(hashed(frame)[0] for frame in frames)
+    return to_bytes(frames, Manifest(**{**given, **members}, arrays=tuple(arrays), frames=entries))
+
+
+def checkpoints(size: int) -> Iterator[tuple[str, bytes]]:
+    """Yield files of one heavy frame, and files whose manifest is heavy."""
+    for heavy in heavy_frames(size - 1024):
+        if heavy.arrays == 1:
+            yield heavy.name, checkpoint([heavy.data], [1])
+    run = next(heavy for heavy in heavy_frames(size // 12) if heavy.arrays > 1)
+    yield run.name, checkpoint([run.data], [1] * run.arrays)
+    small = finished(METHOD_PLANES, KINDS["uint8"], (0,), 10, b"")[0]
+    count = size // (len(small) + 40)
+    yield "empty arrays", checkpoint([small] * count, range(1, count + 1))
+    scalars = {"tree": ["l", *[None] * (size // 8)], "scalars": [0] * (size // 8)}
+    yield "scalars", checkpoint([], [], **scalars)
+    key = "k" * (size // 2)
+    leaves = min((1 << 24) // len(key) - 2, size // 8)
+    yield "a long key", checkpoint([], [], tree={key: ["l", *[None] * leaves]}, scalars=[0] * leaves)
+    yield "long numbers", checkpoint([], [], tree=["l", *[None] * 14], scalars=[10**4095] * 14)
+
+
+def chains(size: int) -> Iterator[tuple[str, list[bytes]]]:
+    """Yield chains: half of the bytes are a keyframe, the others small deltas."""
+    half = size // 2
+    for name, stream in (
+        ("nothing changes", constant(0)),
+        ("all changes", constant(1)),
+        ("classed", classed(constant(0), 0xFFFF)),
+    ):
+        kind, count = KINDS["uint8"], (half - 1024) * 1024
+        body = blocks(kind, count, 20, constant(0))
+        frame, out = finished(METHOD_PLANES, kind, (count,), 20, body)
+        files = [checkpoint([frame], [1])]
+        left = size - len(files[0])
+        while left > 0:
+            body = blocks(kind, count, 20, stream)
+            frame, out = finished(METHOD_PLANES, kind, (count,), 20, body, out)
+            parent = Parent(len(files), files[-1][-32:])
+            files.append(checkpoint([frame], [1], step=len(files) + 1, parent=parent, tree=INHERITED))
+            left -= len(files[-1])
+        yield name, files
+
+
+def archives(size: int) -> Iterator[tuple[str, bytes]]:
+    """Yield files of other formats."""
+    head = np.lib.format.magic(1, 0)
+    for method in (zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
+        for name, length in (("zeros", size * 1000), ("a header", size * 1000)):
+            with tempfile.TemporaryFile() as file:
+                with zipfile.ZipFile(file, "w", method) as archive, archive.open("a.npy", "w") as member:
+                    text = f"{{'descr':'|u1','fortran_order':False,'shape':({length},)}}".encode()
+                    if name == "zeros":
+                        member.write(head + struct.pack("<H", len(text)) + text)
+                    else:
+                        member.write(np.lib.format.magic(2, 0) + struct.pack("<I", length))
+                    for _ in range(length // (1 << 20)):
+                        member.write(bytes(1 << 20))
+                    member.write(bytes(length % (1 << 20)))
+                file.seek(0)
+                yield f"npz, {name}, method {method}", file.read()
+    with tempfile.TemporaryFile() as file:
+        with zipfile.ZipFile(file, "w") as archive:
+            for number in range(size // 250):
+                np.lib.format.write_array(archive.open(f"../{number}.npy", "w"), np.zeros(()))
+        file.seek(0)
+        yield "npz, many members with ..", file.read()
+    shape = b"[" + b"9," * (size // 2) + b"9]"
+    text = b'{"x":{"dtype":"U8","shape":' + shape + b',"data_offsets":[0,0]}}'
+    yield "safetensors, many dimensions", struct.pack("<Q", len(text)) + text
+    text = b"{" + b",".join(
+        b'"%d":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]}' % (n, size // 2, size // 2)
+        for n in range(size // 128)
+    )
+    text += b"}"
+    yield "safetensors, one over the other", struct.pack("<Q", len(text)) + text + bytes(size // 2)
+
+
+def inputs(size: int, folder: Path) -> Iterator[tuple[str, Path, int, str]]:
+    """Yield the name of each input, where it lies, its bytes, and its kind."""
+    for number, (name, data) in enumerate(checkpoints(size)):
+        path = folder / f"{number}.lcc.h5"
+        path.write_bytes(data)
+        yield name, path, len(data), "file"
+    for name, files in chains(size):
+        path = folder / name.replace(" ", "-")
+        path.mkdir()
+        for step, data in enumerate(files, 1):
+            (path / f"{step:012}.lcc.h5").write_bytes(data)
+        yield f"chain of {len(files)}, {name}", path, sum(map(len, files)), "chain"
+    for number, (name, data) in enumerate(archives(size)):
+        path = folder / f"{number}.{name.split(',')[0]}"
+        path.write_bytes(data)
+        yield name, path, len(data), "foreign"
+    for name in ("0.lcc.h5", "0.npz", "0.safetensors", "0.h5", "0.pt"):
+        path = folder / f"fifo-{name}"
+        os.mkfifo(path)
+        yield f"a FIFO, {name}", path, 0, "file" if name == "0.lcc.h5" else "foreign"
+
+
+def main() -> None:
+    """Write the files and the index."""
+    folder, size = Path(sys.argv[1]), int(sys.argv[2])
+    rows = [(name, str(path), nbytes, kind) for name, path, nbytes, kind in inputs(size, folder)]
+    (folder / "index.json").write_text(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main()
