@@ -5,6 +5,7 @@ A figure has one bfloat16 number for each array, or seven: three digits are enou
 
 from __future__ import annotations
 
+import itertools
 import math
 import struct
 from collections.abc import Iterable, Mapping, Sequence
@@ -69,15 +70,16 @@ class StoredFigures:
         from ..byteorder import stored_bytes
 
         lost = _have_lost(_rounded(numbers["error"])) if "error" in numbers else slice(0)
-        known = {}
-        for name in FIGURES:
-            if name in numbers:
-                own = numbers[name][lost] if name in _OF_LOST else numbers[name]
-                if not np.isnan(own).all():
-                    known[name] = stored_bytes(_rounded(own))
+        every = {n: numbers[n][lost] if n in _OF_LOST else numbers[n] for n in FIGURES if n in numbers}
+        known = {name: own.reshape(-1) for name, own in every.items() if not np.isnan(own).all()}
         if not known:
             return None
-        return cls(since if _OF_MOVEMENT.intersection(known) else None, known)
+        # All are rounded together: a checkpoint has ten figures, most of a few numbers.
+        data = stored_bytes(_rounded(np.concatenate(list(known.values()))))
+        ends = itertools.accumulate(2 * own.size for own in known.values())
+        parts = (data[stop - 2 * own.size : stop] for stop, own in zip(ends, known.values(), strict=True))
+        stored = dict(zip(known, parts, strict=True))
+        return cls(since if _OF_MOVEMENT.intersection(known) else None, stored)
 
     def read(self, name: str, arrays: int) -> Array:
         """Return the number of each array, float32; NaN where it is not known.

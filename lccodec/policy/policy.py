@@ -18,7 +18,7 @@ from ..quantizers.registry import check_registered, parse_quantizer, quantizer_j
 from .roles import ROLES, Role
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # as of `Candidate`
 class Past:
     """A sample of an array as it was at the save before, before anything was lost.
 

@@ -27,7 +27,7 @@ FOLDERS = {
 }
 PROGRAMS = {
     *("averages", "buckets", "copies", "fields", "follow", "frameworks", "hindsight", "lenet", "overlap"),
-    *("parity", "promise"),
+    *("measuring", "parity", "promise"),
     *("report", "scale", "throughput", "training", "verdicts"),
 }
 

@@ -21,6 +21,7 @@ from benchmarks.speed import (
     goals,
     inputs,
     many,
+    measuring,
     memory,
     peers,
     plan,
@@ -303,3 +304,16 @@ def test_many_checkpoints(capsys):
     assert many.main(["--checkpoints", "20"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(" | ")[0] for line in lines[2:]] == [f"| {action}" for action in many.BOUNDS]
+
+
+def test_measuring(monkeypatch, tmp_path: Path, capsys):
+    tiny = measuring.Case("tiny", ((3, 5), (4,)), moments=True)
+    monkeypatch.setattr(measuring, "CASES", (tiny,))
+    monkeypatch.setattr(measuring, "BOUND", 1.0)
+    results = tmp_path / "RESULTS.md"
+    assert measuring.main(["--saves", "2", "--policies", "balanced", "--results", str(results)]) == 0
+    assert capsys.readouterr().out.strip() in results.read_text()
+    assert results.read_text().count("| tiny |") == 2
+    monkeypatch.setattr(measuring, "BOUND", 0.0)
+    assert measuring.main(["--saves", "1", "--policies", "balanced"]) == 1
+    assert "missed" in capsys.readouterr().out

@@ -142,7 +142,8 @@ class AnchoredSave:
             If the operating system refuses. Nothing has changed.
         """
         task, anchors, record = self._task, self._anchors, self._record
-        add_past(self.arrays, Sampling(self.arrays), task.before.samples)
+        sampling = Sampling(self.arrays)
+        add_past(self.arrays, sampling, task.before.samples)
         parent = anchors[0] if anchors else None
         plan = make_plan(self.arrays, policy, None if parent is None else parent.step, 1.0, first, instead)
         for frame in plan.frames:  # coding overwrites the references
@@ -161,13 +162,15 @@ class AnchoredSave:
         if len(anchors) == 2:
             later = Parent(anchors[1].step, anchors[1].root)
             manifest = replace(manifest, later=later, weight=self._weight)
-        measurement, entries = Measurement(plan.candidates), []
+        past = task.before
+        measurement = Measurement(plan.candidates, sampling, plan.losing(), past.samples)
+        entries = []
         with store.writer(checkpoint_name(task.step)) as writer:
             for chunks, decoded in encode_plan(plan, self._decoded, record.policy.effort, crew):
                 entries.append(writer.write_frame(chunks))
                 self._decoded.update(decoded)
             self._decoded.update(decoded_copies(plan, self._decoded))
-            figures = measurement.figures(self._decoded, task.before.samples, task.before.step)
+            figures = measurement.figures(self._decoded, past.step)
             root = writer.commit(replace(manifest, frames=tuple(entries), figures=figures))
         found = {name: self._decoded[name] for name in task.flat.names}
         return Anchor(task.step, root, task.flat.tree, Decoded(dict(found), set())), writer.size

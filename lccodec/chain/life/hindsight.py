@@ -118,7 +118,7 @@ def _state_of(visit: Visit, past: Before) -> _State:
     flat = Flat(manifest.tree, [array.array("bits") for array in copies], manifest.scalars, names)
     task = Task(visit.step, flat, manifest.metadata, known, past)
     own = candidates(flat, {}, {}, known)
-    samples = Measurement(own).samples
+    samples = Measurement(own, Sampling(own)).samples
     return _State(task, samples, movements(own, samples, past.samples))
 
 

@@ -31,16 +31,20 @@ from .figures.sampling import Samples, Sampling
 from .reference import Tail
 
 
-def look_back(store: Store, tail: Tail, arrays: Sequence[Candidate]) -> None:
+def look_back(store: Store, tail: Tail, arrays: Sequence[Candidate], sampling: Sampling) -> None:
     """Give the weights of the next state a sample of what they were at the save before."""
-    sampling = Sampling(arrays)
     if tail.originals is None:  # of another process: from the files, which are not yet replaced
         tail.originals = _originals(store, tail, arrays, sampling)
     add_past(arrays, sampling, tail.originals)
 
 
 def add_past(arrays: Sequence[Candidate], sampling: Sampling, before: Samples) -> None:
-    """Give weights a sample of what they were at the save before."""
+    """Give weights a sample of what they were at the save before.
+
+    Without first moments it says nothing (:mod:`lccodec.policy.momentum`).
+    """
+    if not any(c.role == "first_moment" for c in arrays):
+        return
     for c, distance in zip(arrays, sampling.distances, strict=True):
         found = before.even.get(c.name) if c.role == "weight" and not c.inherited else None
         if found is not None and c.reference is not None and found.size == -(-c.bits.size // distance):
@@ -73,13 +77,13 @@ def _originals(store: Store, tail: Tail, arrays: Sequence[Candidate], sampling: 
 
 
 def _collected(found: Iterable[tuple[str, Array, Drawn | None]]) -> Samples:
-    even: dict[str, Array] = {}
+    even: list[tuple[str, Array]] = []
     drawn: dict[str, Drawn] = {}
     for name, bits, own in found:
-        even[name] = bits
+        even.append((name, bits))
         if own is not None:
             drawn[name] = own
-    return Samples(even, drawn)
+    return Samples.of_arrays(even, drawn)
 
 
 def _of_exact_file(
@@ -118,11 +122,12 @@ def _sampled(
 ) -> tuple[Array, Drawn | None]:
     """Return all that is sampled of an array that comes in parts."""
     distance, start = sampling.distances[index], 0
-    even = []
+    found = []
     for bits in parts():
-        even.append(bits[-start % distance :: distance].copy())
+        found.append(bits[-start % distance :: distance].copy())
         start += bits.size
-    return np.concatenate(even), sampling.draw_parts(index, parts, header.components, header.kind)
+    even = np.concatenate(found)
+    return even, sampling.draw_parts(index, even, parts, header.components, header.kind)
 
 
 def movements(arrays: Sequence[Candidate], now: Samples, before: Samples) -> dict[str, float]:

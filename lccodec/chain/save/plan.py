@@ -73,6 +73,11 @@ class SavePlan:
     copies: Mapping[int, int] = field(default_factory=dict)
     verdicts: Mapping[int, str] = field(default_factory=dict)
 
+    def losing(self) -> set[int]:
+        """Return the indices of the arrays that may lose something in this checkpoint."""
+        coded = (frame.arrays for frame in self.frames if frame.quantizer.lossy)
+        return {*self.waiting, *self.copies}.union(*coded)
+
     def may_lose(self, index: int) -> bool:
         """Return whether anything of an array may be lost, in a delta or in a keyframe."""
         if index in self.verdicts:

@@ -32,7 +32,7 @@ from ..store.store import OvertakenError, Store, WritableStore
 from .encode import decoded_copies, encode_plan, plan_manifest
 from .exact import ExactRoot, Newest, checkpoint_from_exact, lost_checkpoint
 from .figures.measurement import Measurement
-from .figures.sampling import Samples
+from .figures.sampling import NOTHING, Sampling
 from .hindsight.groups import Base, Every, Groups
 from .partial.inherit import (
     Whole,
@@ -146,7 +146,7 @@ class Saver:
         record = self._settings.record
         base, whole = self._base(listed, flat, metadata, known, self._mended)
         flat, metadata = whole.flat, whole.metadata
-        plan, needed = self._plan(whole, record, base)
+        plan, needed, sampling = self._plan(whole, record, base)
         self._groups.check(record)
         self._settings.examine(plan, record)
         manifest = _manifest(plan, flat, step, needed, metadata, base.tail)
@@ -158,7 +158,7 @@ class Saver:
             exact, problem = self._newest.write(plan, flat, manifest, base.tail)
             manifest = replace(manifest, exact=None if exact is None else exact.root)
         try:
-            link = self._write(plan, manifest, flat, base, record.policy.effort, tell)
+            link = self._write(plan, sampling, manifest, flat, base, record.policy.effort, tell)
         except (StorageError, DataError, ChainError, MemoryError) as error:
             if exact is None or (isinstance(error, ChainError) and not last):
                 raise
@@ -185,9 +185,9 @@ class Saver:
             record = read_record(manifest.policy)
             known = record.known_of(flat.names)
             base, whole = self._base(self._store.snapshot(), flat, manifest.metadata, known)
-            plan, needed = self._plan(whole, record, base)
+            plan, needed, sampling = self._plan(whole, record, base)
             manifest = replace(_manifest(plan, flat, step, needed, manifest.metadata, base.tail), exact=root)
-            self._write(plan, manifest, flat, base, record.policy.effort, untold)
+            self._write(plan, sampling, manifest, flat, base, record.policy.effort, untold)
         except (LccodecError, OSError, MemoryError) as error:
             warn(
                 f"{self._store.path}: step {step}, which only the exact file has, cannot be added to the"
@@ -214,7 +214,7 @@ class Saver:
     def plan(self, flat: Flat, known: Mapping[str, Assignment]) -> SavePlan:
         """Return what the next save would do with a state. Nothing is written."""
         base, whole = self._base(self._store.snapshot(), flat, {}, known)
-        plan, _ = self._plan(whole, self._settings.record, base)
+        plan, *_ = self._plan(whole, self._settings.record, base)
         return replace(plan, group=self._groups.fate(base))
 
     def _base(
@@ -241,23 +241,31 @@ class Saver:
             base = replace(base, is_keyframe=False, is_end=False, is_renewed=renewed)
         return base, inherit(flat, metadata, known, parent)
 
-    def _plan(self, whole: Whole, record: Record, base: Base) -> tuple[SavePlan, Record]:
-        """Return the plan of a checkpoint, and the policy and roles that it must record."""
+    def _plan(self, whole: Whole, record: Record, base: Base) -> tuple[SavePlan, Record, Sampling]:
+        """Return the plan of a checkpoint, what it must record, and what its figures sample."""
         tail, settings, known = base.tail, self._settings, whole.known
         compared = candidates(whole.flat, {} if tail is None else tail.arrays, record.roles, known)
         mark_inherited(compared, whole.inherited)
         mark_copies(compared)
+        sampling = Sampling(compared)
         if base.before is not None:
-            look_back(self._store, base.before, compared)
+            look_back(self._store, base.before, compared, sampling)
         parent = None if base.is_keyframe or tail is None else tail.step
         instead = self._groups.quantizers(base, record.policy, compared)
         plan = make_plan(
             *(compared, record.policy, parent, settings.width, settings.first, instead, base.is_renewed)
         )
-        return plan, needed_record(record, compared, known)
+        return plan, needed_record(record, compared, known), sampling
 
     def _write(  # what is written, and how
-        self, plan: SavePlan, manifest: Manifest, flat: Flat, base: Base, effort: Effort, tell: Tell
+        self,
+        plan: SavePlan,
+        sampling: Sampling,
+        manifest: Manifest,
+        flat: Flat,
+        base: Base,
+        effort: Effort,
+        tell: Tell,
     ) -> TailFile:
         """Write a checkpoint, and keep it as the reference of the next one."""
         self._tail = None  # coding overwrites its arrays, so it must not stay if coding fails
@@ -265,7 +273,9 @@ class Saver:
         parents = {} if tail is None else tail.arrays
         arrays, entries, step = dict(parents), [], manifest.step or 0
         done, total = 0, sum(len(frame.arrays) for frame in plan.frames)
-        measurement = Measurement(plan.candidates)
+        before = base.before
+        originals = NOTHING if before is None else before.originals or NOTHING
+        measurement = Measurement(plan.candidates, sampling, plan.losing(), originals)
 
         def check(_: Path) -> None:
             self._crew.between()
@@ -279,11 +289,9 @@ class Saver:
                 done += len(decoded)
                 tell(done, total)
             arrays.update(decoded_copies(plan, arrays))
-            before = base.before
-            originals = Samples() if before is None else before.originals or Samples()
             inherited = {} if before is None else inherited_figures(plan.candidates, before.manifest)
             since = None if before is None else before.step
-            figures = measurement.figures(arrays, originals, since, inherited)
+            figures = measurement.figures(arrays, since, inherited)
             manifest = replace(manifest, frames=tuple(entries), figures=figures)
             root = writer.commit(manifest, check)
         links = () if plan.parent is None or tail is None else tail.links

@@ -6,35 +6,48 @@ proportion to its size, each element brings about the same share of a sum, and t
 all there. The same elements also are those that move, as a second moment decays by a share of
 itself, and grows by squares of gradients that are as large as it.
 
-An element is drawn if it is larger than a part of a common size. The parts are spread evenly
-between 0 and 1, by multiples of the golden ratio. So the same are drawn of the same array, and no
-generator is needed.
+Each element has a number between 0 and 1, by its place: multiples of the golden ratio, which are
+spread evenly. Its priority is its size over this number, and those of the highest priorities are
+drawn. So the same are drawn of the same array, in one pass, and no generator is needed. An element
+is among them with a probability that is its size over the highest priority that is not drawn.
 
 An element of a sample may be there by its place, as in :mod:`sampling`, or by its size. What it
 counts is one over the probability that it is there at all. So no element counts more than by its
 place alone, and the small ones are not lost.
 
-Source: Poisson sampling with the estimator of Horvitz and Thompson (1952).
+Sources: priority sampling, Duffield, Lund and Thorup (2007); weights, Horvitz and Thompson (1952).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, Self
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from ....element_table import ElementType
 from ....element_types import Array, work
 from ....parallel import slices
 
-#: Components of a piece: their numbers stay in the cache.
-PIECE: Final = 1 << 15
-_SHIFT: Final = 10_007  # components: no two pieces compare the same column with the same part
+#: Components of a piece: their sizes stay in the cache.
+PIECE: Final = 1 << 16
+_ROW_BITS: Final = 12
+_ROW: Final = 1 << _ROW_BITS  # components of a row of a piece, which have consecutive numbers
+_ROW_SHIFT: Final = 233  # numbers: no two rows compare the same column with the same number,
+_PIECE_SHIFT: Final = 10_007  # and no two pieces
+_SPAN: Final = _ROW + (PIECE >> _ROW_BITS) * _ROW_SHIFT  # numbers of a piece
+_SHIFTS: Final = 1 << 16  # pieces begin at as many numbers, at most
 _GOLDEN: Final = (5**0.5 - 1) / 2
+
+#: About as many components are looked at, over those that are drawn: the sample at equal distances
+#: says only roughly which priorities are high.
+_LOOKED_AT: Final = 1.5
+
+#: Components at equal distances for each one that is drawn.
+_EVEN_PER_DRAWN: Final = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,68 +72,92 @@ class Drawn:
     def of(cls, bits: Array, kind: ElementType, distance: int) -> Self | None:
         """Draw from a floating point array what is not at equal distances; ``None`` if all are 0.
 
-        As many are drawn as lie at the distances, and fewer if some are so large that they would be
-        drawn twice. Those that do lie there are left out. What is not finite is not drawn.
+        At most half as many are drawn as lie at the distances. Those that lie there are left out.
+        What is not finite is not drawn.
 
         Examples
         --------
         >>> from lccodec.element_types import components
         >>> kind, bits = components(np.array([9, 4, 2, 1], np.float32))
         >>> found = Drawn.of(bits, kind, distance=2)
-        >>> found.places.tolist(), found.rate
-        ([1], 0.125)
+        >>> found.places.tolist(), round(found.rate, 3)
+        ([1], 0.136)
         """
-        return cls.of_parts(lambda: [bits], bits.size, kind, distance)
+        return cls.of_parts(bits[::distance], [bits], bits.size, kind, distance)
 
     @classmethod
     @np.errstate(all="ignore")  # of hostile values too
     def of_parts(
-        cls, parts: Callable[[], Iterable[Array]], size: int, kind: ElementType, distance: int
+        cls, even: Array, parts: Iterable[Array], size: int, kind: ElementType, distance: int
     ) -> Self | None:
-        """Draw the same from an array of `size` components that comes in parts, asked for twice.
+        """Draw the same from an array of `size` components that comes in parts.
 
-        The sizes of all parts but the last are multiples of `PIECE`.
+        `even` has the components at equal distances. The sizes of all parts but the last are
+        multiples of `PIECE`.
         """
-        dtype = np.result_type(kind.work, np.float32)  # float16 has too few exponents for a mean
-        total = sum(part for *_, part in _pieces(parts(), kind, dtype))
-        if not 0 < total < np.inf:
+        dtype = np.result_type(kind.work, np.float32)  # float16 has too few exponents for priorities
+        bound = max(_bound(work(even, kind), distance * _EVEN_PER_DRAWN), float(np.finfo(dtype).tiny))
+        numbers = _numbers(dtype)
+        bounds = numbers[: _SPAN if size <= PIECE else None] * dtype.type(bound)
+        found = []
+        for start, piece in _pieces(parts):
+            shift = start // PIECE * _PIECE_SHIFT % _SHIFTS
+            own = np.flatnonzero(_above(np.abs(work(piece, kind), dtype=dtype), bounds[shift:]))
+            found.append(
+                (own + start, shift + (own >> _ROW_BITS) * _ROW_SHIFT + (own & _ROW - 1), piece[own])
+            )
+        places, numbered, drawn = (np.concatenate(each) for each in zip(*found, strict=True))
+        sizes = np.abs(work(drawn, kind), dtype=np.float64)
+        priorities = np.where(np.isfinite(sizes), sizes / numbers[numbered], 0)
+        count = -(-even.size // _EVEN_PER_DRAWN)
+        if places.size > count:
+            bound = max(bound, float(np.partition(priorities, -count - 1)[-count - 1]))
+        chosen = np.flatnonzero(priorities > bound)
+        if bound == np.inf or not chosen.size:
             return None
-        mean = dtype.type(total / -(-size // distance))
-        places: list[Array] = []
-        drawn: list[Array] = []
-        for start, piece, sizes, _ in _pieces(parts(), kind, dtype):
-            sizes[-start % distance :: distance] = 0
-            shift = start // PIECE * _SHIFT % PIECE
-            bounds = _parts(dtype)[shift : shift + sizes.size] * mean
-            found = np.flatnonzero(sizes > bounds)
-            places.append(found + start)
-            drawn.append(piece[found])
-        every = np.concatenate(places).astype(np.min_scalar_type(size))
-        return cls(every, np.concatenate(drawn), 1 / float(mean))
+        chosen = chosen[places[chosen] % distance != 0]
+        return cls(places[chosen].astype(np.min_scalar_type(size)), drawn[chosen], 1 / bound)
 
     def again(self, bits: Array) -> Array:
         """Return the same components of another array of the same size."""
-        return bits[self.places]
+        found: Array = bits.take(self.places)
+        return found
 
 
 @cache
-def _parts(dtype: np.dtype[Any]) -> Array:
-    """Return numbers between 0 and 1, for a piece that starts anywhere in the first half."""
-    return (np.arange(1, 2 * PIECE + 1) * _GOLDEN % 1).astype(dtype)
+def _numbers(dtype: np.dtype[Any]) -> Array:
+    """Return all numbers between 0 and 1 that components have."""
+    return (np.arange(1, _SHIFTS + _SPAN + 1) * _GOLDEN % 1).astype(dtype)
 
 
-def _pieces(
-    parts: Iterable[Array], kind: ElementType, dtype: np.dtype[Any]
-) -> Iterator[tuple[int, Array, Array, float]]:
-    """Yield where a piece starts, the piece, its sizes, 0 for what is not finite, and their sum."""
+def _above(sizes: Array, bounds: Array) -> Array:
+    """Return which sizes are above their bounds; each row begins `_ROW_SHIFT` bounds later."""
+    rows, rest = divmod(sizes.size, _ROW)
+    whole = sizes.size - rest
+    step = bounds.itemsize
+    by_row = as_strided(bounds, (rows + (rest > 0), _ROW), (_ROW_SHIFT * step, step))
+    found = np.empty(sizes.size, bool)
+    np.greater(sizes[:whole].reshape(rows, _ROW), by_row[:rows], out=found[:whole].reshape(rows, _ROW))
+    if rest:
+        np.greater(sizes[whole:], by_row[rows, :rest], out=found[whole:])
+    return found
+
+
+def _bound(values: Array, distance: int) -> float:
+    """Return a priority that more than enough components have, by the values of one in `distance`.
+
+    One of them that is large would be drawn anyhow, and counts as one.
+    """
+    sizes = np.abs(values, dtype=np.float64)
+    sizes = sizes[sizes < np.inf]
+    highest = distance * sizes.sum() / max(sizes.size, 1)
+    return float(distance * np.minimum(sizes, highest).sum()) / max(sizes.size, 1) / _LOOKED_AT
+
+
+def _pieces(parts: Iterable[Array]) -> Iterator[tuple[int, Array]]:
+    """Yield where each piece starts, and the piece."""
     start = 0
-    for whole in parts:
-        for part in slices(whole.size, PIECE):
-            bits = whole[part]
-            sizes = np.abs(work(bits, kind), dtype=dtype)
-            total = float(sizes.sum())  # in float64 it takes four times as long
-            if not math.isfinite(total):
-                sizes[~np.isfinite(sizes)] = 0
-                total = float(sizes.sum(dtype=np.float64))
-            yield start, bits, sizes, total
-            start += bits.size
+    for part in parts:
+        for stretch in slices(part.size, PIECE):
+            yield start + stretch.start, part[stretch]
+        start += part.size

@@ -14,14 +14,47 @@ from ....element_table import ElementType
 from ....element_types import Array, work
 from ....parallel import slices
 
-_PIECE: Final = 1 << 15  # components: the second of two passes finds them in the cache
+_PIECE: Final = 1 << 16  # components: the second of two passes finds them in the cache
+
+
+class Extremes:
+    """Finds the extremes of an array that comes in pieces.
+
+    The patterns of floating point numbers have the order of their magnitudes, and two passes over
+    integers are as fast as memory.
+    """
+
+    def __init__(self, kind: ElementType) -> None:
+        self._kind = kind
+        self._ends: list[int] = []  # patterns
+        self._bad = 0
+
+    def add(self, piece: Array) -> Array:
+        """Look at a piece, and return it."""
+        kind = self._kind
+        infinite = ((1 << (8 * kind.size - 1 - kind.mantissa)) - 1) << kind.mantissa
+        sign = 1 << (8 * kind.size - 1)
+        found = _ends(piece, sign)
+        if max(end & (sign - 1) for end in found) >= infinite:
+            finite = piece[(piece & piece.dtype.type(sign - 1)) < infinite]
+            self._bad += piece.size - finite.size
+            found = _ends(finite, sign) if finite.size else ()
+        self._ends += found
+        return piece
+
+    def found(self) -> tuple[float, float, int]:
+        """Return the least and the greatest finite component, and how many are not finite.
+
+        Both ends are NaN if no component is finite.
+        """
+        if not self._ends:
+            return math.nan, math.nan, self._bad
+        values = work(np.array(self._ends, self._kind.bits), self._kind)
+        return float(values.min()), float(values.max()), self._bad
 
 
 def extremes(bits: Array, kind: ElementType) -> tuple[float, float, int]:
-    """Return the least and the greatest finite component, and how many are not finite.
-
-    The patterns of floating point numbers have the order of their magnitudes, and two passes over
-    integers are as fast as memory. Both ends are NaN if no component is finite.
+    """Return the extremes of an array, and how many components are not finite.
 
     Examples
     --------
@@ -30,25 +63,19 @@ def extremes(bits: Array, kind: ElementType) -> tuple[float, float, int]:
     >>> extremes(bits, kind)
     (-3.0, 1.0, 2)
     """
-    signed = np.dtype(f"i{kind.size}")
-    infinite = bits.dtype.type(((1 << (8 * kind.size - 1 - kind.mantissa)) - 1) << kind.mantissa)
-    sign = bits.dtype.type(1 << (8 * kind.size - 1))
-    top, low, least, bad = -1, 0, infinite, 0
+    ends = Extremes(kind)
     for part in slices(bits.size, _PIECE):
-        piece = bits[part]
-        above, below = int(piece.view(signed).max()), int(piece.max())
-        if above >= infinite or (below >= sign and below - int(sign) >= infinite):
-            finite = (piece & ~sign) < infinite
-            bad += piece.size - int(np.count_nonzero(finite))
-            piece = piece[finite]
-            if not piece.size:
-                continue
-            above, below = int(piece.view(signed).max()), int(piece.max())
-        top, low = max(top, above), max(low, below)
-        if (top < 0) or low < sign:
-            least = min(least, piece.min() & ~sign)
-    if bad == bits.size:
-        return math.nan, math.nan, bad
-    ends = (low if low >= sign else int(least)), (top if top >= 0 else int(least) | int(sign))
-    found = work(np.array(ends, bits.dtype), kind)
-    return float(found[0]), float(found[1]), bad
+        ends.add(bits[part])
+    return ends.found()
+
+
+def _ends(piece: Array, sign: int) -> tuple[int, ...]:
+    """Return the patterns of the least and of the greatest number; `sign` is that of a negative 0.
+
+    Patterns of negative numbers are above all others, and rise as the numbers fall.
+    """
+    most = int(np.maximum.reduce(piece))
+    if most < sign:
+        return int(np.minimum.reduce(piece)), most
+    signed = int(np.maximum.reduce(piece.view(f"i{piece.itemsize}")))
+    return most, signed if signed >= 0 else int(np.minimum.reduce(piece))

@@ -9,33 +9,53 @@ Source: SPEC 8 (LCC-FIG-05).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
 from ....container.figures import FIGURES, QUANTILES, StoredFigures
-from ....element_types import Array, work
+from ....element_types import Array, ElementType, work
+from ....parallel import slices
 from ....policy.policy import Candidate
 from ...read.replay import DecodedArray
-from .drawing import Drawn
-from .extremes import extremes
-from .sampling import Samples, Sampling
-from .sums import descriptions, even_figures, movement_figures, state_figures
+from .drawing import PIECE, Drawn
+from .extremes import Extremes
+from .sampling import NOTHING, Batch, Samples, Sampling
+from .sums import descriptions, first_figures
 
-_OF_STATE: Final = frozenset({"spread", "rms", "error"})  # need no save before
+_OF_STATE: Final = ("spread", "rms", "error")  # need no save before
+_OF_MOVEMENT: Final = ("movement", "lag")
 _BELOW_ONE: Final = 1 - 2**-8  # the largest bfloat16 number below 1
 
 
 @dataclass(frozen=True, eq=False)
-class _Batch:
-    """Arrays of one type: their indices, the sizes of their even samples, and these end to end."""
+class _Group:
+    """Arrays that are measured together.
+
+    Parameters
+    ----------
+    indices, arrays
+        Which they are.
+    batch
+        Their samples.
+    loses
+        Whether one of them may lose something.
+    """
 
     indices: list[int]
-    sizes: Array
-    bits: Array
+    arrays: list[Candidate]
+    batch: Batch
+    loses: bool
+
+    @property
+    def kind(self) -> ElementType:
+        """Their type."""
+        return self.arrays[0].kind
 
 
 class Measurement:
@@ -45,6 +65,12 @@ class Measurement:
     ----------
     arrays
         The arrays of the state.
+    sampling
+        Which of their components are sampled.
+    losing
+        The indices of the arrays that may lose something.
+    before
+        Samples of the state of the save before, as far as they are known.
 
     Attributes
     ----------
@@ -52,35 +78,67 @@ class Measurement:
         What is sampled of the arrays that are saved.
     """
 
-    def __init__(self, arrays: Sequence[Candidate]) -> None:
-        self._arrays = arrays
-        self._sampling = Sampling(arrays)
-        self._batches: list[_Batch] = []
-        even: dict[str, Array] = {}
-        drawn: dict[str, Drawn] = {}
-        for every, of_every in self._sampling.batches():
-            saved = np.array([not arrays[index].inherited for index in every])
-            indices, sizes = np.array(every)[saved].tolist(), of_every[saved]
+    def __init__(
+        self,
+        arrays: Sequence[Candidate],
+        sampling: Sampling,
+        losing: AbstractSet[int] = frozenset(),
+        before: Samples = NOTHING,
+    ) -> None:
+        self._count = len(arrays)
+        self._sampling = sampling
+        self._before = before
+        self._groups: list[_Group] = []
+        self._drawn: dict[str, Drawn] = {}
+        self._again: dict[str, Array] = {}  # components that were drawn at the save before
+        self._extremes: dict[int, tuple[float, float, int]] = {}  # of arrays that are not sampled whole
+        left = {index for index, c in enumerate(arrays) if c.inherited}
+        for every, of_every in sampling.batches():
+            indices, sizes = every, of_every
+            if left:
+                saved = [place for place, index in enumerate(every) if index not in left]
+                indices, sizes = [every[place] for place in saved], of_every[saved]
             if not indices:
                 continue
-            batch = _Batch(indices, sizes, self._joined(indices, [arrays[index].bits for index in indices]))
-            self._batches.append(batch)
-            ends = np.cumsum(sizes).tolist()
-            for index, end, size in zip(indices, ends, sizes.tolist(), strict=True):
-                even[arrays[index].name] = batch.bits[end - size : end]
-                own = self._sampling.draw(index, arrays[index].bits, arrays[index].kind)
-                if own is not None:
-                    drawn[arrays[index].name] = own
-        self.samples = Samples(even, drawn)
+            own = [arrays[index] for index in indices]
+            if sampling.is_whole(indices):
+                bits = np.concatenate([c.bits for c in own])
+            else:
+                taken = [self._taken(index, arrays[index], index in losing) for index in indices]
+                bits = np.concatenate(taken)
+            batch = Batch([c.name for c in own], sizes, bits)
+            self._groups.append(_Group(indices, own, batch, not losing.isdisjoint(indices)))
+        self.samples = Samples([group.batch for group in self._groups], self._drawn)
 
-    def _joined(self, indices: Sequence[int], arrays: Sequence[Array]) -> Array:
-        """Return the even samples of arrays end to end: a copy."""
-        return np.concatenate(list(map(self._sampling.of, indices, arrays)))
+    def _taken(self, index: int, c: Candidate, loses: bool) -> Array:
+        """Return the sample of an array at equal distances.
+
+        While the array is in the cache, all else is taken of it that is needed.
+        """
+        distance = self._sampling.distances[index]
+        if distance == 1:
+            return c.bits
+        ends = Extremes(c.kind)
+        look = ends.add if loses else np.asarray
+        pieces = (look(c.bits[part]) for part in slices(c.bits.size, PIECE))
+        if self._sampling.draws(index):
+            even = c.bits[::distance].copy()
+            found = Drawn.of_parts(even, pieces, c.bits.size, c.kind, distance)
+            if found is not None:
+                self._drawn[c.name] = found
+            past, known = self._before.drawn.get(c.name), self._before.even.get(c.name)
+            if past is not None and known is not None and known.size == even.size:
+                self._again[c.name] = past.again(c.bits)
+        else:
+            deque(pieces, 0)
+            even = c.bits[::distance].copy()
+        if loses:
+            self._extremes[index] = ends.found()
+        return even
 
     def figures(
         self,
         decoded: Mapping[str, DecodedArray],
-        before: Samples,
         since: int | None,
         inherited: Mapping[str, Array] = MappingProxyType({}),
     ) -> StoredFigures | None:
@@ -90,141 +148,144 @@ class Measurement:
         ----------
         decoded
             The arrays as a restore returns them, by name.
-        before
-            Samples of the state of the save before, as far as they are known.
         since
-            The step of that save.
+            The step of the save before.
         inherited
             By name, the figures of arrays that the save leaves out.
         """
-        columns = {name: np.full(len(self._arrays), np.nan) for name in FIGURES}
-        columns["quantiles"] = np.full((len(self._arrays), len(QUANTILES)), np.nan)
+        columns = {name: np.full(self._count, np.nan) for name in FIGURES}
+        columns["quantiles"] = np.full((self._count, len(QUANTILES)), np.nan)
         columns.update(inherited)
-        for batch in self._batches:
-            arrays = [self._arrays[index] for index in batch.indices]
-            values = work(batch.bits, arrays[0].kind)
-            for name, numbers in descriptions(batch.sizes, values).items():
-                columns[name][batch.indices] = numbers
-            for index, c in zip(batch.indices, arrays, strict=True):
-                if self._sampling.distances[index] > 1:
-                    ends = extremes(c.bits, c.kind)
-                    for name, number in zip(("minimum", "maximum", "not_finite"), ends, strict=True):
-                        columns[name][index] = number
-            measure = self._of_drawn if self._sampling.draws(batch.indices[0]) else self._of_even
-            for name, numbers in measure(batch, arrays, decoded, before).items():
-                columns[name][batch.indices] = numbers
+        for group in self._groups:
+            measure = self._of_drawn if self._sampling.draws(group.indices[0]) else self._of_even
+            found = measure(group, decoded)
+            places = np.array(group.indices)
+            lost = np.flatnonzero(found["error"] > 0)
+            for name, numbers in found.items():
+                columns[name][places] = numbers
+            for name, numbers in self._descriptions(group, lost).items() if lost.size else ():
+                columns[name][places[lost]] = numbers
         # A sample may have met nothing but zeros.
         some = (columns["minimum"] != 0) | (columns["maximum"] != 0)
         most = np.where(some | (columns["zeros"] < 1), _BELOW_ONE, 1.0)
         columns["zeros"] = np.minimum(columns["zeros"], most)
         return StoredFigures.of(since, columns)
 
-    def _of_even(
-        self,
-        batch: _Batch,
-        arrays: Sequence[Candidate],
-        decoded: Mapping[str, DecodedArray],
-        before: Samples,
-    ) -> dict[str, Array]:
-        kind = arrays[0].kind
-        after = self._joined(batch.indices, [decoded[c.name].bits for c in arrays])
-        past = [_fitting(c, n, before) for c, n in zip(arrays, batch.sizes.tolist(), strict=True)]
-        fits = [there is not None for there in past]
-        moved = None
-        if any(fits):  # the others did not move, as far as is known
-            own = self.samples.even
-            both = zip(arrays, past, strict=True)
-            known = [own[c.name] if there is None else there for c, there in both]
-            moved = work(np.concatenate(known), kind)
-        found = even_figures(batch.sizes, work(batch.bits, kind), work(after, kind), moved)
-        return {
-            name: numbers if name in _OF_STATE else np.where(fits, numbers, np.nan)
-            for name, numbers in found.items()
-        }
+    def _descriptions(self, group: _Group, places: Array) -> dict[str, Array]:
+        """Return how the values lie of those arrays of a group that lost something."""
+        sizes, bits = group.batch.sizes, group.batch.bits
+        if places.size < sizes.size:
+            lost = np.zeros(sizes.size, bool)
+            lost[places] = True
+            bits, sizes = bits[np.repeat(lost, sizes)], sizes[places]
+        found = descriptions(sizes, work(bits, group.kind))
+        for number, place in enumerate(places.tolist() if self._extremes else ()):
+            ends = self._extremes.get(group.indices[place])
+            if ends is not None:
+                found["minimum"][number], found["maximum"][number], found["not_finite"][number] = ends
+        return found
 
-    def _of_drawn(
-        self,
-        batch: _Batch,
-        arrays: Sequence[Candidate],
-        decoded: Mapping[str, DecodedArray],
-        before: Samples,
-    ) -> dict[str, Array]:
-        found = self._compared(batch.indices, decoded, self.samples).state()
-        past = [_fitting(c, n, before) for c, n in zip(arrays, batch.sizes.tolist(), strict=True)]
-        fits = [place for place, there in enumerate(past) if there is not None]
-        for name in ("movement", "lag"):
-            found[name] = np.full(len(arrays), np.nan)
-        if fits:
-            compared = self._compared([batch.indices[place] for place in fits], decoded, before)
-            for name, numbers in compared.movement().items():
-                found[name][fits] = numbers
+    def _decoded(self, group: _Group, decoded: Mapping[str, DecodedArray]) -> Array | None:
+        """Return the samples as a restore returns them; ``None`` if nothing was lost."""
+        if not group.loses:
+            return None
+        return self._sampling.joined(group.indices, [decoded[c.name].bits for c in group.arrays])
+
+    def _of_even(self, group: _Group, decoded: Mapping[str, DecodedArray]) -> dict[str, Array]:
+        batch, kind = group.batch, group.kind
+        known, past = _past(group, self._before)
+        after = self._decoded(group, decoded)
+        found = first_figures(
+            batch.sizes,
+            work(batch.bits, kind),
+            None if after is None else work(after, kind),
+            None if past is None else work(past, kind),
+        )
+        for name in _OF_MOVEMENT if past is None or not known.all() else ():
+            found[name] = np.where(known, found[name], np.nan)
+        return found
+
+    def _of_drawn(self, group: _Group, decoded: Mapping[str, DecodedArray]) -> dict[str, Array]:
+        after = self._decoded(group, decoded)
+        batch = group.batch if after is None else replace(group.batch, bits=after)
+        even = dict(batch.each())
+        now = self._compared(group, range(len(group.arrays)), even, decoded, None)
+        found = {name: now[name] for name in _OF_STATE}
+        known, _ = _past(group, self._before)
+        places = np.flatnonzero(known)
+        for name in _OF_MOVEMENT:
+            found[name] = np.full(len(group.arrays), np.nan)
+        if places.size:
+            moved = self._compared(group, places.tolist(), even, decoded, self._before)
+            for name in _OF_MOVEMENT:
+                found[name][places] = moved[name]
         return found
 
     def _compared(
-        self, indices: Sequence[int], decoded: Mapping[str, DecodedArray], samples: Samples
-    ) -> _Compared:
-        """Return arrays at the places of samples, which are of this state or of the one before."""
+        self,
+        group: _Group,
+        places: Sequence[int],
+        even: Mapping[str, Array],
+        decoded: Mapping[str, DecodedArray],
+        before: Samples | None,
+    ) -> dict[str, Array]:
+        """Compare arrays where samples were taken of this state, or of the one before.
+
+        `even` are their decoded components at equal distances. Each array has those first.
+        """
         x: list[Array] = []
         d: list[Array] = []
         p: list[Array] = []
         sizes, rates = [], []
-        for index in indices:
-            c = self._arrays[index]
-            after, drawn = decoded[c.name].bits, samples.drawn.get(c.name)
+        samples = self.samples if before is None else before
+        for place in places:
+            c = group.arrays[place]
+            drawn = samples.drawn.get(c.name)
             x.append(self.samples.even[c.name])
-            d.append(self._sampling.of(index, after))
+            d.append(even[c.name])
             p.append(samples.even[c.name])
+            sizes.append(p[-1].size)
+            rates.append(0.0 if drawn is None else drawn.rate)
             if drawn is not None:
-                x.append(drawn.again(c.bits))
-                d.append(drawn.again(after))
+                x.append(drawn.bits if before is None else self._again[c.name])
+                d.append(drawn.again(decoded[c.name].bits) if group.loses else x[-1])
                 p.append(drawn.bits)
-            sizes.append(p[-1].size + (0 if drawn is None else samples.even[c.name].size))
-            rates.append(0 if drawn is None else drawn.rate)
-        kind = self._arrays[indices[0]].kind
-        distances = np.array([self._sampling.distances[index] for index in indices])
-        values = [work(np.concatenate(bits), kind) for bits in (x, d, p)]
-        return _Compared(np.array(sizes), distances, np.array(rates), *values)
+                sizes[-1] += drawn.bits.size
+        distances = np.array([self._sampling.distances[group.indices[place]] for place in places])
+        values, after, sampled = (work(np.concatenate(bits), group.kind) for bits in (x, d, p))
+        counted = _counts(np.array(sizes), distances, np.array(rates), sampled)
+        past = None if before is None else sampled
+        return first_figures(np.array(sizes), values, after if group.loses else None, past, counted)
 
 
-@dataclass(frozen=True, eq=False)
-class _Compared:
-    """Arrays at the places of samples: end to end, of each those at equal distances first.
+@np.errstate(all="ignore")
+def _counts(sizes: Array, distances: Array, rates: Array, sampled: Array) -> Array:
+    """Return what each component counts: one over the probability that it is there.
 
-    Parameters
-    ----------
-    sizes
-        How many components there are of each array.
-    distances, rates
-        Of each array, the distance between those at equal distances, and the rate of those drawn.
-    values, decoded
-        The state, and what a restore returns.
-    sampled
-        The values that the samples were taken of.
+    `sampled` are the values that the samples were taken of, array after array.
     """
-
-    sizes: Array
-    distances: Array
-    rates: Array
-    values: Array
-    decoded: Array
-    sampled: Array
-
-    @np.errstate(all="ignore")
-    def _weights(self) -> Array:
-        """Return what each component counts: one over the probability that it is there."""
-        by_place, rates = np.repeat([1 / self.distances, self.rates], self.sizes, axis=1)
-        by_size = np.minimum(rates * np.abs(self.sampled), 1)
-        found: Array = 1 / (by_place + by_size - by_place * by_size)
-        return found
-
-    def state(self) -> dict[str, Array]:
-        return state_figures(self.sizes, self._weights(), self.values, self.decoded)
-
-    def movement(self) -> dict[str, Array]:
-        return movement_figures(self.sizes, self._weights(), self.values, self.decoded, self.sampled)
+    absent = np.repeat(rates, sizes)  # the probability that it is not there by its size
+    absent *= np.abs(sampled)
+    np.minimum(absent, 1, out=absent)
+    np.subtract(1, absent, out=absent)
+    found: Array = 1 / (1 - absent * np.repeat(1 - 1 / distances, sizes))
+    return found
 
 
-def _fitting(c: Candidate, size: int, before: Samples) -> Array | None:
-    """Return the even sample of an array at the save before, if it is known and of this size."""
-    past = before.even.get(c.name) if c.reference is not None else None
-    return past if past is not None and past.size == size else None
+def _past(group: _Group, before: Samples) -> tuple[Array, Array | None]:
+    """Return of which arrays the samples of the save before are known, and these end to end.
+
+    An array that was not there, or had another shape, is in its place as it is now. The second
+    result is ``None`` if nothing is known.
+    """
+    batch = group.batch
+    known = np.array([c.reference is not None for c in group.arrays])
+    there = before.like(batch)
+    if there is not None and known.all():
+        return known, there.bits
+    bits = []
+    for place, (name, now) in enumerate(batch.each()):
+        past = before.even.get(name) if known[place] else None
+        known[place] = past is not None and past.size == now.size
+        bits.append(past if past is not None and known[place] else now)
+    return known, np.concatenate(bits) if known.any() else None

@@ -1,12 +1,15 @@
 """Which components of a state stand for the others, and what is kept of them for the next save.
 
-All of a small state is in the sample. Of a large one it takes at most a quarter of the memory, but
-`_MIN_SAMPLED` components of any array, and never more than `_MAX_SAMPLED`. These lie at equal
-distances, which have no divisor in common with a row, so that no column is left out. How much is
-sampled depends on the sizes of all arrays. So states with the same arrays have samples that fit
-each other.
+All of a small state is in the sample. Of a large one it takes at most one component of 16, but
+`_MIN_SAMPLED` of any array, and never more than `_MAX_SAMPLED`. These lie at equal distances, which
+have no divisor in common with a row, so that no column is left out. Of second moments that are not
+sampled whole, half as many components again are drawn by their size.
 
-Of second moments that are not sampled whole, as many components again are drawn by their size.
+How much is sampled depends on the sizes of all arrays. So states with the same arrays have samples
+that fit each other.
+
+There may be thousands of arrays. So samples are made, kept and compared in batches: a call for each
+small array would be slow.
 
 Source: SPEC 8 (LCC-FIG-05).
 """
@@ -16,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Final
 
@@ -31,34 +34,93 @@ from .drawing import Drawn
 _MAX_SAMPLED: Final = 1 << 13  # components of an array
 _MIN_SAMPLED: Final = 1 << 6  # of which fewer are less than what else is kept of an array
 _MIN_SAMPLE_BYTES: Final = 1 << 20  # that may be taken of any state
-_SAMPLED_SHARE: Final = 4  # a quarter of a large state
+_SAMPLED_SHARE: Final = 16  # of a large state: one element in 16
 
-_BATCH_COMPONENTS: Final = 1 << 15  # so that their float64 numbers stay in the cache
+_BATCH_COMPONENTS: Final = 1 << 16  # so that their float64 numbers stay in the cache
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Samples at equal distances of arrays of one type.
+
+    Parameters
+    ----------
+    names
+        Of the arrays.
+    sizes
+        Of their samples (int64).
+    bits
+        The components, array after array.
+    """
+
+    names: list[str]
+    sizes: Array
+    bits: Array
+
+    def fits(self, other: Batch) -> bool:
+        """Return whether another batch has samples of the same arrays, of the same sizes."""
+        return (
+            self.names == other.names
+            and self.bits.dtype == other.bits.dtype
+            and np.array_equal(self.sizes, other.sizes)
+        )
+
+    def each(self) -> Iterator[tuple[str, Array]]:
+        """Yield the sample of each array, a view."""
+        start = 0
+        for name, size in zip(self.names, self.sizes.tolist(), strict=True):
+            yield name, self.bits[start : start + size]
+            start += size
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Samples of a state, by the names of arrays.
+    """Samples of a state.
 
     Parameters
     ----------
-    even
+    batches
         Components at equal distances.
     drawn
-        Those that were drawn by their size, of the arrays of which any were.
+        By the names of arrays, those that were drawn by their size, if any were.
     """
 
-    even: Mapping[str, Array] = field(default_factory=dict)
+    batches: Sequence[Batch] = ()
     drawn: Mapping[str, Drawn] = field(default_factory=dict)
+
+    @classmethod
+    def of_arrays(cls, even: Iterable[tuple[str, Array]], drawn: Mapping[str, Drawn]) -> Samples:
+        """Return samples that come array by array."""
+        return cls([Batch([name], np.array([bits.size]), bits) for name, bits in even], drawn)
+
+    @cached_property
+    def even(self) -> Mapping[str, Array]:
+        """Components at equal distances, by the names of arrays."""
+        return {name: bits for batch in self.batches for name, bits in batch.each()}
+
+    @cached_property
+    def _by_first(self) -> Mapping[str, Batch]:
+        return {batch.names[0]: batch for batch in self.batches}
+
+    def like(self, batch: Batch) -> Batch | None:
+        """Return the batch with samples of the same arrays, of the same sizes."""
+        found = self._by_first.get(batch.names[0])
+        return found if found is not None and found.fits(batch) else None
 
     def of(self, names: Container[str]) -> Samples:
         """Return the samples of some arrays."""
-        even = {name: bits for name, bits in self.even.items() if name in names}
-        return Samples(even, {name: found for name, found in self.drawn.items() if name in names})
+        even = [(name, bits) for name, bits in self.even.items() if name in names]
+        return Samples.of_arrays(even, {n: found for n, found in self.drawn.items() if n in names})
 
     def with_those_of(self, other: Samples) -> Samples:
-        """Return samples of the arrays of both."""
-        return Samples({**self.even, **other.even}, {**self.drawn, **other.drawn})
+        """Return samples of the arrays of both, which have none in common."""
+        if not other.batches:
+            return self
+        return Samples([*self.batches, *other.batches], {**self.drawn, **other.drawn})
+
+
+#: The samples of a state that nothing is known of.
+NOTHING: Final = Samples()
 
 
 class Sampling:
@@ -76,32 +138,35 @@ class Sampling:
     """
 
     def __init__(self, arrays: Sequence[Candidate]) -> None:
+        kinds = [c.kind if c.bits.size else None for c in arrays]
         of_type: dict[ElementType, list[int]] = {}
-        for index, c in enumerate(arrays):
-            if c.kind.is_float and c.bits.size:
-                of_type.setdefault(c.kind, []).append(index)
-        sizes = {
-            kind: np.array([arrays[index].bits.size for index in indices], np.int64)
-            for kind, indices in of_type.items()
-        }
+        sizes: dict[ElementType, Array] = {}
+        for kind in dict.fromkeys(kinds):
+            if kind is not None and kind.is_float:
+                of_type[kind] = [index for index, each in enumerate(kinds) if each is kind]
+                sizes[kind] = np.array([arrays[index].bits.size for index in of_type[kind]], np.int64)
         limit = _limit(sizes)
         self.distances = [1] * len(arrays)
         self._drawn: set[int] = set()
         self._groups: list[tuple[list[int], Array]] = []  # indices, and the sizes of their samples
-        for kind, indices in of_type.items():
-            drawn: list[int] = []
-            for place in np.flatnonzero(sizes[kind] > limit).tolist():
+        for kind, counts in sizes.items():
+            indices, drawn, samples = of_type[kind], [], counts.copy()
+            for place in np.flatnonzero(counts > limit).tolist():
                 c = arrays[indices[place]]
                 row = c.bits.size // c.shape[0]  # of one dimension: one component
-                self.distances[indices[place]] = _distance(c.bits.size, limit, row)
+                distance = _distance(c.bits.size, limit, row)
+                self.distances[indices[place]] = distance
+                samples[place] = -(-c.bits.size // distance)
                 if c.role == "second_moment":
                     drawn.append(place)
-            distances = np.array([self.distances[index] for index in indices])
-            samples = -(-sizes[kind] // distances)
             self._drawn.update(indices[place] for place in drawn)
+            if not drawn:
+                self._groups.append((indices, samples))
+                continue
             even = np.delete(np.arange(len(indices)), drawn).tolist()
             for places in filter(None, (even, drawn)):
                 self._groups.append(([indices[place] for place in places], samples[places]))
+        self._is_whole = max(self.distances, default=1) == 1
 
     def draws(self, index: int) -> bool:
         """Return whether components of the array of an index are drawn by their size too."""
@@ -114,12 +179,12 @@ class Sampling:
         return Drawn.of(bits, kind, self.distances[index])
 
     def draw_parts(
-        self, index: int, parts: Callable[[], Iterable[Array]], size: int, kind: ElementType
+        self, index: int, even: Array, parts: Callable[[], Iterable[Array]], size: int, kind: ElementType
     ) -> Drawn | None:
         """Return those that are drawn of an array that comes in parts (see `Drawn.of_parts`)."""
         if index not in self._drawn:
             return None
-        return Drawn.of_parts(parts, size, kind, self.distances[index])
+        return Drawn.of_parts(even, parts(), size, kind, self.distances[index])
 
     def taken(self, index: int, array: DecodedArray) -> tuple[Array, Drawn | None]:
         """Return copies of all that is sampled of an array."""
@@ -130,11 +195,19 @@ class Sampling:
         distance = self.distances[index]
         return bits if distance == 1 else bits[::distance]
 
+    def is_whole(self, indices: Sequence[int]) -> bool:
+        """Return whether all components of these arrays are sampled."""
+        return self._is_whole or max([self.distances[index] for index in indices]) == 1
+
+    def joined(self, indices: Sequence[int], arrays: Sequence[Array]) -> Array:
+        """Return the sampled components of several arrays end to end: a copy."""
+        whole = self.is_whole(indices)
+        return np.concatenate(arrays if whole else list(map(self.of, indices, arrays)))
+
     def batches(self) -> Iterator[tuple[list[int], Array]]:
         """Yield the indices of arrays of one type, and the sizes of their samples (int64).
 
-        There are as many as can be measured together: a call for each small array would be slow.
-        Of all or none of them components are drawn.
+        There are as many as can be measured together. Of all or none of them components are drawn.
         """
         for indices, sizes in self._groups:
             numbers = (np.cumsum(sizes) - sizes) // _BATCH_COMPONENTS  # of the batch of each array
@@ -143,7 +216,7 @@ class Sampling:
                 yield indices[start:stop], sizes[start:stop]
 
 
-def _limit(sizes: dict[ElementType, Array]) -> int:
+def _limit(sizes: Mapping[ElementType, Array]) -> int:
     """Return how many components of an array are sampled at most, for arrays of these sizes."""
 
     def nbytes(limit: float) -> int:

@@ -25,87 +25,80 @@ def starts_of(sizes: Array) -> Array:
 
 
 @np.errstate(all="ignore")  # of hostile values too
-def even_figures(sizes: Array, values: Array, decoded: Array, before: Array | None) -> dict[str, Array]:
-    """Return the first figures of arrays from components that count equally, float64.
+def first_figures(
+    sizes: Array,
+    values: Array,
+    decoded: Array | None,
+    before: Array | None,
+    weights: Array | None = None,
+) -> dict[str, Array]:
+    """Return the figures of arrays that are made of sums over their components, float64.
 
-    NaN stands for what is not known. `sizes` (int64) are those of the samples; `before` is ``None``
-    if nothing is known of the save before.
+    NaN stands for what is not known. `sizes` (int64) are those of the samples. `decoded` is
+    ``None`` if nothing was lost, and `before` if nothing is known of the save before. Components
+    count by their weights, or equally.
     """
-    counts, starts = sizes, starts_of(sizes)
-    x, d = values.astype(np.float64), decoded.astype(np.float64)
-    p = x if before is None else before.astype(np.float64)
-    sums = _sums(x, d, p, starts, sizes)
+    starts = starts_of(sizes)
+    sums = _sums(values, decoded, before, weights, starts, sizes)
     if not np.isfinite(sums).all():
-        finite = np.isfinite(x) & np.isfinite(d) & np.isfinite(p)
-        counts = np.add.reduceat(finite, starts, dtype=np.int64)
-        most = np.maximum.reduceat(np.where(finite, x, -np.inf), starts)
-        x = np.where(finite, x, np.repeat(most, sizes))  # adds nothing to the sums
-        d, p = np.where(finite, d, x), np.where(finite, p, x)
-        sums = _sums(x, d, p, starts, sizes)
-    counts = np.where(counts > 0, counts, np.nan)
-    around, squares, errors, moved, along = sums
-    spreads = np.sqrt((squares - np.square(around) / counts) / counts)
-    rms = np.hypot(x[starts] + around / counts, spreads)
+        given = [each for each in (values, decoded, before, weights) if each is not None]
+        finite = np.logical_and.reduce([np.isfinite(each) for each in given])
+        most = np.maximum.reduceat(np.where(finite, values, -np.inf), starts)
+        values = np.where(finite, values, np.repeat(most, sizes))
+        decoded, before = (None if e is None else np.where(finite, e, values) for e in (decoded, before))
+        weights = np.where(finite, 1 if weights is None else weights, 0)
+        sums = _sums(values, decoded, before, weights, starts, sizes)
+    total, around, squares, errors, moved, along = sums
+    total = np.where(total > 0, total, np.nan)
+    spreads = np.sqrt((squares - np.square(around) / total) / total)
+    rms = np.hypot(values[starts] + around / total, spreads)
     return {
         "rms": rms,
         "spread": np.where(squares != 0, spreads, rms),
-        "movement": np.sqrt(moved / counts),
-        "error": np.sqrt(errors / counts),
+        "movement": np.sqrt(moved / total),
+        "error": np.sqrt(errors / total),
         "lag": -along / moved,
     }
 
 
-def _sums(x: Array, d: Array, p: Array, starts: Array, sizes: Array) -> list[Array]:
-    """Return what the figures of arrays are made of: five sums for each array.
+def _sums(
+    values: Array,
+    decoded: Array | None,
+    before: Array | None,
+    weights: Array | None,
+    starts: Array,
+    sizes: Array,
+) -> list[Array]:
+    """Return what the figures of arrays are made of: six sums for each array.
 
-    They are those of the distances from the first value and of their squares, of the squares of the
-    errors and of the movements, and of the products of these two.
+    They are those of the weights, of the distances from the first value and of their squares, of
+    the squares of the errors and of the movements, and of the products of these two.
     """
-    around, error, movement = x - np.repeat(x[starts], sizes), d - x, x - p
-    products = (around, around * around, error * error, movement * movement, error * movement)
-    return [np.add.reduceat(each, starts) for each in products]
+    x = values.astype(np.float64)
+    product = np.empty_like(x)  # few arrays: all of them stay in the cache
+    errors = moved = along = np.zeros(len(starts))
 
+    def sum_of(a: Array, b: Array) -> Array:
+        np.multiply(a, b, out=product)
+        if weights is not None:
+            np.multiply(product, weights, out=product)
+        found: Array = np.add.reduceat(product, starts)
+        return found
 
-@np.errstate(all="ignore")
-def state_figures(sizes: Array, weights: Array, values: Array, decoded: Array) -> dict[str, Array]:
-    """Return spread, rms and error of arrays from components that count by their weights, float64.
-
-    The weights of an array add up to about the number of its components.
-    """
-    starts = starts_of(sizes)
-    x, d, weights = _finite(values, decoded, weights)
-    total = np.add.reduceat(weights, starts)
-    first = x[starts]
-    mean = first + np.add.reduceat(weights * (x - np.repeat(first, sizes)), starts) / total
-    around = x - np.repeat(mean, sizes)
-    spreads, rms, error = (
-        np.sqrt(np.add.reduceat(weights * np.square(each), starts) / total) for each in (around, x, d - x)
-    )
-    return {"rms": rms, "spread": np.where(spreads != 0, spreads, rms), "error": error}
-
-
-@np.errstate(all="ignore")
-def movement_figures(
-    sizes: Array, weights: Array, values: Array, decoded: Array, before: Array
-) -> dict[str, Array]:
-    """Return movement and lag of arrays from components that count by their weights, float64."""
-    starts = starts_of(sizes)
-    x, d, weights = _finite(values, decoded, weights)
-    x, p, weights = _finite(x, before, weights)
-    movement = x - p
-    total = np.add.reduceat(weights, starts)
-    moved = np.add.reduceat(weights * np.square(movement), starts)
-    along = np.add.reduceat(weights * (d - x) * movement, starts)
-    return {"movement": np.sqrt(moved / total), "lag": -along / moved}
-
-
-def _finite(values: Array, other: Array, weights: Array) -> tuple[Array, Array, Array]:
-    """Return both as float64, and weights that are 0 where one of them is not finite."""
-    x, y = values.astype(np.float64), other.astype(np.float64)
-    finite = np.isfinite(x) & np.isfinite(y) & np.isfinite(weights)
-    if finite.all():
-        return x, y, weights
-    return np.where(finite, x, 0), np.where(finite, y, 0), np.where(finite, weights, 0)
+    if decoded is not None:
+        error = decoded.astype(np.float64)
+        error -= x
+        errors = sum_of(error, error)
+    if before is not None:
+        movement = before.astype(np.float64)
+        np.subtract(x, movement, out=movement)
+        moved = sum_of(movement, movement)
+        if decoded is not None:
+            along = sum_of(error, movement)
+    x -= np.repeat(x[starts], sizes)
+    total = sizes if weights is None else np.add.reduceat(weights, starts)
+    around = np.add.reduceat(x if weights is None else x * weights, starts)
+    return [total, around, sum_of(x, x), errors, moved, along]
 
 
 @np.errstate(all="ignore")
@@ -143,8 +136,11 @@ def _quantiles(sizes: Array, values: Array) -> Array:
     lengths = -(-sizes // steps)
     for length in set(lengths.tolist()):  # those of a size are sorted together
         own = np.flatnonzero(lengths == length)
-        places = starts[own, None] + np.arange(length) * steps[own, None]
-        ordered = np.sort(values[places], axis=1)
+        if own.size * length == values.size:
+            rows = values.reshape(-1, length)
+        else:
+            rows = values[starts[own, None] + np.arange(length) * steps[own, None]]
+        ordered = np.sort(rows, axis=1)
         found[own] = ordered[:, [round(share * (length - 1)) for share in QUANTILES]]
         found[own[np.isnan(ordered[:, -1])]] = np.nan
     return found

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.chain.save.figures.drawing import Drawn
+from lccodec.chain.save.figures.drawing import PIECE, Drawn
 from lccodec.element_table import ELEMENT_TYPES
 from lccodec.element_types import components, work
 
@@ -24,18 +24,42 @@ def drawn(x: np.ndarray, distance: int) -> Drawn:
     return found
 
 
-@given(st.integers(1, 100_000), st.integers(2, 500), st.floats(0, 4))
-def test_as_many_as_their_sizes_say(size: int, distance: int, spread: float) -> None:
+@given(st.integers(2, 500), st.integers(4, 200), st.integers(0, 499), st.floats(0, 4))
+def test_as_many_as_their_sizes_say(distance: int, count: int, rest: int, spread: float) -> None:
+    size = distance * count + rest
     x = heavy(size, spread) * np.where(np.arange(size) % 3, 1, -1).astype(np.float32)
     found = drawn(x, distance)
     places = found.places.astype(np.int64)
-    assert (np.diff(places) > 0).all()
+    assert (np.diff(places) > 0).all() and (places % distance).all()
     expected = np.minimum(np.abs(x.astype(np.float64)) * found.rate, 1)
-    assert expected.sum() <= -(-size // distance) * 1.001
+    off = np.sqrt((expected * (1 - expected)).sum())  # as if each were drawn by chance
+    assert expected.sum() <= -(-size // distance) / 2 + 1 + 4 * off
     expected[::distance] = 0
     assert set(np.flatnonzero(expected > 1 - 1e-6)) <= set(places.tolist())
-    off = np.sqrt((expected * (1 - expected)).sum())  # as if each were drawn by chance
     assert abs(places.size - expected.sum()) <= 1 + 4 * off
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0, 3.0])
+def test_sums_are_those_of_all_elements(spread: float) -> None:
+    """Each element counts one over the probability of being drawn."""
+    x = heavy(200_000, spread).astype(np.float64)
+    found = drawn(x, 49)
+    sizes = found.bits.view(np.float64)
+    counts = 1 / np.minimum(sizes * found.rate, 1)
+    x[::49] = 0
+    for power in (1, 2):
+        assert np.sum(counts * sizes**power) == pytest.approx(np.sum(x**power), rel=0.05)
+
+
+def test_parts_give_the_same() -> None:
+    x = heavy(3 * PIECE + 1234)
+    kind, bits = components(x)
+    for most in (PIECE, 2 * PIECE):
+        parts = (bits[start : start + most] for start in range(0, bits.size, most))
+        found = Drawn.of_parts(bits[::50], parts, bits.size, kind, 50)
+        whole = drawn(x, 50)
+        assert found is not None and found.rate == whole.rate
+        np.testing.assert_array_equal(found.places, whole.places)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.complex64])

@@ -11,10 +11,11 @@ import pytest
 from lccodec import Chain
 from lccodec.chain.read.replay import DecodedArray
 from lccodec.chain.save.figures.measurement import Measurement
-from lccodec.chain.save.figures.sampling import Samples
+from lccodec.chain.save.figures.sampling import NOTHING, Samples, Sampling
 from lccodec.chain.save.plan import candidates
 from lccodec.container.figures import QUANTILES, Figures, combined, read_figures
 from lccodec.container.tree import flatten
+from lccodec.policy.policy import Candidate
 from lccodec.policy.roles import Assignment, Role
 
 from ....support.digits import adam_digits
@@ -129,6 +130,10 @@ def test_exact_arrays_lose_nothing(tmp_path: Path) -> None:
             assert check(chain, states, step) == 0
 
 
+def taken(arrays: list[Candidate], before: Samples = NOTHING) -> Measurement:
+    return Measurement(arrays, Sampling(arrays), {0}, before)
+
+
 def measured(
     x: np.ndarray,
     decoded: np.ndarray | None = None,
@@ -139,12 +144,11 @@ def measured(
     found = {"": x if before is None else before}
     parents = {c.name: DecodedArray(c.kind, c.shape, c.bits) for c in candidates(flatten(found), {})}
     arrays = candidates(flatten({"": x}), parents, {}, known)
-    past = Samples() if before is None else Measurement(candidates(flatten(found), {}, {}, known)).samples
+    past = NOTHING if before is None else taken(candidates(flatten(found), {}, {}, known)).samples
     lost = x + x.dtype.type(1)  # how values lie is kept where something was lost
     after = candidates(flatten({"": lost if decoded is None else decoded}), {})
-    figures = Measurement(arrays).figures(
-        {c.name: DecodedArray(c.kind, c.shape, c.bits) for c in after}, past, None if before is None else 3
-    )
+    lossy = {c.name: DecodedArray(c.kind, c.shape, c.bits) for c in after}
+    figures = taken(arrays, past).figures(lossy, None if before is None else 3)
     return read_figures(figures, 1)[0]
 
 

@@ -23,7 +23,7 @@ def test_a_small_state_is_sampled_whole() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1000, 1000), (900, 9), (40_000,), (300, 50, 3, 3), ()])
-def test_the_sample_takes_a_quarter_of_a_large_state(shape: tuple[int, ...]) -> None:
+def test_the_sample_takes_a_sixteenth_of_a_large_state(shape: tuple[int, ...]) -> None:
     arrays = [np.zeros(shape, np.float32)] * 3 + [np.zeros((2000, 2000), np.float32)]
     found = sampling(*(array.copy() for array in arrays))
     total = 0
@@ -32,7 +32,7 @@ def test_the_sample_takes_a_quarter_of_a_large_state(shape: tuple[int, ...]) -> 
             assert found.of(index, arrays[index].reshape(-1)).size == size
             assert min(64, arrays[index].size) <= size <= 8192
             total += size
-    assert total <= sum(array.size for array in arrays) / 4
+    assert total <= max(sum(array.size for array in arrays) / 16, 1 << 18)
 
 
 @pytest.mark.parametrize("row", [1, 64, 75, 4608, 257, 50_000])
