@@ -69,7 +69,9 @@ class StoredFigures:
 
         from ..byteorder import stored_bytes
 
-        lost = _have_lost(_rounded(numbers["error"])) if "error" in numbers else slice(0)
+        lost: Any = slice(0)
+        if "error" in numbers and (numbers["error"] > 0).any():
+            lost = _have_lost(_rounded(numbers["error"]))
         every = {n: numbers[n][lost] if n in _OF_LOST else numbers[n] for n in FIGURES if n in numbers}
         known = {name: own.reshape(-1) for name, own in every.items() if not np.isnan(own).all()}
         if not known:

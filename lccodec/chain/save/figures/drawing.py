@@ -81,7 +81,7 @@ class Drawn:
         >>> kind, bits = components(np.array([9, 4, 2, 1], np.float32))
         >>> found = Drawn.of(bits, kind, distance=2)
         >>> found.places.tolist(), round(found.rate, 3)
-        ([1], 0.136)
+        ([1], 0.068)
         """
         return cls.of_parts(bits[::distance], [bits], bits.size, kind, distance)
 

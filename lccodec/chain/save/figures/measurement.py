@@ -19,7 +19,8 @@ from typing import Final
 import numpy as np
 
 from ....container.figures import FIGURES, QUANTILES, StoredFigures
-from ....element_types import Array, ElementType, work
+from ....element_table import ElementType
+from ....element_types import Array, work
 from ....parallel import slices
 from ....policy.policy import Candidate
 from ...read.replay import DecodedArray
@@ -48,7 +49,7 @@ class _Group:
     """
 
     indices: list[int]
-    arrays: list[Candidate]
+    arrays: Sequence[Candidate]
     batch: Batch
     loses: bool
 
@@ -92,15 +93,16 @@ class Measurement:
         self._drawn: dict[str, Drawn] = {}
         self._again: dict[str, Array] = {}  # components that were drawn at the save before
         self._extremes: dict[int, tuple[float, float, int]] = {}  # of arrays that are not sampled whole
-        left = {index for index, c in enumerate(arrays) if c.inherited}
+        left = [c.inherited for c in arrays]
+        partial = True in left
         for every, of_every in sampling.batches():
             indices, sizes = every, of_every
-            if left:
-                saved = [place for place, index in enumerate(every) if index not in left]
+            if partial:
+                saved = [place for place, index in enumerate(every) if not left[index]]
                 indices, sizes = [every[place] for place in saved], of_every[saved]
             if not indices:
                 continue
-            own = [arrays[index] for index in indices]
+            own = [arrays[index] for index in indices] if len(indices) < len(arrays) else arrays
             if sampling.is_whole(indices):
                 bits = np.concatenate([c.bits for c in own])
             else:
@@ -255,7 +257,9 @@ class Measurement:
         values, after, sampled = (work(np.concatenate(bits), group.kind) for bits in (x, d, p))
         counted = _counts(np.array(sizes), distances, np.array(rates), sampled)
         past = None if before is None else sampled
-        return first_figures(np.array(sizes), values, after if group.loses else None, past, counted)
+        return first_figures(
+            np.array(sizes), values, after if group.loses else None, past, counted, spreads=before is None
+        )
 
 
 @np.errstate(all="ignore")
@@ -279,13 +283,14 @@ def _past(group: _Group, before: Samples) -> tuple[Array, Array | None]:
     result is ``None`` if nothing is known.
     """
     batch = group.batch
-    known = np.array([c.reference is not None for c in group.arrays])
+    fits = [c.reference is not None for c in group.arrays]
+    known = np.array(fits)
     there = before.like(batch)
-    if there is not None and known.all():
+    if there is not None and all(fits):
         return known, there.bits
     bits = []
     for place, (name, now) in enumerate(batch.each()):
-        past = before.even.get(name) if known[place] else None
+        past = before.even.get(name) if fits[place] else None
         known[place] = past is not None and past.size == now.size
         bits.append(past if past is not None and known[place] else now)
     return known, np.concatenate(bits) if known.any() else None

@@ -21,6 +21,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import pairwise
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -33,7 +34,7 @@ from .drawing import Drawn
 
 _MAX_SAMPLED: Final = 1 << 13  # components of an array
 _MIN_SAMPLED: Final = 1 << 6  # of which fewer are less than what else is kept of an array
-_MIN_SAMPLE_BYTES: Final = 1 << 20  # that may be taken of any state
+_MIN_SAMPLE_BYTES: Final = 1 << 19  # that may be taken of any state
 _SAMPLED_SHARE: Final = 16  # of a large state: one element in 16
 
 _BATCH_COMPONENTS: Final = 1 << 16  # so that their float64 numbers stay in the cache
@@ -138,20 +139,23 @@ class Sampling:
     """
 
     def __init__(self, arrays: Sequence[Candidate]) -> None:
-        kinds = [c.kind if c.bits.size else None for c in arrays]
+        kinds, counts = [c.kind for c in arrays], [c.bits.size for c in arrays]
         of_type: dict[ElementType, list[int]] = {}
         sizes: dict[ElementType, Array] = {}
-        for kind in dict.fromkeys(kinds):
-            if kind is not None and kind.is_float:
-                of_type[kind] = [index for index, each in enumerate(kinds) if each is kind]
-                sizes[kind] = np.array([arrays[index].bits.size for index in of_type[kind]], np.int64)
+        for kind in filter(attrgetter("is_float"), dict.fromkeys(kinds)):
+            indices = list(range(len(kinds)))
+            if kinds.count(kind) < len(kinds) or 0 in counts:  # mostly, all are of one type
+                indices = [index for index in indices if kinds[index] is kind and counts[index]]
+            if indices:
+                of_type[kind] = indices
+                sizes[kind] = np.array([counts[index] for index in indices], np.int64)
         limit = _limit(sizes)
         self.distances = [1] * len(arrays)
         self._drawn: set[int] = set()
         self._groups: list[tuple[list[int], Array]] = []  # indices, and the sizes of their samples
-        for kind, counts in sizes.items():
-            indices, drawn, samples = of_type[kind], [], counts.copy()
-            for place in np.flatnonzero(counts > limit).tolist():
+        for kind, own in sizes.items():
+            indices, drawn, samples = of_type[kind], [], own.copy()
+            for place in np.flatnonzero(own > limit).tolist():
                 c = arrays[indices[place]]
                 row = c.bits.size // c.shape[0]  # of one dimension: one component
                 distance = _distance(c.bits.size, limit, row)

@@ -31,30 +31,31 @@ def first_figures(
     decoded: Array | None,
     before: Array | None,
     weights: Array | None = None,
+    spreads: bool = True,
 ) -> dict[str, Array]:
     """Return the figures of arrays that are made of sums over their components, float64.
 
     NaN stands for what is not known. `sizes` (int64) are those of the samples. `decoded` is
     ``None`` if nothing was lost, and `before` if nothing is known of the save before. Components
-    count by their weights, or equally.
+    count by their weights, or equally. Without `spreads`, spread and rms are not known.
     """
     starts = starts_of(sizes)
-    sums = _sums(values, decoded, before, weights, starts, sizes)
-    if not np.isfinite(sums).all():
+    sums = _sums(values, decoded, before, weights, spreads, starts, sizes)
+    if not np.isfinite(sums if spreads else [sums[0], *sums[3:]]).all():
         given = [each for each in (values, decoded, before, weights) if each is not None]
         finite = np.logical_and.reduce([np.isfinite(each) for each in given])
         most = np.maximum.reduceat(np.where(finite, values, -np.inf), starts)
         values = np.where(finite, values, np.repeat(most, sizes))
         decoded, before = (None if e is None else np.where(finite, e, values) for e in (decoded, before))
         weights = np.where(finite, 1 if weights is None else weights, 0)
-        sums = _sums(values, decoded, before, weights, starts, sizes)
+        sums = _sums(values, decoded, before, weights, spreads, starts, sizes)
     total, around, squares, errors, moved, along = sums
     total = np.where(total > 0, total, np.nan)
-    spreads = np.sqrt((squares - np.square(around) / total) / total)
-    rms = np.hypot(values[starts] + around / total, spreads)
+    spread = np.sqrt((squares - np.square(around) / total) / total)
+    rms = np.hypot(values[starts] + around / total, spread)
     return {
         "rms": rms,
-        "spread": np.where(squares != 0, spreads, rms),
+        "spread": np.where(squares != 0, spread, rms),
         "movement": np.sqrt(moved / total),
         "error": np.sqrt(errors / total),
         "lag": -along / moved,
@@ -66,6 +67,7 @@ def _sums(
     decoded: Array | None,
     before: Array | None,
     weights: Array | None,
+    spreads: bool,
     starts: Array,
     sizes: Array,
 ) -> list[Array]:
@@ -95,10 +97,13 @@ def _sums(
         moved = sum_of(movement, movement)
         if decoded is not None:
             along = sum_of(error, movement)
-    x -= np.repeat(x[starts], sizes)
     total = sizes if weights is None else np.add.reduceat(weights, starts)
-    around = np.add.reduceat(x if weights is None else x * weights, starts)
-    return [total, around, sum_of(x, x), errors, moved, along]
+    around = squares = np.full(len(starts), 0.0 if spreads else np.nan)
+    if spreads:
+        x -= np.repeat(x[starts], sizes)
+        around = np.add.reduceat(x if weights is None else x * weights, starts)
+        squares = sum_of(x, x)
+    return [total, around, squares, errors, moved, along]
 
 
 @np.errstate(all="ignore")
