@@ -37,7 +37,10 @@ def mend_from_exact(
         The files that were written anew, each with what was done, and those that are lost still.
     """
     made, left = dict[str, str](), dict(lost)
-    found = _lost_exact(store) if EXACT_NAME in lost else lost_checkpoint(store) if lost else None
+    if EXACT_NAME in lost:
+        found = _lost_exact(store)
+    else:  # all of a step is read for that
+        found = lost_checkpoint(store) if lost or _lacks_parent(store, mended) else None
     if found is None or (dry_run and not _needs_lost(store, found[0], lost, mended)):
         return made, left
     name, problem = found
@@ -65,6 +68,13 @@ def _lost_exact(store: Store) -> tuple[str, LccodecError] | None:
     except LccodecError as error:
         return EXACT_NAME, error
     return None
+
+
+def _lacks_parent(store: Store, mended: Collection[str]) -> bool:
+    """Return whether the checkpoint of the exact file's step needs a file that is not there."""
+    step = store.exact_step()
+    name = None if step is None else checkpoint_name(step)
+    return name is not None and store.has(name) and _needs_lost(store, name, (), mended)
 
 
 def _needs_lost(store: Store, name: str, lost: Collection[str], mended: Collection[str]) -> bool:

@@ -32,7 +32,7 @@ from lccodec.chain.store.names import checkpoint_name
 from lccodec.constants import EXACT_NAME, PAYLOAD_OFFSET
 
 from ...support.crashes import broken
-from ...support.damage import Files, files_in, put
+from ...support.damage import Files, files_in, flip, put
 from ...support.mirrors import chain_files, mirror_of
 from ...support.systems import Faulty
 from ...support.walks import NAMES, assert_same, lossy_chain, walk
@@ -111,14 +111,16 @@ def test_the_same_chain_finds_its_last_step_damaged(tmp_path: Path) -> None:
     assert_same(Chain(tmp_path).restore(40), STATES[4])
 
 
-def test_a_step_whose_parent_is_gone(run: Path) -> None:
+@pytest.mark.parametrize("how", ["damaged", "missing"])
+def test_a_step_whose_parent_is_lost(run: Path, how: str) -> None:
     """Its own file is whole, and cannot be restored."""
-    hurt(run / "000000000030.lcc.h5", "payload")
+    parent = run / "000000000030.lcc.h5"
+    flip(parent) if how == "damaged" else parent.unlink()
     with Chain(run) as chain:
         told = chain.repair(dry_run=True)
         found = chain.repair()
     assert found == told
-    assert (list(found.remade), list(found.lost)) == ([NEWEST], ["000000000030.lcc.h5"])
+    assert (list(found.remade), list(found.lost)) == ([NEWEST], [parent.name] if how == "damaged" else [])
     assert_same(Chain(run).restore(40), STATES[4])
     assert Chain(run).info(40).parent is None
 
