@@ -10,7 +10,6 @@ Source: SPEC 7.3.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -36,6 +35,8 @@ _STEP_COST_BITS: Final = 500  # bits of lanes that are looked at in that time
 _MAX_JUMP_BITS: Final = 200_000  # bits of lanes that are looked at; arrays of more leave the cache
 _FEW_LANES: Final = 32  # of fewer, jumps over four codes save more time than they take to find
 _BIT_PLACES: Final = np.arange(8, dtype=np.uint32)[:, None]
+#: Bits of a word of `words_of` that are valid behind any position.
+WORD_BITS: Final = 49
 _LENGTH_BITS: Final = 6  # low bits of an entry of joined codes, which hold their length
 
 
@@ -195,7 +196,7 @@ def _jump(data: Array, starts: Array, lengths: Array, count: int) -> tuple[Array
     bits.
     """
     lanes = starts.size
-    tables = _lookup_tables(lengths, 1)
+    tables = lookup_tables(lengths, 1)
     padded = np.zeros(data.size + 5, np.uint8)
     padded[: data.size] = data
     words = np.ndarray(data.size + 2, "<u4", padded, strides=(1,)).astype(np.uint32)
@@ -229,13 +230,13 @@ def _step(data: Array, starts: Array, lengths: Array, count: int, together: int)
     words = words_of(data)
     rows = np.empty((-(-count // lanes), lanes), np.uint8)
     position = starts.astype(np.uint64)
-    tables = {k: _lookup_tables(lengths, k) for k in {1, together}}
+    tables = {k: lookup_tables(lengths, k) for k in {1, together}}
     whole = count // lanes  # steps of all lanes; one more step has only the first lanes
     first = 0
     for last, going, k in ((whole, lanes, together), (whole, lanes, 1), (len(rows), count % lanes, 1)):
         lookups = (last - first) // k
         part = rows[first : first + lookups * k, :going].reshape(lookups, k, going)
-        read_rows(words, position[:going], tables[k], part)
+        _read_rows(words, position[:going], tables[k], part)
         first += lookups * k
     return rows.reshape(-1)[:count], position.view(np.int64)
 
@@ -243,25 +244,23 @@ def _step(data: Array, starts: Array, lengths: Array, count: int, together: int)
 def words_of(data: Array) -> Array:
     """Return a 64-bit little-endian word from every second byte of lanes.
 
-    The word at a bit position, shifted by up to 15, still has 49 valid bits, enough for several
-    codes. Words from every byte would have 8 more, and would take twice the memory, which is read
-    in random order.
+    The word at a bit position, shifted by up to 15, still has `WORD_BITS` valid bits, enough for
+    several codes. Words from every byte would have 8 more, and would take twice the memory, which
+    is read in random order.
     """
     padded = np.zeros(data.size + 9, np.uint8)
     padded[: data.size] = data
     return np.ndarray(data.size // 2 + 1, "<u8", padded, strides=(2,)).astype(np.uint64)
 
 
-def read_rows(words: Array, position: Array, tables: Tables, rows: Array, at: Among | None = None) -> None:
+def _read_rows(words: Array, position: Array, tables: _Tables, rows: Array) -> None:
     """Decode a symbol of every lane into each of `rows`, (lookups, symbols a lookup, lanes).
 
-    `position`, in bits, is moved on in place. `at` says where the table of each lane is among
-    joined ones.
+    `position`, in bits, is moved on in place.
     """
     lookups, _, lanes = rows.shape
     mask = np.array((1 << tables.bits) - 1, np.uint64)  # as an array it is converted only once
-    mask, begin = (mask, None) if at is None else at
-    batch = 49 // tables.bits
+    batch = WORD_BITS // tables.bits
     word, pair, used = (np.empty(lanes, np.uint64) for _ in range(3))
     index, length = (np.empty((batch, lanes), np.uint64) for _ in range(2))
     places = index.view(np.int64)  # the type NumPy indexes with; the same memory
@@ -275,8 +274,6 @@ def read_rows(words: Array, position: Array, tables: Tables, rows: Array, at: Am
         np.right_shift(word, used, out=word)
         for code, place, size in each[:steps]:
             np.bitwise_and(word, mask, out=code)
-            if begin is not None:
-                np.add(code, begin, out=code)
             tables.length.take(place, out=size, mode="clip")
             np.right_shift(word, size, out=word)
         np.add.reduce(length[:steps], axis=0, out=used)
@@ -285,7 +282,7 @@ def read_rows(words: Array, position: Array, tables: Tables, rows: Array, at: Am
             symbol.take(places[:steps], out=rows[start : start + steps, number], mode="clip")
 
 
-class Tables(NamedTuple):
+class _Tables(NamedTuple):
     """What the next bits of a lane start with: one or several codes, one behind the other."""
 
     symbols: Array  # uint8 of shape (symbols a lookup, 2**bits)
@@ -293,7 +290,7 @@ class Tables(NamedTuple):
     bits: int  # how many are looked at
 
 
-def _lookup_tables(lengths: Array, together: int) -> Tables:
+def lookup_tables(lengths: Array, together: int) -> _Tables:
     """Return the tables of `together` symbols a lookup."""
     longest = int(lengths.max())
     # In canonical order, codes fill the table with the most significant bit first. Reversing the
@@ -302,7 +299,7 @@ def _lookup_tables(lengths: Array, together: int) -> Tables:
     by_code = np.repeat(order.astype(np.uint8), 1 << (longest - lengths[order].astype(np.int64)))
     by_bits = by_code.take(_reversed(longest))
     if together == 1:
-        return Tables(by_bits[None], lengths.astype(np.uint64).take(by_bits), longest)
+        return _Tables(by_bits[None], lengths.astype(np.uint64).take(by_bits), longest)
     size = 1 << (longest * together)
     symbols, used = np.empty((together, size), np.uint8), np.zeros(size, np.uint64)
     bits = np.arange(size)
@@ -311,40 +308,10 @@ def _lookup_tables(lengths: Array, together: int) -> Tables:
         length = lengths[symbols[place]]
         bits >>= length
         used += length
-    return Tables(symbols, used, longest * together)
+    return _Tables(symbols, used, longest * together)
 
 
 @cache
 def _reversed(bits: int) -> Array:
     """Return the numbers of so many bits with their bits in reverse order, as places."""
     return (REVERSED[: 1 << bits] >> (MAX_CODE_BITS - bits)).astype(np.intp)
-
-
-class Among(NamedTuple):
-    """Where the table of each lane is among joined ones."""
-
-    mask: Array  # of the bits that are looked at, uint64
-    begin: Array  # its first entry, uint64
-
-    def part(self, which: slice | Array) -> Among:
-        """Return the same of some lanes."""
-        return Among(self.mask[which], self.begin[which])
-
-
-def joined_tables(codes: Sequence[Array], lanes: Sequence[int]) -> tuple[Tables, Among]:
-    """Return tables of some codes, a symbol a lookup, one behind the other.
-
-    Parameters
-    ----------
-    codes
-        The code lengths of each.
-    lanes
-        How many lanes have each code, one code after the other.
-    """
-    own = [_lookup_tables(lengths, 1) for lengths in codes]
-    sizes = np.array([1 << table.bits for table in own], np.uint64)
-    symbols, length = (
-        np.concatenate(parts) for parts in zip(*((t.symbols[0], t.length) for t in own), strict=True)
-    )
-    joined = Tables(symbols[None], length, max(table.bits for table in own))
-    return joined, Among(np.repeat(sizes - 1, lanes), np.repeat(np.cumsum(sizes) - sizes, lanes))

@@ -134,26 +134,61 @@ def _step(runs: Sequence[LaneRun]) -> tuple[list[Array], Array]:
     position = np.concatenate([run.starts + 8 * begin for run, begin in zip(runs, begins[:-1], strict=True)])
     position = position.astype(np.uint64)
     sizes = [run.starts.size for run in runs]
-    tables, among = lanes.joined_tables([run.lengths for run in runs], sizes)
-    edges = np.cumsum([0, *sizes])
+    tables, edges = _Tables([run.lengths for run in runs], sizes), np.cumsum([0, *sizes])
     whole = [_whole_steps(run) for run in runs]
     rows = np.empty((whole[0], position.size), np.uint8)
     first = 0
     for number in range(len(runs) - 1, -1, -1):
-        last, going = whole[number], edges[number + 1]
-        if last == first:
-            continue
-        lanes.read_rows(
-            words, position[:going], tables, rows[first:last, None, :going], among.part(slice(going))
-        )
+        last, going = whole[number], slice(edges[number + 1])
+        tables.read(words, position[going], rows[first:last, going], going)
         first = last
     left = [run.count % run.starts.size for run in runs]
     some = np.concatenate([np.arange(edge, edge + more) for edge, more in zip(edges[:-1], left, strict=True)])
-    at, ends = position[some], np.empty((1, 1, some.size), np.uint8)
-    lanes.read_rows(words, at, tables, ends, among.part(some))
+    at, ends = position[some], np.empty((1, some.size), np.uint8)
+    tables.read(words, at, ends, some)
     position[some] = at
-    rest = np.split(ends[0, 0], np.cumsum(left[:-1]))
+    rest = np.split(ends[0], np.cumsum(left[:-1]))
     return [
         np.concatenate([rows[: whole[n], edges[n] : edges[n + 1]].reshape(-1), rest[n]])
         for n in range(len(runs))
     ], position.view(np.int64)
+
+
+class _Tables:
+    """What the next bits of a lane start with, by the code of its run; tables lie end to end.
+
+    Parameters
+    ----------
+    codes
+        The code lengths of each run.
+    sizes
+        How many lanes each run has.
+    """
+
+    def __init__(self, codes: Sequence[Array], sizes: Sequence[int]) -> None:
+        own = [lanes.lookup_tables(lengths, 1) for lengths in codes]
+        entries = np.array([1 << table.bits for table in own], np.uint64)
+        self._symbols = np.concatenate([table.symbols[0] for table in own])
+        self._lengths = np.concatenate([table.length.astype(np.uint8) for table in own])  # stay in the cache
+        self._mask = np.repeat(entries - 1, sizes)  # of the bits that are looked at, by lane
+        self._begin = np.repeat(np.cumsum(entries) - entries, sizes)  # of its table
+        self._lookups = lanes.WORD_BITS // max(table.bits for table in own)  # in a word
+
+    def read(self, words: Array, position: Array, rows: Array, which: slice | Array) -> None:
+        """Decode a symbol of some lanes into each of `rows`; `position`, in bits, is moved on."""
+        mask, begin = self._mask[which], self._begin[which]
+        word, used, code, length = (np.empty(position.size, np.uint64) for _ in range(4))
+        place, bits = code.view(np.int64), np.empty(position.size, np.uint8)
+        for start in range(0, len(rows), self._lookups):
+            np.right_shift(position, 4, out=code)
+            words.take(place, out=word, mode="clip")
+            np.bitwise_and(position, 15, out=used)
+            np.right_shift(word, used, out=word)
+            for row in rows[start : start + self._lookups]:
+                np.bitwise_and(word, mask, out=code)
+                np.add(code, begin, out=code)
+                self._lengths.take(place, out=bits, mode="clip")
+                length[:] = bits
+                np.right_shift(word, length, out=word)
+                np.add(position, length, out=position)
+                self._symbols.take(place, out=row, mode="clip")
