@@ -260,3 +260,8 @@ def test_a_type_that_is_not_public_is_found() -> None:
     Hidden.__module__ = "lccodec.somewhere"
     public.__annotations__ = {"one": dict[str, list[Hidden]], "return": lccodec.Plan}
     assert unexported(public) == {"Hidden"}
+
+
+def test_the_citation_names_this_version():
+    citation = (Path(lccodec.__file__).parents[1] / "CITATION.cff").read_text()
+    assert f"version: {lccodec.__version__}" in citation.splitlines()
