@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from ..chain.bounds import UNBOUNDED, Bounds
 from ..chain.mend.parity_folder import directory_of
 from ..chain.mend.protect import Protection, protect
 from ..chain.mend.ranks.groups import protect_ranks, rank_folders
@@ -124,13 +125,14 @@ def repair_together(directory: Place, *, dry_run: bool = False, mirrors: Sequenc
     return found
 
 
-def check_together(path: Place, deep: bool = False) -> list[Problem]:
+def check_together(path: Place, deep: bool = False, bounds: Bounds = UNBOUNDED) -> list[Problem]:
     """Check a place as `validate`; if it holds records of DCP, also the files of the ranks.
 
     `where` of a problem of a rank begins with its folder. Parameters, result and errors are those
     of `lccodec.validate`.
     """
-    problems = validate(path, deep=deep)
+    limits = asdict(bounds)
+    problems = validate(path, deep, **limits)
     if isinstance(path, Address) or not path.is_dir():
         return problems
     store = DirectoryStore(path)
@@ -139,7 +141,7 @@ def check_together(path: Place, deep: bool = False) -> list[Problem]:
         found = [
             replace(problem, where=f"{before}{folder}: {problem.where}")
             for folder in rank_folders(DirectoryStore(base))
-            for problem in validate(base / folder, deep=deep)
+            for problem in validate(base / folder, deep, **limits)
         ]
         for name, root in {pair: None for save in saves for pair in save.items()}:
             try:

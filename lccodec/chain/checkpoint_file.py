@@ -10,11 +10,12 @@ from typing import Any, Literal, Self
 from ..container.disk.address import checked_place
 from ..container.disk.system import StrPath
 from ..errors import ArgumentError, ChainError, DataError, StorageError
+from .bounds import Bounds
 from .mirror.behind import checked_mirrors
 from .mirror.stand_in import Found, read_whole, stand_in
 from .read.checkpoint import OpenCheckpoint, open_step
 from .read.info import CheckpointInfo
-from .read.newest import open_newest, open_path
+from .read.newest import kept, open_newest, open_path
 from .read.rows import Keys
 from .store.opening import writable_store
 from .store.store import Store
@@ -128,6 +129,8 @@ def open_checkpoint_file(
     step: int | None = None,
     exact: bool = True,
     mirror: StrPath | Sequence[StrPath] | None = None,
+    max_bytes: int | None = None,
+    max_deltas: int | None = None,
 ) -> CheckpointFile:
     """Open a checkpoint file, or a step of a chain or a bundle, to read single arrays.
 
@@ -144,9 +147,14 @@ def open_checkpoint_file(
     mirror
         Of a chain: its mirror, or several. What is damaged or missing is read from there, and an
         `LccodecWarning` says so.
+    max_bytes, max_deltas
+        Of files of strangers: the most bytes that all arrays of the state may have, decoded, and
+        the most other checkpoints that it may need. By default there is no bound.
 
     Raises
     ------
+    LimitError
+        If the state asks for more than `max_bytes` or `max_deltas`; `rule` says which.
     ArgumentError
         If `path` cannot be a path, or a step is given for a file of one checkpoint.
     ChainError
@@ -154,15 +162,16 @@ def open_checkpoint_file(
     DataError, StorageError
         If the file breaks a rule of the format, or the operating system cannot read it.
     """
+    bounds = Bounds(max_bytes, max_deltas)
     if mirror is None:
-        return CheckpointFile(open_path(path, step=step, exact=exact))
+        return CheckpointFile(open_path(path, step=step, exact=exact, bounds=bounds))
     place = checked_place(path)
     if isinstance(place, Path) and place.is_file():
         raise ArgumentError(f"mirror= needs a chain; {place} is a file")
     store, others = writable_store(place), [writable_store(each) for each in checked_mirrors(mirror)]
 
     def opened(store: Store, strict: bool) -> OpenCheckpoint:
-        return open_newest(store, step, strict=strict) if exact else open_step(store, step)
+        return kept(open_newest(store, step, strict=strict) if exact else open_step(store, step), bounds)
 
     def again() -> OpenCheckpoint:
         return opened(stand_in(store, others), False)

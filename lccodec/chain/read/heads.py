@@ -9,6 +9,7 @@ Source: SPEC 9.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
@@ -44,6 +45,11 @@ class Head(NamedTuple):
     def form(self) -> Form:
         """The type and the shape of the array."""
         return self.header.kind, self.shape
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the array, decoded."""
+        return self.header.kind.itemsize * math.prod(self.shape)
 
 
 def array_heads(links: Sequence[Link]) -> dict[str, Head]:

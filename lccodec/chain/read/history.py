@@ -16,6 +16,7 @@ from ...container.disk.address import checked_place
 from ...container.disk.system import storage_errors
 from ...policy.roles import Role
 from ..adapter import Adapter, as_framework, check_adapter
+from ..bounds import Bounds
 from ..fallback import newest_whole, steps_until
 from ..progress import Progress, check_progress, telling
 from ..store.names import step_index
@@ -28,7 +29,7 @@ from .checkpoint import OpenCheckpoint, checked_names, open_step
 from .crew import Restorers
 from .exact import ExactFile, with_exact
 from .info import CheckpointInfo
-from .newest import open_newest
+from .newest import kept, open_newest
 from .rows import Keys
 
 Found = TypeVar("Found")
@@ -92,6 +93,8 @@ class History:
         exact: bool = True,
         fallback: bool = False,
         progress: Progress = False,
+        max_bytes: int | None = None,
+        max_deltas: int | None = None,
     ) -> Any:
         """Return a state.
 
@@ -118,6 +121,8 @@ class History:
             ``True`` shows a bar while arrays are decoded, if standard error is a terminal. It needs
             the package `tqdm`; without it, an `LccodecWarning` says so. A function is called as
             ``progress(done, total)`` after every array.
+        max_bytes, max_deltas
+            As for :func:`lccodec.open`. With `fallback`, a step that asks for more is skipped.
 
         Returns
         -------
@@ -138,12 +143,14 @@ class History:
         """
         dtype = self._bits if dtype is None else dtype
         resumes = step is None and keys is None
+        bounds = Bounds(max_bytes, max_deltas)
 
         if not (keys is None or isinstance(keys, Mapping)):
             keys = checked_names(keys)  # an iterator is read once
 
         def read(each: int | None, store: Store, strict: bool) -> Any:
-            with self._open(each, exact, progress, store, resumes=resumes, strict=strict) as file:
+            found = self._open(each, exact, progress, store, resumes=resumes, strict=strict)
+            with kept(found, bounds) as file:
                 if fallback and keys is not None:
                     file.verify()
                 return as_framework(self.adapter, file.state(keys, dtype), file.metadata(), keys)
@@ -162,6 +169,8 @@ class History:
         dtype: Literal["float32", "bits"] | None = None,
         exact: bool = True,
         progress: Progress = False,
+        max_bytes: int | None = None,
+        max_deltas: int | None = None,
     ) -> Arrivals:
         """Return an iterator over the leaves of a state: pairs of a name and an array or scalar.
 
@@ -187,9 +196,10 @@ class History:
         layers/1 [1. 1. 1.]
         """
         resumes = step is None and keys is None
+        bounds = Bounds(max_bytes, max_deltas)
 
         def opened(store: Store, strict: bool) -> OpenCheckpoint:
-            file = self._open(step, exact, progress, store, resumes=resumes, strict=strict)
+            file = kept(self._open(step, exact, progress, store, resumes=resumes, strict=strict), bounds)
             if strict:  # what is read later must not fail
                 try:
                     for link in file.links:

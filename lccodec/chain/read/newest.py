@@ -13,6 +13,7 @@ from ...container.bundle.bundle import is_bundle
 from ...container.disk.address import checked_place
 from ...errors import ArgumentError, ChainError, DataError, FormatError, LccodecError, StorageError, warn
 from ...policy.record import read_record
+from ..bounds import UNBOUNDED, Bounds
 from ..store.exact_file import link_problem, older_problem
 from ..store.names import step_index
 from ..store.opening import open_store
@@ -67,8 +68,39 @@ def _is_missed(file: OpenCheckpoint, store: Store) -> bool:
         return False
 
 
-def open_path(path: str | os.PathLike[str], *, step: int | None = None, exact: bool = True) -> OpenCheckpoint:
+def kept(file: OpenCheckpoint, bounds: Bounds) -> OpenCheckpoint:
+    """Return a file that keeps bounds, by its manifests and headers; nothing is decoded.
+
+    Raises
+    ------
+    LimitError
+        If it does not, after it was closed. The rule is the name of the bound.
+    DataError
+        If a header breaks a rule, also after the file was closed.
+    """
+    try:
+        where = file.links[-1].reader.name
+        bounds.check_deltas(len(file.links) - 1, where)
+        if bounds.max_bytes is not None:
+            bounds.check_bytes(sum(head.nbytes for head in file.heads().values()), where)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def open_path(
+    path: str | os.PathLike[str],
+    *,
+    step: int | None = None,
+    exact: bool = True,
+    bounds: Bounds = UNBOUNDED,
+) -> OpenCheckpoint:
     """Open a step of a chain or a bundle, or a checkpoint file; see :func:`lccodec.open`."""
+    return kept(_open_path(path, step, exact), bounds)
+
+
+def _open_path(path: str | os.PathLike[str], step: int | None, exact: bool) -> OpenCheckpoint:
     checked = checked_place(path)
     if isinstance(checked, Path) and not os.path.isdir(checked):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
         if step is None:

@@ -17,7 +17,8 @@ from ...container.bundle.bundle import is_bundle
 from ...container.disk.address import Address, Place, checked_place
 from ...container.disk.system import storage_errors
 from ...container.reader import CheckpointReader, check_skeleton
-from ...errors import ArgumentError, ChainError, DataError, FormatError, LccodecError
+from ...errors import ArgumentError, ChainError, DataError, FormatError, LccodecError, LimitError
+from ..bounds import UNBOUNDED, Bounds, is_bound
 from ..store.bundle import BundleStore
 from ..store.directory import DirectoryStore
 from ..store.exact_file import check_exact, link_problem
@@ -26,6 +27,7 @@ from ..store.opening import writable_store
 from ..store.store import Store
 from .checkpoint import open_name
 from .exact import check_state, check_values, open_exact
+from .heads import Head
 from .surveying.survey import Visit, survey, visit_file
 
 
@@ -49,7 +51,13 @@ class Problem:
     message: str
 
 
-def validate(path: str | os.PathLike[str], deep: bool = False) -> list[Problem]:
+def validate(
+    path: str | os.PathLike[str],
+    deep: bool = False,
+    *,
+    max_bytes: int | None = None,
+    max_deltas: int | None = None,
+) -> list[Problem]:
     """Check a checkpoint file, or every checkpoint of a chain's directory and its exact file.
 
     Parameters
@@ -60,6 +68,8 @@ def validate(path: str | os.PathLike[str], deep: bool = False) -> list[Problem]:
         Also decode every array, which checks each link of the chain against the values that it was
         made for. Every frame is decoded once. Memory holds the arrays of the checkpoint that is
         being checked.
+    max_bytes, max_deltas
+        As for :func:`lccodec.open`, of every checkpoint. Nothing is decoded if one asks for more.
 
     Returns
     -------
@@ -68,26 +78,44 @@ def validate(path: str | os.PathLike[str], deep: bool = False) -> list[Problem]:
 
     Raises
     ------
+    LimitError
+        If a checkpoint asks for more than `max_bytes` or `max_deltas`; `rule` says which.
     ArgumentError
         If `path` cannot be a path, or nothing is there.
     StorageError
         If the operating system refuses access to it.
     """
+    bounds = Bounds(max_bytes, max_deltas)
     target = checked_place(path)
     if isinstance(target, Address):
         with closing(writable_store(target)) as store:
-            return _validate_store(store.snapshot(), deep)
+            return _validate_store(store.snapshot(), deep, bounds)
     with storage_errors("cannot look at", target):
         try:
             target.stat()
         except (FileNotFoundError, NotADirectoryError):
             raise ArgumentError(f"{target}: no such file or directory") from None
     if not target.is_dir():
-        return _validate_file(target, deep)
-    return _validate_store(DirectoryStore(target), deep)
+        return _validate_file(target, deep, bounds)
+    return _validate_store(DirectoryStore(target), deep, bounds)
 
 
-def _validate_store(store: Store, deep: bool) -> list[Problem]:
+def _check_bounds(store: Store, steps: Mapping[int, str], bounds: Bounds) -> None:
+    """Raise ``LimitError`` if a checkpoint of a chain asks for more than it may."""
+    if bounds == UNBOUNDED:
+        return
+    for visit in survey(store, steps):
+        _check_visit(visit, bounds)
+
+
+def _check_visit(visit: Visit, bounds: Bounds) -> None:
+    if visit.error is None:
+        heads = visit.left.heads.values()
+        bounds.check_deltas(len(visit.left.needs), visit.path.name)
+        bounds.check_bytes(sum(head.nbytes for head in heads if isinstance(head, Head)), visit.path.name)
+
+
+def _validate_store(store: Store, deep: bool, bounds: Bounds) -> list[Problem]:
     """Return what is wrong with the files of a chain."""
     try:
         # Listed only once, so that a file that comes or goes meanwhile is not a problem.
@@ -98,7 +126,8 @@ def _validate_store(store: Store, deep: bool) -> list[Problem]:
     problems = []
     if not steps and not has_exact:
         problems.append(Problem("chain", store.path.name, store.nothing().removeprefix(f"{store.path} ")))
-    of_exact = _validate_exact(store, deep) if has_exact else []
+    _check_bounds(store, steps, bounds)
+    of_exact = _validate_exact(store, deep, bounds) if has_exact else []
     examined = _Examined(deep, store.exact_step() if has_exact and not of_exact else None)
     found = {visit.step: examined.add(visit) for visit in survey(store, steps, decode=deep)}
     problems += [problem for step in steps for problem in found.get(step, ())] + of_exact
@@ -176,18 +205,20 @@ def _anywhere(problem: Problem) -> Problem:
     return replace(problem, where="") if problem.rule == "chain" else problem
 
 
-def _validate_file(path: Path, deep: bool) -> list[Problem]:
-    problems = _validate_one(DirectoryStore(path.parent), path.name, deep)
+def _validate_file(path: Path, deep: bool, bounds: Bounds) -> list[Problem]:
+    problems = _validate_one(DirectoryStore(path.parent), path.name, deep, bounds)
     if not problems or not is_bundle(path):
         return problems
     try:
         with BundleStore(path) as store:
-            return _validate_store(store, deep)
+            return _validate_store(store, deep, bounds)
     except LccodecError as error:
+        if isinstance(error, LimitError) and is_bound(error):
+            raise
         return [_problem(error, path.name)]
 
 
-def _validate_one(store: Store, name: str, deep: bool) -> list[Problem]:
+def _validate_one(store: Store, name: str, deep: bool, bounds: Bounds) -> list[Problem]:
     """Return what is wrong with a file of a store, and with the parents that it needs."""
     path = store.path / name
     try:
@@ -195,14 +226,16 @@ def _validate_one(store: Store, name: str, deep: bool) -> list[Problem]:
     except LccodecError as error:
         return [_problem(error, name)]
     with reader:
+        if bounds != UNBOUNDED:
+            _check_visit(visit_file(store, name, store.open(name)), bounds)
         # In a damaged file, every array would have the same problem again.
         return _byte_problems(reader, path) or _link_problems(visit_file(store, name, reader, deep), deep)
 
 
-def _validate_exact(store: Store, deep: bool) -> list[Problem]:
+def _validate_exact(store: Store, deep: bool, bounds: Bounds) -> list[Problem]:
     """Return what is wrong with the exact file of a chain, and with its link (LCC-EXA-04)."""
     path = store.path / EXACT_NAME
-    if problems := _validate_one(store, EXACT_NAME, deep):
+    if problems := _validate_one(store, EXACT_NAME, deep, bounds):
         return problems
     try:
         with open_exact(store) as exact:

@@ -17,8 +17,10 @@ from ...container.writer import CheckpointWriter, to_bytes
 from ...errors import ArgumentError
 from ...policy.copies import mark_copies
 from ...policy.presets import POLICIES
+from ..bounds import Bounds
 from ..progress import Progress, check_progress, telling
 from ..read.checkpoint import open_data, open_file
+from ..read.newest import kept
 from ..store.directory import in_chain
 from .encode import encode_unchained, plan_manifest
 from .plan import SavePlan, candidates, make_plan
@@ -89,12 +91,14 @@ def save_file(
         writer.commit(replace(manifest, frames=tuple(entries)))
 
 
-def load(data: bytes, dtype: Literal["float32", "bits"] | None = None) -> Any:
+def load(
+    data: bytes, dtype: Literal["float32", "bits"] | None = None, *, max_bytes: int | None = None
+) -> Any:
     """Return the state in the bytes of a checkpoint file without a parent.
 
     Parameters and errors are as in `load_file`.
     """
-    with open_data(data) as file:
+    with kept(open_data(data), Bounds(max_bytes)) as file:
         return file.state(dtype=dtype)
 
 
@@ -103,6 +107,8 @@ def load_file(
     dtype: Literal["float32", "bits"] | None = None,
     *,
     progress: Progress = False,
+    max_bytes: int | None = None,
+    max_deltas: int | None = None,
 ) -> Any:
     """Return the state in a checkpoint file; the parents of a delta are read from its directory.
 
@@ -114,11 +120,16 @@ def load_file(
         ``"float32"`` returns bfloat16 arrays as float32, ``"bits"`` as `BFLOAT16_BITS`.
     progress
         As for `Chain.restore`.
+    max_bytes, max_deltas
+        Of files of strangers: the most bytes that all arrays of the state may have, decoded, and
+        the most other checkpoints that it may need. By default there is no bound.
 
     Raises
     ------
+    LimitError
+        If the state asks for more than `max_bytes` or `max_deltas`; `rule` says which.
     ArgumentError
-        For unknown `dtype` or `progress`.
+        For unknown `dtype` or `progress`, or a bound that is not an integer.
     DataError
         If the bytes break a rule of the format.
     ChainError
@@ -127,6 +138,6 @@ def load_file(
         If the operating system cannot read the file.
     """
     check_progress(progress)
-    with open_file(path) as file:
+    with kept(open_file(path), Bounds(max_bytes, max_deltas)) as file:
         file.show(progress)
         return file.state(dtype=dtype)

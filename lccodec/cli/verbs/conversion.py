@@ -10,11 +10,14 @@ import click
 from ...adapters.files.conversion import Exchange
 from ...adapters.files.conversion import convert as convert_state
 from ...adapters.files.formats import check_suffix, load_file
+from ...chain.bounds import UNBOUNDED, Bounds
 from ...chain.read.newest import open_path
+from ...constants import CHECKPOINT_SUFFIX
 from ...container.bundle.bundle import is_bundle
 from ...exchange import load_rules
 from ...printable import printable
 from .. import render
+from ..bounding import bounds_options
 from ..program import say_result, tell, verb
 from .output import save_output, shard_option
 from .parameters import FILE, FILE_OR_FOLDER, NEW, STEP
@@ -41,6 +44,7 @@ _FRAMEWORK: Final = click.Choice(["torch", "flax"])
     "--optimizer", metavar="NAME", help="The entry with the state of Adam; its moments are converted too."
 )
 @shard_option
+@bounds_options
 def convert(  # one parameter for each option: click passes them by name
     source: Path,
     output: Path,
@@ -52,6 +56,7 @@ def convert(  # one parameter for each option: click passes them by name
     model: str | None,
     optimizer: str | None,
     shard_bytes: int,
+    bounds: Bounds,
     as_json: bool,
 ) -> None:
     """Convert a file or a step of a chain or a bundle to another format, with its metadata.
@@ -68,7 +73,7 @@ def convert(  # one parameter for each option: click passes them by name
         exchange = Exchange(source_framework, own, like, model, optimizer)
     elif any((source_framework, output_framework, rules, like, model, optimizer)):
         raise click.UsageError("conversion between frameworks needs --from and --to, and they must differ")
-    state, metadata = _load(source, step)
+    state, metadata = _load(source, step, bounds)
     if exchange is not None:
         state, metadata, left_out = convert_state(state, metadata, exchange)
         if left_out:
@@ -79,11 +84,13 @@ def convert(  # one parameter for each option: click passes them by name
     say_result(as_json, document, text)
 
 
-def _load(source: Path, step: int | None) -> tuple[Any, dict[str, str]]:
+def _load(source: Path, step: int | None, bounds: Bounds) -> tuple[Any, dict[str, str]]:
     """Return the state of a file or of a step, and its metadata; bfloat16 as bits."""
     with render.progress("reading") as update:
         if step is None and not source.is_dir() and not is_bundle(source):
+            if bounds != UNBOUNDED and source.name.endswith(CHECKPOINT_SUFFIX):
+                open_path(source, bounds=bounds).close()
             return load_file(source, update)
-        with open_path(source, step=step) as file:
+        with open_path(source, step=step, bounds=bounds) as file:
             file.show(update)
             return file.state(dtype="bits"), file.metadata()

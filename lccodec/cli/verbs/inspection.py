@@ -11,6 +11,7 @@ import click
 from ...adapters import seals
 from ...adapters.files.signature import recognize
 from ...adapters.ranks import check_together, repairable
+from ...chain.bounds import Bounds
 from ...chain.read.exact import with_exact
 from ...chain.read.info import ArrayInfo
 from ...chain.read.newest import open_path
@@ -25,6 +26,7 @@ from ...inspect.measures.trajectory import Trajectory
 from ...inspect.summary import summarize
 from ...printable import printable
 from .. import render
+from ..bounding import bounds_options
 from ..foreign import describe_foreign, foreign_text
 from ..program import say, verb
 from ..quality import quality_document
@@ -71,6 +73,7 @@ def info(path: Place, step: int | None, as_json: bool) -> None:
 @history_option
 @click.option("--over-time", is_flag=True, help="Also what the array is at every step of the chain.")
 @rows_option
+@bounds_options
 def show(  # one parameter for each option: click passes them by name
     path: Place,
     name: str,
@@ -78,12 +81,13 @@ def show(  # one parameter for each option: click passes them by name
     history: bool,
     over_time: bool,
     rows: slice | None,
+    bounds: Bounds,
     as_json: bool,
 ) -> None:
     """Show one array: role, dtype, shape, range, and a histogram; or the value of a scalar."""
     if over_time and rows is not None:
         raise ArgumentError("--over-time is about whole arrays: leave --rows out")
-    with open_path(path, step=step, exact=not history) as file:
+    with open_path(path, step=step, exact=not history, bounds=bounds) as file:
         leaves, about = Leaves(file), file.info()
         whole = rows is None and name in leaves
         # the error of `get` suggests the nearest name
@@ -119,11 +123,12 @@ def _series(found: Trajectory) -> dict[str, Sequence[float | None]]:
 @place_argument
 @click.argument("old", metavar="STEP", type=STEP)
 @click.argument("new", metavar="STEP", type=STEP)
-def diff(place: Place, old: int, new: int, as_json: bool) -> None:
+@bounds_options
+def diff(place: Place, old: int, new: int, bounds: Bounds, as_json: bool) -> None:
     """Show what changed between two steps of a chain or a bundle, and by how much."""
     with (
-        open_path(place, step=old, exact=False) as before,
-        open_path(place, step=new, exact=False) as after,
+        open_path(place, step=old, exact=False, bounds=bounds) as before,
+        open_path(place, step=new, exact=False, bounds=bounds) as after,
         render.progress("comparing") as update,
     ):
         difference = compare_states(Leaves(before), Leaves(after), update)
@@ -142,7 +147,8 @@ def diff(place: Place, old: int, new: int, as_json: bool) -> None:
 @click.argument("paths", metavar="PATH...", type=CHAIN_OR_FILE, nargs=-1, required=True)
 @click.option("--deep", is_flag=True, help="Also decode every array.")
 @threads_option
-def check(paths: tuple[Place, ...], deep: bool, threads: int, as_json: bool) -> int:
+@bounds_options
+def check(paths: tuple[Place, ...], deep: bool, threads: int, bounds: Bounds, as_json: bool) -> int:
     """Check chains, bundles, checkpoint files, and what is sealed; print every problem.
 
     Of a sealed directory or file, say which files have changed, are missing or are new.
@@ -150,7 +156,7 @@ def check(paths: tuple[Place, ...], deep: bool, threads: int, as_json: bool) -> 
     found = []
     with render.progress("checking") as update:
         for done, path in enumerate(paths, 1):
-            found.append((path, _checked(path, deep, threads)))
+            found.append((path, _checked(path, deep, threads, bounds)))
             update(done, len(paths))
     count = sum(len(problems) for _, problems in found)
     if as_json:
@@ -170,12 +176,12 @@ def check(paths: tuple[Place, ...], deep: bool, threads: int, as_json: bool) -> 
     return 1 if count else 0
 
 
-def _checked(path: Place, deep: bool, threads: int) -> list[Problem]:
+def _checked(path: Place, deep: bool, threads: int, bounds: Bounds) -> list[Problem]:
     """Return what is wrong with a path: by its seal, and as a chain or a file of lccodec."""
     if isinstance(path, Address) or not seals.is_sealed(path):
-        return check_together(path, deep=deep)
+        return check_together(path, deep, bounds)
     problems = seals.check(path, threads=threads)
-    return [*problems, *check_together(path, deep=deep)] if _is_own(path) else problems
+    return [*problems, *check_together(path, deep, bounds)] if _is_own(path) else problems
 
 
 def _is_own(path: Path) -> bool:

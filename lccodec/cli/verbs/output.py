@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from ...adapters.files.formats import save_file
 from ...adapters.files.shards import SHARD_BYTES, is_index, read_index
 from .. import render
+from ..bounding import Size
 from ..program import tell
-
-_SIZE: Final = re.compile(r"([0-9]{1,18}) *([kKMGT]?)(i?)B?")
-_POWERS: Final = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
-
-
-class Size(click.ParamType):  # type: ignore[type-arg]
-    """A number of bytes, such as 5GB or 512MiB."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number of bytes."""
-        if isinstance(value, int):
-            return value
-        match = _SIZE.fullmatch(str(value))
-        if match is None or not int(match[1]):
-            self.fail(f"must be a size such as 5GB or 512MiB; got {value!r}", param, ctx)
-        unit: int = (1024 if match[3] else 1000) ** _POWERS[match[2]]
-        return int(match[1]) * unit
-
 
 shard_option = click.option(
     "--max-shard-size",

@@ -10,6 +10,7 @@ import click
 
 from ...adapters.files.formats import check_suffix
 from ...adapters.files.structure import choose
+from ...chain.bounds import Bounds
 from ...chain.chain import Chain
 from ...chain.fallback import newest_whole, steps_until
 from ...chain.overview import roles_text
@@ -29,6 +30,7 @@ from ...policy.roles import ROLES, Role
 from ...printable import printable
 from ...table import size_text
 from .. import render
+from ..bounding import bounds_options
 from ..importing import Loader, forecasts_text, loss_text, map_files, mapping_text, measured_loss, offered
 from ..program import say, say_result, verb
 from ..saving import only_option, policy_option
@@ -209,6 +211,7 @@ def save(  # one parameter for each option: click passes them by name
     "--fallback", is_flag=True, help="If the step is damaged, restore the newest intact step before it."
 )
 @shard_option
+@bounds_options
 def restore(  # one parameter for each option: click passes them by name
     place: Place,
     step: int | None,
@@ -219,6 +222,7 @@ def restore(  # one parameter for each option: click passes them by name
     history: bool,
     fallback: bool,
     shard_bytes: int,
+    bounds: Bounds,
     as_json: bool,
 ) -> None:
     """Restore a step of a chain or a bundle into a file, replacing it.
@@ -234,7 +238,7 @@ def restore(  # one parameter for each option: click passes them by name
     with render.progress("restoring") as update:
 
         def read(each: int | None) -> tuple[CheckpointInfo, dict[str, str], Any]:
-            with open_path(place, step=each, exact=not history) as file:
+            with open_path(place, step=each, exact=not history, bounds=bounds) as file:
                 file.show(update)
                 if fallback and keys:
                     file.verify()

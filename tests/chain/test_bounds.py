@@ -1,0 +1,86 @@
+"""What a caller allows a checkpoint to ask for is checked before anything is decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lccodec
+from lccodec import ArgumentError, Chain, LimitError
+from lccodec.chain.bounds import Bounds
+from lccodec.frame import decode
+
+STATE = {"w": np.arange(1000.0), "v": [np.zeros(10, np.int8), 3], "empty": np.zeros((0, 1 << 30))}
+NBYTES = 8010
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    path = tmp_path_factory.mktemp("bounds") / "run"
+    with Chain(path, "lossless") as chain:
+        for step in range(4):
+            chain.save(step, {**STATE, "w": STATE["w"] + step})
+    lccodec.bundle(path, path.parent / "run.lcc")
+    yield path
+
+
+def restored(path: Path, **bounds: Any) -> Any:
+    with Chain(path) as chain:
+        return chain.restore(keys="w", **bounds)
+
+
+def iterated(path: Path, **bounds: Any) -> Any:
+    with Chain(path) as chain:
+        return dict(chain.restore_iter(**bounds))
+
+
+READ: dict[str, Callable[..., Any]] = {
+    "open": lambda path, **bounds: lccodec.open(path, **bounds).close(),
+    "open a step": lambda path, **bounds: lccodec.open(path, step=3, exact=False, **bounds).close(),
+    "open a bundle": lambda path, **bounds: lccodec.open(path.parent / "run.lcc", **bounds).close(),
+    "load_file": lambda path, **bounds: lccodec.load_file(path / "000000000003.lcc.h5", **bounds),
+    "restore": restored,
+    "restore_iter": iterated,
+    "validate": lambda path, **bounds: lccodec.validate(path, deep=True, **bounds),
+    "validate a file": lambda path, **bounds: lccodec.validate(path / "000000000003.lcc.h5", **bounds),
+    "validate a bundle": lambda path, **bounds: lccodec.validate(path.parent / "run.lcc", **bounds),
+}
+
+
+@pytest.mark.parametrize("read", READ.values(), ids=READ)
+def test_what_asks_for_more_is_refused_before_it_is_decoded(
+    chain: Path, read: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read(chain, max_bytes=NBYTES, max_deltas=3)
+    monkeypatch.delattr(decode, "_decode")
+    for bounds, message in (
+        ({"max_bytes": NBYTES - 1}, "its arrays have 8,010 bytes, and max_bytes is 8,009"),
+        ({"max_deltas": 2}, "it needs 3 other checkpoints, and max_deltas is 2"),
+    ):
+        with pytest.raises(LimitError, match=message) as caught:
+            read(chain, **bounds)
+        assert caught.value.rule == next(iter(bounds))
+        assert caught.value.where.endswith(".lcc.h5")
+
+
+def test_bytes_in_memory() -> None:
+    data = lccodec.save(STATE)
+    assert lccodec.load(data, max_bytes=NBYTES)["v"][1] == 3
+    with pytest.raises(LimitError, match="max_bytes is 0"):
+        lccodec.load(data, max_bytes=0)
+
+
+def test_an_older_step_that_fits_is_restored(chain: Path) -> None:
+    with Chain(chain) as opened, pytest.warns(lccodec.LccodecWarning, match="max_deltas"):
+        assert opened.restore(fallback=True, max_deltas=1)["w"][0] == 1
+
+
+@pytest.mark.parametrize("bound", [-1, 1.5, "1"])
+def test_arguments(bound: Any) -> None:
+    for name in ("max_bytes", "max_deltas"):
+        with pytest.raises(ArgumentError, match=f"{name} must be a non-negative integer"):
+            Bounds(**{name: bound})
