@@ -23,7 +23,7 @@ from .decode import check_array_sum, checked_header
 from .header import TAIL, FrameHeader
 from .pieces import blocks_of
 
-_BLOCKS_AT_A_TIME: Final = 16  # read side by side: all their codes are in memory
+_BLOCKS_AT_A_TIME: Final = 16  # read side by side: their bytes and codes are in memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,15 +76,14 @@ def changed(frame: Stored, reference: Array, total: int) -> Reading[Changed | No
     """
     header = checked_header(frame)
     cursor = Cursor(frame, "frame", header.size, len(frame) - TAIL.size)
-    blocks = []
-    for number, (start, length, _) in enumerate(blocks_of(header, 0, header.components)):
-        size = cursor.integer("I", f"size of block {number}")
-        block = Cursor(cursor.take(size, f"block {number}"), f"frame, block {number}")
-        blocks.append((block, slice(start, min(start + length, header.components))))
-    if cursor.remaining:
-        raise FormatError("LCC-FRM-07", "frame", "there are bytes after the last value")
     places, bits = list[Array](), list[Array]()
-    for some in batches(blocks, lambda _: 1, _BLOCKS_AT_A_TIME):
+    blocks = enumerate(blocks_of(header, 0, header.components))
+    for group in batches(blocks, lambda _: 1, _BLOCKS_AT_A_TIME):
+        some = []
+        for number, (start, length, _) in group:
+            size = cursor.integer("I", f"size of block {number}")
+            block = Cursor(cursor.take(size, f"block {number}"), f"frame, block {number}")
+            some.append((block, slice(start, min(start + length, header.components))))
         found = yield from side_by_side(
             planes.reading_codes(block, here.stop - here.start, header.kind) for block, here in some
         )
@@ -99,6 +98,8 @@ def changed(frame: Stored, reference: Array, total: int) -> Reading[Changed | No
             places.append(codes.places)
             places[-1] += here.start
             bits.append(new)
+    if cursor.remaining:
+        raise FormatError("LCC-FRM-07", "frame", "there are bytes after the last value")
     check_array_sum(frame, total)
     return Changed(_end_to_end(places, np.int64), _end_to_end(bits, header.kind.bits), total & SUM_MASK)
 

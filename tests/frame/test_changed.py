@@ -13,6 +13,7 @@ import lccodec
 from lccodec.element_types import components
 from lccodec.entropy.lockstep import finish
 from lccodec.errors import ChecksumError, DataError, FormatError
+from lccodec.frame import changed as module
 from lccodec.frame.changed import Changed, changed, may_tell
 from lccodec.frame.checksum import array_sum
 from lccodec.frame.decode import decode_components
@@ -114,3 +115,25 @@ def test_bytes_left_over_are_an_error() -> None:
         stored = wrong[:-4] + zlib.crc32(wrong[:-4]).to_bytes(4, "little")
         with pytest.raises(FormatError, match="LCC-FRM-07"):
             finish(changed(memoryview(stored), reference, 0))
+
+
+def test_of_a_frame_that_changes_much_only_the_first_blocks_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes of all blocks may be more than there is memory."""
+    monkeypatch.setattr(module, "_BLOCKS_AT_A_TIME", 1)
+    reference = np.zeros(2 * MAX_BLOCK_COMPONENTS + 9, np.uint8)
+    array = np.arange(reference.size, dtype=np.uint32).astype(np.uint8) & 3
+    frame = lccodec.encode(array, lccodec.Lossless(), reference=reference)
+    read = list[slice]()
+
+    class Recording:
+        def __len__(self) -> int:
+            return len(frame)
+
+        def __getitem__(self, part: slice) -> memoryview:
+            read.append(part)
+            return memoryview(frame)[part]
+
+    assert finish(changed(Recording(), reference, 0)) is None
+    start = parse_header(memoryview(frame)).size
+    first = start + 4 + int.from_bytes(frame[start : start + 4], "little")
+    assert read[-1] == slice(start + 4, first)
