@@ -19,7 +19,7 @@ from typing import Any
 from sites import Mutant
 
 CPU_SECONDS = 5  # for all vectors; without a fault they take half a second
-REAL_SECONDS = 60
+REAL_RATIO = 12  # of the seconds on the clock to those of CPU, on a busy machine
 MEMORY_BYTES = 4 << 30
 
 _WITHIN = ("fget", "func", "__func__", "__wrapped__")  # where a descriptor has its function
@@ -80,13 +80,16 @@ def _exchange(module: ModuleType, function: str, code: CodeType) -> None:
     inspect.unwrap(found).__code__ = code
 
 
-def in_a_child(work: Callable[[], Any]) -> Any:
-    """Return what `work` returns in a child process, as JSON; "limits" if it does not end well."""
+def in_a_child(work: Callable[[], Any], seconds: int | None = None) -> Any:
+    """Return what `work` returns in a child process, as JSON; "limits" if it does not end well.
+
+    It has so many seconds, by default `CPU_SECONDS`.
+    """
     reading, writing = os.pipe()
     process = os.fork()
     if process == 0:
         with suppress(BaseException):
-            _limit()
+            _limit(CPU_SECONDS if seconds is None else seconds)
             os.write(writing, json.dumps(work()).encode())
         os._exit(0)
     os.close(writing)
@@ -96,12 +99,12 @@ def in_a_child(work: Callable[[], Any]) -> Any:
     return json.loads(told) if told else "limits"
 
 
-def _limit() -> None:
+def _limit(seconds: int) -> None:
     """Bound what a child may take, and silence it."""
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.alarm(REAL_SECONDS)
+    signal.alarm(REAL_RATIO * seconds)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)

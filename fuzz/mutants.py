@@ -17,14 +17,12 @@ import json
 import os
 import random
 import re
-import shutil
-import subprocess
 import sys
 import tempfile
 import time
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -73,6 +71,8 @@ READERS = {
     "chain/read": ["exact", "links", "replay"],
     "chain/store": ["bundle", "names"],
 }
+TEST_SECONDS = 300  # for a file or a folder of tests
+
 #: Answers need these, too, to describe what was read.
 WRITERS = ("_Flattener", "flatten")
 
@@ -203,21 +203,21 @@ def readers(vectors: Vectors) -> list[Mutant]:
 # --- the tests ------------------------------------------------------------------------------------
 
 
-def noticing_test(mutant: Mutant, named: str | None, checkout: Path) -> str | None:
-    """Return the test, or file of tests, that notices a mutant: the one that is named, or any.
-
-    `checkout` is a copy of the checkout.
-    """
-    target = checkout / PACKAGE.name / mutant.path
-    sound = target.read_bytes()
-    target.write_bytes(mutant.mutated(sound))
-    try:
-        for test in [named] if named else _near(mutant):
-            if _fails(test, checkout):
-                return test
-    finally:
-        target.write_bytes(sound)
+def noticing_test(mutant: Mutant, named: str | None) -> str | None:
+    """Return the file or folder of tests that notices a mutant: the one that is named, or any."""
+    for test in [named] if named else _near(mutant):
+        if in_a_child(partial(_fails, mutant, test), TEST_SECONDS) is not False:
+            return test
     return None
+
+
+def _fails(mutant: Mutant, test: str) -> bool:
+    import pytest
+
+    os.chdir(ROOT)
+    install(mutant, PACKAGE)
+    options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-m", "not browser"]
+    return pytest.main([*options, test]) == pytest.ExitCode.TESTS_FAILED
 
 
 def _near(mutant: Mutant) -> list[str]:
@@ -227,23 +227,6 @@ def _near(mutant: Mutant) -> list[str]:
     own = [folder / f"test_{path.stem}.py", Path(PACKAGE.name, path)]
     near = [*own, folder, *folder.parents[:-2], Path("tests/spec"), Path("tests/test_fuzz.py")]
     return [str(test) for test in near if (ROOT / test).exists()]
-
-
-def _fails(test: str, checkout: Path) -> bool:
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", test]
-    environment = {**os.environ, "PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}
-    with suppress(subprocess.TimeoutExpired):
-        done = subprocess.run(
-            command, cwd=checkout, env=environment, capture_output=True, timeout=600, check=False
-        )
-        return done.returncode == 1
-    return True
-
-
-def copy_of_the_checkout(directory: Path) -> Path:
-    """Return a copy of the checkout, for mutants to be written into."""
-    left_out = shutil.ignore_patterns(".git", ".venv*", "work", "__pycache__", ".*_cache")
-    return Path(shutil.copytree(ROOT, directory / "checkout", ignore=left_out))
 
 
 # --- what README.md says -------------------------------------------------------------------------
@@ -314,16 +297,14 @@ def main() -> int:
 def _tested(left: Sequence[Mutant], reasons: dict[str, str]) -> list[str]:
     """Run tests with the mutants that survived the vectors and are not equivalent."""
     wrong = []
-    with tempfile.TemporaryDirectory() as name:
-        checkout = copy_of_the_checkout(Path(name))
-        for mutant in left:
-            named = test_in(reasons.get(mutant.name))
-            if mutant.name in reasons and named is None:
-                continue
-            test = noticing_test(mutant, named, checkout)
-            print(f"{mutant.name}\n      noticed by {test or 'nothing'}", flush=True)
-            if test is None:
-                wrong.append(f"no test notices it: {mutant.name}")
+    for mutant in left:
+        named = test_in(reasons.get(mutant.name))
+        if mutant.name in reasons and named is None:
+            continue
+        test = noticing_test(mutant, named)
+        print(f"{mutant.name}\n      noticed by {test or 'nothing'}", flush=True)
+        if test is None:
+            wrong.append(f"no test notices it: {mutant.name}")
     return wrong
 
 

@@ -173,6 +173,9 @@ def _files() -> Iterator[Broken]:
     why = "the parent of a delta is not in the bundle"
     orphan = bundle_of([CHILD], {"checkpoints": [two]})
     yield _case("LCC-CHN-02", "orphan", why, orphan, "ChainError")
+    why = "a file has one byte"
+    index = {"checkpoints": [one, [2, 1, two[2]]]}
+    yield _case("LCC-TRL-01", "one-byte", why, bundle_of([SOUND, b"x"], index))
     place = 8 + 445 + 20
     damaged = WHOLE[:place] + bytes([WHOLE[place] ^ 1]) + WHOLE[place + 1 :]
     why = "a byte of a frame is changed"

@@ -99,3 +99,10 @@ def test_other_texts_of_the_same_bytes_are_refused(text: str) -> None:
 )
 def test_the_first_difference(left: bytes, right: bytes, place: int) -> None:
     assert first_difference(left, right) == place
+
+
+def test_brackets_that_stay_open_count_as_depth() -> None:
+    for count, rule in ((64, "LCC-MAN-01"), (65, "LCC-LIM-05")):
+        with pytest.raises(DataError) as caught:
+            parse_json(b"[" * count, "here")
+        assert caught.value.rule == rule

@@ -122,6 +122,18 @@ def test_header_round_trip_and_size() -> None:
     assert (header.shapes, header.kind.name, header.relative) == (((2, 3),), "int16", False)
 
 
+def test_a_run_may_have_as_many_components_as_its_limit() -> None:
+    kind = parse_header(encode(np.zeros(3, np.uint8), Lossless())).kind
+    for first in ((1 << 22) - 1, 1 << 22):
+        run = FrameHeader(1, kind, True, ((first,), (1,)), 20, run=True)
+        if first < 1 << 22:
+            assert parse_header(run.to_bytes()) == run
+            continue
+        with pytest.raises(LimitError) as caught:
+            parse_header(run.to_bytes())
+        assert caught.value.rule == "LCC-LIM-09"
+
+
 def test_fixed_cost_of_a_frame() -> None:
     """Bytes of a frame beside its stream: header, extent, codebook of three, block, checksums."""
     before = np.zeros(1_000_000, np.float32)

@@ -24,6 +24,8 @@ from ...support.links import drift, links_of
 from ...support.paths import checkpoints
 from ...support.walks import assert_same, chain_of, walk
 
+INVALID = Path(__file__).parents[3] / "spec" / "vectors" / "invalid"
+
 # --- parents --------------------------------------------------------------------------------------
 
 
@@ -54,6 +56,11 @@ def test_a_parent_that_cannot_be_opened_is_missing_only_if_it_is_not_there() -> 
         assert str(found) == "child: its parent, step 6, is missing (6)"
     for error in (StorageError(errno.EACCES, "refused", "6"), FormatError("LCC-TRL-01", "6", "no trailer")):
         assert missing_parent(reader, parent, "6", error) is error
+
+
+def test_sixteen_interpolated_checkpoints_may_be_needed() -> None:
+    state = load_file(INVALID / f"{3:012d}.lcc.h5")  # sound, beside the invalid vectors
+    np.testing.assert_array_equal(state["weight"], [1, 2, 3])
 
 
 # --- links ----------------------------------------------------------------------------------------

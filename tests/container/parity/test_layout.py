@@ -83,3 +83,31 @@ def test_names_follow_from_the_description() -> None:
 
 def test_a_hash_has_eight_bytes() -> None:
     assert block_hash(b"abc").hex() == "ba7816bf8f01cfea"  # FIPS 180-2
+
+
+def one_file(length: int, rows: int = 1, block: int = 512, name: str = f"{1:012d}.lcc.h5") -> Layout:
+    """A layout of one file with a data column of its own."""
+    return Layout(block, rows, 1, 7, True, (Member(name, length, bytes(32)),))
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        Layout(512, 1, 64, 7, True, tuple(Member(f"{i:012d}.lcc.h5", 5, bytes(32)) for i in range(64))),
+        one_file(1 << 18, block=1 << 18),
+        Layout(512, 1, 1, 7, False, (Member(f"{1:012d}.lcc.h5", 128 * 512, bytes(32)),)),
+        one_file(2**53 - 1, rows=2**44),
+        one_file(1),
+        one_file(5, name=f"{2**53 - 1}.lcc.h5"),
+        one_file(5, name="exact.lcc.h5"),
+    ],
+    ids=["files", "block", "columns", "length", "byte", "name", "exact"],
+)
+def test_what_is_just_within_a_limit_is_read(layout: Layout) -> None:
+    assert parse_layout(layout.to_bytes(), "") == layout
+
+
+@pytest.mark.parametrize("digits", ["\u0661" * 12, "00000000000x", "0" * 17, "1" * 11])
+def test_a_name_has_digits_of_a_step(digits: str) -> None:
+    with pytest.raises(DataError, match="LCC-PAR-03"):
+        parse_layout(one_file(5, name=f"{digits}.lcc.h5").to_bytes(), "")
