@@ -51,12 +51,19 @@ def _streams() -> Iterator[Frame]:
     """Yield Huffman runs and classed streams."""
     symbols = [0, 1, 2, 1] * 512
     yield _plane("huffman-full-lane", "2,048 symbols in a lane", huffman([1, 2, 2], symbols, 1), symbols)
+    lengths = [*range(1, 11), 10]
+    # Codes of nine and ten bits. In a word, the last of five begins as late as it may.
+    symbols = [symbol for symbol in (8, 8, 8, 9, 9, 9, 9, 9, 9, 10, 9, 9) for _ in range(80)]
+    many = huffman(lengths, symbols, 80)
+    yield _plane("huffman-many-lanes", "80 lanes of twelve codes of nine or ten bits", many, symbols)
     rows = 65_535
     gaps, last = divmod(rows - 1, 255)
     stream = struct.pack("<BHBBI", 5, 1, 2, 1, rows) + constant(0) + constant(0)
     stream += sparse(0, gaps + 1, raw([254] * gaps + [last]), b"", raw([0] * gaps + [7])) + constant(0)
     symbols = [0] * (rows - 1) + [7]
     yield _plane("classed-65535-rows", "one column of as many rows as there may be", stream, symbols)
+    most = sparse(0, 2560, constant(0), b"", constant(1))
+    yield _plane("sparse-most-gaps", "256 gaps for each of 10 bytes", most, [1] * 2560)
     symbols = [row * column % 7 for row in range(5) for column in range(6)]
     levels = ([0, 1, 2, 3, 3], [0, 2, 1, 0, 2, 15])
     stream = classed(6, range(1, 16), levels, symbols, raw)
