@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,14 @@ from lccodec import (
     ChecksumError,
     DataError,
     ExponentBuckets,
+    LimitError,
     LogSteps,
     Lossless,
     UniformDeadzone,
     encode,
 )
 from lccodec.element_types import Array, components
+from lccodec.frame import decode, planes
 from lccodec.frame.checksum import array_sum
 from lccodec.frame.content import Content
 from lccodec.frame.decode import check_array_sum, decode_components, decode_range
@@ -202,3 +205,18 @@ def test_a_wrong_reference_shows_in_the_sum(monkeypatch: pytest.MonkeyPatch) -> 
     reference[299_999] ^= 1
     with pytest.raises(ChecksumError, match="the reference is not the one it was coded against"):
         in_parts(frame, reference, parts, in_place=False)
+
+
+def test_a_lack_of_memory_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object) -> None:
+        raise MemoryError
+
+    frame = encode(np.arange(20_000, dtype=np.float32), Lossless())
+    with monkeypatch.context() as patch, pytest.raises(LimitError, match="for a block") as caught:
+        patch.setattr(planes, "read_block", none)
+        decode_components(frame, None)
+    assert caught.value.rule == "LCC-LIM-02"
+    with monkeypatch.context() as patch, pytest.raises(LimitError, match="for 80000 decoded bytes") as caught:
+        patch.setattr(decode, "np", SimpleNamespace(empty=none, uint8=np.uint8))
+        decode_components(frame, None)
+    assert caught.value.rule == "LCC-LIM-03"

@@ -12,7 +12,14 @@ from lccodec.constants import METHOD_CODEBOOK, METHOD_PLANES, METHOD_RAW, METHOD
 from lccodec.element_table import ELEMENT_TYPES
 from lccodec.errors import FormatError
 from lccodec.frame.header import FrameHeader, parse_header
-from lccodec.frame.pieces import block_count, block_number, block_starts, head_size, whole_blocks
+from lccodec.frame.pieces import (
+    block_count,
+    block_number,
+    block_starts,
+    blocks_of,
+    head_size,
+    whole_blocks,
+)
 from lccodec.frame.smooth import block_shapes
 
 SINGLE = next(kind for kind in ELEMENT_TYPES if kind.name == "float32")
@@ -50,3 +57,9 @@ def test_the_head_of_a_run_has_all_codebooks() -> None:
         block_starts(memoryview(frame)[head_size(memoryview(frame), header) :], header, 1, last=False)
     with pytest.raises(FormatError, match="not 3 whole blocks"):
         block_starts(memoryview(frame)[:6], header, 3, last=True)
+
+
+def test_the_blocks_of_a_part_of_a_field_end_with_it() -> None:
+    header = FrameHeader(METHOD_SMOOTH, SINGLE, True, ((2, 70_000),), 16)
+    found = [(start, length) for start, length, _ in blocks_of(header, 35_000, 105_000)]
+    assert found == [(35_000, 35_000), (70_000, 35_000)]
