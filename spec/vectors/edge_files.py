@@ -210,6 +210,10 @@ def _manifests() -> Iterator[Broken]:
     yield case(rule, "minor-true", "the minor version is true", lccodec=[1, True])
     why = "the major version of the manifest is 2, the minor one that of the trailer"
     yield case(rule, "major-2-minor-1", why, "UnsupportedError", lccodec=[2, 1])
+    cut = WEIGHT[:7]
+    document = keyframe((cut, COUNTS))
+    why = "a frame ends in its header, and its digest is right"
+    yield _case("LCC-FRM-02", "cut-frame", why, file_of(text_of(document), cut + COUNTS), "TruncatedError")
     document = keyframe((WEIGHT,), arrays=[1, 0])
     why = "the second array of a keyframe is unchanged from its parent"
     yield _case("LCC-MAN-10", "zero-second", why, file_of(text_of(document), WEIGHT))
