@@ -236,7 +236,9 @@ def _near(mutant: Mutant) -> list[str]:
 
 def table(text: str) -> dict[str, str]:
     """Return the reason of each mutant that ``README.md`` names: equivalent, or what notices it."""
-    blocks = re.findall(r"^((?:Equivalent|Noticed by).*?)\n\n```\n(.*?)```", text, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(
+        r"^((?:Equivalent|Noticed by|Open).*?)\n\n```\n(.*?)```", text, re.MULTILINE | re.DOTALL
+    )
     return {name: " ".join(reason.split()) for reason, names in blocks for name in names.splitlines()}
 
 
