@@ -162,11 +162,10 @@ def sealed(
     head: bytes, method: int, count: int, kind: ElementType, base: Array | None = None
 ) -> tuple[bytes, Array]:
     """Return a frame, given all of it but the padding and the sums, and its decoded components."""
-    if base is None:
-        least = -(-count * kind.size // MAX_EXPANSION)
-        if method == METHOD_SMOOTH:
-            least = max(least, -(-count // MAX_SMOOTH_COMPONENTS))
-        head += bytes(max(least - len(head) - _TAIL, 0))
+    least = -(-count * kind.size // MAX_EXPANSION) if base is None else 0
+    if method == METHOD_SMOOTH:
+        least = max(least, -(-count // MAX_SMOOTH_COMPONENTS))
+    head += bytes(max(least - len(head) - _TAIL, 0))
     frame = head + bytes(8)
     out = decode_components(frame + struct.pack("<I", zlib.crc32(frame)), base, check_sum=False)
     frame = head + struct.pack("<Q", array_sum(out) & (1 << 64) - 1)

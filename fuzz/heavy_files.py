@@ -16,9 +16,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from heaviest import KINDS, blocks, classed, constant, finished, heavy_frames
+from heaviest import KINDS, blocks, classed, constant, fields, finished, heavy_frames
 
-from lccodec.constants import METHOD_PLANES
+from lccodec.constants import METHOD_PLANES, METHOD_SMOOTH
 from lccodec.container.manifest import INHERITED, Manifest, Parent
 from lccodec.container.writer import hashed, to_bytes
 
@@ -69,6 +69,19 @@ def chains(size: int) -> Iterator[tuple[str, list[bytes]]]:
             files.append(checkpoint([frame], [1], step=len(files) + 1, parent=parent, tree=INHERITED))
             left -= len(files[-1])
         yield name, files
+    yield "fields", list(_fields(half))
+
+
+def _fields(half: int) -> Iterator[bytes]:
+    """Yield a keyframe of zeros, and a delta as large that predicts each of its elements."""
+    kind, count = KINDS["float16"], half * 256
+    frame, out = finished(METHOD_PLANES, kind, (count,), 20, blocks(kind, count, 20, constant(0)))
+    file = checkpoint([frame], [1])
+    yield file
+    body = fields(kind, (count,), 24, constant(0), 7)
+    frame, out = finished(METHOD_SMOOTH, kind, (count,), 24, body, out)
+    parent = Parent(1, file[-32:])
+    yield checkpoint([frame], [1], step=2, parent=parent, tree=INHERITED)
 
 
 def archives(size: int) -> Iterator[tuple[str, bytes]]:

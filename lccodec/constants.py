@@ -29,7 +29,7 @@ MIN_SMOOTH_BLOCK_LOG2: Final = 16  # LCC-LIM-02: a block has dozens of passes
 MAX_SMOOTH_BLOCK_LOG2: Final = 24  # LCC-LIM-02: fields are predicted best in one block
 MAX_RUN_COMPONENTS: Final = 1 << 22  # LCC-LIM-09: a run is decoded whole
 MAX_EXPANSION: Final = 1 << 10  # LCC-LIM-03: decoded bytes per frame byte without a reference: no bombs
-MAX_SMOOTH_COMPONENTS: Final = 1 << 8  # LCC-LIM-12: per frame byte without a reference: each takes time
+MAX_SMOOTH_COMPONENTS: Final = 1 << 8  # LCC-LIM-12: per frame byte: each takes time
 MAX_NUMBER_BITS: Final = 53  # LCC-SMO-07: binary64 has all integers below it
 
 # --- streams and Huffman codes (SPEC section 7) ---------------------------------------------------

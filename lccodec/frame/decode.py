@@ -219,7 +219,7 @@ def checked_header(data: Stored, check_crc: bool = True) -> FrameHeader:
     if not header.relative and header.nbytes > MAX_EXPANSION * len(data):
         raise LimitError("LCC-LIM-03", "frame", f"{len(data)} bytes declare {header.nbytes} decoded bytes")
     most = MAX_SMOOTH_COMPONENTS * len(data)
-    if header.method == METHOD_SMOOTH and not header.relative and header.components > most:
+    if header.method == METHOD_SMOOTH and header.components > most:
         message = f"{len(data)} bytes declare {header.components} components of a field"
         raise LimitError("LCC-LIM-12", "frame", message)
     if header.method == METHOD_RAW and header.nbytes > len(data):
@@ -279,7 +279,7 @@ def _decode_part(
             start += numbers.size
     else:
         _decode_blocks(cursor, header, part, reference, out, begin)
-        if not header.relative and part.stop == header.components:
+        if part.stop == header.components:
             filling = padding(header, cursor.position + TAIL.size)
     if part.stop == header.components and (
         cursor.remaining != filling or any(map(any, cursor.chunks(cursor.remaining, "filling")))

@@ -200,14 +200,13 @@ class FrameCoder:
         else:
             yield head  # not written yet if the array is empty
             length += len(head)
-            if self._content.reference is None:
-                yield bytes(padding(self._header, length + TAIL.size))
+            yield bytes(padding(self._header, length + TAIL.size))
         yield struct.pack("<Q", checksum & SUM_MASK)
 
 
 def padding(header: FrameHeader, length: int) -> int:
     """Return how many zero bytes keep a frame inside its limit (LCC-LIM-03, LCC-LIM-12)."""
-    least = -(-header.nbytes // MAX_EXPANSION)
+    least = 0 if header.relative else -(-header.nbytes // MAX_EXPANSION)
     if header.method == METHOD_SMOOTH:
         least = max(least, -(-header.components // MAX_SMOOTH_COMPONENTS))
     return max(0, least - length)

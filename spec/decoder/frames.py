@@ -381,10 +381,10 @@ def decode_frame(data: bytes, reference: bytes | None = None) -> tuple[str, list
         reference = None
         if n * element.size > 1024 * len(data):
             raise Refused("LCC-LIM-03", f"{len(data)} bytes declare {n} components")
-        if header.method == SMOOTH and n > 256 * len(data):
-            raise Refused("LCC-LIM-12", f"{len(data)} bytes declare {n} components of a field")
     elif reference is None or len(reference) != n * element.size:
         raise Refused("LCC-FRM-04", "the frame needs a reference of its type and shape")
+    if header.method == SMOOTH and n > 256 * len(data):
+        raise Refused("LCC-LIM-12", f"{len(data)} bytes declare {n} components of a field")
     cursor = Cursor(memoryview(data)[header.body : -12])
     out = bytearray()
     if header.method == RAW:
@@ -392,10 +392,9 @@ def decode_frame(data: bytes, reference: bytes | None = None) -> tuple[str, list
     else:
         for block in frame_blocks(cursor, header, n, None if reference is None else memoryview(reference)):
             out += block
-    padding = 0
-    if header.method != RAW and not header.relative:
-        least = max(-(-len(out) // 1024), -(-n // 256) if header.method == SMOOTH else 0)
-        padding = max(0, least - (len(data) - len(cursor.data)))
+    least = 0 if header.method == RAW or header.relative else -(-len(out) // 1024)
+    least = max(least, -(-n // 256) if header.method == SMOOTH else 0)
+    padding = max(0, least - (len(data) - len(cursor.data)))
     if len(cursor.data) != padding or any(cursor.data):
         raise Refused("LCC-FRM-07", "bytes after the body that are not its padding")
     if element.name == "bool" and out.translate(None, b"\0\1"):

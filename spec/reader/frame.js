@@ -183,7 +183,7 @@ export function decodeBody(bytes, header, reference) {
   if (!relative && size > MAX_EXPANSION * bytes.length) {
     throw new LimitError('LCC-LIM-03', `${bytes.length} bytes decode to ${size}`);
   }
-  if (!relative && method === 'smooth' && components > MAX_SMOOTH_COMPONENTS * bytes.length) {
+  if (method === 'smooth' && components > MAX_SMOOTH_COMPONENTS * bytes.length) {
     throw new LimitError(
       'LCC-LIM-12',
       `a smooth frame of ${bytes.length} bytes has ${components} components`,
@@ -197,8 +197,8 @@ export function decodeBody(bytes, header, reference) {
     values = relative ? new Uint8Array(reference) : new Uint8Array(size);
     decodeBlocks(cursor, header, values);
     const fields = method === 'smooth' ? components / MAX_SMOOTH_COMPONENTS : 0;
-    const least = Math.max(fields, size / MAX_EXPANSION);
-    if (!relative) skipPadding(cursor, Math.ceil(least), bytes.length);
+    const least = Math.max(fields, relative ? 0 : size / MAX_EXPANSION);
+    skipPadding(cursor, Math.ceil(least), bytes.length);
   }
   if (cursor.left > 0) throw new FormatError('LCC-FRM-07', 'the body has bytes behind its end');
   if (type.kind === 'bool' && values.some((value) => value > 1)) {

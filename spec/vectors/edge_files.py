@@ -141,14 +141,17 @@ def _unpadded() -> Iterator[tuple[str, str, bytes, Any]]:
     yield "000000000190", "zeros, padded for LCC-LIM-03", file, {"zeros": zeros, "field": field}
     levels = b"\xff" * 16 + b"\1" * 16 + b"\x10"
     smooth = block(struct.pack("<Bdd", 0, 1.0, 2.0), levels, b"\x10" + constant(0))
+    filling = bytes(field.size // 256 - 16 - len(smooth) - 12)
     frames = [
         # The zigzag code of 1: a low byte of 2, and seven of 0.
         assembled("", "", head, block(constant(2), *[constant(0)] * 7), zeros + 1, zeros).data,
-        assembled("", "", (SMOOTH, "float16", shape, 16), smooth, field + np.float16(2), field).data,
+        assembled(
+            "", "", (SMOOTH, "float16", shape, 16), smooth + filling, field + np.float16(2), field
+        ).data,
     ]
     parent = [190, base64_of(file[-32:])]
     document = keyframe(frames, step=191, parent=parent, tree=..., scalars=..., arrays=[1, 2])
-    why = "a delta against step 190: short frames, which references allow (LCC-LIM-03, LCC-LIM-12)"
+    why = "a delta against step 190: a short frame, which a reference allows, and a padded field"
     moved = {"zeros": zeros + 1, "field": field + np.float16(2)}
     yield "000000000191", why, file_of(text_of(document), b"".join(frames)), moved
 

@@ -76,15 +76,19 @@ def test_a_range_is_the_whole_array() -> None:
         decode_range(frame, slice(0, 1 << 16), None, out[: 1 << 16])
 
 
-def test_few_bytes_do_not_ask_for_much() -> None:
+@pytest.mark.parametrize("relative", [False, True])
+def test_few_bytes_do_not_ask_for_much(relative: bool) -> None:
     """The bytes of zeros are padded, and a frame that claims a component more is refused."""
-    frame = encode(np.zeros(1 << 20, np.float16), Smooth(max_error=1.0))
+    zeros = np.zeros(1 << 20, np.float16)
+    frame = encode(zeros, Smooth(max_error=1.0), zeros if relative else None)
+    assert parse_header(frame).relative == relative
+    np.testing.assert_array_equal(decode(frame, zeros if relative else None), zeros)
     assert len(frame) == (1 << 20) // MAX_SMOOTH_COMPONENTS
     claimed = bytearray(frame)
     claimed[8:16] = struct.pack("<Q", (1 << 20) + 1)
     claimed[-4:] = struct.pack("<I", zlib.crc32(claimed[:-4]))
     with pytest.raises(LimitError, match="LCC-LIM-12"):
-        decode(bytes(claimed))
+        decode(bytes(claimed), np.zeros((1 << 20) + 1, np.float16))
 
 
 def test_every_prefix_is_refused() -> None:
