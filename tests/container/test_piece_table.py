@@ -57,7 +57,7 @@ FRAMES: dict[str, Callable[[], bytes]] = {
 def frame(request: pytest.FixtureRequest) -> bytes:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lccodec.frame.encode._BLOCK_LOG2", BLOCK_LOG2)
-        patch.setattr("lccodec.frame.smooth.MAX_BLOCK_LOG2", BLOCK_LOG2)
+        patch.setattr("lccodec.frame.smooth.MAX_SMOOTH_BLOCK_LOG2", BLOCK_LOG2)
         return FRAMES[request.param]()
 
 
