@@ -24,9 +24,11 @@ from ..container.disk.system import StrPath
 from ..container.reader import check_skeleton
 from ..errors import ArgumentError, ChainError, LccodecError
 from .comparison import compare
+from .findings.changes import change_flags
 from .findings.flags import array_flags, checkpoint_flags, coarse_flags, in_order
-from .findings.shifts import shift_flags
-from .findings.verdict import change_flags, number_flags, verdict
+from .findings.numbers import calmed, number_flags
+from .findings.shifts import shift_flags, shifts
+from .findings.verdict import verdict
 from .inventory import Inventory
 from .measures.originals import ChainOriginals, ExactOriginals, Originals
 from .measures.trajectory import Told, Trajectory
@@ -143,16 +145,18 @@ def _run(
     numbers = [found.numbers.get(checkpoint.step or 0, {}) for checkpoint in listed]
     steps = [checkpoint.step for checkpoint in listed]
     scalars = series_of(numbers, steps)
-    flags = in_order(
-        [
-            *checkpoint_flags(checkpoints, found.lacking),
-            *number_flags(scalars, steps),
-            *change_flags(found.changes),
-            *coarse_flags(checkpoints),
-            *array_flags(rows, trajectory.steps, figures),
-            *shift_flags(rows, trajectory.steps, figures, list(found.checkpoints)),
-        ]
-    )
+    saved = list(found.checkpoints)
+    shifted = shifts(rows, trajectory.steps, figures, saved)
+    of_weights = {trajectory.steps[each.place]: each.times for each in shifted if each.role == "weight"}
+    flags = [
+        *checkpoint_flags(checkpoints, found.lacking),
+        *number_flags(scalars, steps),
+        *change_flags(found.changes, saved, {row.name: row.role for row in every}),
+        *coarse_flags(checkpoints),
+        *array_flags(rows, trajectory.steps, figures, of_weights),
+        *shift_flags(shifted, trajectory.steps),
+    ]
+    flags = in_order(calmed(flags, scalars, steps))
     return Run(
         path=str(source.path),
         kind=source.kind,
@@ -166,7 +170,7 @@ def _run(
         flags=flags,
         loss=trajectory.losses.loss(found.policies.values()),
         scalars=scalars,
-        verdict=verdict(flags, rows, scalars, figures["error"]),
+        verdict=verdict(flags, scalars, checkpoints),
     )
 
 

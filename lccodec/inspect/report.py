@@ -32,6 +32,17 @@ STREAMS: Final = ("container", "manifest", "raw", "planes", "codebook", "exact f
 _DIGITS: Final = 5
 
 
+def shown_name(name: str) -> str:
+    """Return the name of an array with the ``/`` and ``~`` of its keys, which a state escapes.
+
+    Examples
+    --------
+    >>> shown_name("model~1layer~00/weight")
+    'model/layer~0/weight'
+    """
+    return name.replace("~1", "/").replace("~0", "~")
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A checkpoint as it was found, also one that cannot be read.
@@ -106,7 +117,9 @@ class ArrayRow:
     @property
     def label(self) -> str:
         """Its name as the user knows it: of a moment, the weight that it belongs to."""
-        return self.name if self.of is None else f"{self.of}, {self.role.replace('_', ' ')}"
+        if self.of is None:
+            return shown_name(self.name)
+        return f"{shown_name(self.of)}, {self.role.replace('_', ' ')}"
 
 
 @dataclass(frozen=True)
@@ -124,7 +137,23 @@ class Histogram:
 
 @dataclass(frozen=True)
 class Flag:
-    """What should be looked at: of an array, of a step, or of both."""
+    """What should be looked at: of arrays, of a step, or of both.
+
+    Parameters
+    ----------
+    severity, kind
+        How grave it is, and what it is.
+    array
+        Its array; of several, the first one.
+    step
+        The step that shows it first; ``None`` if it is of no step.
+    sentence
+        What it is, in words that do not repeat the steps. Arrays are named by their labels.
+    since
+        The last step that does not show it: it happened behind that one, up to `step`.
+    arrays
+        All of its arrays.
+    """
 
     severity: Literal["error", "warning", "note"]
     kind: Literal[
@@ -142,6 +171,15 @@ class Flag:
     array: str | None
     step: int | None
     sentence: str
+    since: int | None = None
+    arrays: Sequence[str] = ()
+
+    @property
+    def when(self) -> str:
+        """Where it lies, such as "between steps 25 and 50"; empty if the sentence says it."""
+        if self.step is None or self.kind in ("damaged", "missing"):
+            return ""
+        return f"step {self.step}" if self.since is None else f"between steps {self.since} and {self.step}"
 
 
 @dataclass(frozen=True)

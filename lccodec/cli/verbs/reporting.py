@@ -18,7 +18,7 @@ from ...chain.overview import figures_words, role_words
 from ...container.disk.address import Place
 from ...errors import ArgumentError, DependencyError
 from ...inspect.examination import examine
-from ...inspect.report import Report, Run, document
+from ...inspect.report import Flag, Report, Run, document
 from ...printable import printable
 from ...table import size_text
 from .. import render
@@ -164,14 +164,14 @@ def _run_text(run: Run) -> str:
                 bias = "" if means.bias is None else f", bias {means.bias:+.3f}"
                 error = f"error {means.error:.3g} of the movement{bias}"
                 lines.append(f"lost      {role_words(role)}, mean of arrays: {error}")
-    lines += [_flag_text(flag.severity, flag.array, flag.sentence) for flag in run.flags[:_MAX_FLAGS]]
+    lines += [_flag_text(flag) for flag in run.flags[:_MAX_FLAGS]]
     if len(run.flags) > _MAX_FLAGS:
         lines.append(f"and {len(run.flags) - _MAX_FLAGS} flags more")
     return "\n".join(map(printable, [*lines, *run.notes]))
 
 
-def _flag_text(severity: str, array: str | None, sentence: str) -> str:
-    return f"{severity}: " + (f"{array}: " if array is not None else "") + sentence
+def _flag_text(flag: Flag) -> str:
+    return f"{flag.severity}: {f'{flag.when}: ' if flag.when else ''}{flag.sentence}"
 
 
 def _movement(run: Run) -> list[float | None]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
+from ...policy.roles import Role
 from ..report import ArrayRow, Flag, Series
 
 _EARLIER: Final = 4  # changes before, at least
@@ -23,38 +23,40 @@ _LEAST_FACTOR: Final = 1.5
 _LEAST_ARRAYS: Final = 3
 
 
-@dataclass(frozen=True)
-class _Shift:
-    """A figure of a role, and what it says if it rises in most arrays at once."""
+_FIGURES: Final[Mapping[Role, str]] = {"second_moment": "rms", "weight": "movement"}
 
-    role: str
-    figure: str
-    sentence: str
+#: Weights of which so many move so many times as far: as where the learning rate changes.
+_NEARLY_ALL: Final = 0.9
+_LIKE_A_RATE: Final = 5.0
 
 
-_SHIFTS: Final = (
-    _Shift(
-        "second_moment",
-        "rms",
-        "Gradients are larger from step {step} on: second moments are {times:.2g} times what they were at "
-        "most before, in the median array.",
-    ),
-    _Shift(
-        "weight",
-        "movement",
-        "Weights move farther at step {step}: {times:.2g} times what they moved at most before, in the "
-        "median array.",
-    ),
-)
+class Shift(NamedTuple):
+    """Where most arrays of a role rise: the place of the step, how many times, and which arrays."""
+
+    role: Role
+    place: int
+    times: float
+    rows: Sequence[ArrayRow]
+    known: int  # arrays that have a figure there
+
+    @property
+    def sentence(self) -> str:
+        """What it is, in words."""
+        count = f"All {self.known}" if len(self.rows) == self.known else f"{len(self.rows)} of {self.known}"
+        if self.role == "second_moment":
+            return f"Gradients grow: {count.lower()} second moments rise, typically {self.times:.2g} times."
+        nearly_all = len(self.rows) >= _NEARLY_ALL * self.known
+        like = ", as when the learning rate changes" if nearly_all and self.times >= _LIKE_A_RATE else ""
+        return f"{count} weights move farther at once, typically {self.times:.2g} times as far{like}."
 
 
-def shift_flags(
+def shifts(
     rows: Sequence[ArrayRow],
     steps: Sequence[int],
     figures: Mapping[str, Sequence[Series]],
     saved: Sequence[int],
-) -> list[Flag]:
-    """Return at most a flag for each role: where most of its arrays shift for the first time.
+) -> list[Shift]:
+    """Return at most a shift for each role: where most of its arrays rise for the first time.
 
     Parameters
     ----------
@@ -68,42 +70,65 @@ def shift_flags(
     known = [each for each in intervals if each is not None]
     usual = statistics.mode(known) if known else None
     found = []
-    for shift in _SHIFTS:
-        chosen = [place for place, row in enumerate(rows) if row.role == shift.role]
-        of_movement = shift.figure == "movement"
-        places = [i for i, each in enumerate(intervals) if not of_movement or each == usual]
-        logarithms = [[_log(figures[shift.figure][row][place]) for row in chosen] for place in places]
-        for place, rise in _rises(logarithms):
-            step = steps[places[place]]
-            sentence = shift.sentence.format(step=step, times=math.exp(rise))
-            found.append(Flag("warning", "shifting", None, step, sentence))
+    for role, figure in _FIGURES.items():
+        chosen = [place for place, row in enumerate(rows) if row.role == role]
+        places = [i for i, each in enumerate(intervals) if figure != "movement" or each == usual]
+        logarithms = [[_log(figures[figure][row][place]) for row in chosen] for place in places]
+        for place, rises in _rises(logarithms):
+            own = [rows[row] for row, rise in zip(chosen, rises, strict=True) if _counts(rise)]
+            some = [rise for rise in rises if rise is not None]
+            found.append(Shift(role, places[place], math.exp(statistics.median(some)), own, len(some)))
             break
     return found
+
+
+def shift_flags(found: Sequence[Shift], steps: Sequence[int]) -> list[Flag]:
+    """Return the flags of shifts."""
+    return [
+        Flag(
+            "warning",
+            "shifting",
+            None,
+            steps[shift.place],
+            shift.sentence,
+            steps[shift.place - 1],
+            [row.name for row in shift.rows],
+        )
+        for shift in found
+    ]
+
+
+def _counts(rise: float | None) -> bool:
+    return rise is not None and rise > math.log(_LEAST_FACTOR)
 
 
 def _log(value: float | None) -> float | None:
     return math.log(value) if value and math.isfinite(value) else None
 
 
-def _rises(logarithms: Sequence[Sequence[float | None]]) -> Iterator[tuple[int, float]]:
-    """Yield places at which most arrays rise far above the noise of their changes, and how far."""
+def _rises(logarithms: Sequence[Sequence[float | None]]) -> Iterator[tuple[int, list[float | None]]]:
+    """Yield places at which most arrays rise far above their noise, and how far each."""
     changes = [
         statistics.median(abs(change) for change in each) if each else None
-        for each in (_differences(then, now) for then, now in pairwise(logarithms))
+        for each in (_known(_differences(then, now)) for then, now in pairwise(logarithms))
     ]
     for place in range(_EARLIER + 1, len(logarithms)):
         recent = [x for x in changes[max(place - 1 - _RECENT, 0) : place - 1] if x is not None]
         rises = _differences(_highest(logarithms[place - _NEIGHBOURS : place]), logarithms[place])
-        if len(recent) < _EARLIER or len(rises) < _LEAST_ARRAYS:
+        known = _known(rises)
+        if len(recent) < _EARLIER or len(known) < _LEAST_ARRAYS:
             continue
-        rise = statistics.median(rises)
-        if rise > max(_SPREADS * statistics.median(recent), math.log(_LEAST_FACTOR)):
-            yield place, rise
+        if statistics.median(known) > max(_SPREADS * statistics.median(recent), math.log(_LEAST_FACTOR)):
+            yield place, rises
 
 
-def _differences(then: Sequence[float | None], now: Sequence[float | None]) -> list[float]:
+def _differences(then: Sequence[float | None], now: Sequence[float | None]) -> list[float | None]:
     pairs = zip(then, now, strict=True)
-    return [b - a for a, b in pairs if a is not None and b is not None]
+    return [None if a is None or b is None else b - a for a, b in pairs]
+
+
+def _known(numbers: Sequence[float | None]) -> list[float]:
+    return [x for x in numbers if x is not None]
 
 
 def _highest(rows: Sequence[Sequence[float | None]]) -> list[float | None]:

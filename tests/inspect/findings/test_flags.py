@@ -50,7 +50,8 @@ def test_a_run_that_learns_has_no_flags(tmp_path):
 def test_not_finite():
     flags = flags_of(not_finite=[0] * 8 + [3, 5])
     assert described(flags) == [("error", "not finite", "w", 80)]
-    assert flags[0].sentence == "5 of 10 elements are NaN or infinite at step 90, the first at step 80."
+    assert flags[0].sentence == "w has elements that are NaN or infinite: 5 of 10 at step 90."
+    assert (flags[0].since, flags[0].arrays) == (70, ["w"])
     flags = flags_of(not_finite=[0, 2] + [0] * 8)
     assert described(flags) == [("warning", "not finite", "w", 10)]
     assert flags[0].sentence.endswith("and none at step 90.")
@@ -79,7 +80,7 @@ def test_exploding():
     movement = [None, *np.geomspace(0.01, 0.02, 8).tolist(), 0.9]
     flags = flags_of(movement=movement)
     assert described(flags) == [("warning", "exploding", "w", 90)]
-    assert flags[0].sentence == "Its movement at step 90 is 64 times the median of the steps before."
+    assert flags[0].sentence == "w moves 64 times as far as before (0.9 of its size, before 0.014)."
     assert described(flags_of(rms=[1.0] * 8 + [5e3, 1e9])) == [("error", "exploding", "w", 80)]
     assert flags_of(movement=[None, 0.5, 0.01, 0.002, 0.001, 0.01, 0.019, 0.1, 0.05, 0.2]) == []  # it varies
     assert flags_of(movement=[None] + [1e-5] * 8 + [1e-3]) == []  # small all the same
@@ -91,12 +92,45 @@ def test_exploding():
     assert flags_of(rms=[1.0, None, np.inf] + [1.0] * 7) == []
 
 
-def test_many_alike_are_one():
+def test_alike_of_several_arrays_is_one():
     rows = [row(f"w{i}") for i in range(12)]
     usual = {name: [[0.5] * 3 for _ in rows] for name in FIGURES}
-    flags = array_flags(rows, [0, 1, 2], {**usual, "not_finite": [[0, 0, 1] for _ in rows]})
-    assert described(flags) == [("error", "not finite", None, 2)]
-    assert flags[0].sentence.startswith("12 arrays: w0, w1, w2 and 9 more. The first: 1 of 10 ")
+    broken = [[0, 0, 1]] * 5 + [[0, 0, 0]] * 7
+    flags = array_flags(rows, [0, 1, 2], {**usual, "not_finite": broken})
+    assert described(flags) == [("error", "not finite", "w0", 2)]
+    assert flags[0].sentence == ("5 weights have elements that are NaN or infinite: w0, w1, w2 and 2 more.")
+    assert flags[0].arrays == [f"w{i}" for i in range(5)]
+    every = array_flags(rows, [0, 1, 2], {**usual, "not_finite": [[0, 0, 1]] * 12})
+    assert every[0].sentence.startswith("All 12 weights have ")
+
+
+def test_those_that_explode_say_how_much():
+    movement = [[None, *[0.01] * 8, last] for last in (0.2, 0.31, 0.01)]
+    rows = [row("a~1b~0c"), row("d"), row("e")]
+    usual = {name: [[0.5] * 10] * 3 for name in FIGURES} | {"not_finite": [[0] * 10] * 3}
+    (flag,) = array_flags(rows, STEPS, {**usual, "movement": movement})
+    assert flag.sentence == "2 weights move 20 to 31 times as far as before: a/b~c, d."
+    assert (flag.array, flag.since, flag.step) == ("a~1b~0c", 80, 90)
+    assert flag.when == "between steps 80 and 90"
+    assert array_flags(rows, STEPS, {**usual, "movement": movement}, {90: 20.0}) == []  # as most do
+    assert array_flags(rows, STEPS, {**usual, "movement": movement}, {90: 1.5})[0].arrays == ["a~1b~0c", "d"]
+
+
+def test_an_array_that_has_one_value_says_it():
+    (flag,) = flags_of(
+        movement=[None] + [0.02] * 8 + [900.0],
+        minimum=[-1.0] * 9 + [-50.1],
+        maximum=[1.0] * 9 + [-50.0],
+    )
+    assert flag.sentence.endswith("(900 of its size, before 0.02); all its elements are about -50.")
+
+
+def test_a_weight_that_hardly_moves_says_how_far():
+    (flag,) = flags_of(movement=[None] + [0.05] * 5 + [1.2e-4] * 4)
+    assert described([flag]) == [("warning", "frozen", "w", 60)]
+    assert flag.sentence == (
+        "w hardly moves any more, while other weights do: 0.00012 of its size, before 0.05."
+    )
 
 
 def test_checkpoints():
@@ -126,9 +160,9 @@ def test_errors_of_a_third_of_the_spread():
     assert coarse_flags(of_errors(None, 0.33, 0.1)) == []
     flags = coarse_flags(of_errors(0.1, 0.41, None, 0.5, 0.2))
     assert described(flags) == [("warning", "coarse", None, 10)]
-    sentence = "At step 10 the error is 0.41 of the weights' spread; it should be below a third."
+    sentence = "Restored weights are off by 0.41 of their spread; it should be below a third."
     assert flags[0].sentence == f"{sentence} The same at 1 later step."
-    assert coarse_flags(of_errors(1 / 3))[0].sentence.startswith("At step 0 the error is 0.33 of")
+    assert coarse_flags(of_errors(1 / 3))[0].sentence.startswith("Restored weights are off by 0.33 of")
     assert coarse_flags([Checkpoint(0, "keyframe")]) == []
 
 

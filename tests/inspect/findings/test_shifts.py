@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lccodec.inspect.findings.shifts import shift_flags
+from lccodec.inspect.findings.shifts import shift_flags, shifts
 from lccodec.inspect.report import ArrayRow
 
 STEPS = list(range(0, 400, 10))
@@ -16,7 +16,7 @@ def found(series, role="second_moment", steps=STEPS, saved=None):
     figures = {"rms": unknown, "movement": unknown} | {FIGURES[role]: series}
     return [
         (flag.severity, flag.kind, flag.array, flag.step)
-        for flag in shift_flags(rows, steps, figures, saved or steps)
+        for flag in shift_flags(shifts(rows, steps, figures, saved or steps), steps)
     ]
 
 
@@ -78,3 +78,28 @@ def test_unknown_and_zero_figures_are_left_out():
     assert found(series) == []
     assert found([]) == []
     assert found([[None] * len(STEPS)] * 4) == []
+
+
+def said(series, role="weight"):
+    rows = [ArrayRow(f"a{i}", role, "", "float32", (9,), 9, "", 0, 0) for i in range(len(series))]
+    unknown = [[None] * len(STEPS)] * len(rows)
+    figures = {"rms": unknown, "movement": unknown} | {FIGURES[role]: series}
+    (flag,) = shift_flags(shifts(rows, STEPS, figures, STEPS), STEPS)
+    return flag
+
+
+def test_a_shift_says_how_many_arrays_and_how_far():
+    series = noisy(noise=0.001)
+    series[:, 20:] *= 20
+    flag = said(series.tolist())
+    assert flag.sentence == (
+        "All 6 weights move farther at once, typically 19 times as far, as when the learning rate changes."
+    )
+    assert (flag.since, flag.step, flag.arrays) == (190, 200, [f"a{i}" for i in range(6)])
+    series[0, 20:] /= 20
+    assert said(series.tolist()).sentence.startswith(
+        "5 of 6 weights move farther at once, typically 19 times as far."
+    )
+    assert said(series.tolist(), "second_moment").sentence.startswith(
+        "Gradients grow: 5 of 6 second moments rise"
+    )
