@@ -184,10 +184,11 @@ class Flag:
 
 @dataclass(frozen=True)
 class RoleLoss:
-    """Means over the arrays and steps of a role."""
+    """What the arrays of a role lost together: means over the steps, and the error at each."""
 
     error: float | None
     bias: float | None
+    steps: Series = ()
 
 
 @dataclass(frozen=True)
@@ -210,7 +211,7 @@ class Loss:
     bound
         The bound of absolute errors that the quantizer guarantees.
     roles
-        Means of error and bias by role.
+        Error and bias by role.
     """
 
     against: str

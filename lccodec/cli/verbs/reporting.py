@@ -163,7 +163,7 @@ def _run_text(run: Run) -> str:
             if means.error is not None:
                 bias = "" if means.bias is None else f", bias {means.bias:+.3f}"
                 error = f"error {means.error:.3g} of the movement{bias}"
-                lines.append(f"lost      {role_words(role)}, mean of arrays: {error}")
+                lines.append(f"lost      {role_words(role)}: {error}")
     lines += [_flag_text(flag) for flag in run.flags[:_MAX_FLAGS]]
     if len(run.flags) > _MAX_FLAGS:
         lines.append(f"and {len(run.flags) - _MAX_FLAGS} flags more")

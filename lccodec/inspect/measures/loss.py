@@ -5,6 +5,9 @@ since the previous shown step. If there is no original of that step, it is the m
 save measured. The bias is the sum of their products, over the root of the product of their sums of
 squares: the correlation about 0. A codec whose errors point back in time has a negative one, and
 training that resumes from it is set back.
+
+The arrays of a role are taken together as one, as a save does: sums of squares are over the
+elements of all.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from ...element_types import Array
 from ...errors import ArgumentError
 from ...policy.policy import Policy
 from ...policy.record import read_record
+from ...policy.roles import Role
 from ...quantizers.base import Quantizer
 from ..report import ArrayRow, Loss, RoleLoss, Series
 from ..summary import numbers
@@ -35,9 +39,36 @@ class Lost:
     error: float | None  # rms of the error over rms of the movement
     bias: float | None
     largest: float | None
+    squares: float = 0.0  # the sum of squares of the errors
+    moved: float = 0.0  # the same of the movements
 
 
 NOTHING_KNOWN = Lost(None, None, None)
+
+
+def role_loss(steps: Sequence[Sequence[Lost]]) -> RoleLoss:
+    """Return what the arrays of a role lost together: at each step, and the mean over the steps.
+
+    Examples
+    --------
+    >>> one, other = Lost(0.5, -1.0, None, 1.0, 4.0), Lost(0.0, None, None, 0.0, 12.0)
+    >>> role_loss([[one, other], [NOTHING_KNOWN] * 2])
+    RoleLoss(error=0.25, bias=-0.5, steps=[0.25, None])
+    """
+    errors, biases = [], []
+    for each in steps:
+        found = [lost for lost in each if lost.error is not None]
+        squares, moved = sum(lost.squares for lost in found), sum(lost.moved for lost in found)
+        products = sum((lost.bias or 0.0) * math.sqrt(lost.squares * lost.moved) for lost in found)
+        errors.append(math.sqrt(squares / moved) if 0 < moved < math.inf else None)
+        has_bias = any(lost.bias is not None for lost in found) and 0 < squares * moved < math.inf
+        biases.append(products / math.sqrt(squares * moved) if has_bias else None)
+    return RoleLoss(_mean(errors), _mean(biases), errors)
+
+
+def _mean(series: Series) -> float | None:
+    known = [x for x in series if x is not None]
+    return sum(known) / len(known) if known else None
 
 
 def measure_loss(
@@ -75,6 +106,8 @@ def measure_loss(
         error=math.sqrt(squares / moved) if 0 < moved < math.inf else None,
         bias=products / math.sqrt(squares * moved) if has_bias else measured.bias,
         largest=largest if count else None,
+        squares=squares,
+        moved=moved,
     )
 
 
@@ -111,20 +144,14 @@ class LossTable:
             for name in ("error", "bias", "largest")
         )
         roles = {
-            role: RoleLoss(self._mean(role, error), self._mean(role, bias))
+            role: role_loss([self._of(role, lost) for lost in self._found])
             for role in dict.fromkeys(row.role for row in self._rows)
         }
         bounds = _bounds(self._rows, list(policies))
         return Loss(self._against, self._steps, error, bias, largest, bounds, roles)
 
-    def _mean(self, role: str, series: Sequence[Series]) -> float | None:
-        values = [
-            value
-            for row, of in zip(self._rows, series, strict=True)
-            for value in of
-            if row.role == role and value is not None
-        ]
-        return sum(values) / len(values) if values else None
+    def _of(self, role: Role, lost: Sequence[Lost]) -> list[Lost]:
+        return [each for row, each in zip(self._rows, lost, strict=True) if row.role == role]
 
 
 def _bounds(rows: Sequence[ArrayRow], recorded: Sequence[Any]) -> list[float | None]:

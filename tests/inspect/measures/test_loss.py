@@ -65,7 +65,7 @@ def test_a_chain_beside_its_originals(tmp_path):
     assert loss.against == f"the states in {tmp_path / 'exact'}"
     restored = [arrays_of(chain.restore(step)) for step in run.steps]
     exact = [arrays_of(state) for state in states]
-    errors: dict[str, list[float]] = {}
+    together: dict[tuple[str, int], list] = {}
     for index, row in enumerate(run.arrays):
         assert loss.error[index][0] is None
         for place in range(len(restored)):
@@ -80,14 +80,18 @@ def test_a_chain_beside_its_originals(tmp_path):
                     assert loss.bias[index][place] == pytest.approx(bias, abs=1e-9)
                 else:
                     assert loss.bias[index][place] is None
-                errors.setdefault(row.role, []).append(want)
+                sums = np.array([np.sum(error**2), np.sum(movement**2)])
+                together.setdefault((row.role, place), []).append(sums)
         if row.role == "weight":
             assert loss.bound[index] == 0.002
             assert max(loss.largest[index]) <= 0.002
         else:
             assert loss.bound[index] == 0.0
-    for role, values in errors.items():
-        assert loss.roles[role].error == pytest.approx(np.mean(values))
+    for role, found in loss.roles.items():  # all elements count equally, as where a save measures
+        assert found.steps[0] is None
+        want = [np.sqrt(np.divide(*sum(together[role, place]))) for place in range(1, len(restored))]
+        assert found.steps[1:] == pytest.approx(want)
+        assert found.error == pytest.approx(np.mean(want))
     assert loss.roles["weight"].error > 0
 
 
