@@ -97,7 +97,7 @@ def made_up_run(path: str = "run-a", steps: int = 12, layers: int = 3, bins: int
         rows(-0.1, 0.1, None),
         rows(0, 1e-3, 0.0),
         [0.001 if array.role == "weight" else None for array in arrays],
-        {role: RoleLoss(0.9, -0.01) for role in ROLES[:3]},
+        {role: RoleLoss(0.9, -0.01, [None, *[0.9] * (steps - 1)]) for role in ROLES[:3]},
     )
     flags = [
         Flag(
@@ -105,12 +105,22 @@ def made_up_run(path: str = "run-a", steps: int = 12, layers: int = 3, bins: int
             "not finite",
             arrays[1].name,
             shown[-1],
-            "3 of 2,048 elements are NaN or infinite from step 1100 on.",
+            f"{arrays[1].name} has elements that are NaN or infinite: 3 of 2,048 at step 1100.",
+            shown[-2],
+            [arrays[1].name],
         ),
         Flag(
-            "warning", "exploding", arrays[0].name, shown[steps // 2], "Its movement is 40 times its median."
+            "warning",
+            "exploding",
+            arrays[0].name,
+            shown[steps // 2],
+            f"2 weights move 40 to 50 times as far as before: {arrays[0].name}, {arrays[2].name}.",
+            shown[steps // 2 - 1],
+            [arrays[0].name, arrays[2].name],
         ),
-        Flag("note", "frozen", arrays[2].name, None, "It does not move at any shown step."),
+        Flag(
+            "note", "frozen", arrays[2].name, None, f"{arrays[2].name} does not move.", None, [arrays[2].name]
+        ),
         Flag("error", "damaged", None, shown[-1] + 100, "The checkpoint of step 1200 cannot be read."),
     ]
     return Run(
@@ -136,7 +146,7 @@ def made_up_run(path: str = "run-a", steps: int = 12, layers: int = 3, bins: int
             "loss": [3 / (i + 1) for i in range(len(checkpoints))],
             "lr": [None, *(0.1 / i for i in range(1, len(checkpoints)))],
         },
-        Verdict("broken", f"Broken from step 600 on: {arrays[1].name}: 3 of 2,048 elements are not finite."),
+        Verdict("broken", f"Broken between steps 500 and 600: {arrays[1].name} has NaN. 1 more finding."),
     )
 
 

@@ -47,12 +47,23 @@ def verdict(
         return Verdict("healthy", f"Healthy: {words}.{_lost(checkpoints)}")
     of_run = [flag for flag in grave if flag.kind not in _OF_FILES and flag.step is not None]
     first = min(of_run, key=lambda flag: flag.step or 0, default=None)
-    texts = [_sentence(flag, first) for flag in grave[:_SENTENCES]]
-    if rest := len(grave[_SENTENCES:]):
+    told = _told(grave)
+    texts = [_sentence(flag, first) for flag in told]
+    if rest := len(grave) - len(told):
         texts.append(f"{rest} more finding{'s' if rest > 1 else ''}.")
     if grave[0].severity == "error":
         return Verdict("broken", f"Broken{_from(first)}: {' '.join(texts)}")
     return Verdict("look", f"Look at {_what(first)}: {' '.join(texts)}")
+
+
+def _told(grave: Sequence[Flag]) -> list[Flag]:
+    """Return the flags that a verdict says: the first ones, but of the same arrays only one."""
+    told: list[Flag] = []
+    for flag in grave:
+        known = {name for each in told for name in each.arrays}
+        if not flag.arrays or not known.issuperset(flag.arrays):
+            told.append(flag)
+    return told[:_SENTENCES]
 
 
 def _from(first: Flag | None) -> str:

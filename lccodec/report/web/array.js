@@ -5,7 +5,7 @@ const FIGURES = [
   { key: "movement", title: "Relative movement" },
   { key: "error", title: "Error, in movements" },
   { key: "lag", title: "Lag, in intervals" },
-  { key: "rank", title: "Effective rank of the change" },
+  { key: "rank", title: "Effective rank of the change", optional: true },
   { key: "zeros", title: "Share of zeros" },
   { key: "range", title: "Smallest and largest value" },
   { key: "not_finite", title: "Elements that are not finite" },
@@ -35,13 +35,13 @@ function arraySection(id, run, place) {
       element("div", {}, element("label", { for: found.id }, "Arrays"), found)),
     detail);
   let open = [];
-  const lower = run.arrays.map(({ name }) => name.toLowerCase());
+  const lower = run.arrays.map(({ name }) => shownName(name).toLowerCase());
 
   function list() {
     const wanted = search.value.trim().toLowerCase().split(/\s+/);
     const matches = lower.flatMap((name, index) => (wanted.every((word) => name.includes(word)) ? [index] : []));
     found.replaceChildren(...matches.slice(0, 500).map((index) =>
-      element("option", { value: index, selected: index === current }, shorten(run.arrays[index].name, 80))));
+      element("option", { value: index, selected: index === current }, shorten(shownName(run.arrays[index].name), 80))));
     status.textContent = `${formatCount(matches.length)} of ${plural(run.arrays.length, "name")} found${matches.length > 500 ? ", the first 500 are listed" : ""}`;
     if (matches.length && !matches.includes(current)) show(matches[0]);
   }
@@ -98,9 +98,9 @@ function arraySection(id, run, place) {
 
 // Where the reader should look first; null if no finding is of an array that is shown.
 function firstFinding(run) {
-  for (const { array, step, severity } of run.flags) {
-    const index = severity === "note" ? -1 : run.arrays.findIndex(({ name }) => name === array);
-    const at = run.steps.findIndex((each) => step !== null && each >= step);
+  for (const flag of run.flags) {
+    const index = flag.severity === "note" ? -1 : run.arrays.findIndex(({ name }) => arraysOf(flag).includes(name));
+    const at = run.steps.findIndex((each) => flag.step !== null && each >= flag.step);
     if (index >= 0) return { array: index, step: at < 0 ? null : at };
   }
   return null;
@@ -108,14 +108,14 @@ function firstFinding(run) {
 
 // Keyframes, and what stands out of one array.
 function marksFor(run, array) {
-  return marksOf({ ...run, flags: run.flags.filter((flag) => flag.array === array.name) });
+  return marksOf({ ...run, flags: run.flags.filter((flag) => arraysOf(flag).includes(array.name)) });
 }
 
 function arrayView(run, index, step) {
   const array = run.arrays[index];
-  const head = element("div", {}, element("h3", { class: "name long", tabindex: array.name.length > 200 ? "0" : null }, visible(array.name)), facts([
+  const head = element("div", {}, element("h3", { class: "name long", tabindex: array.name.length > 200 ? "0" : null }, visible(shownName(array.name))), facts([
     ["type", visible(array.dtype)], ["shape", array.shape.length ? array.shape.map(formatCount).join(" × ") : "one value"],
-    ["role", `${roleName(array.role).replace(/s$/, "")}${array.why ? `: ${visible(array.why)}` : ""}`],
+    ["role", roleName(array.role).replace(/s$/, "")], ["why this role", array.why ? visible(array.why) : null],
     ["stored", `${formatBytes(array.stored_bytes)} for ${formatBytes(array.nbytes)} (${formatRatio(array.nbytes, array.stored_bytes)})`],
   ]));
   const values = element("div");
@@ -126,7 +126,7 @@ function arrayView(run, index, step) {
   let barsAt = () => {};
   const atStep = () => {
     barsAt();
-    values.replaceChildren(run.steps.length ? facts(FIGURES.map(({ key, title }) => [title, valueText(run, index, key, step())])) : "");
+    values.replaceChildren(run.steps.length ? facts(FIGURES.filter(({ key, optional }) => !optional || present(run.figures[key]?.[index] ?? []).length).map(({ key, title }) => [title, valueText(run, index, key, step())])) : "");
   };
   if (histogram && run.steps.length) {
     const one = figure("Values at the chosen step.", "");
@@ -197,7 +197,7 @@ function densityCells(histogram) {
 
 function arrayTable(run, index) {
   const keys = Object.keys(run.figures);
-  return table(`${shorten(run.arrays[index].name, 60)}, by step`,
+  return table(`${shorten(shownName(run.arrays[index].name), 60)}, by step`,
     [{ title: "step", number: true }, ...keys.map((key) => ({ title: key.replace("_", " "), number: true }))],
     run.steps.map((step, x) => [formatCount(step), ...keys.map((key) => formatNumber(run.figures[key][index]?.[x] ?? null))]));
 }
@@ -205,7 +205,7 @@ function arrayTable(run, index) {
 function histogramTable(run, index) {
   const histogram = run.histograms[index];
   const bins = histogramRows(histogram, 0);
-  return table(`Elements of ${shorten(run.arrays[index].name, 60)} by value and step, rounded`,
+  return table(`Elements of ${shorten(shownName(run.arrays[index].name), 60)} by value and step, rounded`,
     [{ title: "step", number: true }, ...bins.map(({ low, high }) => ({ title: `${formatNumber(low, 3)} to ${formatNumber(high, 3)}`, number: true }))],
     run.steps.map((step, x) => [formatCount(step), ...histogramRows(histogram, x).map(({ count }) => formatNumber(count, 3))]));
 }

@@ -55,7 +55,7 @@ function placesOf(run) {
   }
   const groups = [
     { title: "Bytes by role", head: "role", pairs: Object.entries(roles).map(([role, bytes]) => [roleName(role), bytes]) },
-    { title: "Bytes by array", head: "array", pairs: run.arrays.map(({ name, stored_bytes: bytes }) => [name, bytes]) },
+    { title: "Bytes by array", head: "array", pairs: run.arrays.map(({ name, stored_bytes: bytes }) => [shownName(name), bytes]) },
   ];
   return groups.map(({ title, head, pairs }) => {
     const rows = sharesOf(pairs);
@@ -78,14 +78,16 @@ function appendixOf(run) {
       [{ title: "what" }, { title: "bytes", number: true }, { title: "share", number: true }],
       shares.map(({ label, value, share }) => [label, formatCount(value), formatPercent(share)]))) : null,
     quantized.length ? foldedTable("Quantizer of each array, as a table", () => table("Quantizer of each array",
-      [{ title: "array" }, { title: "quantizer" }], quantized.map(({ name, quantizer }) => [nameText(name), visible(quantizer)]), { lines: 100 })) : null);
+      [{ title: "array" }, { title: "quantizer" }], quantized.map(({ name, quantizer }) => [nameText(shownName(name)), visible(quantizer)]), { lines: 100 })) : null);
 }
 
 function checkpointTable(checkpoints) {
   const keys = [...new Set(checkpoints.flatMap(({ metadata }) => Object.keys(metadata)))];
+  const policies = [...new Set(checkpoints.map(({ policy }) => policy).filter(Boolean))];
+  const several = policies.length > 1; // one policy of all is said once
   const columns = [
     { title: "step", number: true }, { title: "kind" }, { title: "parent", number: true }, { title: "depth", number: true },
-    { title: "size", number: true }, { title: "so far", number: true }, { title: "smaller by", number: true }, { title: "policy" }, { title: "intact" },
+    { title: "size", number: true }, { title: "so far", number: true }, { title: "smaller by", number: true }, ...(several ? [{ title: "policy" }] : []), { title: "intact" },
     ...keys.slice(0, 6).map((key) => ({ title: shorten(key, 40) })), ...(keys.length > 6 ? [{ title: "more metadata" }] : []),
   ];
   const rest = (metadata) => keys.slice(6).filter((key) => Object.hasOwn(metadata, key)).map((key) => `${key}: ${metadata[key]}`).join(", ");
@@ -93,11 +95,11 @@ function checkpointTable(checkpoints) {
   const soFar = checkpoints.map(({ bytes }) => (stored += bytes));
   const rows = checkpoints.map((point, place) => [
     formatCount(point.step), kindText(point), formatCount(point.parent), formatCount(point.depth),
-    formatBytes(point.bytes), formatBytes(soFar[place]), formatRatio(point.nbytes, point.bytes), nameText(point.policy || "–", 40), soundText(point),
+    formatBytes(point.bytes), formatBytes(soFar[place]), formatRatio(point.nbytes, point.bytes), ...(several ? [nameText(point.policy || "–", 40)] : []), soundText(point),
     ...keys.slice(0, 6).map((key) => (Object.hasOwn(point.metadata, key) ? metadataText(point.metadata[key]) : "–")),
     ...(keys.length > 6 ? [wholeText(rest(point.metadata), 40)] : []),
   ]);
-  return table(`All ${plural(checkpoints.length, "checkpoint")}`, columns, rows, { lines: 1000 });
+  return table(`All ${plural(checkpoints.length, "checkpoint")}${policies.length === 1 ? `, with the policy ${shorten(policies[0], 40)}` : ""}`, columns, rows, { lines: 1000 });
 }
 
 // A long number is rounded; the whole one is in its title.

@@ -73,13 +73,19 @@ function barsChart(rows, { value = "value", colour = "var(--delta)", labelExpr =
   });
 }
 
-const labelWidth = (width) => (width < 500 ? 118 : 250);
+const labelWidth = (width) => (width < 500 ? 160 : 250);
 
-// Names as they fit beside the rows. Where room is scarce, all lose the folders that they share.
+// Names as they fit beside the rows. Where room is scarce, all lose the folders that they share, and
+// longer ones their beginning: their ends tell them apart.
 function rowNames(names, width) {
   const shared = width < 500 ? sharedFolders(names) : 0;
   const limit = Math.floor(labelWidth(width) / 7.2);
-  return names.map((name) => shorten(shared ? `…${name.slice(shared)}` : name, limit));
+  return names.map((name) => shortenedAtStart(shared ? `…${name.slice(shared)}` : name, limit));
+}
+
+function shortenedAtStart(text, limit) {
+  const characters = Array.from(visible(text));
+  return characters.length <= limit ? characters.join("") : `…${characters.slice(1 - limit).join("")}`;
 }
 
 function sharedFolders(names) {

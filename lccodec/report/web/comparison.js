@@ -15,10 +15,10 @@ function comparisonSection(id, comparison) {
     result.append(element("div", { class: "pair" }, relative.node, cosine.node), table("Arrays that differ", [
       { title: "array" }, { title: "role" }, { title: "relative difference", number: true }, { title: "largest difference", number: true },
       { title: "cosine", number: true }, { title: "elements changed", number: true },
-    ], rows.map((row) => [nameText(row.name), roleName(row.role).replace(/s$/, ""), formatNumber(row.relative), formatNumber(row.largest),
+    ], rows.map((row) => [nameText(shownName(row.name)), roleName(row.role).replace(/s$/, ""), formatNumber(row.relative), formatNumber(row.largest),
       formatNumber(row.cosine, 6), formatPercent(row.share)]), { lines: 100 }));
     const bars = (made, key, digits, options) => () => draw(made, barsChart(
-      shown.map((row) => ({ label: row.name, value: row[key], digits })), { labelExpr: NUMBER_LABELS, ...options }), {
+      shown.map((row) => ({ label: shownName(row.name), value: row[key], digits })), { labelExpr: NUMBER_LABELS, ...options }), {
       describe: ({ label, value }) => `${shorten(label, 80)}\n${formatNumber(value, digits)}`,
     });
     drawings.push(bars(relative, "relative", 4, {}), bars(cosine, "cosine", 6, { colour: "var(--first)" }));
@@ -37,9 +37,9 @@ function comparisonSection(id, comparison) {
 
 function namesList(items) {
   const list = element("ul", { class: "names", tabindex: "-1" });
-  return limited(list, list, items, (item) => element("li", {}, item.name === undefined ? wholeText(item) : changeText(item)), 100);
+  return limited(list, list, items, (item) => element("li", {}, item.name === undefined ? wholeText(shownName(item)) : changeText(item)), 100);
 }
 
 function changeText({ name, old, new: now }) {
-  return element("span", {}, wholeText(name), ": ", wholeText(String(old)), " became ", wholeText(String(now)));
+  return element("span", {}, wholeText(shownName(name)), ": ", wholeText(String(old)), " became ", wholeText(String(now)));
 }

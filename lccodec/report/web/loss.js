@@ -11,8 +11,8 @@ function lossSection(id, run) {
   if (measured.nodes.length) result.append(element("h3", {}, "Compared with originals"));
   result.append(paragraph(`Originals: ${visible(loss.against)}.`),
     paragraph("Error is the root mean square of restored minus original, over that of the movement since the previous shown step. Bias "
-      + "is the correlation of error and movement: below 0 the restored state trails behind. A run that resumes feels bias more. "
-      + "Each array counts equally here. If the step before has no original, the movement is the one that the save measured."));
+      + "is the correlation of error and movement: below 0 the restored state trails behind. A bias harms a run that resumes more than an error does "
+      + "that points in no direction. If the step before has no original, the movement is the one that the save measured."));
   const roles = Object.keys(loss.roles);
   if (roles.length) {
     result.append(table("Error and bias by role", [{ title: "role" }, { title: "error over movement", number: true }, { title: "bias", number: true }],
@@ -27,16 +27,16 @@ function lossSection(id, run) {
     return { node: result, drawings: measured.drawings };
   }
   const scatter = figure("Error and bias of each array,", "means over the steps.");
-  const lines = figure("Error over movement at each step,", "means over the arrays of a role.");
+  const lines = figure("Error over movement at each step,", "of all elements of a role.");
   const list = table("Error and bias by array", [
     { title: "array" }, { title: "error over movement", number: true }, { title: "bias", number: true },
     { title: "largest error", number: true }, { title: "guaranteed bound", number: true }, { title: "bound holds" },
-  ], rows.map(({ array, x, y, largest: most, bound }) => [nameText(array.name), formatNumber(x), formatNumber(y), formatNumber(most),
+  ], rows.map(({ array, x, y, largest: most, bound }) => [nameText(shownName(array.name)), formatNumber(x), formatNumber(y), formatNumber(most),
     formatNumber(bound), boundText(most, bound)]), { lines: 100 });
   const dots = rows.filter(({ x, y }) => x !== null && y !== null);
   const shown = [...new Set(dots.map(({ array }) => array.role))];
   const points = roles.flatMap((role) => loss.steps.map((step, x) => ({
-    step, name: roleName(role), value: mean(run.arrays.map(({ role: own }, index) => (own === role ? loss.error[index]?.[x] ?? null : null))),
+    step, name: roleName(role), value: loss.roles[role].steps?.[x] ?? null,
   }))).filter(({ value }) => value !== null);
   const names = [...new Set(points.map(({ name }) => name))];
   const several = loss.steps.length > 1 && points.length > 0;
@@ -51,7 +51,7 @@ function lossSection(id, run) {
   return { node: result, drawings: [
     ...measured.drawings,
     () => several && dots.length && draw(scatter, scatterChart(dots, shown, { x: "error over movement", y: "bias" }), {
-      describe: ({ array, x, y }) => `${shorten(array.name, 80)}\nerror ${formatNumber(x)}, bias ${formatNumber(y)}`,
+      describe: ({ array, x, y }) => `${shorten(shownName(array.name), 80)}\nerror ${formatNumber(x)}, bias ${formatNumber(y)}`,
     }),
     () => several && draw(lines, linesChart(points, {
       names, colours: roles.filter((role) => names.includes(roleName(role))).map((role) => COLOURS[role] ?? COLOURS.other), height: 260, marks: keyframesOf(run),

@@ -22,7 +22,8 @@ function measuredPart(run) {
   return {
     nodes: [
       paragraph("Each save measured its error, the root mean square of restored minus saved values, and its lag: how far restored "
-        + "values lie behind, along the last movement. A dash is not known: a first save has no movement."),
+        + "values lie behind, along the last movement. All elements of a role count equally, also below. A dash stands for what is not known: "
+        + "the first save has no movement."),
       ...(charts.length ? [element("div", { class: "pair" }, ...charts.map(({ made }) => made.node))] : []),
       foldedTable("What each save measured, as a table", () => table("Error and lag of each save",
         [{ title: "step", number: true }, ...columns], points.map(({ step, figures }) => [formatCount(step), ...cells(figures)]), { lines: 100 })),

@@ -4,7 +4,7 @@ const ROWS_AT_ONCE = 40;
 
 function movementSection(id, run, cautions, showArray) {
   const result = section(id, "Movement",
-    paragraph("How far each array moved since the save before: the root mean square of its difference over that of the array. Where something was lost, the save measured it; of other programs' lossy files it is not known."),
+    paragraph("How far each array moved since the save before: the root mean square of its difference, over that of the array. Of an array that lost something, the save measured it. Lossy files of other programs do not tell it."),
     ...cautions.map((note) => paragraph(visible(note), "caution")));
   const movement = run.figures.movement ?? [];
   const moving = run.arrays.map((_, index) => index).filter((index) => present(movement[index] ?? []).length);
@@ -41,10 +41,10 @@ function movementSection(id, run, cautions, showArray) {
       .filter(({ value }) => value !== null);
     data.replaceChildren(movementTables(run, rows, roleName(role)));
     return draw(chart, heatChart(cells, {
-      stepLabels: run.steps.map(formatCount), rowLabels: rows.map((index) => run.arrays[index].name), edges,
+      stepLabels: run.steps.map(formatCount), rowLabels: rows.map((index) => shownName(run.arrays[index].name)), edges,
       rowHeight: rows.length > 25 ? 15 : 18, marks: placesOfMarks(run, marksOf(run)),
     }), {
-      describe: ({ x, value, index }) => `${shorten(run.arrays[index].name, 80)}\nstep ${formatCount(run.steps[x])}: ${formatNumber(value)}`,
+      describe: ({ x, value, index }) => `${shorten(shownName(run.arrays[index].name), 80)}\nstep ${formatCount(run.steps[x])}: ${formatNumber(value)}`,
       click: ({ index, x }) => index !== undefined && showArray(index, run.steps[x]),
     });
   }
@@ -69,11 +69,11 @@ function movementTables(run, rows, what) {
   ], rows.map((index) => {
     const values = movement[index];
     const most = largest(values);
-    return [nameText(run.arrays[index].name), formatNumber(median(values)), formatNumber(most),
+    return [nameText(shownName(run.arrays[index].name)), formatNumber(median(values)), formatNumber(most),
       formatCount(most === null ? null : run.steps[values.indexOf(most)]), formatNumber(values.at(-1) ?? null)];
   })));
   const whole = foldedTable("Every value, as a table", () => table(`Movement of ${what}, by step`,
     [{ title: "array" }, ...steps.map(({ step }) => ({ title: formatCount(step), number: true }))],
-    rows.map((index) => [nameText(run.arrays[index].name, 40), ...movement[index].map((value) => formatNumber(value, 3))])));
+    rows.map((index) => [nameText(shownName(run.arrays[index].name), 40), ...movement[index].map((value) => formatNumber(value, 3))])));
   return element("div", {}, summary, whole);
 }

@@ -79,9 +79,14 @@ function rolesOf(run, places) {
   return Object.keys(ROLE_NAMES).filter((role) => roles.includes(role)).concat(roles.filter((role) => !Object.hasOwn(ROLE_NAMES, role)));
 }
 
+// The name of an array with the `/` and `~` of its keys, which a state escapes. Links keep the stored name.
+function shownName(name) {
+  return name.replaceAll("~1", "/").replaceAll("~0", "~");
+}
+
 // The name of an array as the user knows it: of a moment, the weight that it belongs to.
 function labelOf({ name, of, role }) {
-  return of ? `${of}, ${roleName(role).replace(/s$/, "")}` : name;
+  return of ? `${shownName(of)}, ${roleName(role).replace(/s$/, "")}` : shownName(name);
 }
 
 // The values that are numbers.

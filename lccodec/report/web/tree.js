@@ -6,23 +6,39 @@ const OPEN_AT_FIRST = 30; // rows
 const COLUMNS = [
   { title: "elements", of: (run, index) => run.arrays[index].size, join: (all) => all.reduce((sum, value) => sum + value, 0), format: formatCount },
   { title: "movement", of: (run, index) => median(run.figures.movement?.[index] ?? []), join: largest, format: (value) => formatNumber(value, 3) },
+  { title: "largest", of: (run, index) => largest(run.figures.movement?.[index] ?? []), join: largest, format: (value) => formatNumber(value, 3) },
+  { title: "at step", of: stepOfLargest, join: (steps, children) => stepOfMost(steps, children), format: formatCount },
   { title: "error, in movements", of: (run, index) => median(run.figures.error?.[index] ?? []), join: largest, format: (value) => formatNumber(value, 3) },
   { title: "lag, in intervals", of: (run, index) => median(run.figures.lag?.[index] ?? []), join: farthest, format: (value) => formatNumber(value, 3) },
 ];
+
+const LARGEST = 2; // the column of the largest movement
+
+function stepOfLargest(run, index) {
+  const values = run.figures.movement?.[index] ?? [];
+  const most = largest(values);
+  return most === null ? null : run.steps[values.indexOf(most)];
+}
+
+// The step of the array of a block that moved the farthest.
+function stepOfMost(steps, children) {
+  const most = largest(children.map(({ values }) => values[LARGEST]));
+  return most === null ? null : steps[children.findIndex(({ values }) => values[LARGEST] === most)];
+}
 
 // A block has a name and children, in the order of the state; an array has its place in `run.arrays`.
 function treeOf(run, places) {
   const root = { name: "", children: new Map() };
   for (const place of places) {
     const { of, name } = run.arrays[place];
-    const parts = (of ?? name).match(/[^/.]*[/.]?/gu).filter(Boolean);
+    const parts = shownName(of ?? name).match(/[^/.]*[/.]?/gu).filter(Boolean);
     const path = [...parts.slice(0, MOST_PARTS - 1), parts.slice(MOST_PARTS - 1).join("")].filter(Boolean);
     let block = root;
     for (const part of path.slice(0, -1)) {
       if (!block.children.has(part)) block.children.set(part, { name: part, children: new Map() });
       block = block.children.get(part);
     }
-    block.children.set(place, { name: path.at(-1) ?? "", place, count: 1, values: COLUMNS.map((column) => column.of(run, place)) });
+    block.children.set(place, { name: path.at(-1) ?? "", place, count: 1, findings: findingsOf(run, name), values: COLUMNS.map((column) => column.of(run, place)) });
   }
   return joined(root);
 }
@@ -32,8 +48,8 @@ function joined(block) {
   if (block.place !== undefined) return block;
   const children = [...block.children.values()].map(joined);
   if (children.length === 1) return { ...children[0], name: block.name + children[0].name };
-  const values = COLUMNS.map(({ join }, column) => join(children.map((child) => child.values[column])));
-  return { name: block.name, children, values, count: children.reduce((sum, { count }) => sum + count, 0) };
+  const values = COLUMNS.map(({ join }, column) => join(children.map((child) => child.values[column]), children));
+  return { name: block.name, children, values, findings: children.reduce((sum, { findings }) => sum + findings, 0), count: children.reduce((sum, { count }) => sum + count, 0) };
 }
 
 // The blocks that are open at first: whole levels, as long as there is room.
@@ -51,7 +67,8 @@ function openedOf(tree) {
 
 function treeSection(id, run, place) {
   const result = section(id, "Arrays",
-    paragraph("By block, as the names say. Figures are medians over the steps; a block shows the largest of its arrays. Error is what a restored array is off by, lag how far it lies behind."));
+    paragraph("Arrays in blocks, after the parts of their names. Figures are medians over the steps, and the largest movement with its step. A block shows "
+      + "the largest of its arrays. Error is how far a restored array is off, lag how far it lies behind. A triangle marks arrays with findings."));
   const roles = rolesOf(run, run.arrays.map((_, index) => index));
   if (!roles.length) return null;
   const body = element("tbody");
@@ -99,7 +116,7 @@ function treeSection(id, run, place) {
   const fill = () => body.replaceChildren(...rows(tree.name ? [tree] : tree.children, 0));
 
   function rowOf(node, depth) {
-    const head = element("th", { scope: "row" }, node.children ? foldOf(node) : element("a", { href: linkTo(place, run.arrays[node.place].name) }, nameText(node.name, 40)));
+    const head = element("th", { scope: "row" }, node.children ? foldOf(node) : element("a", { href: linkTo(place, run.arrays[node.place].name) }, nameText(node.name, 40)), markOf(node));
     head.style.setProperty("--depth", Math.min(depth, 8));
     return element("tr", {}, head, ...node.values.map((value, column) => element("td", { class: "number" }, COLUMNS[column].format(value))));
   }
@@ -111,8 +128,13 @@ function treeSection(id, run, place) {
       node.button.focus();
     };
     node.button = element("button", { type: "button", class: "fold", "aria-expanded": String(opened.has(node)), onclick: toggle },
-      nameText(node.name, 40), ` (${formatCount(node.count)})`);
+      nameText(node.name, 40), ` (${formatCount(node.count)})`, markOf(node));
     return node.button;
+  }
+
+  function markOf({ findings }) {
+    const words = plural(findings, "finding");
+    return findings ? element("span", { class: "mark", role: "img", "aria-label": words, title: words }) : null;
   }
 
   choose(roles[0]);

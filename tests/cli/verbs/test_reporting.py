@@ -76,7 +76,7 @@ def test_the_page(directory, tmp_path, monkeypatch):
     assert "6 checkpoints, all sound, 1 keyframes" in stdout
     assert "\nbytes     " in stdout
     assert "\nmovement  " in stdout
-    assert "lost      weights, mean of arrays: error " in stdout
+    assert "lost      weights: error " in stdout
     assert "Movement is not quality" in stdout
     size = (tmp_path / "report.html").stat().st_size
     assert f"page: report.html, {size:,} bytes" in stdout

@@ -74,6 +74,17 @@ def test_a_verdict_has_two_sentences():
     )
 
 
+def test_a_verdict_says_one_thing_of_an_array():
+    flags = [
+        Flag("warning", "exploding", "a", 20, "a moves far.", 10, ["a"]),
+        Flag("warning", "frozen", "a", 30, "a stops.", 20, ["a"]),
+        Flag("warning", "frozen", "a", 40, "2 weights stop: a, b.", 30, ["a", "b"]),
+    ]
+    assert verdict(flags, {}).sentence.endswith(
+        ": a moves far. Between steps 30 and 40: 2 weights stop: a, b. 1 more finding."
+    )
+
+
 def test_a_broken_run_says_where():
     broken = [Flag("error", "jumping", None, 20, "loss rises.", since) for since in (10, None)]
     assert verdict(broken[:1], {}).sentence == "Broken between steps 10 and 20: loss rises."
