@@ -85,4 +85,4 @@ def test_a_phone_shows_all_of_a_long_name(report: Opened) -> None:
     labels = report.run(
         "[...document.querySelectorAll('#movement .chart text')].map((text) => text.textContent)"
     )
-    assert len({label for label in labels if label.endswith("w~eight")}) == 3  # their ends tell them apart
+    assert len({label for label in labels if label.endswith("w~eight")}) == 3  # they differ

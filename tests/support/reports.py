@@ -106,7 +106,7 @@ def made_up_run(path: str = "run-a", steps: int = 12, layers: int = 3, bins: int
             arrays[1].name,
             shown[-1],
             f"{arrays[1].name} has elements that are NaN or infinite: 3 of 2,048 at step 1100.",
-            shown[-2],
+            shown[-2] if steps > 1 else None,
             [arrays[1].name],
         ),
         Flag(
@@ -115,7 +115,7 @@ def made_up_run(path: str = "run-a", steps: int = 12, layers: int = 3, bins: int
             arrays[0].name,
             shown[steps // 2],
             f"2 weights move 40 to 50 times as far as before: {arrays[0].name}, {arrays[2].name}.",
-            shown[steps // 2 - 1],
+            shown[steps // 2 - 1] if steps > 1 else None,
             [arrays[0].name, arrays[2].name],
         ),
         Flag(

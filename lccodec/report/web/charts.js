@@ -76,11 +76,13 @@ function barsChart(rows, { value = "value", colour = "var(--delta)", labelExpr =
 const labelWidth = (width) => (width < 500 ? 160 : 250);
 
 // Names as they fit beside the rows. Where room is scarce, all lose the folders that they share, and
-// longer ones their beginning: their ends tell them apart.
+// longer ones their beginning, or their middle if only that leaves them different.
 function rowNames(names, width) {
   const shared = width < 500 ? sharedFolders(names) : 0;
   const limit = Math.floor(labelWidth(width) / 7.2);
-  return names.map((name) => shortenedAtStart(shared ? `…${name.slice(shared)}` : name, limit));
+  const own = names.map((name) => (shared ? `…${name.slice(shared)}` : name));
+  const [ends, both] = [shortenedAtStart, shorten].map((cut) => own.map((name) => cut(name, limit)));
+  return new Set(ends).size < new Set(both).size ? both : ends;
 }
 
 function shortenedAtStart(text, limit) {

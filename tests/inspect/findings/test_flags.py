@@ -92,18 +92,6 @@ def test_exploding():
     assert flags_of(rms=[1.0, None, np.inf] + [1.0] * 7) == []
 
 
-def test_alike_of_several_arrays_is_one():
-    rows = [row(f"w{i}") for i in range(12)]
-    usual = {name: [[0.5] * 3 for _ in rows] for name in FIGURES}
-    broken = [[0, 0, 1]] * 5 + [[0, 0, 0]] * 7
-    flags = array_flags(rows, [0, 1, 2], {**usual, "not_finite": broken})
-    assert described(flags) == [("error", "not finite", "w0", 2)]
-    assert flags[0].sentence == ("5 weights have elements that are NaN or infinite: w0, w1, w2 and 2 more.")
-    assert flags[0].arrays == [f"w{i}" for i in range(5)]
-    every = array_flags(rows, [0, 1, 2], {**usual, "not_finite": [[0, 0, 1]] * 12})
-    assert every[0].sentence.startswith("All 12 weights have ")
-
-
 def test_those_that_explode_say_how_much():
     movement = [[None, *[0.01] * 8, last] for last in (0.2, 0.31, 0.01)]
     rows = [row("a~1b~0c"), row("d"), row("e")]
