@@ -34,15 +34,7 @@ _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separato
 
 def parse_json(data: bytes, where: str) -> Json:
     """Parse JSON that is written in the only way `dump_json` writes it (LCC-MAN-01)."""
-    # The standard library's parser is recursive, so the depth is bounded first. Each round removes
-    # the innermost pairs of brackets.
-    bare = _JSON_STRING.sub(b"", data)
-    brackets = bare.translate(_CURLY_TO_SQUARE, delete=_NOT_BRACKETS)
-    for _ in range(MAX_NESTING + 1):
-        if b"[]" not in brackets:
-            break
-        brackets = brackets.replace(b"[]", b"")
-    if b"[]" in brackets or len(brackets) > MAX_NESTING:
+    if _is_too_deep(data):  # the standard library's parser is recursive
         raise LimitError("LCC-LIM-05", where, f"nested deeper than {MAX_NESTING + 1}")
 
     def integer(digits: str) -> int:
@@ -52,7 +44,7 @@ def parse_json(data: bytes, where: str) -> Json:
 
     try:
         # A function for integers is slow, and there are many of them.
-        is_long = _LONG_INTEGER in bare.translate(_DIGITS_TO_NINES)
+        is_long = _LONG_INTEGER in data.translate(_DIGITS_TO_NINES)
         document = json.loads(data.decode(), parse_int=integer if is_long else None)
         canonical = dump_json(document)  # refuses NaN, infinities and lone surrogates, which `loads` accepts
     except DataError:
@@ -64,6 +56,19 @@ def parse_json(data: bytes, where: str) -> Json:
         place = first_difference(canonical, data)
         raise FormatError("LCC-MAN-01", f"{where}: byte {place}", "not in canonical form")
     return document
+
+
+def _is_too_deep(data: bytes) -> bool:
+    """Return whether JSON nests deeper than LCC-LIM-05 allows, or leaves too many brackets open."""
+    brackets = data.translate(_CURLY_TO_SQUARE, delete=_NOT_BRACKETS)
+    if len(brackets) <= MAX_NESTING:  # as in most manifests, with those in strings
+        return False
+    brackets = _JSON_STRING.sub(b"", data).translate(_CURLY_TO_SQUARE, delete=_NOT_BRACKETS)
+    for _ in range(MAX_NESTING + 1):  # each round removes the innermost pairs
+        if b"[]" not in brackets:
+            break
+        brackets = brackets.replace(b"[]", b"")
+    return b"[]" in brackets or len(brackets) > MAX_NESTING
 
 
 def dump_json(document: Json) -> bytes:

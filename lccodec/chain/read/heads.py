@@ -79,7 +79,8 @@ def next_heads(
     """Return the head of every array of a link, or its error; `before` has those of its parents."""
     heads, inherited, copies = _own_heads(link, link.index_names)
     heads |= _inherited(before, inherited)
-    return heads | _copied(link, copies, heads)
+    heads |= _copied(link, copies, heads)
+    return heads
 
 
 def form_of(link: Link, name: str) -> Form:
