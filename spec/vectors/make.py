@@ -586,7 +586,6 @@ EDGES = [
         2**53 - 1,
         "parity of a file of exactly two blocks, and the largest redundancy",
     ),
-    ("exact.lcc.h5", "exact.lcc.h5", 1, "parity of an exact file"),
 ]
 
 
