@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import functools
 import importlib.util
 import json
 import os
@@ -10,6 +12,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -70,6 +73,20 @@ def begin_equally() -> None:
     torch.manual_seed(0)
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], bytes]:
+    """The newest state after a run of a framework's program that nothing interrupts."""
+
+    @functools.cache
+    def of_framework(framework: str) -> bytes:
+        with contextlib.chdir(tmp_path_factory.mktemp("whole")):
+            begin_equally()
+            run(program_of(framework), lambda *_: None)
+            return newest_state()
+
+    return of_framework
+
+
 def test_readme_begins_with_the_loop_of_the_page() -> None:
     assert programs(ROOT / "README.md") == [program_of("torch")]
     assert programs(DOCS / "README.md") == [program_of("torch")]
@@ -94,7 +111,7 @@ def test_the_loop_has_fifteen_lines() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("framework", ["torch", "jax"])
 def test_a_run_that_was_stopped_ends_with_the_same_bits(
-    framework: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    framework: str, whole: Callable[[str], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = program_of(framework)
     reported: list[int] = []
@@ -104,28 +121,25 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(
         if step == CRASH_STEP and reported.count(step) == 1:
             raise KeyboardInterrupt
 
-    states = []
-    for name, reports in [("whole", lambda *_: None), ("stopped", report)]:
-        (tmp_path / name).mkdir()
-        monkeypatch.chdir(tmp_path / name)
-        begin_equally()
-        if name == "stopped":
-            with pytest.raises(KeyboardInterrupt):
-                run(program, reports)
-            assert reported == list(range(0, CRASH_STEP + 1, 20))
-        run(program, reports)
-        states.append(newest_state())
+    expected = whole(framework)
+    monkeypatch.chdir(tmp_path)
+    begin_equally()
+    with pytest.raises(KeyboardInterrupt):
+        run(program, report)
+    assert reported == list(range(0, CRASH_STEP + 1, 20))
+    run(program, report)
     assert reported[-1] == LAST_STEP
     assert reported.count(CRASH_STEP) == 2, "the step of the crash was not saved, and is done again"
     assert reported.count(CRASH_STEP - 20) == 1, "what was saved is not done again"
-    assert states[0] == states[1]
+    assert newest_state() == expected
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs a signal that cannot be caught")
 def test_a_run_that_was_killed_ends_with_the_same_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    whole: Callable[[str], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    expected = whole("torch")
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(program_of("torch"))
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -135,11 +149,7 @@ def test_a_run_that_was_killed_ends_with_the_same_bits(
     reported: list[int] = []
     run(program_of("torch"), lambda step, _: reported.append(step))
     assert reported[0] == CRASH_STEP
-    killed = newest_state()
-    Path("run").rename("killed")
-    begin_equally()
-    run(program_of("torch"), lambda *_: None)
-    assert newest_state() == killed
+    assert newest_state() == expected
 
 
 @pytest.mark.slow

@@ -41,7 +41,9 @@ def measure_ranks(size: int, files: int, rounds: int) -> dict[str, dict[str, flo
             numbers = np.random.default_rng(rank).integers(0, 2**32, size // 4, np.uint32)
             with lccodec.Chain(directory / f"rank-{rank}", "lossless", newest="history") as chain:
                 chain.save(0, {"w": numbers})
-        context = multiprocessing.get_context("spawn")  # a fork of what has threads may hang
+        # A fork of this process, with its threads, may hang. The server imports torch once for all.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["lccodec.adapters.dcp.peers", __name__])
         found: dict[str, dict[str, float]] = {}
         for name, way in (("all ranks", _by_all), ("one gathers", _by_one)):
             answers: SimpleQueue[Any] = context.SimpleQueue()

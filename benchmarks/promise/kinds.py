@@ -268,7 +268,7 @@ def denoiser(data: Data, seed: int) -> Training:
     )
 
 
-def regression(data: Data, seed: int) -> Training:
+def regression(data: Data, seed: int, width: int = 256) -> Training:
     """A smooth function of eight variables, learned without noise: Adam."""
     del data
     torch.manual_seed(seed)
@@ -279,7 +279,8 @@ def regression(data: Data, seed: int) -> Training:
         y = np.sin(x @ of).sum(1, keepdims=True) / 4
         return torch.from_numpy(x), torch.from_numpy(y)
 
-    model = nn.Sequential(nn.Linear(8, 256), nn.Tanh(), nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 1))
+    layers = nn.Linear(8, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1)
+    model = nn.Sequential(*layers)
     return TorchTraining(
         model,
         {"optimizer": torch.optim.Adam(model.parameters(), 1e-3)},

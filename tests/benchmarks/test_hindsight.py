@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +41,8 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     monkeypatch.setattr(hindsight, "ProcessPoolExecutor", Here)
     monkeypatch.setattr(hindsight, "as_completed", list)
     monkeypatch.setattr(kinds.Data, "load", lambda _: data)
-    small = replace(kinds.KINDS["regression"], every=(1, 2), points=(8, 40))
+    make = partial(kinds.regression, width=96)
+    small = replace(kinds.KINDS["regression"], make=make, every=(1, 2), points=(8, 40))
     monkeypatch.setitem(kinds.KINDS, "regression", small)
     results = tmp_path / "RESULTS.md"
     command = ["hindsight.py", "--data", str(tmp_path), "--cache", str(tmp_path), "--seeds", "2"]

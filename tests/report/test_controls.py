@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,9 +16,14 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 
+@pytest.fixture(scope="module")
+def file(write: Write) -> Path:
+    return write(one_run())
+
+
 @pytest.fixture
-def report(browser: Browser, write: Write) -> Iterator[Opened]:
-    with opened(browser, write(one_run())) as made:
+def report(browser: Browser, file: Path) -> Iterator[Opened]:
+    with opened(browser, file) as made:
         yield made
         assert made.complaints == []
 
