@@ -185,7 +185,7 @@ def test_vectors_of_parity(decoder: ModuleType, tmp_path: Path) -> None:
     groups: dict[str, list[dict[str, Any]]] = {}
     for entry in PARITY:
         groups.setdefault(entry["name"][:16], []).append(entry)
-    assert len(groups) == 4
+    assert len(groups) >= 4
     for name, entries in groups.items():
         place = tmp_path / name
         place.mkdir()

@@ -34,8 +34,8 @@ async ([files, questions]) => {
     const read = (path) => {
         if (!decoded.has(path)) {
             const text = files[path];
-            const bytes = text && Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
-            decoded.set(path, bytes ?? null);
+            const bytes = Uint8Array.from(atob(text ?? ''), (character) => character.charCodeAt(0));
+            decoded.set(path, text === undefined ? null : bytes);
         }
         return decoded.get(path);
     };

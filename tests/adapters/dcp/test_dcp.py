@@ -496,7 +496,6 @@ def test_a_part_of_a_chunk_is_read_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "lccodec.frame.planes._combine", lambda *arguments: decoded.append(arguments[-1].size)
     )
-    monkeypatch.setattr("lccodec.frame.planes._change", lambda *_: None)
     reader = LCStorageReader(tmp_path)
     reader.set_up_storage_reader(reader.read_metadata())
     load_part(reader, (5, 20), (3, 40))

@@ -161,7 +161,9 @@ def test_looking_at_the_links_takes_one_small_read_of_each(
     chain.save(5, states[5])
     monkeypatch.undo()
     assert chain.info(5).deltas == 5
-    assert reads == [88] * 10  # before the delta is coded, and before it gets its name
+    # The end of each, before the delta is coded and before it gets its name.
+    assert len(reads) == 10
+    assert max(reads) <= 16_384
 
 
 def test_threads_may_save_on_one_chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,9 +90,7 @@ def test_an_empty_place_is_told(place: str) -> None:
     assert [problem.message for problem in lccodec.validate(place)] == ["holds no checkpoint"]
 
 
-def test_what_needs_a_directory_says_so(chain: str, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match=f"{chain}: a fork needs a directory on a disk"):
-        lccodec.Chain(chain).fork(tmp_path / "fork", 10)
+def test_what_needs_a_directory_says_so(chain: str) -> None:
     assert "a path must be local" in ask(f"restore {chain} -o {chain}/a.npz", code=2)
 
 
