@@ -44,9 +44,14 @@ def change_flags(
     found = []
     for step, new, gone in changes:
         sentence = _sentence(list(map(shown_name, new)), list(map(shown_name, gone)))
-        if new and gone and all((roles or {}).get(name) in _MOMENTS for name in (*new, *gone)):
-            old, now = _apart(gone, new), _apart(new, gone)
-            sentence = f"The optimizer's state changed: {_are(old)} gone, {_are(now)} new."
+        if all((roles or {}).get(name) in _MOMENTS for name in (*new, *gone)):
+            weights = [name for name, role in (roles or {}).items() if role == "weight"]
+            parts = [
+                f"{_are(_kinds(names, [*others, *weights]))} {word}"
+                for names, others, word in ((gone, new, "gone"), (new, gone, "new"))
+                if names
+            ]
+            sentence = f"The optimizer's state changed: {', '.join(parts)}."
         found.append(Flag("warning", "changed", None, step, sentence, before.get(step)))
     return found
 
@@ -67,6 +72,16 @@ def _apart(names: Sequence[str], others: Sequence[str]) -> Sequence[str]:
         for name in names
     ]
     return list(dict.fromkeys(own[0] for own in parts)) if others and all(parts) else names
+
+
+def _kinds(names: Sequence[str], others: Sequence[str]) -> Sequence[str]:
+    """Return what moments are called, by the last parts of their names that others do not have."""
+    known = {part for name in others for part in shown_name(name).split("/")}
+    parts = [
+        [part for part in shown_name(name).split("/") if part not in known and not part.isdecimal()]
+        for name in names
+    ]
+    return list(dict.fromkeys(own[-1] for own in parts)) if all(parts) else names
 
 
 def _arrays(names: Sequence[str]) -> str:

@@ -148,7 +148,7 @@ def _frozen(
     value = _constant(own, steps - 1)
     if any(own["movement"][:start]):
         one, many = "stops moving, while other weights go on", "stop moving, while other weights go on"
-        yield Finding("warning", "frozen", row, start - 1, one + value, many)
+        yield Finding("warning", "frozen", row, start, one + value, many)
     else:
         rest = "not move at any shown step, while other weights do"
         yield Finding("note", "frozen", row, None, f"does {rest}{value}", f"do {rest}")

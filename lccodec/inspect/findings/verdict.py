@@ -47,7 +47,7 @@ def verdict(
         return Verdict("healthy", f"Healthy: {words}.{_lost(checkpoints)}")
     of_run = [flag for flag in grave if flag.kind not in _OF_FILES and flag.step is not None]
     first = min(of_run, key=lambda flag: flag.step or 0, default=None)
-    told = _told(grave)
+    told = _told(grave, first)
     texts = [_sentence(flag, first) for flag in told]
     if rest := len(grave) - len(told):
         texts.append(f"{rest} more finding{'s' if rest > 1 else ''}.")
@@ -56,14 +56,21 @@ def verdict(
     return Verdict("look", f"Look at {_what(first)}: {' '.join(texts)}")
 
 
-def _told(grave: Sequence[Flag]) -> list[Flag]:
-    """Return the flags that a verdict says: the first ones, but of the same arrays only one."""
-    told: list[Flag] = []
-    for flag in grave:
+def _told(grave: Sequence[Flag], first: Flag | None) -> list[Flag]:
+    """Return the flags that a verdict says, by step: the gravest and the first, or what follows.
+
+    Of the same arrays it says only one.
+    """
+    told = grave[:1]
+    for flag in (*([first] if first else []), *grave[1:]):
         known = {name for each in told for name in each.arrays}
-        if not flag.arrays or not known.issuperset(flag.arrays):
-            told.append(flag)
-    return told[:_SENTENCES]
+        if (
+            flag not in told
+            and len(told) < _SENTENCES
+            and not (flag.arrays and known.issuperset(flag.arrays))
+        ):
+            told = [*told, flag]
+    return sorted(told, key=lambda flag: -1 if flag.step is None or flag.kind in _OF_FILES else flag.step)
 
 
 def _from(first: Flag | None) -> str:

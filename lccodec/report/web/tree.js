@@ -128,7 +128,7 @@ function treeSection(id, run, place) {
       node.button.focus();
     };
     node.button = element("button", { type: "button", class: "fold", "aria-expanded": String(opened.has(node)), onclick: toggle },
-      nameText(node.name, 40), ` (${formatCount(node.count)})`, markOf(node));
+      nameText(node.name, 40), ` (${formatCount(node.count)})`);
     return node.button;
   }
 

@@ -32,5 +32,13 @@ def test_another_optimizer_is_called_so():
         "The optimizer's state changed: exp_avg and exp_avg_sq are gone, momentum_buffer is new."
     )
     assert (flag.since, flag.step) == (25, 50)
+    roles |= {f"model~1{weight}": "weight" for weight in weights}
+    sentences = [
+        change_flags([(50, *each)], [0, 25, 50], roles)[0].sentence for each in ((new, []), ([], gone))
+    ]
+    assert sentences == [
+        "The optimizer's state changed: momentum_buffer is new.",
+        "The optimizer's state changed: exp_avg and exp_avg_sq are gone.",
+    ]
     (flag,) = change_flags([(50, new, gone)])
     assert flag.sentence == "3 arrays are new (momentum_buffer) and 6 are gone (exp_avg, exp_avg_sq)."

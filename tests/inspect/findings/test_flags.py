@@ -69,7 +69,7 @@ def test_dead():
 
 
 def test_frozen():
-    assert described(flags_of(movement=[None, 0.1, 0.1] + [0.0] * 7)) == [("warning", "frozen", "w", 20)]
+    assert described(flags_of(movement=[None, 0.1, 0.1] + [0.0] * 7)) == [("warning", "frozen", "w", 30)]
     assert described(flags_of(movement=[None] + [0.0] * 9)) == [("note", "frozen", "w", None)]
     assert flags_of(movement=[None] + [0.1] * 7 + [0.0] * 2) == []  # a pause
     assert flags_of(others=0, movement=[None] + [0.0] * 9) == []  # nothing moves

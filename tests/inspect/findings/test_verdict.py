@@ -85,6 +85,19 @@ def test_a_verdict_says_one_thing_of_an_array():
     )
 
 
+def test_a_verdict_begins_with_the_first_finding():
+    """Also if a later one is graver."""
+    flags = [
+        Flag("error", "jumping", None, 40, "loss rises.", 30),
+        Flag("warning", "changed", None, 30, "lr changes.", 20),
+        Flag("warning", "shifting", None, 20, "Weights move farther.", 10),
+    ]
+    assert verdict(flags, {}).sentence == (
+        "Broken between steps 10 and 20: Weights move farther. Between steps 30 and 40: loss rises. "
+        "1 more finding."
+    )
+
+
 def test_a_broken_run_says_where():
     broken = [Flag("error", "jumping", None, 20, "loss rises.", since) for since in (10, None)]
     assert verdict(broken[:1], {}).sentence == "Broken between steps 10 and 20: loss rises."
