@@ -16,8 +16,7 @@ from .numbers import course
 _SENTENCES: Final = 2  # of flags in a verdict
 _OF_FILES: Final = ("missing", "damaged", "coarse")  # flags that say nothing of how the run goes
 
-#: Errors up to these are usual for policies that keep a history of a run.
-_USUAL_OF_SPREAD: Final = 0.1
+#: Errors up to so many movements are usual for policies that keep a history of a run.
 _USUAL_OF_MOVEMENT: Final = 1.0
 
 
@@ -97,17 +96,11 @@ def _lost(checkpoints: Sequence[Checkpoint]) -> str:
     figures = [each.figures.get("weight", UNKNOWN) for each in checkpoints]
     moved = [each.error_in_movements for each in figures if each.error_in_movements and each.error]
     spread = [each.error_in_spreads for each in figures if each.error_in_spreads]
-    parts = []
-    usual = True
+    parts, word = [], ""
     if spread:
-        middle = statistics.median(spread)
-        usual = middle <= _USUAL_OF_SPREAD
-        parts.append(f"{100 * middle:.2g} % of their spread")
+        parts.append(f"{100 * statistics.median(spread):.2g} % of their spread")
     if moved:
         middle = statistics.median(moved)
-        usual &= middle <= _USUAL_OF_MOVEMENT
+        word = ", as usual" if middle <= _USUAL_OF_MOVEMENT else ", more than usual"
         parts.append(f"{middle:.2g} of what they move between saves")
-    if not parts:
-        return ""
-    word = "as usual" if usual else "more than usual"
-    return f" Restored weights are off by {', or '.join(parts)}, {word}."
+    return f" Restored weights are off by {', or '.join(parts)}{word}." if parts else ""

@@ -114,6 +114,7 @@ def test_a_broken_run_says_where():
     [
         (0.05, "5 % of their spread, or 0.5 of what they move between saves, as usual."),
         (0.3, "30 % of their spread, or 3 of what they move between saves, more than usual."),
+        (0.08, "8 % of their spread, or 0.8 of what they move between saves, as usual."),
         (0.0, ""),
     ],
 )
