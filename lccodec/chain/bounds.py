@@ -22,8 +22,8 @@ class Bounds:
     Parameters
     ----------
     max_bytes
-        Bytes that all of its arrays have together, once they are decoded. An array of which a part
-        is asked for counts whole.
+        Bytes that all of its arrays have together, once they are decoded, and those of its parents
+        that share frames with them. An array of which a part is asked for counts whole.
     max_deltas
         Checkpoints that it needs beside itself.
 

@@ -67,6 +67,19 @@ def test_what_asks_for_more_is_refused_before_it_is_decoded(
         assert caught.value.where.endswith(".lcc.h5")
 
 
+def test_what_only_the_parent_has_counts_where_it_is_decoded(tmp_path: Path) -> None:
+    with Chain(tmp_path, "lossless") as chain:
+        chain.save(1, {"w": np.zeros(10), "run": np.zeros(1000), "alone": np.zeros(1 << 15)})
+        chain.save(2, {"w": np.zeros(10)})
+    path = tmp_path / "000000000002.lcc.h5"
+    assert lccodec.load_file(path, max_bytes=8080)["w"].size == 10  # it shares a frame with `run`
+    with pytest.raises(LimitError, match="its arrays have 8,080 bytes, and max_bytes is 8,079"):
+        lccodec.load_file(path, max_bytes=8079)
+    assert lccodec.validate(path, deep=True, max_bytes=8080 + (8 << 15)) == []
+    with pytest.raises(LimitError, match="its arrays have 270,224 bytes, and max_bytes is 270,223"):
+        lccodec.validate(path, deep=True, max_bytes=270223)
+
+
 def test_bytes_in_memory() -> None:
     data = lccodec.save(STATE)
     assert lccodec.load(data, max_bytes=NBYTES)["v"][1] == 3

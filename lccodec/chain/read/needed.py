@@ -13,6 +13,7 @@ Source: SPEC 6, 9.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -117,6 +118,27 @@ def needed(
             shown = newer if link.later is None else set[str]()
             seen[id(above)] = seen[id(above)] & shown if id(above) in seen else set(shown)
     return frames, references, copied
+
+
+def decoded_bytes(links: Sequence[Link], names: Iterable[str]) -> dict[str, int]:
+    """Return the bytes of all arrays that are decoded for some of the last link, by their names.
+
+    A run is decoded whole, so there may be arrays that the last link does not have. Copies are left
+    out. Of an array that has several frames, the largest counts.
+
+    Raises
+    ------
+    DataError
+        If a header breaks a rule, or a link lacks an array.
+    """
+    frames, _, _ = needed(links, {len(links) - 1: list(names)}, ())
+    found: dict[str, int] = {}
+    for link in links:
+        for number, _ in frames[id(link)]:
+            header = link.header(number)
+            for name, shape in zip(member_names(link, number), header.shapes, strict=True):
+                found[name] = max(found.get(name, 0), header.kind.itemsize * math.prod(shape))
+    return found
 
 
 @dataclass(frozen=True)

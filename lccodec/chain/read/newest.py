@@ -20,6 +20,7 @@ from ..store.opening import open_store
 from ..store.store import Store
 from .checkpoint import OpenCheckpoint, open_file, open_step
 from .exact import ExactFile, open_exact
+from .needed import decoded_bytes
 
 
 def open_newest(store: Store, step: int | None = None, *, strict: bool = False) -> OpenCheckpoint:
@@ -82,7 +83,11 @@ def kept(file: OpenCheckpoint, bounds: Bounds) -> OpenCheckpoint:
         where = file.links[-1].reader.name
         bounds.check_deltas(len(file.links) - 1, where)
         if bounds.max_bytes is not None:
-            bounds.check_bytes(sum(head.nbytes for head in file.heads().values()), where)
+            sizes = {name: head.nbytes for name, head in file.heads().items()}
+            found = decoded_bytes(file.links, sizes)  # of runs, also what the state does not have
+            for name, size in found.items():
+                sizes[name] = max(sizes.get(name, 0), size)
+            bounds.check_bytes(sum(sizes.values()), where)
     except BaseException:
         file.close()
         raise

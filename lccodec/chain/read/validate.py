@@ -227,7 +227,10 @@ def _validate_one(store: Store, name: str, deep: bool, bounds: Bounds) -> list[P
         return [_problem(error, name)]
     with reader:
         if bounds != UNBOUNDED:
-            _check_visit(visit_file(store, name, store.open(name)), bounds)
+            visit = visit_file(store, name, store.open(name))
+            _check_visit(visit, bounds)
+            needs = () if visit.error is not None else visit.left.needs  # decoded whole, too
+            _check_bounds(store, {step: checkpoint_name(step) for step in sorted(needs)}, bounds)
         # In a damaged file, every array would have the same problem again.
         return _byte_problems(reader, path) or _link_problems(visit_file(store, name, reader, deep), deep)
 
