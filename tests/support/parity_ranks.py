@@ -1,7 +1,8 @@
-"""The ranks of a test of parity: ``python parity_ranks.py PART DIRECTORY RANKS FILES``.
+"""The ranks of tests of parity: ``python parity_ranks.py PART DIRECTORY RANKS FILES ...``.
 
-They are forks of a process that imports once what takes seconds. The exit statuses are printed as a
-line. Rank 1 has nothing to save.
+They are forks of a process that imports once what takes seconds, for one group of four arguments
+after the other. The exit statuses are printed as a line, and `END` as the next one. Rank 1 has
+nothing to save.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from lccodec.chain.mend.ranks import stripes
 
 #: What each rank has: the sizes are uneven, and rank 1 has nothing.
 ELEMENTS = [3000, 0, 40_000, 7]
+
+END = "--- end of a part"
 
 
 def state_of(rank: int, step: int) -> dict[str, Any]:
@@ -110,17 +113,19 @@ def run(part: Callable[[str, int], None], directory: str, rank: int, ranks: int,
 
 
 def main() -> None:
-    part, directory = {each.__name__: each for each in (save, fail, kill)}[sys.argv[1]], sys.argv[2]
-    ranks, files = map(int, sys.argv[3:])
     fork = multiprocessing.get_context("fork")
-    processes = [
-        fork.Process(target=run, args=(part, directory, rank, ranks, files)) for rank in range(ranks)
-    ]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    print([process.exitcode for process in processes], flush=True)
+    for start in range(1, len(sys.argv), 4):
+        name, directory, count, files = sys.argv[start : start + 4]
+        part = {each.__name__: each for each in (save, fail, kill)}[name]
+        processes = [
+            fork.Process(target=run, args=(part, directory, rank, int(count), int(files)))
+            for rank in range(int(count))
+        ]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+        print([process.exitcode for process in processes], END, sep="\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import shutil
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import TypeAlias
 from unittest import mock
 
 import pytest
@@ -28,18 +30,36 @@ from ...support.damage import files_in
 PROGRAM = Path(__file__).parents[2] / "support" / "parity_ranks.py"
 
 
-def ranks(part: str, directory: Path, count: int, files: int) -> str:
-    """What the ranks print."""
-    arguments = [part, str(directory), str(count), str(files)]
+Ranks: TypeAlias = dict[tuple[str, int], tuple[Path, str]]
+#: What ranks do here: how many they are, and how many of their files may be lost.
+PARTS = [("save", 3, 1), ("save", 4, 2), ("fail", 3, 1), ("kill", 3, 1)]
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Ranks:
+    """For each part and number of ranks the directory, which is its own, and what they print.
+
+    One process starts all of them: it imports torch once.
+    """
+    from ...support.parity_ranks import END
+
+    directories = [tmp_path_factory.mktemp(part) for part, *_ in PARTS]
+    asked = [
+        (part, str(directory), str(count), str(files))
+        for directory, (part, count, files) in zip(directories, PARTS, strict=True)
+    ]
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(PROGRAM), *arguments],
-        capture_output=True,
+        [sys.executable, "-W", "ignore", str(PROGRAM), *itertools.chain(*asked)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         timeout=240,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout
+    *outputs, _ = done.stdout.split(END)
+    keys = [(part, count) for part, count, _ in PARTS]
+    return dict(zip(keys, zip(directories, outputs, strict=True), strict=True))
 
 
 def whole(directory: Path) -> dict[str, bytes]:
@@ -53,67 +73,67 @@ def without_parity(directory: Path) -> dict[str, bytes]:
 @pytest.mark.slow
 @pytest.mark.parametrize(("count", "files"), [(3, 1), (4, 2)])
 def test_ranks_make_what_one_process_makes_and_any_rank_is_mended(
-    tmp_path: Path, count: int, files: int
+    ranks: Ranks, count: int, files: int
 ) -> None:
     from ...support.parity_ranks import state_of
 
-    output = ranks("save", tmp_path, count, files)
+    directory, output = ranks["save", count]
     assert str([0] * count) in output, output
     assert "Warning" not in output, output
-    before = whole(tmp_path)
-    places = [tmp_path / "2", tmp_path / "one"]
+    before = whole(directory)
+    places = [directory / "2", directory / "one"]
     for place in places:
         assert check_together(place) == []
         for rank in (0, 2, 3)[: count - 1]:
-            for base in (tmp_path / "chain", tmp_path / "one"):
+            for base in (directory / "chain", directory / "one"):
                 shutil.rmtree(base / f"rank-{rank}")
             assert check_together(place) != []
             for each in places:
                 found = repair_together(each)
                 assert (len(found.mended), found.lost) == (4 if each == places[0] else 3, {})
-            assert whole(tmp_path) == before
+            assert whole(directory) == before
         expected = {n: value for rank in range(count) for n, value in state_of(rank, 2).items()}
         state = {name: torch.zeros_like(value) for name, value in expected.items()}
         dcp.load(state, storage_reader=LCStorageReader(place), no_dist=True)
         assert all(torch.equal(value, expected[name]) for name, value in state.items())
-    for base in tmp_path.glob("*"):
+    for base in directory.glob("*"):
         shutil.rmtree(base / ".parity", ignore_errors=True)
-    for place in (tmp_path / "0", tmp_path / "1", *places):
+    for place in (directory / "0", directory / "1", *places):
         protect_together(place, Redundancy(files=files))
-    assert whole(tmp_path) == before
+    assert whole(directory) == before
 
 
 @pytest.mark.slow
-def test_a_save_that_fails_gets_no_parity_and_the_next_one_does(tmp_path: Path) -> None:
-    output = ranks("fail", tmp_path, 3, 1)
+def test_a_save_that_fails_gets_no_parity_and_the_next_one_does(ranks: Ranks) -> None:
+    directory, output = ranks["fail", 3]
     assert output.count("failed") == 3, output
     assert output.count("parity []") == 3, output
     assert "[0, 0, 0]" in output, output
-    before = whole(tmp_path)
+    before = whole(directory)
     # What rank 0 wrote of the save that failed is protected, too: its next delta needs it.
-    shutil.rmtree(tmp_path / "one/rank-0")
-    assert len(repair_together(tmp_path / "one").mended) == 2
-    assert whole(tmp_path) == before
+    shutil.rmtree(directory / "one/rank-0")
+    assert len(repair_together(directory / "one").mended) == 2
+    assert whole(directory) == before
 
 
 @pytest.mark.slow
-def test_a_rank_is_killed_in_the_middle_and_the_save_is_whole(tmp_path: Path) -> None:
+def test_a_rank_is_killed_in_the_middle_and_the_save_is_whole(ranks: Ranks) -> None:
     from ...support.parity_ranks import state_of
 
-    output = ranks("kill", tmp_path, 3, 1)
+    directory, output = ranks["kill", 3]
     assert "[0, 0, -9]" in output, output
     assert output.count("the ranks' files are not protected") == 2, output
-    assert check_together(tmp_path / "one", deep=True) == []
+    assert check_together(directory / "one", deep=True) == []
     state = {name: torch.zeros_like(value) for name, value in state_of(2, 1).items()}
-    dcp.load(state, storage_reader=LCStorageReader(tmp_path / "one"), no_dist=True)
+    dcp.load(state, storage_reader=LCStorageReader(directory / "one"), no_dist=True)
     assert all(torch.equal(value, state_of(2, 1)[name]) for name, value in state.items())
-    found = protect_together(tmp_path / "one", Redundancy(files=1))
+    found = protect_together(directory / "one", Redundancy(files=1))
     assert (len(found.files), found.unprotected) == (6, {})
-    assert not [name for name in files_in(tmp_path / "one/.parity") if "tmp" in name]
-    before = without_parity(tmp_path)
-    shutil.rmtree(tmp_path / "one/rank-2")
-    repair_together(tmp_path / "one")
-    assert without_parity(tmp_path) == before
+    assert not [name for name in files_in(directory / "one/.parity") if "tmp" in name]
+    before = without_parity(directory)
+    shutil.rmtree(directory / "one/rank-2")
+    repair_together(directory / "one")
+    assert without_parity(directory) == before
 
 
 # --- one rank -------------------------------------------------------------------------------------
