@@ -183,13 +183,13 @@ def surface(directory: Path) -> dict[str, tuple[Callable[..., Any], tuple[Any, .
 
 
 PARAMETERS = {
-    "open": ["path", "step"],
-    "load": ["data", "dtype"],
-    "load_file": ["path", "dtype"],
-    "validate": ["path"],
+    "open": ["path", "step", "max_bytes", "max_deltas"],
+    "load": ["data", "dtype", "max_bytes"],
+    "load_file": ["path", "dtype", "max_bytes", "max_deltas"],
+    "validate": ["path", "max_bytes", "max_deltas"],
     "Chain": ["directory", "workers", "newest"],
-    "Chain.restore": ["step", "keys", "dtype"],
-    "Chain.restore_iter": ["step", "keys", "dtype"],
+    "Chain.restore": ["step", "keys", "dtype", "max_bytes", "max_deltas"],
+    "Chain.restore_iter": ["step", "keys", "dtype", "max_bytes", "max_deltas"],
     "Chain.info": ["step"],
     "CheckpointFile.get": ["name", "dtype", "rows"],
     "CheckpointFile.state": ["keys", "dtype"],
