@@ -29,6 +29,7 @@ Reading: TypeAlias = Generator[list[LaneRun], list[Symbols], Result]
 
 _MANY_LANES: Final = 1 << 11  # of more, a step takes the time of its work
 _MAX_LANES: Final = 1 << 12  # that go together, so that what is kept of each lane stays in the cache
+_MAX_ENTRIES: Final = 1 << 22  # of their tables: stored bytes do not bound these, 17 may ask for 2**15
 _STEPS_RATIO: Final = 4  # of runs that go together: all steps of all lanes have room in memory
 
 
@@ -86,9 +87,13 @@ def decode_runs(runs: Sequence[LaneRun]) -> list[Symbols]:
     # Runs of about as many steps go together: a step has the lanes that are not at their end.
     few.sort(key=lambda number: _whole_steps(runs[number]), reverse=True)
     while few:
-        some, together, least = 0, 0, _whole_steps(runs[few[0]]) // _STEPS_RATIO
-        while some < len(few) and together < _MAX_LANES and _whole_steps(runs[few[some]]) >= least:
-            together += runs[few[some]].starts.size
+        some, together, entries, least = 0, 0, 0, _whole_steps(runs[few[0]]) // _STEPS_RATIO
+        while some < len(few) and together < _MAX_LANES and entries < _MAX_ENTRIES:
+            run = runs[few[some]]
+            if _whole_steps(run) < least:
+                break
+            together += run.starts.size
+            entries += 1 << int(run.lengths.max())
             some += 1
         found.update(zip(few[:some], _decode_few([runs[n] for n in few[:some]]), strict=True))
         del few[:some]
@@ -166,13 +171,18 @@ class _Tables:
     """
 
     def __init__(self, codes: Sequence[Array], sizes: Sequence[int]) -> None:
-        own = [lanes.lookup_tables(lengths, 1) for lengths in codes]
-        entries = np.array([1 << table.bits for table in own], np.uint64)
-        self._symbols = np.concatenate([table.symbols[0] for table in own])
-        self._lengths = np.concatenate([table.length.astype(np.uint8) for table in own])  # stay in the cache
+        bits = [int(lengths.max()) for lengths in codes]
+        entries = np.array([1 << each for each in bits], np.uint64)
+        self._symbols = np.empty(int(entries.sum()), np.uint8)
+        self._lengths = np.empty_like(self._symbols)  # bytes stay in the cache
+        start = 0
+        for lengths in codes:
+            table = lanes.lookup_tables(lengths, 1)
+            here = slice(start, start := start + table.length.size)
+            self._symbols[here], self._lengths[here] = table.symbols[0], table.length
         self._mask = np.repeat(entries - 1, sizes)  # of the bits that are looked at, by lane
         self._begin = np.repeat(np.cumsum(entries) - entries, sizes)  # of its table
-        self._lookups = lanes.WORD_BITS // max(table.bits for table in own)  # in a word
+        self._lookups = lanes.WORD_BITS // max(bits)  # in a word
 
     def read(self, words: Array, position: Array, rows: Array, which: slice | Array) -> None:
         """Decode a symbol of some lanes into each of `rows`; `position`, in bits, is moved on."""

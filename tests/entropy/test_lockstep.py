@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 
 import numpy as np
@@ -83,6 +84,22 @@ def test_long_lanes_do_not_go_with_many_short_ones() -> None:
         assert not isinstance(found, DataError)
         np.testing.assert_array_equal(found, data)
         np.testing.assert_array_equal(found, lanes.decode(run))
+
+
+def test_tables_of_many_runs_take_little_memory() -> None:
+    """A run of 17 bytes may ask for a table of 2**15 entries."""
+    lengths = np.zeros(256, np.uint8)
+    lengths[:16] = [*range(1, 16), 15]
+    data = np.zeros(20, np.uint8)
+    stored = memoryview(b"".join(encode(data, np.bincount(data, minlength=256), lengths)))
+    assert len(stored) == 17
+    runs = [read_run(Cursor(stored, "run"), data.size) for _ in range(300)]
+    tracemalloc.start()
+    found = decode_runs(runs)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert all(np.array_equal(each, data) for each in found)
+    assert peak < 40 << 20
 
 
 def test_streams_of_every_form() -> None:
