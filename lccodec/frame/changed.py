@@ -15,7 +15,7 @@ from ..constants import METHOD_PLANES
 from ..cursor import Cursor, Stored
 from ..element_types import Array
 from ..entropy.lockstep import Reading, side_by_side
-from ..errors import FormatError
+from ..errors import FormatError, LimitError
 from ..parallel import batches
 from . import planes
 from .checksum import SUM_MASK, sum_change_of
@@ -84,9 +84,12 @@ def changed(frame: Stored, reference: Array, total: int) -> Reading[Changed | No
             size = cursor.integer("I", f"size of block {number}")
             block = Cursor(cursor.take(size, f"block {number}"), f"frame, block {number}")
             some.append((block, slice(start, min(start + length, header.components))))
-        found = yield from side_by_side(
-            planes.reading_codes(block, here.stop - here.start, header.kind) for block, here in some
-        )
+        try:
+            found = yield from side_by_side(
+                planes.reading_codes(block, here.stop - here.start, header.kind) for block, here in some
+            )
+        except MemoryError as error:
+            raise LimitError("LCC-LIM-02", "frame", "not enough memory for its blocks") from error
         for (block, here), codes in zip(some, found, strict=True):
             if codes is None:
                 return None

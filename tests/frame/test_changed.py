@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 import lccodec
 from lccodec.element_types import components
 from lccodec.entropy.lockstep import finish
-from lccodec.errors import ChecksumError, DataError, FormatError
+from lccodec.errors import ChecksumError, DataError, FormatError, LimitError
 from lccodec.frame import changed as module
+from lccodec.frame import planes
 from lccodec.frame.changed import Changed, changed, may_tell
 from lccodec.frame.checksum import array_sum
 from lccodec.frame.decode import decode_components
@@ -115,6 +116,18 @@ def test_bytes_left_over_are_an_error() -> None:
         stored = wrong[:-4] + zlib.crc32(wrong[:-4]).to_bytes(4, "little")
         with pytest.raises(FormatError, match="LCC-FRM-07"):
             finish(changed(memoryview(stored), reference, 0))
+
+
+def test_a_lack_of_memory_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object) -> None:
+        raise MemoryError
+
+    reference = np.zeros(20_000, np.uint8)
+    frame = lccodec.encode(reference, lccodec.Lossless(), reference=reference)
+    monkeypatch.setattr(planes, "_joined", none)
+    with pytest.raises(LimitError, match="not enough memory") as caught:
+        finish(changed(memoryview(frame), reference, 0))
+    assert caught.value.rule == "LCC-LIM-02"
 
 
 def test_of_a_frame_that_changes_much_only_the_first_blocks_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
