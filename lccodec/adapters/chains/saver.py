@@ -152,14 +152,14 @@ class LinkSaver:
         step = chain_step(step, max([*chain.steps, *running], default=None))
         only = self._only(names)
         self._last = Begun(chain, step, chain.save_async(step, state, metadata, roles=roles, only=only))
-        if only is None:
+        if only is None and (self._whole is None or _has_failed(self._whole)):  # one that runs is enough
             self._whole = self._last.future
         return self._last
 
     def _only(self, names: Iterable[str] | None) -> Sequence[str] | None:
         """Return which arrays are saved: all, until a save of all has come to the disk."""
         whole = self._whole
-        if whole is None or not whole.done() or whole.cancelled() or whole.exception() is not None:
+        if whole is None or not whole.done() or _has_failed(whole):
             return None
         return self._options.only_of(names or (), alone=names is None)
 
@@ -239,6 +239,10 @@ class LinkSaver:
             error = self._running.popleft().exception()
             if error is not None and not isinstance(error, CancelledError):
                 raise error
+
+
+def _has_failed(save: Future[int | None]) -> bool:
+    return save.done() and (save.cancelled() or save.exception() is not None)
 
 
 def _link(begun: Begun, path: Path, then: Callable[[], object] | None) -> None:

@@ -350,3 +350,18 @@ def test_behind_a_save_that_has_failed_all_arrays_are_saved(tmp_path: Path) -> N
     some.close()
     with open_linked(tmp_path / "1") as file:
         assert file.state()["base"][0] == 1
+
+
+def test_saves_that_overlap_wait_for_the_first_of_all_arrays(tmp_path: Path) -> None:
+    """Not for the newest of them, or all saves would be of all arrays."""
+    some = LinkSaver(ChainOptions(tmp_path / "chain", background=True, only=["lora"]))
+    some._whole = first = Future[int | None]()
+    for step in range(3):
+        some.save({"base": np.full(3000, step), "lora": np.full(30, step)}, tmp_path / f"{step}")
+        some.wait()
+        if step == 1:
+            first.set_result(None)
+    some.close()
+    with open_linked(tmp_path / "2") as file:
+        there = file.state()
+        assert (there["base"][0], there["lora"][0]) == (1, 2)
