@@ -40,7 +40,7 @@ from .seals.reading import sealed_file
 __all__ = ["load_metadata", "load_state", "save_file"]
 
 _RULE: Final = "hdf5"
-_MAX_VARYING: Final = 1 << 16  # elements of variable length: each may be all bytes of the file
+_MAX_VARYING: Final = MAX_FILE_EXPANSION  # elements of variable length, read together: each may be the file
 _ALL: Final = h5py.h5s.ALL
 _BFLOAT16_FIELDS: Final = ((15, 7, 8, 0, 7), 127)  # sign, exponent and mantissa; the bias
 _ERRNO: Final = re.compile(r"errno = (\d+)")
@@ -114,7 +114,7 @@ class _Walk:
         self.metadata: dict[str, str] = {}
         self.types: dict[str, str] = {}  # of attributes that are numbers
         self.leaves: dict[str, Any] = {}
-        self._where, self._left, self._varying = where, MAX_FILE_EXPANSION * size, _MAX_VARYING
+        self._where, self._left = where, MAX_FILE_EXPANSION * size
         self._arrays: dict[int, Any] = {}
         self._groups: set[int] = set()
 
@@ -152,24 +152,28 @@ class _Walk:
             self.attributes(dataset, name)
             if dataset.shape is not None:
                 self._spend(dataset.size, dataset.id.get_type(), name)
-            self._arrays[address] = _value(dataset, f"{self._where}: dataset {name!r}")
+            value = _value(dataset, f"{self._where}: dataset {name!r}")
+            if isinstance(value, str | bytes):
+                self._take(len(value), name)
+            self._arrays[address] = value
         return self._arrays[address]
 
     def _spend(self, count: int, kind: h5py.h5t.TypeID, name: str) -> None:
         """Take the bytes of some elements from what the file may still ask for.
 
-        Many elements of variable length may name the same bytes, so these are counted instead.
+        Many elements of variable length may name the same bytes. So few are read together, and what
+        they have is taken when it is known.
         """
         varying = kind.get_class() == h5py.h5t.VLEN or (
             kind.get_class() == h5py.h5t.STRING and kind.is_variable_str()
         )
-        if varying:
-            self._varying -= count
-        else:
-            self._left -= count * kind.get_size()
-        if self._varying < 0:
-            message = f"there are more than {_MAX_VARYING} strings and sequences"
+        if varying and count > _MAX_VARYING:
+            message = f"there are more than {_MAX_VARYING} strings or sequences together"
             raise LimitError(_RULE, f"{self._where}: {name!r}", message)
+        self._take(0 if varying else count * kind.get_size(), name)
+
+    def _take(self, nbytes: int, name: str) -> None:
+        self._left -= nbytes
         if self._left < 0:
             message = f"asks for more than {MAX_FILE_EXPANSION} times the bytes of the file"
             raise LimitError(_RULE, f"{self._where}: {name!r}", message)
@@ -184,7 +188,9 @@ class _Walk:
         for key in item.attrs:
             attribute = item.attrs.get_id(key)
             self._spend(math.prod(attribute.shape or ()), attribute.get_type(), f"{name}@{key}")
-            self.metadata.update(read_attribute(item, name, key))
+            found = dict(read_attribute(item, name, key))
+            self._take(sum(map(len, found.values())), f"{name}@{key}")
+            self.metadata.update(found)
         self.types.update(read_types(item, name))
 
 

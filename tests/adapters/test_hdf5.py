@@ -218,6 +218,26 @@ def test_hostile_files_are_refused(tmp_path, make, error, message):
         hdf5.load_state(tmp_path / "a.h5")
 
 
+def test_strings_that_name_the_same_bytes(tmp_path, monkeypatch):
+    path, count = tmp_path / "a.h5", 100
+    with h5py.File(path, "w", libver="earliest") as file:
+        strings = np.array(["a" * 20_000, *["bb"] * (count - 1)], object)
+        file.attrs.create("strings", strings, dtype=h5py.string_dtype())
+    data = bytearray(path.read_bytes())
+    start = data.index((20_000).to_bytes(4, "little"))  # of the references, which have 16 bytes each
+    while data[start + 16 : start + 20] != (2).to_bytes(4, "little"):
+        start = data.index((20_000).to_bytes(4, "little"), start + 1)
+    data[start : start + 16 * count] = data[start : start + 16] * count
+    path.write_bytes(data)
+    assert len(hdf5.load_state(path)[1]["strings"]) > count * 20_000
+    monkeypatch.setattr(hdf5, "MAX_FILE_EXPANSION", 16)
+    with pytest.raises(LimitError, match=r"'@strings'.*16 times the bytes"):
+        hdf5.load_state(path)
+    monkeypatch.setattr(hdf5, "_MAX_VARYING", count - 1)
+    with pytest.raises(LimitError, match="more than 99 strings"):
+        hdf5.load_metadata(path)
+
+
 @pytest.mark.parametrize(
     "value",
     [
