@@ -76,6 +76,8 @@ def _duplicate_all(store: Store, target: WritableStore, roots: Mapping[int, byte
     """
     names = {checkpoint_name(step): root for step, root in roots.items()}
     with storage_errors("cannot fork to", target.path):
+        if _is_same_place(store, target):  # steps that the fork does not need would go
+            raise ArgumentError(f"a fork needs a new directory; {target.path} holds the chain itself")
         if isinstance(target, DirectoryStore):
             _make(target.path, target.system)
         target.remove_stale()
@@ -114,6 +116,12 @@ def receive_copy(target: WritableStore, store: Store, name: str) -> None:
 
     with closing(store.source(name)) as source:
         target.receive(name, source, check, overwrite=False)
+
+
+def _is_same_place(store: Store, target: WritableStore) -> bool:
+    if isinstance(store, DirectoryStore) and isinstance(target, DirectoryStore):
+        return target.path.exists() and target.path.samefile(store.path)
+    return store.path == target.path
 
 
 def _make(target: Path, system: System) -> None:

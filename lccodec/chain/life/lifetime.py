@@ -239,8 +239,8 @@ class Lifetime(Shown, History):
             is not empty.
         """
         every = self.keyframe_every if keyframe_every is None else check_every(keyframe_every)
-        target = None if directory is None else writable_store(checked_place(directory))
         check_progress(progress)
+        target = None if directory is None else writable_store(checked_place(directory))
         with (
             nullcontext() if target is None else closing(target),
             self._writer.at_rest() as claim,

@@ -12,6 +12,7 @@ from lccodec import ArgumentError, Chain, ChainError, LccodecError, StorageError
 from lccodec.chain.life.fork import fork
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import EXACT_NAME
+from lccodec.policy.presets import POLICIES
 
 from ...support.crashes import broken
 from ...support.directories import entries
@@ -66,7 +67,7 @@ def test_without_hard_links_files_are_copied(chain: Chain, tmp_path: Path) -> No
 def test_onto_something(chain: Chain, tmp_path: Path) -> None:
     chain.fork(tmp_path / "fork", 2)
     assert chain.fork(tmp_path / "fork", 2) == [0, 1, 2]  # the same once more
-    for target, message in ((tmp_path / "fork", "holds a chain"), (chain.directory, "holds a chain")):
+    for target, message in ((tmp_path / "fork", "holds a chain"), (chain.directory, "the chain itself")):
         before = content(target)
         with pytest.raises(ArgumentError, match=message):
             chain.fork(target, 5)
@@ -77,6 +78,21 @@ def test_onto_something(chain: Chain, tmp_path: Path) -> None:
         chain.fork(tmp_path / "notes", 2)
     with pytest.raises(StorageError):
         chain.fork(tmp_path / "notes" / "a.txt", 2)
+
+
+def test_onto_itself(tmp_path: Path) -> None:
+    """The steps behind an interpolated one must stay, though the fork does not need them."""
+    with Chain(tmp_path / "run", POLICIES["balanced"], newest="history") as made:
+        for step in range(3):
+            made.save(step, STATES[step])
+        made.compact(directory=tmp_path / "chain", hindsight=2)
+    with Chain(tmp_path / "chain") as chain:
+        assert chain.fork(tmp_path / "fork", 1) == [0, 1]
+        (tmp_path / "second").symlink_to("chain")
+        for same in (tmp_path / "chain", tmp_path / "second"):
+            with pytest.raises(ArgumentError, match="holds the chain itself"):
+                chain.fork(same, 1)
+        assert chain.steps == [0, 1, 2]
 
 
 def test_of_a_step_that_is_not_there_or_broken(chain: Chain, tmp_path: Path) -> None:
