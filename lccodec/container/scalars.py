@@ -142,6 +142,7 @@ def with_metrics(
 
     Examples
     --------
+    >>> import numpy as np
     >>> with_metrics({"run": "first"}, {"loss": np.float32(0.25)})
     {'run': 'first', 'loss': 0.25}
     """

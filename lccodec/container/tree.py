@@ -60,6 +60,7 @@ def flatten(state: Any) -> Flat:
 
     Examples
     --------
+    >>> import numpy as np
     >>> weight = np.zeros(3)
     >>> flat = flatten({"w": weight, "tied": weight, "sizes": (1, 2.5)})
     >>> flat.tree
