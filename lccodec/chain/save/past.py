@@ -35,7 +35,18 @@ def look_back(store: Store, tail: Tail, arrays: Sequence[Candidate], sampling: S
     """Give the weights of the next state a sample of what they were at the save before."""
     if tail.originals is None:  # of another process: from the files, which are not yet replaced
         tail.originals = _originals(store, tail, arrays, sampling)
+    elif others := {c.name for c in arrays if c.reference is not None and _had_other_form(tail, c)}:
+        tail.originals = tail.originals.of(tail.arrays.keys() - others)
     add_past(arrays, sampling, tail.originals)
+
+
+def _had_other_form(tail: Tail, c: Candidate) -> bool:
+    """Return whether an array had another type or shape at the save before an end of a group.
+
+    Its reference, the end before that, has its own.
+    """
+    before = tail.arrays.get(c.name)
+    return before is not None and before.form != (c.kind, c.shape)
 
 
 def add_past(arrays: Sequence[Candidate], sampling: Sampling, before: Samples) -> None:

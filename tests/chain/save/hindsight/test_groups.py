@@ -55,6 +55,24 @@ def test_a_history_in_groups(tmp_path: Path) -> None:
             np.testing.assert_array_equal(restored[name], state[name])
 
 
+@pytest.mark.parametrize(
+    ("ends", "between", "shape"), [("f8", "f4", (2, 600)), ("f4", "f2", (2, 600)), ("f4", "f4", (1200,))]
+)
+def test_an_array_has_another_form_at_the_save_before_an_end(
+    tmp_path: Path, ends: str, between: str, shape: tuple[int, ...]
+) -> None:
+    """Its movement since that save is not known, though the end before has its form."""
+    with opened(tmp_path) as chain:
+        for step, form in enumerate([ends, *[between] * 3, ends]):
+            values = np.linspace(1, 2 + step, 1200).astype(form)
+            other = values.reshape((2, 600) if step in (0, 4) else shape)
+            chain.save(step, {**STATES[step], "other": other})
+        assert chain.info(4).parents == (0,)
+        moved = {array.name: array.figures.movement for array in chain.info(4).arrays}
+    assert moved["other"] is None
+    assert moved["w"] is not None
+
+
 def test_what_is_told_is_measured(tmp_path: Path) -> None:
     """Errors of settled steps are those that they have now, and their lag is not known."""
     with opened(tmp_path, 8) as chain:
