@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import struct
 import tracemalloc
 from pathlib import Path
@@ -27,7 +28,7 @@ from lccodec import (
     encode,
 )
 from lccodec.constants import MAX_EXPANSION
-from lccodec.element_types import components
+from lccodec.element_types import Array, components
 from lccodec.frame.checksum import array_sum
 from lccodec.frame.content import Content
 from lccodec.frame.encode import Effort, encode_content
@@ -336,14 +337,9 @@ CODED = {
 }
 
 
-@pytest.mark.parametrize("effort", ["normal", "high"])
-@pytest.mark.parametrize("relative", [False, True])
-@pytest.mark.parametrize("name", CODED)
-@pytest.mark.parametrize("dtype", ["<f4", "<f8", "bfloat16"])
-def test_memory_of_a_large_array_is_that_of_pieces(
-    dtype: str, name: str, relative: bool, effort: Effort
-) -> None:
-    """Beside the array, its reference and the frame; this array has more than a block."""
+@functools.cache
+def large(dtype: str) -> tuple[Content, Array]:
+    """The content of an array of more than a block, and the components of a reference."""
     rng = np.random.default_rng(0)
     rows = (np.abs(rng.normal(size=(1 << 18,))) + 1e-3).astype(np.float32)
     array = np.concatenate([rows * np.float32(1 + k / 50) for k in range(20)]).reshape(-1, 4096)
@@ -352,13 +348,28 @@ def test_memory_of_a_large_array_is_that_of_pieces(
         array, before = ((a.view("<u4") >> 16).astype("<u2").view(BFLOAT16_BITS) for a in (array, before))
     else:
         array, before = array.astype(dtype), before.astype(dtype)
-    (kind, bits), (_, out) = components(array), components(before)
+    (kind, bits), (_, reference) = components(array), components(before)
+    return Content(bits, kind, (array.shape,), None), reference
+
+
+@pytest.mark.parametrize("relative", [False, True])
+@pytest.mark.parametrize("name", CODED)
+@pytest.mark.parametrize(
+    ("dtype", "effort"), [("<f4", "normal"), ("<f4", "high"), ("<f8", "normal"), ("bfloat16", "normal")]
+)
+def test_memory_of_a_large_array_is_that_of_pieces(
+    dtype: str, name: str, relative: bool, effort: Effort
+) -> None:
+    """Beside the array, its reference and the frame; this array has more than a block."""
+    content, reference = large(dtype)
+    out = reference.copy()
     quantizer = CODED[name]
     base = out if relative and not quantizer.absolute else None
     tracemalloc.start()
     try:
         started, _ = tracemalloc.get_traced_memory()
-        for piece in encode_content(Content(bits, kind, (array.shape,), base), quantizer, out, effort=effort):
+        content = Content(content.bits, content.kind, content.shapes, base)
+        for piece in encode_content(content, quantizer, out, effort=effort):
             del piece
         peak = tracemalloc.get_traced_memory()[1] - started
     finally:
