@@ -10,15 +10,14 @@ Source: SPEC 9.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing
 from pathlib import Path
 
 from ...constants import EXACT_NAME
 from ...container.disk.duplicate import duplicate
 from ...container.disk.folder import Folder, sync_directory
 from ...container.disk.system import System, storage_errors
-from ...container.reader import CheckpointReader
 from ...errors import ArgumentError, ChainError, LccodecError
+from ..mirror.bring import copy
 from ..read.checkpoint import open_step
 from ..store.directory import DirectoryStore
 from ..store.exact_file import link_problem
@@ -99,23 +98,12 @@ def _duplicate_all(store: Store, target: WritableStore, roots: Mapping[int, byte
 
 
 def receive_copy(target: WritableStore, store: Store, name: str) -> None:
-    """Copy a file of a store into another as it is, whole or not at all.
+    """Copy a file of a store into another as it is, whole or not at all, and verify it there.
 
-    Raises
-    ------
-    ChainError
-        If what arrived is another file than the one that was read.
-    ArgumentError, DataError, StorageError
-        As `WritableStore.receive`.
+    Errors are those of `lccodec.chain.mirror.bring.copy`.
     """
-    root = store.root(name)[0]
-
-    def check(reader: CheckpointReader) -> None:
-        if reader.root != root:
-            raise ChainError(f"{store.place(name)}: it was replaced while it was copied")
-
-    with closing(store.source(name)) as source:
-        target.receive(name, source, check, overwrite=False)
+    with store.open(name) as reader:
+        copy(reader, target, name, overwrite=False)
 
 
 def _is_same_place(store: Store, target: WritableStore) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lccodec
@@ -236,6 +237,19 @@ def test_a_fork_into_a_bucket_within_one_and_back(place: str, tmp_path: Path) ->
         content(DirectoryStore(tmp_path / "back")).items()
         <= content(DirectoryStore(tmp_path / "run")).items()
     )
+
+
+def test_what_is_copied_into_a_bucket_is_verified_there(tmp_path: Path) -> None:
+    place = f"memory://{tmp_path.name}/fork"
+    with lccodec.Chain(tmp_path / "run", "lossless") as chain:
+        chain.save(0, {"w": np.random.default_rng(0).standard_normal(1000)})
+        path = tmp_path / "run" / checkpoint_name(0)
+        data = bytearray(path.read_bytes())
+        data[4000] ^= 1  # in the frame, which nothing reads before it is copied
+        path.write_bytes(data)
+        with pytest.raises(lccodec.DataError, match="LCC-MAN-08"):
+            chain.fork(place, 0)
+    assert store_of(place).names() == []
 
 
 def test_a_fork_of_an_interpolated_step(tmp_path: Path) -> None:
