@@ -12,13 +12,14 @@ are kept. A whole array that differs keeps the buffer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
+from ....container.disk.source import Source, read_ahead
 from ....element_types import Array
 from ....entropy.lockstep import Reading, finish, side_by_side
 from ....frame.changed import changed, may_tell
@@ -115,7 +116,9 @@ class Held:
         found.outdated = self.arrays.keys() & touched
         telling = based and len(links) == 1 and links[0].later is None
         least = _BYTES_SIDE_BY_SIDE if telling else 0
-        for groups in batches(groups_of(links, names), lambda group: _frame_bytes(links[-1], group), least):
+        every = groups_of(links, names)
+        read_ahead(_spans(links, every))
+        for groups in batches(every, lambda group: _frame_bytes(links[-1], group), least):
             if not wanted():
                 raise CancelledError
             told = self._told(links[0], groups, found) if telling else set[str]()
@@ -228,6 +231,15 @@ def _touched(links: Sequence[Link]) -> set[str]:
         numbers = link.manifest.arrays
         found.update(name for name, index in link.names.items() if numbers[index] or name in link.copies)
     return found & links[-1].names.keys()
+
+
+def _spans(links: Sequence[Link], groups: Iterable[Sequence[str]]) -> Iterator[tuple[Source, int, int]]:
+    """Yield the ranges of the frames of arrays, for `read_ahead`, in the order of their use."""
+    for group in groups:
+        for link in links:
+            numbers = (link.frame_of(link.names[name]) for name in group if name in link.names)
+            for number in dict.fromkeys(number for number in numbers if number is not None):
+                yield link.reader.span(number)
 
 
 def _frame_bytes(link: Link, group: Sequence[str]) -> int:

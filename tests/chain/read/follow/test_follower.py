@@ -12,6 +12,7 @@ import pytest
 import lccodec
 from lccodec import ArgumentError, Chain, follow
 from lccodec.chain.read.follow.held import Held
+from lccodec.chain.store.bucket.source import Reading
 
 from ....support.following import Run, Served, mixed, rounded, taken
 from ....support.walks import assert_same
@@ -213,3 +214,28 @@ def test_a_chain_in_a_store_is_followed() -> None:
             update.apply_to(served)
             assert (update.step, update.nbytes) == (step, 4 * step if step else 4000)
             np.testing.assert_array_equal(served["w"], weight)
+
+
+def test_frames_of_a_store_are_fetched_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other, each of many arrays would take the time of an answer."""
+    fetched = list[int]()
+    fetch = Reading._fetch
+
+    def counted(self: Reading, wanted: Any) -> Any:
+        fetched.append(len(wanted))
+        return fetch(self, wanted)
+
+    monkeypatch.setattr(Reading, "_fetch", counted)
+    rng = np.random.default_rng(0)
+    state = {f"w{number}": rng.standard_normal(30_000) for number in range(9)}
+    run = "memory://fetched/run"
+    with lccodec.Chain(run, "lossless") as chain, lccodec.follow(run, timeout=0) as follower:
+        for step in range(2):
+            for array in state.values():
+                array[rng.integers(0, array.size, 4000)] += step
+            chain.save(step, state)
+            fetched.clear()
+            assert next(follower).names == tuple(state)
+            assert len(fetched) <= 3
+        for name, array in state.items():
+            np.testing.assert_array_equal(follower.get(name), array)
