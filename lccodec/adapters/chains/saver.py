@@ -127,10 +127,10 @@ class LinkSaver:
             state, strings = self._adapter.to_numpy(state, strings)
         chain = self._opened()
         self._thin_out()
-        save_linked(state, path, strings, chain, roles, step, self._only(names))
-        if self._whole is None:
-            self._whole = Future()
-            self._whole.set_result(None)
+        only, self._whole = self._only(names), None  # behind a save that fails, all arrays are saved
+        save_linked(state, path, strings, chain, roles, step, only)
+        self._whole = Future()
+        self._whole.set_result(None)
         if then is not None:
             then()
 
@@ -157,9 +157,14 @@ class LinkSaver:
         return self._last
 
     def _only(self, names: Iterable[str] | None) -> Sequence[str] | None:
-        """Return which arrays are saved: all, until a save of all has come to the disk."""
-        whole = self._whole
+        """Return which arrays are saved: all, until a save of all has come to the disk.
+
+        So are they behind a save that has failed: the state may have got other arrays.
+        """
+        whole, last = self._whole, self._last
         if whole is None or not whole.done() or _has_failed(whole):
+            return None
+        if last is not None and _has_failed(last.future):
             return None
         return self._options.only_of(names or (), alone=names is None)
 

@@ -214,6 +214,7 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
             only = self._options.only_of((leaf_name((name,)) for name in state), alone=alone)
         # Every rank counts its own steps: after a save that was cut short, some chains are longer.
         step = chain_step(None, self._chain.latest)
+        self._has_saved = False  # behind a save that fails, all arrays are saved
         size = self._chain.save(step, state, {"rank": str(self._rank)}, roles=roles, only=only)
         self._has_saved = True
         if self._chain.workers is None:

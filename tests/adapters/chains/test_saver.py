@@ -352,6 +352,21 @@ def test_behind_a_save_that_has_failed_all_arrays_are_saved(tmp_path: Path) -> N
         assert file.state()["base"][0] == 1
 
 
+@pytest.mark.parametrize("background", [False, True])
+def test_a_state_that_got_other_arrays_is_saved_at_the_second_try(background: bool, tmp_path: Path) -> None:
+    some = LinkSaver(ChainOptions(tmp_path / "chain", background=background, only=["lora"]))
+    some.save({"base": np.zeros(3000), "lora": np.zeros(30)}, tmp_path / "0")
+    some.wait()
+    state = {"base": np.ones(3000), "lora": np.ones(30), "moments": np.ones(30)}
+    with pytest.raises(ArgumentError, match="'moments' is not in step 0"):
+        some.save(state, tmp_path / "1")
+        some.wait()
+    some.save(state, tmp_path / "2")
+    some.close()
+    with open_linked(tmp_path / "2") as file:
+        assert sum(map(np.sum, file.state().values())) == 3060
+
+
 def test_saves_that_overlap_wait_for_the_first_of_all_arrays(tmp_path: Path) -> None:
     """Not for the newest of them, or all saves would be of all arrays."""
     some = LinkSaver(ChainOptions(tmp_path / "chain", background=True, only=["lora"]))
