@@ -20,7 +20,7 @@ from ...container.parity.parity_file import damaged_rows, read_block
 from ...container.reader import CheckpointReader, open_checkpoint
 from ...errors import ChainError, DataError, StorageError, is_loss
 from ...parity.code import Block, rebuild
-from ..read.exact import is_newest_exact, may_be_replaced
+from ..read.exact import is_newest_exact, is_unknown, may_be_replaced
 from ..store.directory import DirectoryStore
 from ..store.names import checkpoint_name
 from .blocks import bands, read_band
@@ -42,7 +42,7 @@ class GroupDamage:
     Attributes
     ----------
     is_stale
-        Whether another sound file has the name of one of the group.
+        Whether another file, sound or of a newer version, has the name of one of the group.
     targets
         The numbers of the files that can be mended.
     hopeless
@@ -61,14 +61,11 @@ class GroupDamage:
         self._store = store
         members = self.layout.members
         there = {i for i, member in enumerate(members) if store.has(member.name)}
-        others = {
-            i
-            for i in there
-            if members[i].name not in problems
-            and declared(store, members[i].name) != (members[i].root, members[i].length)
-        }
+        others = {i for i in there if self._is_other(members[i], members[i].name in problems)}
         self.is_stale = bool(others)
-        damaged = {i for i in there if members[i].name in problems and self._may_be_mended(members[i])}
+        damaged = {
+            i for i in there - others if members[i].name in problems and self._may_be_mended(members[i])
+        }
         missing = set(range(len(members))) - there
         self._wanted = damaged | (set() if self.is_stale else missing)
         left = {i for i in there if members[i].name in problems} - damaged
@@ -86,6 +83,11 @@ class GroupDamage:
                 with suppress(DataError, StorageError):
                     self._parity[column] = stack.enter_context(closing(folder.source(name)))
             self._look()
+
+    def _is_other(self, member: Member, is_problem: bool) -> bool:
+        if is_problem:
+            return is_unknown(self._store, member.name, member.root)
+        return declared(self._store, member.name) != (member.root, member.length)
 
     def _may_be_mended(self, member: Member) -> bool:
         is_exact = member.name.rpartition("/")[2] == EXACT_NAME

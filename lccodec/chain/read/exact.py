@@ -11,12 +11,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from ...constants import EXACT_NAME
 from ...container.reader import CheckpointReader
-from ...errors import DataError, FormatError, LccodecError, StorageError, is_loss, warn
+from ...errors import (
+    DataError,
+    FormatError,
+    LccodecError,
+    LimitError,
+    StorageError,
+    UnsupportedError,
+    is_loss,
+    warn,
+)
 from ..store.directory import DirectoryStore
 from ..store.exact_file import check_exact
 from ..store.names import checkpoint_name
@@ -186,6 +196,22 @@ def may_be_replaced(store: Store, name: str, root: bytes) -> bool:
             reader.verify()
     except LccodecError as error:
         return is_loss(error)
+    return False
+
+
+def is_unknown(store: Store, name: str, root: bytes) -> bool:
+    """Return whether a file is a sound one that this version cannot read, and not that of a root.
+
+    A newer version may have written it anew. Its trailer can be read, and its root is verified
+    before the manifest is refused.
+    """
+    try:
+        store.open(name).close()
+    except (UnsupportedError, LimitError):
+        with suppress(LccodecError):
+            return store.root(name)[0] != root
+    except LccodecError:
+        pass
     return False
 
 

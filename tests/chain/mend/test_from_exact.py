@@ -29,7 +29,8 @@ from lccodec.chain.mend.redundancy import Redundancy
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.names import checkpoint_name
-from lccodec.constants import EXACT_NAME, PAYLOAD_OFFSET
+from lccodec.constants import EXACT_NAME, PAYLOAD_OFFSET, ROOT_SIZE
+from lccodec.container.trailer import root_of
 
 from ...support.crashes import broken
 from ...support.damage import Files, files_in, flip, put
@@ -250,6 +251,28 @@ def test_an_older_exact_file_does_not_take_the_place_of_one_that_cannot_be_read_
     monkeypatch.undo()
     assert chain_files(run) == files
     assert_same(Chain(run).restore(), STATES[5])
+
+
+def of_newer_version(data: bytes) -> bytes:
+    """The bytes of a checkpoint, as a version might write them that this one does not know."""
+    start = data.index(b'{"lccodec":[1,')
+    tail = data[start:-ROOT_SIZE].replace(b"[1,", b"[2,", 1)
+    return data[:start] + tail + root_of(data[:PAYLOAD_OFFSET], tail)
+
+
+@pytest.mark.parametrize("other", ["parity", "mirror"])
+def test_a_checkpoint_that_a_newer_version_wrote_anew_stays(run: Path, other: str) -> None:
+    mirrors = [DirectoryStore(run.parent / "m")] if other == "mirror" else []
+    if mirrors:
+        mirror_of(run, run.parent / "m").bring()
+    else:
+        protect(DirectoryStore(run), Redundancy(files=1))
+    (run / NEWEST).write_bytes(of_newer_version((run / NEWEST).read_bytes()))
+    files = chain_files(run)
+    found = repair(DirectoryStore(run), mirrors=mirrors)
+    assert (found.mended, found.remade, list(found.lost)) == ((), {}, [NEWEST])
+    assert "format version 2" in found.lost[NEWEST]
+    assert chain_files(run) == files
 
 
 # --- the exact file -------------------------------------------------------------------------------
