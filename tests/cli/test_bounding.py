@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for step in range(4):
             chain.save(step, {"w": np.arange(1001.0) + step})
     lccodec.bundle(path, path.parent / "run.lcc")
+    shutil.copy(path / "000000000003.lcc.h5", path / "renamed.h5")
     return path
 
 
@@ -32,6 +34,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["diff", "run", "0", "3"],
         ["convert", "run", "out.safetensors"],
         ["convert", "run/000000000003.lcc.h5", "out.safetensors"],
+        ["convert", "run/renamed.h5", "out.safetensors"],
     ],
     ids=lambda words: "-".join(words[:2]),
 )

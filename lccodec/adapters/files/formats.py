@@ -25,7 +25,7 @@ from ..tree.plain import TYPES
 from .shards import INDEX_SUFFIX, SHARD_BYTES, is_index
 from .signature import recognize
 
-__all__ = ["READ", "check_suffix", "load_file", "load_with_roles", "save_file"]
+__all__ = ["READ", "check_suffix", "is_checkpoint", "load_file", "load_with_roles", "save_file"]
 
 _NPZ: Final = ".npz"
 _SAFETENSORS: Final = ".safetensors"
@@ -81,7 +81,7 @@ def load_with_roles(
     parameter. Parameters and errors are those of `load_file`.
     """
     path = check_suffix(path)
-    if _is_checkpoint(path):
+    if is_checkpoint(path):
         with open_linked(path) as file:
             file.show(progress)
             return file.state(dtype="bits"), file.metadata(), {}
@@ -97,7 +97,8 @@ def load_with_roles(
     return *adapter.load_state(path), {}
 
 
-def _is_checkpoint(path: Path) -> bool:
+def is_checkpoint(path: Path) -> bool:
+    """Return whether `load_file` reads a file as a checkpoint: by its suffix, or what is in it."""
     if path.name.endswith(CHECKPOINT_SUFFIX):
         return True
     if path.suffix not in (*_HDF5, *_TORCH):

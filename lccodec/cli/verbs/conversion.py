@@ -9,10 +9,9 @@ import click
 
 from ...adapters.files.conversion import Exchange
 from ...adapters.files.conversion import convert as convert_state
-from ...adapters.files.formats import check_suffix, load_file
+from ...adapters.files.formats import check_suffix, is_checkpoint, load_file
 from ...chain.bounds import UNBOUNDED, Bounds
 from ...chain.read.newest import open_path
-from ...constants import CHECKPOINT_SUFFIX
 from ...container.bundle.bundle import is_bundle
 from ...exchange import load_rules
 from ...printable import printable
@@ -88,7 +87,7 @@ def _load(source: Path, step: int | None, bounds: Bounds) -> tuple[Any, dict[str
     """Return the state of a file or of a step, and its metadata; bfloat16 as bits."""
     with render.progress("reading") as update:
         if step is None and not source.is_dir() and not is_bundle(source):
-            if bounds != UNBOUNDED and source.name.endswith(CHECKPOINT_SUFFIX):
+            if bounds != UNBOUNDED and is_checkpoint(source):
                 open_path(source, bounds=bounds).close()
             return load_file(source, update)
         with open_path(source, step=step, bounds=bounds) as file:
