@@ -86,7 +86,8 @@ class Held:
         `links` are those behind its checkpoint, parents before their children.
         """
         there = links[0].parent.names if links[0].parent is not None else {}
-        return all(name in self.arrays for name in _closed(links, names) if name in there)
+        needed = [*_closed(links, names), *_gone(links)]
+        return all(name in self.arrays for name in needed if name in there)
 
     def prepare(
         self, links: Sequence[Link], names: Iterable[str], based: bool, wanted: Callable[[], bool]
@@ -180,7 +181,8 @@ class Held:
         into = {} if len(before) > 1 else {name: buffer.like(array.bits) for name, array in before.items()}
         path, known = list(links), dict[int, Mapping[str, DecodedArray]]()
         if based and links[0].parent is not None:
-            path, known = [links[0].parent, *links], {0: before}
+            gone = {name: self.arrays[name] for name in _gone(links) if name in self.arrays}
+            path, known = [links[0].parent, *links], {0: {**gone, **before}}
         ((_, decoded),) = replay_each(path, {len(path) - 1: names}, into, known)
         for name, after in decoded.items():
             change = difference(before.get(name), after)
@@ -253,6 +255,13 @@ def groups_of(links: Sequence[Link], names: Iterable[str]) -> list[list[str]]:
     own, together = links[-1], decoded_together(links)
     groups = {id(group): group for group in (together[own.names[name]] for name in names)}
     return [[own.index_names[index] for index in group] for group in groups.values()]
+
+
+def _gone(links: Sequence[Link]) -> set[str]:
+    """Return the arrays that the last link has no more. Frames between may have them still."""
+    before = {id(link.names): link.names.keys() for link in links[:-1]}  # mostly one object
+    before.pop(id(links[-1].names), None)
+    return set().union(*before.values()) - links[-1].names.keys()
 
 
 def _closed(links: Sequence[Link], names: Iterable[str]) -> list[str]:

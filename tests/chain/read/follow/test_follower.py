@@ -216,6 +216,25 @@ def test_a_chain_in_a_store_is_followed() -> None:
             np.testing.assert_array_equal(served["w"], weight)
 
 
+@pytest.mark.parametrize("keys", [None, ["a"]])
+def test_an_array_that_shared_a_frame_is_gone(tmp_path: Path, keys: list[str] | None) -> None:
+    """The frame of the step between cannot be decoded without its values before."""
+    rng = np.random.default_rng(0)
+    state = {name: rng.standard_normal(50).astype(np.float32) for name in "abc"}
+    with lccodec.Chain(tmp_path, "lossless") as chain, follow(tmp_path, keys=keys, timeout=0) as follower:
+        chain.save(0, state)
+        next(follower)
+        state = {name: array + np.float32(1e-4) for name, array in state.items()}
+        chain.save(1, state)
+        del state["b"]
+        state["a"] = state["a"] + 1
+        chain.save(2, state)
+        update = next(follower)
+        assert (update.step, update.removed) == (2, ("b",))
+        for name in update.names:
+            np.testing.assert_array_equal(follower.get(name), state[name])
+
+
 def test_frames_of_a_store_are_fetched_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """One after the other, each of many arrays would take the time of an answer."""
     fetched = list[int]()
