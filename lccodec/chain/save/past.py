@@ -33,11 +33,23 @@ from .reference import Tail
 
 def look_back(store: Store, tail: Tail, arrays: Sequence[Candidate], sampling: Sampling) -> None:
     """Give the weights of the next state a sample of what they were at the save before."""
-    if tail.originals is None:  # of another process: from the files, which are not yet replaced
-        tail.originals = _originals(store, tail, arrays, sampling)
+    known = tail.originals
+    # Of another process, or sampled in other places: from the files, which are not yet replaced.
+    if known is None or (tail.manifest.exact is not None and _are_elsewhere(known, arrays, sampling)):
+        known = _originals(store, tail, arrays, sampling)
     elif others := {c.name for c in arrays if c.reference is not None and _had_other_form(tail, c)}:
-        tail.originals = tail.originals.of(tail.arrays.keys() - others)
-    add_past(arrays, sampling, tail.originals)
+        known = known.of(tail.arrays.keys() - others)
+    tail.originals = known
+    add_past(arrays, sampling, known)
+
+
+def _are_elsewhere(before: Samples, arrays: Sequence[Candidate], sampling: Sampling) -> bool:
+    """Return whether samples lie elsewhere now, as the state has got or lost large arrays."""
+    for c, distance in zip(arrays, sampling.distances, strict=True):
+        own = before.even.get(c.name) if c.reference is not None and not c.inherited else None
+        if own is not None and own.size != -(-c.bits.size // distance):
+            return True
+    return False
 
 
 def _had_other_form(tail: Tail, c: Candidate) -> bool:

@@ -49,6 +49,26 @@ def test_the_exact_file_has_all_of_it(tmp_path: Path) -> None:
     assert not np.isnan(anew.read("movement", 3)).any()
 
 
+def test_a_state_that_grows_is_sampled_in_other_places(tmp_path: Path) -> None:
+    """A chain that stays open looks into the exact file then, as one that is opened anew does."""
+    names = [f"{number}.weight" for number in range(40)]
+    first = {name: RNG.normal(0, 1, (100, 200)).astype(np.float32) for name in names[:10]}
+    second = {name: array * np.float32(1.01) for name, array in first.items()}
+    second |= {name: RNG.normal(0, 1, (100, 200)).astype(np.float32) for name in names[10:]}
+    found = []
+    for place in ("kept", "anew"):
+        chain = Chain(tmp_path / place, "balanced")
+        chain.save(0, first)
+        if place == "anew":
+            chain.close()
+            chain = Chain(tmp_path / place)
+        with chain:
+            chain.save(1, second)
+        found.append(figures(tmp_path / place, 1))
+    assert found[0] == found[1]
+    np.testing.assert_allclose(found[0].read("movement", 40)[:10], 0.01, rtol=0.2)
+
+
 def test_what_lost_nothing_is_known_without_an_exact_file(tmp_path: Path) -> None:
     kept = saved(tmp_path / "kept", anew=False, newest="history")
     anew = saved(tmp_path / "anew", anew=True, newest="history")
