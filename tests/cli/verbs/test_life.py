@@ -40,7 +40,7 @@ def test_what_is_refused(chain, tmp_path):
     assert "no step 15" in run("rollback", chain, 15, code=1)[1]
     assert "has nothing rolled back" in run("rolled-back", chain, "--undo", code=1)[1]
     assert "not both" in run("rolled-back", chain, "--undo", "--delete", code=2)[1]
-    assert "holds a chain" in run("fork", chain, 10, chain, code=2)[1]
+    assert "holds the chain itself" in run("fork", chain, 10, chain, code=2)[1]
     assert "no step 15" in run("pin", chain, 15, code=1)[1]
     assert "does not exist" in run("rollback", tmp_path / "nothing", 1, code=2)[1]
     assert lccodec.Chain(chain).steps == [10, 20, 30]
