@@ -10,7 +10,7 @@ import pytest
 
 import lccodec
 
-from ..support.commands import run_json
+from ..support.commands import run, run_json
 
 
 @pytest.fixture(scope="module")
@@ -44,3 +44,10 @@ def test_verbs(chain: Path, words: list[str], monkeypatch: pytest.MonkeyPatch) -
         document = run_json(*words, option, value, code=1)
         assert document["error"]["rule"] == option[2:].replace("-", "_")
     assert not list(chain.parent.glob("out.*"))
+
+
+def test_files_of_others_have_no_bounds(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", w=np.zeros(10))
+    said = run("convert", tmp_path / "a.npz", tmp_path / "b.npz", "--max-bytes", "1MB", code=2)[1]
+    assert "bound checkpoints, not other files" in said
+    assert not (tmp_path / "b.npz").exists()

@@ -64,7 +64,8 @@ def _needed(store: Store, name: str) -> Iterator[str]:
     todo = [name]
     for each in todo:  # which grows
         yield each
-        todo += [above for step in store.parents_of(each) if (above := checkpoint_name(step)) not in todo]
+        parents = map(checkpoint_name, store.parents_of(each))
+        todo += [parent for parent in parents if parent not in todo]
 
 
 def _given_back(store: DirectoryStore, lost: Collection[str]) -> set[str]:

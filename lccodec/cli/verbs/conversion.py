@@ -87,7 +87,9 @@ def _load(source: Path, step: int | None, bounds: Bounds) -> tuple[Any, dict[str
     """Return the state of a file or of a step, and its metadata; bfloat16 as bits."""
     with render.progress("reading") as update:
         if step is None and not source.is_dir() and not is_bundle(source):
-            if bounds != UNBOUNDED and is_checkpoint(source):
+            if bounds != UNBOUNDED:
+                if not is_checkpoint(source):
+                    raise click.UsageError("--max-bytes and --max-deltas bound checkpoints, not other files")
                 open_path(source, bounds=bounds).close()
             return load_file(source, update)
         with open_path(source, step=step, bounds=bounds) as file:
