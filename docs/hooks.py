@@ -29,7 +29,7 @@ NAVIGATED = [
 READER = [
     path.relative_to(ROOT).as_posix()
     for path in sorted((ROOT / "spec" / "reader").iterdir())
-    if path.suffix in {".html", ".css", ".js"}
+    if path.suffix in {".html", ".css", ".js", ".svg"}
 ]
 
 
