@@ -85,6 +85,15 @@ def test_random_damage(tmp_path: Path, redundancy: object, places: int) -> None:
     assert cases // 8 < whole < cases  # some are beyond the limit, and some are not
 
 
+def test_an_exact_file_with_a_length_beyond_a_limit_is_damaged(tmp_path: Path) -> None:
+    """No version writes such a manifest (LCC-LIM-04): a byte of the trailer is wrong."""
+    protected_run(tmp_path / "run", 2, newest="exact")
+    files = files_in(tmp_path / "run")
+    data = bytearray(files["exact.lcc.h5"])
+    data[-88 + 40 + 7] ^= 1
+    assert assert_honest(tmp_path / "case", files, {**files, "exact.lcc.h5": bytes(data)})
+
+
 @pytest.mark.parametrize("pair", list(itertools.combinations(range(8), 2)))
 def test_all_pairs_of_whole_files(tmp_path: Path, pair: tuple[int, int]) -> None:
     """Of six checkpoints and their two parity files."""
