@@ -231,7 +231,7 @@ def checkpoint_summary(link: Link, heads: Mapping[str, Head], deltas: int) -> Ch
     if not lossy and (link.manifest.replaces or any(head.interpolated for head in found)):
         choices = _choices(link, heads)
         lossy = any(_is_lossy(link, heads[name], choices[name]) for name in link.index_names)
-    nbytes = sum(math.prod(head.shape) * head.header.kind.itemsize for head in found)
+    nbytes = sum(head.nbytes for head in found)
     return CheckpointSummary(**_as_a_whole(link, deltas), nbytes=nbytes, lossy=lossy)
 
 
