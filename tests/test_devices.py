@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -17,6 +20,8 @@ import lccodec
 from lccodec.adapters import jax as jax_adapter
 from lccodec.adapters import torch as torch_adapter
 from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter
+from lccodec.adapters.torch.staging import copy_out
+from lccodec.workers.memory import Arena
 
 TORCH_DEVICES = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
 JAX_DEVICES = {str(device): device for device in [*jax.devices("cpu"), *jax.devices()]}
@@ -94,6 +99,71 @@ def test_a_save_in_the_background_stores_the_state_at_the_call(tmp_path, device)
         for step, expected in enumerate(saved):
             for want, got in zip(expected, tensors(chain.restore(step)), strict=False):
                 assert torch.equal(want, got)
+
+
+@pytest.mark.parametrize("device", TORCH_DEVICES)
+def test_memory_that_copies_go_to_is_pinned_until_it_is_given_up(device):
+    tensor = torch.arange(2**20, device=device)
+    for fill in (0, 1):
+        arena = Arena()
+        for _ in range(2):
+            arena.clear()
+            [copy] = copy_out([tensor + fill], arena)
+            assert torch.equal(torch.from_numpy(copy).view(torch.int64), tensor.cpu() + fill)
+            assert torch.from_numpy(copy).is_pinned() == tensor.is_cuda
+        address = copy.__array_interface__["data"][0]
+        del copy, arena
+        if tensor.is_cuda:  # memory that is not registered cannot be given up
+            assert torch.cuda.cudart().cudaHostUnregister(address) != torch.cuda.cudart().cudaError.success
+            with contextlib.suppress(RuntimeError):
+                torch.zeros((), device=device)  # takes that error
+
+
+@pytest.mark.parametrize("device", TORCH_DEVICES)
+def test_shared_memory_that_cannot_be_pinned_is_copied_to(monkeypatch, device):
+    cuda, tensor = torch.cuda.cudart(), torch.arange(2**20, device=device)
+    other = np.empty(2**16, np.uint8)
+    place = (other.__array_interface__["data"][0] + 4095) & -4096, 4096, 0
+
+    def refused(*_):
+        error = cuda.cudaHostRegister(*place)
+        assert error != cuda.cudaError.success
+        return error
+
+    if tensor.is_cuda:
+        assert cuda.cudaHostRegister(*place) == cuda.cudaError.success  # so it can't be pinned again
+        here = SimpleNamespace(cudaHostRegister=refused, cudaError=cuda.cudaError)
+        monkeypatch.setattr(torch.cuda, "cudart", lambda: here)
+    [copy] = copy_out([tensor], Arena())
+    assert torch.equal(torch.from_numpy(copy).view(torch.int64), tensor.cpu())
+    assert torch.equal(tensor + 1, torch.arange(1, 2**20 + 1, device=device))  # no error is left behind
+    assert not torch.from_numpy(copy).is_pinned()
+    if tensor.is_cuda:
+        assert cuda.cudaHostUnregister(place[0]) == cuda.cudaError.success
+
+
+@pytest.mark.parametrize("device", TORCH_DEVICES)
+def test_an_update_is_staged_by_one_thread_and_applied_on_another_stream(tmp_path, device):
+    weight, served = torch.zeros(1 << 20), torch.zeros(1 << 20, device=device)
+    stream = torch.cuda.Stream(device) if served.is_cuda else None
+    with (
+        lccodec.Chain(tmp_path, "lossless", adapter=torch_adapter) as chain,
+        lccodec.follow(tmp_path, timeout=0) as follower,
+        ThreadPoolExecutor(1) as other,
+    ):
+        for step in range(4):
+            weight[step * 1000 : step * 1000 + 100] = step + 1
+            chain.save(step, {"w": weight})
+            for update in follower:
+                if stream is not None:  # what is queued on the thread's stream is late
+                    torch.cuda._sleep(10**9)
+                staged = other.submit(torch_adapter.stage, {"w": served}, update).result()
+                with torch.cuda.stream(stream):
+                    staged.apply()
+                    copy = served.clone()
+                if stream is not None:
+                    stream.synchronize()
+                assert torch.equal(copy.cpu(), weight)
 
 
 @pytest.mark.parametrize("name", JAX_DEVICES)

@@ -15,7 +15,19 @@ import numpy as np
 import pytest
 
 import lccodec
-from benchmarks.background import bounds, calls, crews, first, loop, memory, plan, program, states, ways
+from benchmarks.background import (
+    bounds,
+    calls,
+    crews,
+    devices,
+    first,
+    loop,
+    memory,
+    plan,
+    program,
+    states,
+    ways,
+)
 from benchmarks.measure import figures
 from benchmarks.networks import tasks
 
@@ -31,6 +43,12 @@ def small_run(count: int = 2) -> list[states.State]:
         run.advance(1, seed=0)
         found.append({name: array.copy() for name, array in states.views(run).items()})
     return found
+
+
+def test_a_model_on_a_device_is_saved_and_served(capsys: pytest.CaptureFixture[str]) -> None:
+    assert devices.main(["--device", "cpu", "--megabytes", "0.1", "--rounds", "1"]) == 0
+    shown = [line.split(" | ")[0] for line in capsys.readouterr().out.splitlines()]
+    assert len(shown) == len(set(shown)) == 4 + 1 + 2 * len(devices.SHARES)
 
 
 def test_views_are_the_memory_of_the_run() -> None:

@@ -26,7 +26,18 @@ FOLDERS = {
     "simulations": {"measure", "compressors"},
 }
 PROGRAMS = {
-    *("averages", "buckets", "copies", "fields", "follow", "frameworks", "hindsight", "lenet", "overlap"),
+    *(
+        "averages",
+        "buckets",
+        "copies",
+        "devices",
+        "fields",
+        "follow",
+        "frameworks",
+        "hindsight",
+        "lenet",
+        "overlap",
+    ),
     *("measuring", "parity", "promise"),
     *("report", "scale", "throughput", "training", "verdicts"),
 }

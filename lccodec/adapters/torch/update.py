@@ -19,6 +19,7 @@ from ...errors import ArgumentError
 from ..tree.plain import BYTE_TYPES, below, check_same, read_types
 from .arrays import as_tensor
 from .optimizer import describe
+from .staging import wait_for
 from .wrappers import inner_tensors, is_wrapper
 
 __all__ = ["Staged", "apply_update", "stage"]
@@ -122,6 +123,7 @@ def stage(target: Any, update: Update, *, prefix: str = "") -> Staged:
             wanted[name] = describe(tensor)
             writes.append(_staged(tensor, patch, values))
     check_same(wanted, found)
+    wait_for(write.target for write in writes)  # it may be applied by another thread, on another stream
     return Staged(update.step, tuple(writes))
 
 

@@ -230,7 +230,7 @@ def test_devices():
     data = adapter.save({"a": torch.ones(2), "b": {"c": torch.ones(3)}})
     state = adapter.load(data, device="meta")
     assert state["b"]["c"].device.type == "meta"
-    for device in ("cuda:0", "nonsense", 1.5):
+    for device in (f"cuda:{torch.cuda.device_count()}", "nonsense", 1.5):
         with pytest.raises(ArgumentError, match="device"):
             adapter.load(data, device=device)
 
