@@ -55,6 +55,11 @@ _MAX_NONZERO_SHARE: Final = 0.7
 _MAX_NONZERO_SHARE_LONG: Final = 0.4  # the same for long runs
 _STRETCH_SYMBOLS: Final = 1 << 16  # length of the stretch whose gaps are looked at
 
+_MAX_GAP: Final = 255  # of a stream whose gaps have no low bits
+
+#: Symbols next to each other, on average, from which on the gaps between runs of them are padded.
+_MIN_RUN_SYMBOLS: Final = 16
+
 _SPARSE_HEAD: Final = struct.Struct("<BBI")  # mode, low bits, count
 _CLASSED_HEAD: Final = struct.Struct("<BHB")  # mode, columns, classes
 
@@ -207,6 +212,10 @@ def _write_sparse(symbols: Sparse, depth: int) -> list[Piece]:
     np.subtract(gaps[1:], gaps[:-1].copy(), out=gaps[1:])
     gaps[1:] -= 1
     low = _low_bits(int(positions[-1]) + 1 - positions.size, positions.size)
+    if low and np.count_nonzero(gaps) * _MIN_RUN_SYMBOLS <= gaps.size:
+        if depth == 1 and (runs := _write_runs(gaps, values, low)):
+            return runs
+        low = 0 if depth > 1 else low
     if int(gaps.max()) >> low > 255:
         gaps, values = _split_gaps(gaps, values, 256 << low)
     pieces = _gaps_and_values(gaps, values, low, depth)
@@ -221,6 +230,38 @@ def _gaps_and_values(gaps: Array, values: Array, low: int, depth: int) -> list[P
     if low:
         pieces.append(stored_bytes(pack(gaps.astype(np.uint8) & np.uint8((1 << low) - 1), low)))
     return [*pieces, *write_stream(values, depth + 1)]
+
+
+def _write_runs(gaps: Array, values: Array, low: int) -> list[Piece]:
+    """Code symbols that lie next to each other, as in rows of a table that changed.
+
+    A gap takes symbols of value 0: some with the largest gap, and the rest of it without gaps. So
+    the gaps are 0 within a run, and all others are the same; and the values are 0 only between
+    runs. Both streams are sparse, and a run takes a few bytes of them. Low bits take some of each
+    symbol.
+
+    Returns
+    -------
+    list
+        Empty if `low` bits of each symbol take less.
+    """
+    long = np.flatnonzero(gaps)
+    steps, rest = (each.astype(np.int64) for each in np.divmod(gaps[long], _MAX_GAP + 1))
+    if int(steps.sum()) > low * gaps.size:
+        return []
+    before = np.zeros(gaps.size, np.int64)  # symbols that are put before each one
+    before[long] = steps + rest
+    places = np.arange(gaps.size) + np.cumsum(before)
+    count = int(places[-1]) + 1
+    first = np.repeat(places[long] - before[long] - np.cumsum(steps) + steps, steps)
+    stepping = first + np.arange(first.size)
+    pieces: list[Piece] = [_SPARSE_HEAD.pack(STREAM_SPARSE, 0, count)]
+    if stepping.size:
+        pieces += _write_sparse(Sparse(stepping, np.full(stepping.size, _MAX_GAP, np.uint8)), 2)
+    else:
+        pieces += [bytes([STREAM_CONSTANT, 0])]
+    pieces += _write_sparse(Sparse(places, values), 2)
+    return pieces if count <= MAX_STREAM_PLACES * sum(map(len, pieces)) else []
 
 
 def _split_gaps(gaps: Array, values: Array, reach: int) -> tuple[Array, Array]:

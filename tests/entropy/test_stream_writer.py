@@ -56,6 +56,44 @@ def test_far_apart_symbols_are_joined_by_symbols_of_value_zero() -> None:
     np.testing.assert_array_equal(read(stored, symbols.size), symbols)
 
 
+def rows_of(count: int, columns: int, share: float, seed: int) -> np.ndarray:
+    """Symbols of a table of which some rows are not 0; in these, few symbols are."""
+    rng = np.random.default_rng(seed)
+    symbols = np.zeros((count, columns), np.uint8)
+    chosen = rng.random(count) < share
+    symbols[chosen] = rng.integers(0, 256, (int(chosen.sum()), columns))
+    return symbols.reshape(-1)
+
+
+@given(
+    st.integers(1, 600),
+    st.sampled_from([1, 15, 16, 64, 256, 700]),
+    st.sampled_from([0.0005, 0.01, 0.1, 0.3]),
+    st.integers(0, 2**32),
+)
+def test_rows_round_trip(count: int, columns: int, share: float, seed: int) -> None:
+    symbols = rows_of(count, columns, share, seed)
+    np.testing.assert_array_equal(read(b"".join(write_stream(symbols)), symbols.size), symbols)
+
+
+@pytest.mark.parametrize(("columns", "share", "most"), [(64, 0.01, 1.2), (256, 0.01, 1.12), (256, 0.1, 1.03)])
+def test_rows_of_a_table_take_little_more_than_their_symbols(columns: int, share: float, most: float) -> None:
+    symbols = rows_of((1 << 21) // columns, columns, share, 0)
+    stored = b"".join(write_stream(symbols))
+    assert len(stored) < most * np.count_nonzero(symbols)
+    np.testing.assert_array_equal(read(stored, symbols.size), symbols)
+
+
+@pytest.mark.parametrize("distance", [10**4, 10**5, 10**6])
+def test_rows_that_are_far_apart_are_within_the_limit_of_places(distance: int) -> None:
+    symbols = np.zeros(4 * distance, np.uint8)
+    for start in range(0, symbols.size, distance):
+        symbols[start + 3 : start + 67] = np.arange(1, 65)
+    stored = b"".join(write_stream(symbols))
+    assert len(stored) < 4 * 64 * 3
+    np.testing.assert_array_equal(read(stored, symbols.size), symbols)
+
+
 def test_forms() -> None:
     def form(symbols: np.ndarray) -> type:
         return type(read_stream(Cursor(memoryview(b"".join(write_stream(symbols))), "s"), symbols.size))
