@@ -4,11 +4,15 @@ The text of the format stays in ``spec/``. Its pages, and every file of the repo
 links to, are part of the site under their path in the repository. A link to a folder becomes plain
 text. Examples in the text of docstrings are set as code. What stops the build: a page that would
 load anything from a network, and a signature with the name of a constant instead of its value.
+
+A built site has each version of the package in a folder of its own, so that the address of a page
+stays right. The first page leads to the newest.
 """
 
 from __future__ import annotations
 
 import html
+import json
 import os
 import re
 from pathlib import Path, PurePosixPath
@@ -20,6 +24,8 @@ OUTSIDE = re.compile(r"<(?:script|link|img|iframe)\b[^>]*?\b(?:src|href)=[\"']?(
 SIGNATURE = re.compile(r'<div class="doc-signature highlight">(.*?)</div>', re.DOTALL)
 CONSTANT = re.compile(r"= *_?[A-Z][A-Z_]{2,}\b|\blambda\b")
 MARK = re.compile(r":(?:mod|class|func|meth):`")
+VERSION = re.compile(r"\d+\.\d+\.\d+")
+STARTED: list[str] = []
 PROJECT = "project.md"  # the page of the repository's README, whose name is that of the first page
 NAVIGATED = [
     page.relative_to(ROOT).as_posix()
@@ -31,6 +37,11 @@ READER = [
     for path in sorted((ROOT / "spec" / "reader").iterdir())
     if path.suffix in {".html", ".css", ".js", ".svg"}
 ]
+
+
+def on_startup(command: str, **_: Any) -> None:
+    """Note whether the site is built, or served while someone writes."""
+    STARTED.append(command)
 
 
 def on_config(config: Any) -> Any:
@@ -48,7 +59,32 @@ def on_config(config: Any) -> Any:
             md.preprocessors.register(Fencing(md), "examples", before_superfences)
 
     config.markdown_extensions.append(Examples())
+    if "build" in STARTED:
+        config.site_dir = str(Path(config.site_dir, version()))
     return config
+
+
+def on_post_build(config: Any) -> None:
+    """List the versions of the site for the menu of versions, and lead to the newest one."""
+    if "build" in STARTED:
+        list_versions(Path(config.site_dir).parent)
+
+
+def version() -> str:
+    """Return the version of the package that the pages are about."""
+    text = (ROOT / "lccodec" / "__init__.py").read_text()
+    return re.findall(r'^__version__ = "([^"]+)"', text, re.MULTILINE)[0]
+
+
+def list_versions(site: Path) -> None:
+    """Write ``versions.json`` and the first page of a site that has a folder for each version."""
+    found = [folder.name for folder in site.iterdir() if VERSION.match(folder.name)]
+    found.sort(key=lambda name: [int(part) for part in VERSION.findall(name)[0].split(".")], reverse=True)
+    entries = [{"version": name, "title": name, "aliases": []} for name in found]
+    (site / "versions.json").write_text(json.dumps(entries, indent=1) + "\n")
+    newest = f'<meta http-equiv="refresh" content="0; url={found[0]}/index.html">'
+    link = f'<a href="{found[0]}/index.html">lccodec {found[0]}</a>'
+    (site / "index.html").write_text(f"<!doctype html><title>lccodec</title>{newest}{link}\n")
 
 
 def on_files(files: Any, config: Any) -> Any:

@@ -300,6 +300,16 @@ def test_the_site_has_every_page() -> None:
     assert named == {page.name for page in DOCS.glob("*.md")}
 
 
+def test_each_version_has_a_folder_of_the_site_and_the_newest_comes_first(tmp_path: Path) -> None:
+    for name in ("0.9.0", "0.10.0", "0.1.0", "assets"):
+        (tmp_path / name).mkdir()
+    hooks.list_versions(tmp_path)
+    listed = json.loads((tmp_path / "versions.json").read_text())
+    assert [entry["version"] for entry in listed] == ["0.10.0", "0.9.0", "0.1.0"]
+    assert 'href="0.10.0/index.html"' in (tmp_path / "index.html").read_text()
+    assert hooks.version() == lccodec.__version__
+
+
 def test_pictures_have_a_text_for_those_who_do_not_see_them() -> None:
     for page in DOCS.glob("*.md"):
         for text, _ in re.findall(r"!\[([^]]*)\]\(([^)]*)\)", page.read_text()):
