@@ -17,7 +17,7 @@ from ..element_types import Array
 from ..errors import FormatError
 from ..parallel import slices
 from .bits import is_filled, pack, packed_size, unpack
-from .runs import dense
+from .runs import Form, Sparse, dense
 from .stream_reader import read_stream
 from .stream_writer import Piece, write_stream
 
@@ -25,9 +25,6 @@ from .stream_writer import Piece, write_stream
 _KEPT_BITS: Final = 6
 _SAMPLE: Final = 1 << 12
 
-
-#: The numbers of the zigzag codes 0 to 255, float64.
-SMALL: Final = np.array([code >> 1 ^ -(code & 1) for code in range(256)], np.float64)
 
 # The zigzag of each number of one byte, in two's complement.
 _ZIGZAG: Final = bytes((number << 1 ^ -(number >> 7)) & 255 for number in range(256))
@@ -42,13 +39,10 @@ def unsigned(numbers: Array) -> Array:
 
 
 def signed(codes: Array) -> Array:
-    """Return the numbers (float64) of zigzag codes, uint8 or uint64 below 2**53."""
-    if codes.dtype == np.uint8:
-        return SMALL.take(codes, mode="clip")
-    signs = (codes & 1).view(np.int64)
-    numbers = (codes >> 1).view(np.int64)
-    numbers ^= np.negative(signs, out=signs)
-    found: Array = numbers.astype(np.float64)
+    """Return the numbers of zigzag codes, as signed integers of the same width."""
+    numbers = codes >> 1
+    numbers ^= np.negative(codes & 1)
+    found: Array = numbers.view(f"i{codes.itemsize}")
     return found
 
 
@@ -71,7 +65,7 @@ def write_numbers(numbers: Array) -> list[Piece]:
 
 
 def read_numbers(cursor: Cursor, count: int) -> Array:
-    """Return `count` numbers, uint8 or uint64."""
+    """Return `count` numbers: uint8, uint16, uint32 or uint64, as the widest of them needs."""
     head = cursor.integer("B", "form of numbers")
     planes, low = head >> 4, head & 15
     if not 1 <= planes <= 7 or low > 7:
@@ -82,18 +76,26 @@ def read_numbers(cursor: Cursor, count: int) -> Array:
         if not is_filled(stored, count, low):
             raise FormatError("LCC-SMO-07", cursor.where, "the padding behind the low bits is not zero")
         parts = unpack(stored, count, low)
-    numbers = dense(read_stream(cursor, count), count)
     if planes == 1 and parts is None:
-        return numbers
-    numbers = numbers.astype(np.uint64)
-    for plane in range(1, planes):
-        above = dense(read_stream(cursor, count), count)
-        for part in slices(count):
-            numbers[part] |= above[part].astype(np.uint64) << (8 * plane)
+        return dense(read_stream(cursor, count), count)
+    width = 8 * planes + low
+    numbers = np.zeros(count, next(f"u{size}" for size in (2, 4, 8) if width <= 8 * size))
+    for plane in range(planes):
+        _add_plane(numbers, read_stream(cursor, count), 8 * plane)
     numbers <<= low
     if parts is not None:
         numbers |= parts
-    if 8 * planes + low > MAX_NUMBER_BITS and int(numbers.max(initial=0)) >> MAX_NUMBER_BITS:
+    if width > MAX_NUMBER_BITS and int(numbers.max(initial=0)) >> MAX_NUMBER_BITS:
         message = f"a number of more than {MAX_NUMBER_BITS} bits"
         raise FormatError("LCC-SMO-07", cursor.where, message)
     return numbers
+
+
+def _add_plane(numbers: Array, plane: Form, shift: int) -> None:
+    """Set eight bits of each number, which are 0."""
+    if isinstance(plane, Sparse):
+        numbers[plane.positions] |= plane.values.astype(numbers.dtype) << shift
+        return
+    symbols = dense(plane, numbers.size)
+    for part in slices(numbers.size):
+        numbers[part] |= symbols[part].astype(numbers.dtype) << shift

@@ -23,6 +23,7 @@ from ..entropy.runs import as_sparse
 from ..entropy.stream_reader import read_stream
 from ..entropy.stream_writer import Piece, write_stream
 from ..errors import FormatError
+from ..parallel import WIDE_PIECE, slices
 from ..quantizers.field.closed_loop import Coded, decode_block, encode_block
 from ..quantizers.field.lattice import PREDICTORS, Shape, levels
 from ..quantizers.field.plan import LARGEST, FieldPlan, wide
@@ -140,9 +141,9 @@ class SmoothCoder:
         values = wide(own, kind)
         base, moved = None, values
         if content.reference is not None:
-            base = wide(content.reference[part], kind)
+            base = content.reference[part]
             with np.errstate(all="ignore"):
-                moved = values - base
+                moved = values - wide(base, kind)
         masked = ~(np.abs(moved) < LARGEST)
         for fill in plan.fills:
             masked |= values == fill
@@ -155,8 +156,8 @@ class SmoothCoder:
             coded, limits, result, kept = self._conserving(moved, hidden, base, values)
         else:
             coded, decoded = encode_block(moved, plan.step, hidden)
-            limits = _Limits(plan.lower, plan.upper)
-            result = limits.finish(decoded.reshape(-1), base, kind)
+            limits, result = _Limits(plan.lower, plan.upper), np.empty_like(own)
+            limits.finish(decoded.reshape(-1), base, kind, result)
             kept = ~masked & self._is_near(wide(result, kind), values)
         escapes = np.flatnonzero(~kept)
         result[escapes] = own[escapes]
@@ -181,12 +182,13 @@ class SmoothCoder:
         """
         plan, kind = self.plan, self.content.kind
         unmasked = np.ones(values.size, bool) if hidden is None else ~hidden.reshape(-1)
+        result = np.empty(values.size, kind.bits)
         for share in _KEPT_FOR_OFFSET:
             coded, decoded = encode_block(moved, plan.step * (1 - share), hidden)
             offset = 0.0
             for _ in range(_OFFSET_ROUNDS):
                 limits = _Limits(plan.lower, plan.upper, offset)
-                result = limits.finish(decoded.reshape(-1).copy(), base, kind)
+                limits.finish(decoded.reshape(-1).copy(), base, kind, result)
                 found = wide(result, kind)
                 kept = unmasked & self._is_near(found, values)
                 missed = _missed(found[kept], values[kept], kind)
@@ -200,7 +202,7 @@ class SmoothCoder:
             if not missed:
                 return coded, limits, result, kept
         coded, decoded = encode_block(np.zeros(moved.shape), plan.step, hidden)
-        return coded, _Limits(), np.empty(values.size, kind.bits), np.zeros(values.size, bool)
+        return coded, _Limits(), result, np.zeros(values.size, bool)
 
 
 @dataclass(frozen=True)
@@ -216,20 +218,32 @@ class _Limits:
         """Whether the limits are stored."""
         return self.lower > -math.inf or self.upper < math.inf
 
-    def finish(self, field: Array, base: Array | None, kind: ElementType) -> Array:
-        """Return the components of a field (float64), which is overwritten."""
-        with np.errstate(all="ignore"):
-            if self.offset is not None:
-                field += self.offset
-            if base is not None:
-                field += base
-            if self.limited:
-                np.copyto(field, self.lower, where=field < self.lower)
-                np.copyto(field, self.upper, where=field > self.upper)
-            if kind == _BFLOAT16:
-                return narrow(field.astype(np.float32))
-            result: Array = field.astype(kind.work).view(kind.bits)
-            return result
+    def finish(self, field: Array, base: Array | None, kind: ElementType, out: Array) -> None:
+        """Write the components of a field (float64), which is overwritten, into `out`.
+
+        `base` has the components of the reference. It may be `out`, and so may the memory of the
+        field.
+        """
+        for part in slices(field.size, WIDE_PIECE):
+            with np.errstate(all="ignore"):
+                self._finish(field[part], None if base is None else base[part], kind, out[part])
+
+    def _finish(self, field: Array, base: Array | None, kind: ElementType, out: Array) -> None:
+        if self.offset is not None:
+            field += self.offset
+        if base is not None:
+            field += wide(base, kind)
+        if self.limited:
+            np.copyto(field, self.lower, where=field < self.lower)
+            np.copyto(field, self.upper, where=field > self.upper)
+        if kind == _BFLOAT16:
+            out[:] = narrow(field.astype(np.float32))
+        elif not _is_same_memory(field, out):
+            np.copyto(out.view(kind.work), field, casting="same_kind")
+
+
+def _is_same_memory(one: Array, other: Array) -> bool:
+    return one.ctypes.data == other.ctypes.data
 
 
 def _missed(decoded: Array, values: Array, kind: ElementType) -> float:
@@ -295,8 +309,7 @@ def read_block(cursor: Cursor, shape: Shape, kind: ElementType, reference: Array
     in_place = reference is None and kind.work == np.float64
     field = out.view(np.float64).reshape(shape) if in_place else np.empty(shape)
     decode_block(shape, Coded(step, origin, refinements, predictors, groups), field)
-    base = None if reference is None else wide(reference, kind)
-    out[:] = limits.finish(field.reshape(-1), base, kind)
+    limits.finish(field.reshape(-1), reference, kind, out)
     if places is not None:
         out[places] = exact
 

@@ -29,6 +29,18 @@ def test_round_trip(count: int, width: int, seed: int) -> None:
         np.testing.assert_array_equal(found, small)
 
 
+@pytest.mark.parametrize(
+    ("usual", "largest", "bits"),
+    [(0, 255, 8), (0, 256, 16), (0, 65_535, 16), (0, 65_536, 32), (100, 2**17 - 1, 32), (0, 2**32, 64)],
+)
+def test_numbers_take_the_memory_that_the_widest_needs(usual: int, largest: int, bits: int) -> None:
+    numbers = np.full(1000, usual, np.uint64)
+    numbers[::3] = largest
+    found = read_numbers(Cursor(memoryview(stored(numbers)), "here"), 1000)
+    assert found.dtype == f"u{bits // 8}"
+    np.testing.assert_array_equal(found, numbers)
+
+
 @given(st.lists(st.integers(-(2**52), 2**52 - 1), max_size=50))
 def test_signs_are_restored(numbers: list[int]) -> None:
     codes = unsigned(np.array(numbers, np.int64))

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from ...element_types import Array
-from ...entropy.numbers import SMALL, signed, unsigned
+from ...entropy.numbers import signed, unsigned
 from .lattice import LINEAR, PREDICTORS, Pass, Predictor, Shape, levels
 
 #: Steps of a level are so many 256ths of the step of the block (LCC-SMO-04).
@@ -187,23 +187,22 @@ def decode_block(shape: Shape, coded: Coded, out: Array) -> None:
     Parameters
     ----------
     coded
-        `step` is the unit of the numbers, and `origin` what the constant predictor predicts. The
-        numbers are uint8 or uint64.
+        `step` is the unit of the numbers, and `origin` what the constant predictor predicts.
     """
     first = (0,) * len(shape)
     with np.errstate(all="ignore"):
-        out[first] = coded.origin + signed(coded.numbers[0])[0] * coded.step
+        out[first] = coded.origin + int(signed(coded.numbers[0])[0]) * coded.step
         predictor, kinds = Predictor(out, coded.origin), iter(coded.predictors)
         for level, refinement, numbers in zip(
             levels(shape), coded.refinements, coded.numbers[1:], strict=True
         ):
             step, start = level_step(coded.step, refinement), 0
-            table, small = SMALL * step, numbers.dtype == np.uint8
             for each in level:
                 own = numbers[start : start + each.size].reshape(each.shape)
                 target = out[each.targets]
                 for index, predicted in predictor.pieces(each, next(kinds)):
-                    codes = own[index]
-                    found = table.take(codes, mode="clip") if small else signed(codes) * step
-                    target[index] = np.add(predicted, found, out=predicted)
+                    found = predictor.room("found", predicted.shape)
+                    np.copyto(found, signed(own[index]))
+                    found *= step
+                    np.add(predicted, found, out=target[index])
                 start += each.size

@@ -111,7 +111,7 @@ class Predictor:
     def pieces(self, step: Pass, predictor: int) -> Iterator[tuple[Index, Array]]:
         """Yield the predictions of a pass, piece by piece, and the index of each in its targets.
 
-        The predictions are contiguous float64. They may be changed, and are replaced by the next.
+        The predictions are float64. They may be changed, and are replaced by the next.
         """
         lengths = _piece_lengths(step, PIECE)
         ranges = [range(0, extent, length) for extent, length in zip(step.shape, lengths, strict=True)]
@@ -131,20 +131,22 @@ class Predictor:
         ends = [min(at + n, extent) for at, n, extent in zip(starts, lengths, step.shape, strict=True)]
         shape = tuple(end - start for start, end in zip(starts, ends, strict=True))
         index = tuple(map(slice, starts, ends))
-        predicted = self.room("predicted", shape)
         if predictor == CONSTANT:
+            predicted = self.room("predicted", shape)
             predicted[...] = self._origin
             return index, predicted
         axis, start, stop = step.axis, starts[step.axis], ends[step.axis]
         first = max(min(start - 2, step.knots - 4), 0)  # of the rows that are needed; and the last
         last = min(max(stop + 3, 4), step.knots)
         known = self._values[step.known][(*index[:axis], slice(first, last), *index[axis + 1 :])]
-        near = self.room("known", known.shape)
+        near, predicted, scratch = (
+            self.room(name, known.shape) for name in ("known", "predicted", "scratch")
+        )
         np.copyto(near, known)
-        # The axis of the pass comes first: a view, whose elements stay where they are.
-        rows = [np.moveaxis(each, axis, 0) for each in (near, predicted, self.room("scratch", shape))]
-        _Rows(rows[0], rows[1], rows[2], first, start).predict(predictor, step.knots, start, stop)
-        return index, predicted
+        rows = (math.prod(shape[:axis]), last - first, math.prod(shape[axis + 1 :]))
+        memory = (each.reshape(rows) for each in (near, predicted, scratch))
+        _Rows(*memory, first=first, knots=step.knots).predict(predictor, start, stop)
+        return index, predicted[(*[slice(None)] * axis, slice(start - first, stop - first))]
 
     def room(self, name: str, shape: Shape) -> Array:
         """Return memory (float64) that is in use until it is asked for by this name again."""
@@ -172,32 +174,35 @@ def _piece_lengths(step: Pass, elements: int) -> list[int]:
 
 
 class _Rows:
-    """The known rows and the predicted rows of a piece.
+    """The known rows of a piece, and predicted ones: row j is between the known rows j and j + 1.
 
     Parameters
     ----------
     known, predicted, scratch
-        The rows are along the first axis. What is in `scratch` does not matter.
-    first, start
-        Which row of all known ones is the first of `known`, and the same of `predicted`.
+        Contiguous, with the rows along the second of three axes. What is in `scratch` does not
+        matter.
+    first
+        Which row is the first of all three.
+    knots
+        How many rows are known.
     """
 
-    def __init__(self, known: Array, predicted: Array, scratch: Array, first: int, start: int) -> None:
+    def __init__(self, known: Array, predicted: Array, scratch: Array, *, first: int, knots: int) -> None:
         self._known, self._predicted, self._scratch = known, predicted, scratch
-        self._first, self._start = first, start
+        self._first, self._knots = first, knots
 
-    def predict(self, predictor: int, knots: int, start: int, stop: int) -> None:
-        """Predict the rows from `start` to `stop`: row j is between the known rows j and j + 1."""
+    def predict(self, predictor: int, start: int, stop: int) -> None:
+        """Predict the rows from `start` to `stop`; other rows get numbers without a meaning."""
+        knots = self._knots
         if knots < 4:
             predictor = LINEAR
         elif knots < 6:
             predictor = min(predictor, FOUR_POINTS)
-        weights = _INNER[predictor]
-        low, high = len(weights) - 1, knots - len(weights)  # rows that have all neighbours
-        self._inner(weights, max(start, low), min(stop, high))
+        self._inner(_INNER[predictor])
         if predictor == SIX_POINTS:
             for row in (1, knots - 3):
-                self._inner(_INNER[FOUR_POINTS], max(start, row), min(stop, row + 1))
+                if start <= row < stop:
+                    self._between(_INNER[FOUR_POINTS], row)
         if predictor != LINEAR:
             self._outer(_BESIDE, 0, 1, start, stop, 0)
             self._outer(_BESIDE, knots - 1, -1, start, stop, knots - 2)
@@ -205,16 +210,33 @@ class _Rows:
         behind = _BEHIND if predictor != LINEAR else _BEHIND_LINEAR if knots > 1 else (1.0,)
         self._outer(behind, knots - 1, -1, start, stop, knots - 1)
 
-    def _inner(self, weights: tuple[float, ...], start: int, stop: int) -> None:
-        if start >= stop:
+    def _inner(self, weights: tuple[float, ...]) -> None:
+        """Predict all rows that have all neighbours, as one vector: short loops take longer.
+
+        Rows without all neighbours get numbers without a meaning, and are predicted after this.
+        """
+        apart = self._known.shape[2]  # elements from a row to the next one
+        reach = (len(weights) - 1) * apart
+        count = self._known.size - 2 * reach - apart
+        if count <= 0:
             return
-        out = self._predicted[start - self._start : stop - self._start]
-        scratch = self._scratch[: stop - start]
-        low, high = start - self._first, stop - self._first
+        known, scratch = self._known.reshape(-1), self._scratch.reshape(-1)[:count]
+        out = self._predicted.reshape(-1)[reach : reach + count]
         for distance, weight in enumerate(weights):
             total = scratch if distance else out
-            left, right = low - distance, low + 1 + distance
-            np.add(self._known[left : left + high - low], self._known[right : right + high - low], out=total)
+            left, right = reach - distance * apart, reach + (distance + 1) * apart
+            np.add(known[left : left + count], known[right : right + count], out=total)
+            total *= weight
+            if distance:
+                out += scratch
+
+    def _between(self, weights: tuple[float, ...], row: int) -> None:
+        """Predict one row that has as many neighbours on both sides as there are weights."""
+        at = row - self._first
+        out, scratch = self._predicted[:, at], self._scratch[:, 0]
+        for distance, weight in enumerate(weights):
+            total = scratch if distance else out
+            np.add(self._known[:, at - distance], self._known[:, at + 1 + distance], out=total)
             total *= weight
             if distance:
                 out += scratch
@@ -222,11 +244,12 @@ class _Rows:
     def _outer(
         self, weights: tuple[float, ...], knot: int, sign: int, start: int, stop: int, row: int
     ) -> None:
+        """Predict one row, if it is asked for, from the known rows on one side."""
         if not start <= row < stop:
             return
-        out, scratch = self._predicted[row - self._start :][:1], self._scratch[:1]
+        out, scratch = self._predicted[:, row - self._first], self._scratch[:, 0]
         for distance, weight in enumerate(weights):
-            known = self._known[knot - self._first + sign * distance :][:1]
+            known = self._known[:, knot - self._first + sign * distance]
             np.multiply(known, weight, out=scratch if distance else out)
             if distance:
                 out += scratch
