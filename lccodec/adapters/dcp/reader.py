@@ -66,7 +66,18 @@ class LCStorageReader(Location, StorageReader):
         self._metadata = Metadata({})
 
     def read_metadata(self) -> Metadata:
-        """Return the metadata that the record holds."""
+        """Return the metadata that the record holds.
+
+        What reading them raises is raised where they are used, in `set_up_storage_reader` at the
+        latest: DCP catches every error of this method, and that of torch 2.11 forgets it.
+        """
+        try:
+            return self._recorded()
+        except Exception as error:
+            return _Unread(error)
+
+    def _recorded(self) -> Metadata:
+        """Return the metadata that the record holds, or raise why there are none."""
         store = DirectoryStore(self._path)
         steps = store.checkpoints() if self._path.is_dir() else {}
         step = max(steps, default=None) if self._step is None else self._step
@@ -82,6 +93,8 @@ class LCStorageReader(Location, StorageReader):
 
     def set_up_storage_reader(self, metadata: Metadata, *_: Any, **__: Any) -> None:
         """Keep the metadata: they say where each item lies."""
+        if isinstance(metadata, _Unread):
+            raise metadata.error
         self._metadata = metadata
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
@@ -152,6 +165,18 @@ class LCStorageReader(Location, StorageReader):
                 "if you trust the file, load it with LCStorageReader(..., allow_pickle=True)"
             )
         return io.BytesIO(array.tobytes())
+
+
+class _Unread(Metadata):
+    """Metadata that could not be read: whoever looks at a field gets the error of the read."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in Metadata.__dataclass_fields__:
+            raise self.error
+        return super().__getattribute__(name)
 
 
 def _rows(
