@@ -138,7 +138,7 @@ def blocks(
 def fields(kind: ElementType, shape: Sequence[int], log2: int, stream: Stream, streams: int) -> bytes:
     """Return the blocks of a smooth frame, with escapes in no place, but streams for them."""
     found = []
-    for block in block_shapes(tuple(shape), log2):
+    for block in block_shapes(tuple(shape), log2, 0):
         size = int(np.prod(block))
         levels = max((extent - 1).bit_length() for extent in block)
         passes = sum(extent > 1 << k for k in range(levels) for extent in block)

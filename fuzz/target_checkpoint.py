@@ -116,7 +116,7 @@ TOKENS = tuple(
 def check(data: bytes) -> None:
     """Open, look into and load an input; an exception from here breaks the invariant."""
     mode, rest = data[:1] or b"\0", data[1:]
-    file = (_as_it_is, _with_root, _assembled, _repaired)[mode[0] % 4](rest)
+    file = made(mode[0], rest)
     try:
         if mode[0] & _IN_DIRECTORY:
             path = _directory() / "000000000002.lcc.h5"
@@ -158,6 +158,11 @@ def _examine(file: OpenCheckpoint) -> bool:
         except lccodec.LccodecError:
             pass
     return True
+
+
+def made(mode: int, rest: bytes) -> bytes:
+    """Return the file of an input."""
+    return (_as_it_is, _with_root, _assembled, _repaired)[mode % 4](rest)
 
 
 def _as_it_is(file: bytes) -> bytes:

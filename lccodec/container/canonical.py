@@ -64,11 +64,12 @@ def _is_too_deep(data: bytes) -> bool:
     if len(brackets) <= MAX_NESTING:  # as in most manifests, with those in strings
         return False
     brackets = _JSON_STRING.sub(b"", data).translate(_CURLY_TO_SQUARE, delete=_NOT_BRACKETS)
-    for _ in range(MAX_NESTING + 1):  # each round removes the innermost pairs
+    deepest = MAX_NESTING + 1
+    for _ in range(deepest):  # each round removes the innermost pairs
         if b"[]" not in brackets:
             break
         brackets = brackets.replace(b"[]", b"")
-    return b"[]" in brackets or len(brackets) > MAX_NESTING
+    return b"[]" in brackets or len(brackets) > deepest
 
 
 def dump_json(document: Json) -> bytes:

@@ -46,16 +46,16 @@ def block_log2(size: int) -> int:
     return min(max((size - 1).bit_length(), MIN_SMOOTH_BLOCK_LOG2), MAX_SMOOTH_BLOCK_LOG2)
 
 
-def block_shapes(shape: Shape, log2: int, start: int = 0) -> Iterator[Shape]:
+def block_shapes(shape: Shape, log2: int, start: int) -> Iterator[Shape]:
     """Yield the shape of each block of a field (LCC-SMO-01), from that of component `start` on.
 
     Examples
     --------
-    >>> list(block_shapes((100, 10, 2), 10))
+    >>> list(block_shapes((100, 10, 2), 10, 0))
     [(50, 10, 2), (50, 10, 2)]
-    >>> list(block_shapes((2, 3, 1000), 10))
+    >>> list(block_shapes((2, 3, 1000), 10, 0))
     [(1, 1000), (1, 1000), (1, 1000), (1, 1000), (1, 1000), (1, 1000)]
-    >>> list(block_shapes((), 10))
+    >>> list(block_shapes((), 10, 0))
     [(1,)]
     """
     if 0 in shape:
@@ -128,7 +128,7 @@ class SmoothCoder:
 
     def blocks(self, log2: int) -> list[slice]:
         """Return the components of each block."""
-        shapes = list(block_shapes(self.content.shapes[0], log2))
+        shapes = list(block_shapes(self.content.shapes[0], log2, 0))
         ends = np.cumsum([math.prod(shape) for shape in shapes]).tolist()
         self._shapes.update(zip(ends, shapes, strict=True))
         return [slice(end - math.prod(shape), end) for end, shape in self._shapes.items()]

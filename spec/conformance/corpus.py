@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -155,18 +157,34 @@ def _expected(entry: dict[str, Any]) -> Answer:
 
 
 def _mended(entries: list[dict[str, Any]], scratch: Path) -> Iterator[Case]:
-    """Yield questions about groups of files of which one is damaged; one parity file mends it."""
+    """Yield questions about damaged groups: each parity file alone, and all of a group together."""
+    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for entry in entries:
-        files = [(VECTORS / file).read_bytes() for file in entry["files"]]
-        place = scratch / entry["name"]
-        for number, (name, data) in enumerate(zip(entry["members"], files, strict=True)):
-            path = place / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data if number else data[:7] + bytes([data[7] ^ 1]) + data[8:])
-        shutil.copy(VECTORS / entry["file"], place)
-        right = {"files": dict(zip(entry["members"], map(digest, files), strict=True))}
-        name = f"{entry['name']}@mended"
-        yield Case(name, entry["level"], "9", "damage mended", {"mend": str(place)}, None, right)
+        groups[entry["name"].partition("-")[0]].append(entry)
+        yield _damaged(f"{entry['name']}@mended", [entry], scratch)
+    for name, group in groups.items():
+        if len(group) > 1:
+            yield _damaged(f"{name}@mended", group, scratch)
+
+
+def _damaged(name: str, parity: list[dict[str, Any]], scratch: Path) -> Case:
+    """Return the question about a group with a damaged block for each of some parity files."""
+    entry, place = parity[0], scratch / name
+    files = [(VECTORS / file).read_bytes() for file in entry["files"]]
+    stored = (VECTORS / entry["file"]).read_bytes()
+    description = json.loads(stored[64 : 64 + int.from_bytes(stored[16:24], "little")])
+    whole, begins = bytearray(b"".join(files)), [0, *accumulate(map(len, files))]
+    for column in range(len(parity)):
+        size = description["rows"] * description["block"]
+        whole[7 + (begins[column] if description["aligned"] else column * size)] ^= 1
+    for member, (begin, end) in zip(entry["members"], pairwise(begins), strict=True):
+        path = place / member
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(whole[begin:end])
+    for each in parity:
+        shutil.copy(VECTORS / each["file"], place)
+    right = {"files": dict(zip(entry["members"], map(digest, files), strict=True))}
+    return Case(name, entry["level"], "9", "damage mended", {"mend": str(place)}, None, right)
 
 
 def digest(data: bytes) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 from broken import Broken
-from broken_checkpoints import SOUND, Document, base64_of, delta, file_of, text_of
+from broken_checkpoints import SOUND, Document, base64_of, delta, file_of, raw_frame, text_of
 
 #: The later end of all spans, a delta against `SOUND` in which nothing changes.
 END = file_of(text_of(delta(step=131_073)), b"")
@@ -39,10 +41,16 @@ LATE[30] = file_of(text_of(interpolated(30, (20, LATE[20]), (131_073, END))), b"
 
 
 def _case(
-    rule: str, case: str, why: str, document: Document, error: str = "FormatError", *beside: int
+    rule: str,
+    case: str,
+    why: str,
+    document: Document,
+    error: str = "FormatError",
+    *beside: int,
+    payload: bytes = b"",
 ) -> Broken:
     names = [f"{step:012d}.lcc.h5" for step in beside]
-    data = file_of(text_of(document), b"")
+    data = file_of(text_of(document), payload)
     return Broken(rule, case, error, why, data, HALVES[3], of_the_chain=bool(beside), beside=names)
 
 
@@ -88,6 +96,13 @@ def broken_interpolations() -> Iterator[Broken]:
     why = "a checkpoint and those that it needs are 17 interpolated ones"
     document = interpolated(2, low, (3, HALVES[3]))
     yield _case("LCC-LIM-10", "seventeen", why, document, "LimitError", *HALVES)
+    why = "as many interpolated checkpoints as there may be, one with a frame of another sum"
+    weight = raw_frame(np.array([1, 2, 4], "<f4"))
+    weight = weight[:-12] + bytes([weight[-12] ^ 1]) + weight[-11:-4]
+    weight += zlib.crc32(weight).to_bytes(4, "little")
+    document = interpolated(3, low, (5, HALVES[5]), payload=(weight,), arrays=[1, 0])
+    others = [step for step in HALVES if step != 3]
+    yield _case("LCC-FRM-09", "sixteen", why, document, "ChecksumError", *others, payload=weight)
     why = "the later parent has another root"
     other = (131_073, END[:-1] + bytes([END[-1] ^ 1]))
     yield _case("LCC-CHN-02", "another-later", why, interpolated(2, low, other), "ChainError", 131_073)

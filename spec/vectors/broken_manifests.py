@@ -331,6 +331,9 @@ def _limits() -> Iterator[Broken]:
     yield case("LCC-LIM-05", "tree", "the state nests 65 deep", *trees)
     policies = [{"policy": _nested([], depth)} for depth in (63, 64)]
     yield case("LCC-LIM-05", "policy", "the manifest nests 66 deep, in the policy", *policies)
+    unclosed = b'{"a":' * 65
+    why = "65 objects are not closed, as many as may lie one in the other"
+    yield Broken("LCC-MAN-01", "unclosed", "FormatError", why, file_of(unclosed, _PAYLOAD))
     integers = [{"scalars": [None, 10**4096 - 1]}, {"scalars": [None, -(10**4096)]}]
     yield case("LCC-LIM-07", "digits", "a scalar has a sign and 4,097 digits", *integers)
     names = [{"tree": named(characters)} for characters in (1 << 24, (1 << 24) + 1)]

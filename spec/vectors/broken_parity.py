@@ -207,6 +207,18 @@ def _files() -> Iterator[tuple[Broken, str]]:
 def _blocks() -> Iterator[tuple[Broken, str]]:
     rule = "LCC-PAR-04"
     few = b"".join(hashlib.sha256(block).digest()[:8] for block in BLOCKS)
+    name, _, root = FILE
+    for case, why, members in (
+        ("largest-block", "a block has 2^18 bytes, and no hash", {"block": 2**18, "rows": 1}),
+        ("one-byte", "a file has one byte, and no hash", {"rows": 1, "files": [[name, 1, root]]}),
+        (
+            "largest-length",
+            "a file has 2^53 - 1 bytes, and no hash",
+            {"rows": 2**44, "files": [[name, 2**53 - 1, root]]},
+        ),
+    ):
+        document = {**DESCRIPTION, **members}
+        yield _case(rule, case, why, parity_of(document, hashes=b""), named=name_of(document))
     yield _case(rule, "few-hashes", "the parity blocks have no hashes", parity_of(hashes=few))
     yield _case(rule, "no-hashes", "there are no hashes", parity_of(hashes=b""))
     yield _case(rule, "many-hashes", "there is a hash too many", parity_of(hashes=few * 2 + few[:8]))

@@ -32,6 +32,7 @@ from pieces import (
 from tables import cut, table_of
 
 from lccodec.element_types import Array, from_components
+from lccodec.parity.code import encode
 
 
 def edge_files() -> Iterator[tuple[str, str, bytes, Any]]:
@@ -48,6 +49,9 @@ def edge_files() -> Iterator[tuple[str, str, bytes, Any]]:
     values = np.repeat(np.array([0, 255, 1], np.uint8), 1024)
     why = "as many pieces as a frame of less than 1,024 bytes may have"
     yield "three-pieces", why, _cut_file(values[:2048], [1, 1]), {"w": values[:2048]}
+    why = "two pieces, the second of one component"
+    yield "one-component", why, _cut_file(values[:1025], [1, 1]), {"w": values[:1025]}
+    yield "cut-field", "a field whose blocks are cut along its second axis", *_cut_field()
     copied = file_of(text_of(copying([[0, 10]])), WEIGHT + COUNTS)
     brain = from_components(np.array([0x3F80, 0x4000, 0x4040], np.uint16), KINDS["bfloat16"], (3,), "bits")
     yield "first-copied", "a copy of the first array", copied, {**state, "copy": brain}
@@ -118,11 +122,26 @@ def _between() -> Iterator[tuple[str, str, bytes, Any]]:
 def _cut_file(values: Array, blocks: list[int]) -> bytes:
     """Return a file of one frame, of blocks of 1,024 equal elements, so many in each piece."""
     body = b"".join(block(constant(int(code))) for code in _codes(values[::1024]))
-    frame = assembled("", "", (PLANES, "uint8", values.shape, 10), body, values).data
+    return _with_table(assembled("", "", (PLANES, "uint8", values.shape, 10), body, values).data, blocks)
+
+
+def _with_table(frame: bytes, blocks: list[int]) -> bytes:
+    """Return a file of one frame, with so many blocks in each piece behind the first."""
     table = table_of(cut(frame, blocks))
     digest = base64_of(hashlib.sha256(table).digest()[:16])
     frames = [[len(frame), digest, len(table)]]
     return file_of(text_of(keyframe(tree={"w": 0}, scalars=..., arrays=[1], frames=frames)), frame + table)
+
+
+def _cut_field() -> tuple[bytes, Any]:
+    """Return a file of a field of two blocks, a piece each, and its state."""
+    # Nine levels: one pass of the longer axis, then two each.
+    levels = b"\xff" * 9 + b"\1" * 17 + b"\x09" + b"\x10" + constant(0)
+    blocks = b"".join(block(struct.pack("<Bdd", 0, 1.0, origin), levels) for origin in (1.0, 2.0))
+    values = np.repeat(np.array([1, 2], "<f2"), 60_000).reshape(1, 400, 300)
+    padding = bytes(-(-values.size // 256) - (8 + 24 + len(blocks) + 12))
+    head = (SMOOTH, "float16", values.shape, 16)
+    return _with_table(assembled("", "", head, blocks + padding, values).data, [1, 1]), {"w": values}
 
 
 def _codes(values: Array) -> Array:
@@ -163,14 +182,20 @@ def _padded(head: tuple[int, str, tuple[int, ...], int], zeros: Array) -> bytes:
     return assembled("", "", head, planes + bytes(max(0, -(-zeros.nbytes // 1024) - size)), zeros).data
 
 
-def edge_parity(file: bytes, member: str, redundancy: int) -> tuple[str, list[str], bytes]:
-    """Return the name of the parity file of one file, its member, and its bytes."""
-    blocks = [file[start : start + 512] for start in range(0, len(file), 512)]
-    files = [[member, len(file), base64_of(file[-32:])]]
-    document = {**DESCRIPTION, "rows": len(blocks), "redundancy": redundancy, "files": files}
-    padded = [block + bytes(512 - len(block)) for block in blocks]
-    hashes = b"".join(hashlib.sha256(block).digest()[:8] for block in padded) * 2
-    return name_of(document), [member], parity_of(document, padded, hashes)
+def edge_parity(file: bytes, members: list[str], column: int, **own: int) -> tuple[str, bytes]:
+    """Return the name and bytes of a parity file whose members all have the bytes of one file.
+
+    The file has whole blocks. `own` are members of the description.
+    """
+    files = [[member, len(file), base64_of(file[-32:])] for member in members]
+    document = {**DESCRIPTION, "rows": len(file) // 512, "files": files} | own
+    rows, blocks = document["rows"], np.frombuffer(file * len(members), np.uint8).reshape(-1, 512)
+    parity = np.empty((document["parity"], rows, 512), np.uint8)
+    for row in range(rows):
+        encode(dict(enumerate(blocks[row::rows])), {i: each[row] for i, each in enumerate(parity)})
+    hashes = [hashlib.sha256(each).digest()[:8] for each in (*blocks, *parity.reshape(-1, 512))]
+    stored = [each.tobytes() for each in parity[column]]
+    return name_of(document, column), parity_of(document, stored, b"".join(hashes), column=column)
 
 
 # --- faults ---------------------------------------------------------------------------------------

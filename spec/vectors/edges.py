@@ -33,6 +33,8 @@ from lccodec.element_types import Array
 def edge_frames() -> Iterator[Frame]:
     """Yield frames with the most of something, or that a decoder may read in a way of its own."""
     yield from _streams()
+    yield from _lanes()
+    yield from _long()
     yield from _numbers()
     yield from _limits()
     yield from _codebooks()
@@ -77,6 +79,38 @@ def _streams() -> Iterator[Frame]:
     yield _plane("classed-deep-levels", "the levels of the rows are four deep", deep, symbols)
 
 
+def _lanes() -> Iterator[Frame]:
+    """Yield runs of many lanes, which a decoder may read in a way of its own."""
+    symbols = [place * place % 7 % 3 for place in range(837)]
+    short = huffman([1, 2, 2], symbols, 100)
+    yield _plane("huffman-short-lanes", "100 lanes of eight or nine codes", short, symbols)
+    low, high = ([place * k % 11 % 3 for place in range(1350)] for k in (2, 3))
+    values = unzigzag(np.array(low) + 256 * np.array(high), np.uint16)
+    body = block(huffman([1, 2, 2], low, 300), huffman([2, 2, 1], high, 250))
+    why = "two planes, of 300 lanes and of 250"
+    yield assembled("planes-huffman-two-planes", why, (PLANES, "uint16", (1350,), 12), body, values)
+
+
+def _long() -> Iterator[Frame]:
+    """Yield frames of many components, of which a decoder may read a part at a time."""
+    gaps = np.zeros((1 << 17) + 4500, np.uint8)
+    gaps[::220] = 3
+    places = np.cumsum(gaps.astype(np.int64) + 1) - 1
+    symbols = np.zeros(int(places[-1]) + 100, np.uint8)
+    symbols[places] = 2
+    threes = sparse(0, 617, raw([0, *[219] * 616]), b"", constant(3))
+    stream = sparse(0, gaps.size, threes, b"", constant(2))
+    yield _plane("sparse-many-gaps", "135,572 gaps, most of them 0", stream, symbols.tolist())
+    yield _plane("constant-long", "700,000 equal symbols", constant(2), [2] * 700_000)
+    shapes: list[tuple[int, ...]] = [((1 << 22) - 5,), (5,)]
+    ones = np.ones(1 << 22, np.uint8)
+    body = block(constant(2))
+    body += bytes((1 << 12) - (8 + 4 + 2 + 16) - len(body) - 12)
+    why = "two arrays of 2^22 components together, as many as there may be"
+    head = (PLANES, "uint8", shapes, 22)
+    yield replace(assembled("run-planes-longest", why, head, body, ones), stored=False)
+
+
 #: Five elements of which the first is 2 * step above the origin, and the others are predicted.
 _LEVELS = b"\xff" * 3 + b"\1" * 3 + b"\0"
 _STILL = (b"\x10" + constant(0)) * 3
@@ -94,6 +128,8 @@ def _numbers() -> Iterator[Frame]:
     """Yield fields whose first number has the most low bits, or the most bytes."""
     low = b"\x17" + bytes([0b1010100]) + raw([3])  # 3 * 128 + 84 is the zigzag code of 234
     yield field("7-low-bits", "a number of one byte and seven low bits", low, 234)
+    wide = b"\x22" + bytes([0b11]) + raw([255]) + raw([255])
+    yield field("18-bits", "a number of two bytes and two low bits, all of them 1", wide, -(2**17))
     most = b"\x70" + b"".join(raw([byte]) for byte in (2**53 - 1).to_bytes(7, "little"))
     yield field("53-bits", "the largest number, of seven bytes", most, -(2**52))
 
@@ -170,7 +206,7 @@ def _few() -> Frame:
 
 def _plane(name: str, description: str, stream: bytes, symbols: list[int]) -> Frame:
     """Return the frame of a stream, as the only plane of a uint8 array."""
-    head = (PLANES, "uint8", (len(symbols),), 17)
+    head = (PLANES, "uint8", (len(symbols),), max(17, (len(symbols) - 1).bit_length()))
     padding = bytes(max(-(-len(symbols) // 1024) - 16 - len(block(stream)) - 12, 0))
     frame = assembled(f"planes-{name}", description, head, block(stream) + padding, unzigzag(symbols))
     return replace(frame, stored=False)

@@ -49,6 +49,7 @@ def assembled_fields() -> Iterator[Frame]:
     """Yield valid fields."""
     body = block(_head(), *_FIVE)
     yield _field((5,), body, _FIVE_VALUES, "smooth-five", "a level of one pass after the other")
+    yield _field((0, 3), b"", [], "smooth-empty", "no elements, no blocks")
     joined = block(_head(), b"\xff" * 3, b"\1\1\1", b"\3", _numbers([4, 1, 0, 2, 1]))
     yield _field((5,), joined, _FIVE_VALUES, "smooth-joined", "all levels are joined")
     halves = [2.0, 2.0, 1.75, 1.125, 1.5]
@@ -178,6 +179,8 @@ def broken_fields() -> Iterator[Broken]:
         pieces = (*_FIVE[:3], bytes([form]) + raw([4]) + more, *_FIVE[4:])
         why = f"a number has {form >> 4} bytes, and all of them are there"
         yield case("LCC-SMO-07", f"{form >> 4}-planes", why, _head(), *pieces)
+    none = (*_FIVE[:3], b"\x00", *_FIVE[4:])
+    yield case("LCC-SMO-07", "no-planes", "a number has 0 bytes, and none is there", _head(), *none)
     padding = (*_FIVE[:3], b"\x11\x02", raw([2]), *_FIVE[4:])
     yield case("LCC-SMO-07", "padding", "a bit behind the low bits is 1", _head(), *padding)
     large = (*_FIVE[:3], b"\x70", *(constant(0) for _ in range(6)), raw([0x20]), *_FIVE[4:])

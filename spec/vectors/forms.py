@@ -19,6 +19,8 @@ def stream_forms(frame: bytes) -> list[str]:
         representatives = struct.unpack_from(f"<{len(shapes)}H", frame, place)
         place += 2 * len(shapes) + sum(representatives) * kind.size
         streams, wide = 1, max(representatives) > 255
+    if method == SMOOTH and 0 in shapes[0]:
+        return []
     if method == SMOOTH:
         _walk_field(frame, place, log2, shapes[0] or (1,), found)
         return sorted(found)

@@ -578,28 +578,40 @@ def write_parity(
     return entries
 
 
-#: Parity of one file each: the file, its name in the group, and the redundancy.
-EDGES = [
+#: Names of as many files as a group may have, the last step and the exact file among them.
+MOST_FILES = [f"{step:012d}.lcc.h5" for step in (*range(1, 63), 2**53 - 1)] + ["exact.lcc.h5"]
+
+#: Parity of a file of exactly two blocks: the names that it has in the group, which column, and
+#: members of the description.
+EDGES: list[tuple[list[str], int, dict[str, int], str]] = [
     (
-        "1024-bytes.lcc.h5",
-        "000000000001.lcc.h5",
-        2**53 - 1,
+        MOST_FILES[:1],
+        0,
+        {"redundancy": 2**53 - 1},
         "parity of a file of exactly two blocks, and the largest redundancy",
+    ),
+    (MOST_FILES, 63, {"parity": 64}, "parity of as many files as there may be, the last of 64 columns"),
+    (
+        MOST_FILES,
+        0,
+        {"rows": 1, "aligned": False},
+        "parity of 64 files end to end, in as many columns as there may be",
     ),
 ]
 
 
 def write_edge_parity(
-    directory: Path, file: str, member: str, redundancy: int, description: str
+    directory: Path, members: list[str], column: int, own: dict[str, int], description: str
 ) -> dict[str, Any]:
-    """Write the parity file of a single file in a directory; return its entry."""
-    name, members, data = edge_parity((directory / file).read_bytes(), member, redundancy)
+    """Write a parity file of a file that is in its group under several names; return its entry."""
+    file = "1024-bytes.lcc.h5"
+    name, data = edge_parity((directory / file).read_bytes(), members, column, **own)
     (directory / name).write_bytes(data)
     return {
         "name": name.removesuffix(".lcc.par"),
         "kind": "parity",
         "file": f"valid/{name}",
-        "files": [f"valid/{file}"],
+        "files": [f"valid/{file}"] * len(members),
         "members": members,
         "sha256": digest(data),
         "description": description,

@@ -6,6 +6,7 @@ import struct
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -155,6 +156,8 @@ def packed_symbols(symbols: Sequence[int], width: int) -> bytes:
     return bits_to_bytes("".join(format(symbol, f"0{width}b")[::-1] for symbol in symbols))
 
 
-def unzigzag(codes: Sequence[int]) -> Array:
-    """Return the uint8 that zigzag codes stand for, without a reference (LCC-PLN-01)."""
-    return np.array([(code >> 1) ^ (0xFF if code & 1 else 0) for code in codes], np.uint8)
+def unzigzag(codes: Sequence[int] | Array, kind: type[np.unsignedinteger[Any]] = np.uint8) -> Array:
+    """Return the unsigned integers of zigzag codes, without a reference (LCC-PLN-01)."""
+    stored = np.asarray(codes, kind)
+    found: Array = (stored >> kind(1)) ^ (kind(0) - (stored & kind(1)))
+    return found

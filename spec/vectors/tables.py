@@ -179,8 +179,22 @@ def broken_tables() -> Iterator[Broken]:
         ("few-blocks", "the numbers of blocks sum to too few", [(0, head), (1, first), (1, rest)]),
         ("many-blocks", "the numbers of blocks sum to too many", [(0, head), (2, first), (2, rest)]),
         ("other-blocks", "a block is counted to another piece", [(0, head), (2, first), (1, rest)]),
+        # The four bytes 0 would be a block of no bytes.
+        (
+            "head-as-a-block",
+            "the first piece ends within the header, four bytes 0 before its end",
+            [(0, head[:-4]), (2, head[-4:] + first), (1, rest)],
+        ),
     ):
         yield case(rule, name, why, file(table_of(pieces)))
+    none = np.zeros(0, np.uint8)
+    empty = assembled("", "", (PLANES, "uint8", none.shape, 10), b"", none).data
+    why = "a frame without blocks has one piece, the first"
+    data = file(table_of([(0, empty)]), empty)
+    yield case("LCC-PCS-01", "head-alone", why, data)
+    why = "a frame without blocks has a piece behind the first"
+    data = file(table_of([(0, empty[:16]), (1, empty[16:])]), empty)
+    yield case(rule, "no-blocks", why, data)
     long = table_of([(0, WEIGHT[:16]), *[(1, b"")] * 3, (1, WEIGHT[16:])])
     why = "a frame of less than 1,024 bytes has a table of five pieces"
     yield case("LCC-LIM-13", "long-table", why, file(long, WEIGHT), "LimitError")

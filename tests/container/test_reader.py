@@ -20,9 +20,16 @@ from hypothesis import strategies as st
 
 import lccodec
 from lccodec.constants import PAYLOAD_OFFSET, ROOT_SIZE, TRAILER_SIZE
+from lccodec.container.disk.source import BytesSource
 from lccodec.container.disk.whole_file import remove_stale_temporaries
 from lccodec.container.manifest import INHERITED, FrameEntry, Manifest, Parent
-from lccodec.container.reader import check_skeleton, open_bytes, open_checkpoint
+from lccodec.container.reader import (
+    check_skeleton,
+    exact_step,
+    open_bytes,
+    open_checkpoint,
+    parent_steps,
+)
 from lccodec.container.writer import CheckpointWriter, to_bytes
 from lccodec.errors import (
     ArgumentError,
@@ -79,6 +86,24 @@ def test_overhead_of_a_delta_of_ten_arrays() -> None:
     entries, arrays = tuple(map(FrameEntry.of, frames)), (1, 1, 2, 1, 3, 1, 2, 1, 2, 1)
     manifest = Manifest(10**6, Parent(10**6 - 1, bytes(32)), "balanced", {}, INHERITED, [], arrays, entries)
     assert len(to_bytes(frames, manifest)) - sum(map(len, frames)) < 800
+
+
+@pytest.mark.parametrize(
+    ("name", "parents", "of_exact"),
+    [
+        ("000000000110", (), None),
+        ("000000000111", (110,), None),
+        ("000000000161", (160, 165), None),
+        ("exact", (), 141),
+    ],
+)
+def test_steps_are_known_without_the_manifest(
+    name: str, parents: tuple[int, ...], of_exact: int | None
+) -> None:
+    path = Path(__file__).parents[2] / "spec" / "vectors" / "valid" / f"{name}.lcc.h5"
+    source = BytesSource(path.read_bytes())
+    assert parent_steps(source) == parents
+    assert exact_step(source) == of_exact
 
 
 def test_a_partial_read() -> None:

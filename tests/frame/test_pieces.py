@@ -29,7 +29,7 @@ SHAPES = st.lists(st.integers(1, 90), min_size=1, max_size=3).map(tuple)
 @given(SHAPES, st.sampled_from([METHOD_PLANES, METHOD_SMOOTH]), st.integers(10, 14))
 def test_blocks_are_numbered_in_their_order(shape: tuple[int, ...], method: int, log2: int) -> None:
     header = FrameHeader(method, SINGLE, False, (shape,), log2)
-    sizes = [int(np.prod(each)) for each in block_shapes(shape, log2)]
+    sizes = [int(np.prod(each)) for each in block_shapes(shape, log2, 0)]
     if method == METHOD_PLANES:
         sizes = [min(1 << log2, header.components - i) for i in range(0, header.components, 1 << log2)]
     assert block_count(header) == len(sizes)

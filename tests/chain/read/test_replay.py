@@ -9,7 +9,8 @@ import lccodec
 from lccodec import Chain, ChecksumError, ExponentBuckets, FormatError, Lossless, UniformDeadzone
 from lccodec.chain.read import replay as replay_module
 from lccodec.chain.read.heads import array_heads
-from lccodec.chain.read.replay import replay, replay_each
+from lccodec.chain.read.replay import Decoded, DecodedArray, interpolated, replay, replay_each
+from lccodec.element_types import element_type
 from lccodec.frame.content import MAX_SHARED_COMPONENTS
 
 from ...support.links import Arrays, FakeLink, drift, linked, links_of
@@ -220,3 +221,20 @@ def test_a_frame_of_a_wrong_form_for_its_parent_is_refused(tmp_path: Path) -> No
     with pytest.raises(FormatError) as caught:
         chain.restore(1)
     assert caught.value.rule == "LCC-CHN-03"
+
+
+def test_an_array_that_a_parent_lacks_has_its_error_in_between() -> None:
+    kind = element_type(np.dtype("float32"))
+    low, high = (DecodedArray(kind, (2,), np.full(2, value, np.uint32)) for value in (0, 1))
+    early, late = (FormatError("LCC-FRM-01", where, "damaged") for where in ("early", "late"))
+    before = {"both": low, "first": early, "second": low, "each": early, "gone": low}
+    after = {"both": high, "first": high, "second": late, "each": late}
+    found = interpolated(0.5, Decoded(before, {"gone"}), Decoded(after, set()), [*before, "new"]).arrays
+    assert {name: found[name] for name in ("first", "second", "each", "gone")} == {
+        "first": early,
+        "second": late,
+        "each": early,
+        "gone": low,
+    }
+    assert isinstance(found["both"], DecodedArray)
+    assert found.keys() == before.keys()

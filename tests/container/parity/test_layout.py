@@ -35,7 +35,7 @@ def test_every_byte_lies_in_one_place(sizes: list[int], aligned: bool, rows: int
         (part.member, part.offset + i): (column, row, part.start + i)
         for column in range(layout.columns)
         for row in range(layout.rows_of(column))
-        for part in layout.parts(column, row)
+        for part in layout.parts(column, row, 1)
         for i in range(part.size)
     }
     expected, begin = {}, 0

@@ -16,6 +16,7 @@ from lccodec.container.parity.parity_file import (
     parse_head,
     read_block,
     read_index,
+    read_layout,
 )
 from lccodec.errors import DataError
 
@@ -72,6 +73,26 @@ def test_damaged_blocks_are_found() -> None:
     assert damaged_rows(INDEX, 1, None) == [0, 1, 2]
     with pytest.raises(DataError, match="LCC-PAR-04"):
         check_file(source, "", LAYOUT.name(1))
+
+
+def test_a_description_is_read_without_hashes() -> None:
+    """Of either copy, and only where the name proves it."""
+    group, text = LAYOUT.group, len(LAYOUT.to_bytes())
+    head = b"x" + FILE[1:]
+    word = FILE[:70] + bytes([FILE[70] ^ 1]) + FILE[71:]
+    end = FILE[:-1] + bytes([FILE[-1] ^ 1])
+    for data in (FILE, head, word, end):
+        assert read_layout(BytesSource(data), "", group) == LAYOUT
+    with pytest.raises(DataError, match="LCC-PAR-01"):
+        read_layout(BytesSource(FILE), "", "0" * len(group))
+    back = len(FILE) - 64 - LAYOUT.index_length + text // 2
+    both = word[:back] + bytes([word[back] ^ 1]) + word[back + 1 :]
+    with pytest.raises(DataError, match="LCC-PAR-01"):
+        read_layout(BytesSource(both), "", group)
+    with pytest.raises(DataError, match="LCC-PAR-02"):  # the error of the first copy
+        read_layout(BytesSource(b"x" + both[1:]), "", group)
+    with pytest.raises(DataError, match="LCC-PAR-02"):
+        read_layout(BytesSource(FILE[:100]), "", group)
 
 
 def test_another_name() -> None:
