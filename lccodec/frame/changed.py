@@ -6,6 +6,7 @@ the array. The array sum of the result is that of the reference and what the cha
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -57,7 +58,12 @@ def may_tell(header: FrameHeader) -> bool:
     )
 
 
-def changed(frame: Stored, reference: Array, total: int) -> Reading[Changed | None]:
+def changed(
+    frame: Stored,
+    reference: Array,
+    total: int,
+    empty: Callable[[int, np.dtype[Any]], Array] = np.empty,
+) -> Reading[Changed | None]:
     """Read what a frame changes; ``None`` if that is much, so that it takes less time to decode it.
 
     Parameters
@@ -68,6 +74,8 @@ def changed(frame: Stored, reference: Array, total: int) -> Reading[Changed | No
         Components of its reference.
     total
         Their array sum.
+    empty
+        Returns memory for so many components of a type: for the places, and for the new components.
 
     Raises
     ------
@@ -76,7 +84,7 @@ def changed(frame: Stored, reference: Array, total: int) -> Reading[Changed | No
     """
     header = checked_header(frame)
     cursor = Cursor(frame, "frame", header.size, len(frame) - TAIL.size)
-    places, bits = list[Array](), list[Array]()
+    places, starts, bits = list[Array](), list[int](), list[Array]()
     blocks = enumerate(blocks_of(header, 0, header.components))
     for group in batches(blocks, lambda _: 1, _BLOCKS_AT_A_TIME):
         some = []
@@ -99,13 +107,18 @@ def changed(frame: Stored, reference: Array, total: int) -> Reading[Changed | No
             for part, before in codes.decode(reference[here], new):
                 total += sum_change_of(new[part], before, codes.places[part], word)
             places.append(codes.places)
-            places[-1] += here.start
+            starts.append(here.start)
             bits.append(new)
     if cursor.remaining:
         raise FormatError("LCC-FRM-07", "frame", "there are bytes after the last value")
     check_array_sum(frame, total)
-    return Changed(_end_to_end(places, np.int64), _end_to_end(bits, header.kind.bits), total & SUM_MASK)
-
-
-def _end_to_end(parts: list[Array], dtype: Any) -> Array:
-    return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, dtype), *parts])
+    if starts != [0] or empty is not np.empty:
+        count = sum(own.size for own in places)
+        joined, end = empty(count, np.dtype(np.int64)), 0
+        for own, start in zip(places, starts, strict=True):
+            np.add(own, start, out=joined[end : end + own.size])
+            end += own.size
+        none = np.zeros(0, header.kind.bits)
+        bits = [np.concatenate([none, *bits], out=empty(count, header.kind.bits))]
+        places = [joined]
+    return Changed(places[0], bits[0], total & SUM_MASK)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 from pathlib import Path
 
-WORKER = b"lccodec.chain.save.background.worker"
+WORKER = re.compile(rb"from lccodec\.chain\.(save\.background\.worker|read\.follow\.crew) import main")
 
 
 def is_running(process: int) -> bool:
@@ -23,7 +24,7 @@ def children(parent: int | None = None) -> list[int]:
     parents = {}
     for place in Path("/proc").glob("[0-9]*"):
         try:
-            if WORKER in (place / "cmdline").read_bytes() and is_running(int(place.name)):
+            if WORKER.search((place / "cmdline").read_bytes()) and is_running(int(place.name)):
                 stat = (place / "stat").read_text().rpartition(")")[2].split()
                 parents[int(place.name)] = int(stat[1])
         except OSError:

@@ -5,7 +5,7 @@ Values are compared as bit patterns, so NaNs and zeros of both signs count as wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -14,9 +14,9 @@ from ....element_table import ElementType
 from ....element_types import Array, components, element_type, from_components
 from ....entropy.masks import true_places
 from ....errors import ArgumentError
-from ....frame.changed import Changed
 from ....frame.header import Shape
 from ....parallel import slices
+from ....workers.memory import place_of
 from ..replay import DecodedArray
 
 #: If at most one component in this many differs, changing only their places is faster than a copy.
@@ -52,24 +52,29 @@ class Change:
         """Return the new values, 1-D; `dtype` is as in :func:`lccodec.decode`."""
         return from_components(self.bits, self.kind, (self.bits.size // self.kind.components,), dtype)
 
+    def kept(self) -> Change:
+        """Return the change in memory of its own, if it lies where later ones are put."""
+        if self.places is None or place_of(self.places) is None:
+            return self
+        return replace(self, places=self.places.copy(), bits=self.bits.copy())
+
     def write(self, bits: Array) -> None:
         """Write the new values into the components of an array. Writing them again is no harm."""
         if self.places is None:
             bits[:] = self.bits
         else:
-            bits[self.places] = self.bits
+            bits.put(self.places, self.bits, mode="clip")
 
 
-def change_of(before: DecodedArray, changed: Changed) -> Change | None:
-    """Return what is new in an array if that is known; ``None`` if nothing is."""
-    places = changed.places
+def change_of(before: DecodedArray, places: Array, bits: Array) -> Change | None:
+    """Return what is new in an array, given its places and components; ``None`` if nothing is."""
     if not places.size:
         return None
     if places.size * SPARSE_RATIO <= before.bits.size:
-        return Change(before.kind, before.shape, places, changed.bits)
-    bits = before.bits.copy()
-    bits[places] = changed.bits
-    return Change(before.kind, before.shape, None, bits)
+        return Change(before.kind, before.shape, places, bits)
+    whole = before.bits.copy()
+    whole[places] = bits
+    return Change(before.kind, before.shape, None, whole)
 
 
 def difference(before: DecodedArray | None, after: DecodedArray) -> Change | None:

@@ -17,6 +17,7 @@ from ....arguments import as_number
 from ....container.disk.address import Address, checked_place
 from ....element_types import Array, check_dtype
 from ....errors import ArgumentError
+from ....workers.crew import member_count
 from ...store.directory import DirectoryStore
 from ...store.names import step_index
 from ...store.opening import open_store
@@ -190,6 +191,7 @@ def follow(  # which state, and how to wait for it, by keyword
     poll: float = POLL_SECONDS,
     timeout: float | None = None,
     start: tuple[int, Any] | None = None,
+    workers: int = 1,
 ) -> Follower:
     """Follow a chain: keep a state at its newest step, and say what is new in it.
 
@@ -217,6 +219,10 @@ def follow(  # which state, and how to wait for it, by keyword
         A step, and its arrays by name or as a nested state, if they are at hand: then that step is
         not read, and the first update has what differs from it. The arrays are compared with the
         sums of the step, and copied.
+    workers
+        Processes that share the work of an update, with this one; 0 means one for each core but
+        one. Others are started with the first state, and wait for updates until the follower is
+        closed. Whole arrays, as those of the first state, are decoded by this process.
 
     Returns
     -------
@@ -250,12 +256,13 @@ def follow(  # which state, and how to wait for it, by keyword
     """
     pinned = None if step is None else step_index(step)
     between, wait = checked_waits(poll, timeout)
+    members = member_count(workers)
     place = checked_place(path)
     if isinstance(place, Address) or os.path.lexists(place):
         store = open_store(place)
     else:
         store = DirectoryStore(place)
-    watch = Watch(store, pinned, None if keys is None else checked_names(keys), exact)
+    watch = Watch(store, pinned, None if keys is None else checked_names(keys), exact, members)
     if start is not None:
         watch.start(*_checked_start(start))
     return Follower(watch, once=pinned is not None, poll=between, timeout=wait)

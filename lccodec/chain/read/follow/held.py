@@ -12,7 +12,8 @@ are kept. A whole array that differs keeps the buffer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -21,17 +22,15 @@ import numpy as np
 
 from ....container.disk.source import Source, read_ahead
 from ....element_types import Array
-from ....entropy.lockstep import Reading, finish, side_by_side
-from ....frame.changed import changed, may_tell
-from ....frame.checksum import array_sum
-from ....parallel import batches
-from ..links import Link
+from ....frame.changed import may_tell
+from ..links import Link, array_place
 from ..needed import decoded_together
 from ..replay import DecodedArray, replay_each, within_frame
 from .changes import Change, change_of, difference
+from .crew import Tellers
+from .telling import Tell, Told, batches_for
 
 _NOTHING: Final[Mapping[str, DecodedArray]] = MappingProxyType({})
-_BYTES_SIDE_BY_SIDE: Final = 1 << 20  # of frames that are read together: what is made of them takes memory
 
 
 class CancelledError(Exception):
@@ -46,6 +45,8 @@ class Prepared:
     ----------
     link
         The checkpoint of that state, closed.
+    room
+        Where `Tellers` have put what they found.
     changes
         What is new of each array.
     decoded
@@ -57,6 +58,7 @@ class Prepared:
     """
 
     link: Link
+    room: int
     changes: dict[str, Change] = field(default_factory=dict)
     decoded: dict[str, DecodedArray] = field(default_factory=dict)
     outdated: set[str] = field(default_factory=set)
@@ -90,7 +92,12 @@ class Held:
         return all(name in self.arrays for name in needed if name in there)
 
     def prepare(
-        self, links: Sequence[Link], names: Iterable[str], based: bool, wanted: Callable[[], bool]
+        self,
+        links: Sequence[Link],
+        names: Iterable[str],
+        based: bool,
+        wanted: Callable[[], bool],
+        tellers: Tellers,
     ) -> Prepared:
         """Decode another state, and find what differs.
 
@@ -103,6 +110,8 @@ class Held:
             The arrays that are followed.
         wanted
             Is asked from time to time whether the state is still wanted.
+        tellers
+            Who reads what frames say that they change.
 
         Raises
         ------
@@ -111,35 +120,58 @@ class Held:
         CancelledError
             If it is not wanted any more.
         """
-        found = Prepared(links[-1])
+        found = Prepared(links[-1], tellers.spare)
+        tellers.begin()
         buffer = _Buffer()
         touched = _touched(links) if based else {*self.arrays, *links[-1].names}
         found.outdated = self.arrays.keys() & touched
         telling = based and len(links) == 1 and links[0].later is None
-        least = _BYTES_SIDE_BY_SIDE if telling else 0
         every = groups_of(links, names)
         read_ahead(_spans(links, every))
-        for groups in batches(every, lambda group: _frame_bytes(links[-1], group), least):
+
+        def between() -> None:
             if not wanted():
                 raise CancelledError
-            told = self._told(links[0], groups, found) if telling else set[str]()
-            for group in groups:
-                new = [name for name in group if name in touched]
-                if new and told.isdisjoint(group):
-                    before = {name: self.arrays[name] for name in group if name in self.arrays}
-                    self._decode(links, new, before, based, found, buffer)
-                found.outdated.difference_update(new)
+
+        if telling:
+            sizes = [_frame_bytes(links[0], group) for group in every]
+            batches = list(batches_for(every, sizes, tellers.members))
+            results: Generator[dict[str, Told], None, None] = self._telling(
+                links[0], batches, tellers, between
+            )
+        else:
+            batches = [[group] for group in every]
+            results = ({} for _ in batches)
+        with closing(results):
+            for groups, told in zip(batches, results, strict=True):
+                between()
+                done = self._take(told, found)
+                for group in groups:
+                    new = [name for name in group if name in touched]
+                    if new and done.isdisjoint(group):
+                        before = {name: self.arrays[name] for name in group if name in self.arrays}
+                        self._decode(links, new, before, based, found, buffer)
+                    found.outdated.difference_update(new)
         return found
 
-    def _told(self, link: Link, groups: Sequence[Sequence[str]], found: Prepared) -> set[str]:
-        """Take note of what frames say that they change; return the arrays of those that do."""
-        frames = {group[0]: self._telling(link, group[0]) for group in groups if len(group) == 1}
-        told = side_by_side(
-            self._changed(link, name, number, found) for name, number in frames.items() if number is not None
-        )
-        return {name for name in finish(told) if name is not None}
+    def _telling(
+        self, link: Link, batches: Sequence[list[list[str]]], tellers: Tellers, between: Callable[[], None]
+    ) -> Generator[dict[str, Told], None, None]:
+        """Yield what the frames of a link tell, batch by batch; some arrays have none that may."""
+        asked = list[dict[str, int]]()
 
-    def _telling(self, link: Link, name: str) -> int | None:
+        def tasks() -> Iterator[Tell]:
+            for number, groups in enumerate(batches):
+                if number == len(asked):
+                    frames = {group[0]: self._frame_of(link, group[0]) for group in groups if len(group) == 1}
+                    asked.append({name: frame for name, frame in frames.items() if frame is not None})
+                yield self._task(link, asked[number], tellers)
+
+        with closing(tellers.told(tasks, between)) as results:
+            for number, told in enumerate(results):
+                yield dict(zip(asked[number], told, strict=True))
+
+    def _frame_of(self, link: Link, name: str) -> int | None:
         """Return the frame of an array if it may say what it changes of the held one."""
         number, before = link.frame_of(link.names[name]), self.arrays.get(name)
         if number is None or before is None:
@@ -148,22 +180,37 @@ class Held:
         fits = (before.kind, (before.shape,)) == (header.kind, header.shapes)
         return number if fits and may_tell(header) else None
 
-    def _changed(self, link: Link, name: str, number: int, found: Prepared) -> Reading[str | None]:
-        """Read what the frame of an array changes; return the name of the array if it says that."""
-        before = self.arrays[name]
-        if name not in self._sums:
-            self._sums[name] = array_sum(before.bits)
-        with within_frame(link, number):
-            known = yield from changed(link.frame(number), before.bits, self._sums[name])
-        if known is None:
-            return None
-        found.sums[name] = known.total
-        change = change_of(before, known)
-        if change is not None:
-            found.changes[name] = change
-            if change.places is None:
-                found.decoded[name] = DecodedArray(before.kind, before.shape, change.bits)
-        return name
+    def _task(self, link: Link, frames: Mapping[str, int], tellers: Tellers) -> Tell:
+        """Return the task that reads frames of arrays."""
+        for name in frames:
+            array = self.arrays[name]
+            bits = tellers.visible(name, array.bits)
+            if bits is not array.bits:
+                self.arrays[name] = DecodedArray(array.kind, array.shape, bits)
+        stored = []
+        for number in frames.values():
+            with within_frame(link, number):
+                stored.append(link.frame(number))
+        return Tell(
+            stored,
+            [self.arrays[name].bits for name in frames],
+            [self._sums.get(name) for name in frames],
+            link.place,
+            [array_place(link, name) for name in frames],
+        )
+
+    def _take(self, told: Mapping[str, Told], found: Prepared) -> set[str]:
+        """Take note of what frames say that they change; return the arrays of those that do."""
+        for name, changed in told.items():
+            if changed is None:
+                continue
+            before, (places, bits, found.sums[name]) = self.arrays[name], changed
+            change = change_of(before, places, bits)
+            if change is not None:
+                found.changes[name] = change
+                if change.places is None:
+                    found.decoded[name] = DecodedArray(before.kind, before.shape, change.bits)
+        return {name for name, changed in told.items() if changed is not None}
 
     def _decode(
         self,

@@ -117,7 +117,8 @@ class Update:
         ArgumentError
             If the follower has gone on to another step, or is closed.
         """
-        for name, change in self._valid().items():
+        for name, each in self._valid().items():
+            change = each.kept()
             yield Patch(name, change.kind.name, change.shape, change.places, change.values(dtype))
 
     def _valid(self) -> Mapping[str, Change]:

@@ -33,6 +33,7 @@ from ...store.store import Store
 from ..links import Link, open_links
 from ..newest import find_exact
 from ..replay import DecodedArray
+from .crew import Tellers
 from .held import CancelledError, Held, Prepared
 from .since import is_state_of, open_since
 from .start import held_from
@@ -65,8 +66,7 @@ class Watching(Protocol):
     def next(self, wanted: Callable[[], bool]) -> Any:
         """Prepare the way to a new state; it has the `update` that leads there, or ``None``.
 
-        ``None`` if there is no new state. `wanted` is asked from time to time whether it is still
-        wanted.
+        ``None`` if there is no new state. `wanted` is asked from time to time whether to go on.
         """
 
     def commit(self, way: Any) -> None:
@@ -109,14 +109,18 @@ class Watch:
         Names of what is followed; ``None`` for the whole state.
     exact
         Whether to prefer the exact file.
+    members
+        How many processes prepare an update, with this one.
     """
 
-    def __init__(self, store: Store, pinned: int | None, keys: Sequence[str] | None, exact: bool) -> None:
+    def __init__(
+        self, store: Store, pinned: int | None, keys: Sequence[str] | None, exact: bool, members: int = 1
+    ) -> None:
         self._store, self.pinned, self._keys, self._exact = store, pinned, keys, exact
         self._refused: dict[_Seen, str] = {}  # files that cannot be read, and why
         self._unread: set[_Seen] = set()  # those of them that may be read later
         self._wanted: Callable[[], bool] = lambda: True
-        self._held = Held()
+        self._held, self._tellers = Held(), Tellers(members)
         self._seen: _Seen | None = None  # the files of the held state
 
     @property
@@ -191,6 +195,8 @@ class Watch:
     def commit(self, way: Way) -> None:
         """Go a way that was prepared. Doing it again does nothing."""
         self._held.commit(way.prepared)
+        if way.update is not None:  # or the one before is still valid
+            self._tellers.valid = way.prepared.room
         self._seen = way.seen
 
     def array(self, path: str) -> DecodedArray | None:
@@ -218,14 +224,14 @@ class Watch:
     def close(self) -> None:
         """Release the memory of the state, and the store."""
         self._held, self._seen = Held(), None
+        self._tellers.close()
         self._store.close()
 
     def state(self, dtype: str | None) -> Any:
         """Return a copy of the held state; with keys, a dict of these leaves by name."""
-        link, arrays = self._held.link, self._held.arrays
-        if link is None:
+        if (link := self._held.link) is None:
             return None
-        manifest = link.manifest
+        manifest, arrays = link.manifest, self._held.arrays
         if self._keys is None:
             copies = [arrays[name].array(dtype).copy() for name in link.index_names]
             return unflatten(manifest.tree, copies, manifest.scalars)
@@ -306,7 +312,7 @@ class Watch:
         if before is not None and last.reader.root == before.reader.root:
             return None
         names = self._names(last)
-        prepared = self._held.prepare(links, names, based, self._wanted)
+        prepared = self._held.prepare(links, names, based, self._wanted, self._tellers)
         places = {path: last.index_names[index] for path, index in last.paths.items()}
         changes = {
             path: prepared.changes[name]

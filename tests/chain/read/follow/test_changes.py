@@ -18,7 +18,6 @@ from lccodec.chain.read.follow.changes import (
 )
 from lccodec.chain.read.replay import DecodedArray
 from lccodec.element_types import Array, components
-from lccodec.frame.changed import Changed
 
 from ....support.strategies import ALL_DTYPES, arrays, bits_of, installed, random_array
 
@@ -64,7 +63,7 @@ def test_what_is_known_to_change_is_what_is_found(pair: tuple[Array, Array]) -> 
     where = np.flatnonzero(before.bits != after.bits)
     if before.kind.components > 1:
         return  # places are those of elements, so no frame tells
-    known, found = change_of(before, Changed(where, after.bits[where], 0)), difference(before, after)
+    known, found = change_of(before, where, after.bits[where]), difference(before, after)
     if known is None or found is None:
         assert known is found
     else:

@@ -12,6 +12,7 @@ import pytest
 from lccodec import Chain
 from lccodec.chain.read.checkpoint import open_step
 from lccodec.chain.read.follow import changes
+from lccodec.chain.read.follow.crew import Tellers
 from lccodec.chain.read.follow.held import CancelledError, Held, Prepared
 from lccodec.chain.read.follow.since import open_since
 from lccodec.chain.store.directory import DirectoryStore
@@ -47,7 +48,7 @@ def prepared(held: Held, store: DirectoryStore, step: int, *names: str) -> Prepa
             links = found
         chosen = names or tuple(STATES[0])
         assert held.link is None or held.reaches(links, chosen)
-        return held.prepare(links, chosen, held.link is not None, lambda: True)
+        return held.prepare(links, chosen, held.link is not None, lambda: True, Tellers())
 
 
 def state_of(held: Held) -> dict[str, Any]:
@@ -118,7 +119,7 @@ def test_it_can_be_given_up(store: DirectoryStore) -> None:
         return len(asked) < 2
 
     with open_step(store, 4) as file, pytest.raises(CancelledError):
-        held.prepare(list(file.links), STATES[0], False, wanted)
+        held.prepare(list(file.links), STATES[0], False, wanted, Tellers())
     assert (len(asked), held.arrays) == (2, {})
 
 

@@ -343,3 +343,24 @@ def test_arrays_come_go_and_change_their_shape(tmp_path: Path) -> None:
             gone.append(update.removed)
         assert gone == [(), ("b",), (), ("a",), ()]
         assert update.names == ()  # a new step without a new value
+
+
+@pytest.mark.parametrize("place", [50, 100])  # one that stays, and one that changes
+def test_a_flipped_bit_of_the_held_state_is_found_where_all_is_decoded(tmp_path: Path, place: int) -> None:
+    """The sum of an update of few places goes on from the one before, and does not notice it."""
+    array = np.arange(10_000, dtype=np.uint32)
+    with Chain(tmp_path, "lossless") as chain, follow(tmp_path, timeout=0) as follower:
+        for step in range(6):
+            array[100] += 1
+            chain.save(step, {"a": array})
+            if step == 2:  # the sum is known since step 1
+                held = follower._watch.array("a")
+                held.bits[place] ^= 8
+            if step == 4:
+                continue
+            update = follower.prepare(0)
+            assert update is not None
+            wrong = [] if step in (0, 1, 5) else [place]
+            assert np.flatnonzero(follower.get("a") != array).tolist() == wrong
+            steps = update.steps
+    assert steps == 6  # from the keyframe

@@ -1,0 +1,143 @@
+"""Who reads the frames of an update: the process of a follower alone, or with workers.
+
+Workers are started with the first state, and wait for the next update. A follower whose worker is
+gone goes on alone, and starts others with the next update.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Generator, Iterable
+from contextlib import closing, suppress
+from typing import Final
+
+from .... import errors
+from ....element_types import Array
+from ....errors import StorageError, WorkerError, warn
+from ....workers.crew import Crew, Processes, Threads, has_lock
+from ....workers.memory import Arena
+from ....workers.process import Worker, connect
+from ....workers.task import Done
+from .telling import Offer, Tell, Told
+
+#: A worker that takes longer for a task, in seconds, counts as dead.
+_TIMEOUT_SECONDS: Final = 300.0
+
+_SEGMENT_BYTES: Final = 1 << 26  # of memory for held arrays, at least: each segment is an open file
+
+_TYPES: Final = (Tell, Done)
+_ERRORS: Final = (
+    *(e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, errors.LccodecError)),
+    MemoryError,
+)
+
+
+class Tellers:
+    """The members that read what frames change, and the memory that they share.
+
+    Parameters
+    ----------
+    members
+        How many processes, with this one.
+
+    Attributes
+    ----------
+    valid
+        Which of two rooms has what the valid update needs. It is to be set when an update is handed
+        out that was prepared in the other one, `spare`.
+    """
+
+    def __init__(self, members: int = 1) -> None:
+        self.members = members
+        self._crew: Crew | None = None
+        self._process = os.getpid()
+        self._wanted: Callable[[], None] = lambda: None
+        self._arena, self._places = Arena(), dict[str, Array]()
+        self._rooms = Arena(), Arena()  # for what is found: of the update that is valid, and the next
+        self.valid = 0
+
+    @property
+    def spare(self) -> int:
+        """The room for what is found next."""
+        return 1 - self.valid
+
+    def begin(self) -> Crew:
+        """Return the members; start the workers if they are not there, which takes them a while."""
+        if self._crew is not None and self._process == os.getpid() and not self._crew.broken:
+            return self._crew
+        self._end()
+        self._process = os.getpid()
+        workers: list[Worker] = []
+        if self.members > 1 and has_lock():
+            with suppress(WorkerError):  # the others do its share
+                workers.extend(Worker(__name__, _TYPES, _ERRORS) for _ in range(self.members - 1))
+        if workers:
+            self._crew = Processes(workers, self._between, _TIMEOUT_SECONDS)
+        else:
+            threads = 1 if has_lock() else self.members
+            self._crew = Threads(threads, self._between)
+        return self._crew
+
+    def close(self) -> None:
+        """End the workers, and give up the memory."""
+        self._end()
+        self._arena, self._places, self._rooms = Arena(), {}, (Arena(), Arena())
+
+    def _between(self) -> None:
+        self._wanted()
+
+    def _end(self) -> None:
+        if self._crew is not None and self._process == os.getpid():  # or a fork has copied it
+            self._crew.close()
+        self._crew = None
+
+    def visible(self, name: str, bits: Array) -> Array:
+        """Return the components of a held array in memory that workers see; each has its place."""
+        if self.members == 1 or not has_lock():
+            return bits
+        place = self._places.get(name)
+        if place is None or (place.size, place.dtype) != (bits.size, bits.dtype):
+            try:
+                place = self._places[name] = self._arena.empty(bits.size, bits.dtype, _SEGMENT_BYTES)
+            except StorageError:  # there is no memory to share: it is sent
+                return bits
+        if bits is not place:
+            place[:] = bits
+        return place
+
+    def told(
+        self, tasks: Callable[[], Iterable[Tell]], between: Callable[[], None]
+    ) -> Generator[list[Told], None, None]:
+        """Yield what frames tell, task by task; `between` is called now and then.
+
+        Raises
+        ------
+        DataError
+            As :func:`lccodec.frame.changed.changed`.
+        """
+        self._wanted, done = between, 0
+        rooms = self._rooms[self.spare]
+        rooms.clear()
+        try:
+            with closing(self.begin().ordered(Offer(task, rooms) for task in tasks())) as results:
+                for result in results:
+                    yield result
+                    done += 1
+        except WorkerError as error:
+            warn(f"{error}; this process prepares the update alone")
+            for number, task in enumerate(tasks()):
+                if number >= done:
+                    between()
+                    yield task.run({})
+
+
+def main() -> None:
+    """Read frames for the process at the other end of a socket; the argument is its descriptor."""
+    channel = connect(int(sys.argv[1]), _TYPES, _ERRORS)
+    with suppress(EOFError):
+        while True:
+            task = channel.receive()
+            channel.send(Done.of(task, {}))
+            del task  # or its arrays would stay
+    channel.close()

@@ -1,0 +1,149 @@
+"""Updates prepared by several processes: the same as by one, also when a worker is gone."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lccodec
+from lccodec import Chain, LccodecWarning
+from lccodec.chain.read.follow import crew, telling
+from lccodec.chain.read.follow.crew import Tellers
+from lccodec.chain.read.follow.telling import Tell
+from lccodec.workers import memory
+from lccodec.workers.crew import Crew
+
+from ....support.processes import children
+
+pytestmark = pytest.mark.slow  # processes
+
+
+@pytest.fixture(autouse=True)
+def all_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a short update is prepared before a worker has begun."""
+    begin = Tellers.begin
+
+    def begun(tellers: Tellers) -> Crew:
+        found = begin(tellers)
+        found.everywhere(Tell([], [], [], "", []))
+        return found
+
+    monkeypatch.setattr(Tellers, "begin", begun)
+    monkeypatch.setattr(telling, "_MIN_BATCH_BYTES", 1)
+
+
+def states(steps: int) -> Iterator[dict[str, Any]]:
+    """Some arrays; at each step few of their values change, and at one step most of one array."""
+    rng = np.random.default_rng(0)
+    state = {f"layer{i}": rng.integers(0, 1 << 16, 20_000).astype(np.uint16) for i in range(8)}
+    for step in range(steps):
+        for array in state.values():
+            array[rng.integers(0, array.size, 300)] += 1
+        if step == 2:
+            state["layer3"] ^= np.uint16(step)
+            state["late"] = np.arange(9000)
+        yield {name: array.copy() for name, array in state.items()}
+
+
+def test_updates_are_the_same(tmp_path: Path) -> None:
+    served: list[dict[str, Any]] = [{}, {}]
+    with Chain(tmp_path, "lossless") as chain, lccodec.follow(tmp_path, workers=1) as alone:
+        with lccodec.follow(tmp_path, workers=3) as shared:
+            for step, state in enumerate(states(6)):
+                chain.save(step, state)
+                updates = [follower.prepare(0) for follower in (alone, shared)]
+                for update, arrays in zip(updates, served, strict=True):
+                    assert update is not None
+                    arrays.update({n: np.zeros_like(a) for n, a in state.items() if n not in arrays})
+                    update.apply_to(arrays)
+                assert updates[0].names == updates[1].names  # type: ignore[union-attr]
+                for name, array in state.items():
+                    for found in (*served, shared.state()):
+                        np.testing.assert_array_equal(found[name], array)
+            assert len(children()) == 2
+        assert children() == []
+
+
+def test_patches_may_be_kept(tmp_path: Path) -> None:
+    """A worker puts places and values where it puts those of the update after the next."""
+    kept = []
+    with Chain(tmp_path, "lossless") as chain, lccodec.follow(tmp_path, workers=2) as follower:
+        for step, state in enumerate(states(6)):
+            chain.save(step, state)
+            update = follower.prepare(0)
+            assert update is not None
+            kept += [
+                (patch, patch.places.copy(), patch.values.copy())
+                for patch in update.patches()
+                if patch.places is not None
+            ]
+    for patch, places, values in kept:
+        np.testing.assert_array_equal(patch.places, places)
+        np.testing.assert_array_equal(patch.values, values)
+
+
+def test_a_follower_goes_on_alone_if_a_worker_is_gone(tmp_path: Path) -> None:
+    with Chain(tmp_path, "lossless") as chain, lccodec.follow(tmp_path, workers=2) as follower:
+        for step, state in enumerate(states(4)):
+            chain.save(step, state)
+            if step == 1:
+                os.kill(children()[0], signal.SIGSTOP)  # so that it has a task when it is killed
+                os.kill(children()[0], signal.SIGKILL)
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(Crew, "everywhere", lambda *_: None)
+                    patch.setattr(Tellers, "begin", lambda tellers: tellers._crew)
+                    with pytest.warns(LccodecWarning, match="alone"):
+                        update = follower.prepare(0)
+            else:
+                update = follower.prepare(0)  # of the last ones with a fresh worker
+            assert update is not None
+            assert update.step == step
+            for name, array in follower.state().items():
+                np.testing.assert_array_equal(array, state[name])
+        assert len(children()) == 1
+    assert children() == []
+
+
+def test_damage_is_told_as_by_one(tmp_path: Path) -> None:
+    with Chain(tmp_path, "lossless") as chain, lccodec.follow(tmp_path, workers=2) as follower:
+        for step, state in zip(range(2), states(2), strict=True):
+            chain.save(step, state)
+            if step == 0:
+                assert follower.prepare(0) is not None
+        path = tmp_path / "000000000001.lcc.h5"
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+        with pytest.warns(LccodecWarning, match=r"000000000001\.lcc\.h5"):
+            assert follower.prepare(0) is None
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+        update = follower.prepare(0)
+        assert update is not None
+        np.testing.assert_array_equal(follower.get("layer1"), state["layer1"])
+
+
+def test_no_memory_to_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(memory.os, "memfd_create", refuse)
+    with Chain(tmp_path, "lossless") as chain, lccodec.follow(tmp_path, workers=2) as follower:
+        for step, state in enumerate(states(3)):
+            chain.save(step, state)
+            assert follower.prepare(0) is not None
+            np.testing.assert_array_equal(follower.get("layer3"), state["layer3"])
+
+
+def test_a_worker_that_cannot_be_started_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew.sys, "executable", "")
+    tellers = Tellers(2)
+    assert tellers.begin().members == 1
+    tellers.close()

@@ -1,0 +1,70 @@
+"""What frames say that they change: the same from any member, wherever it lies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import lccodec
+from lccodec.chain.read.follow.telling import Offer, Tell, batches_for
+from lccodec.errors import ChecksumError
+from lccodec.frame.checksum import array_sum
+from lccodec.workers.memory import Arena, place_of
+
+BEFORE = np.arange(40_000, dtype=np.uint16)
+PLACES = np.arange(0, BEFORE.size, 100)
+
+
+def task(*values: int) -> Tell:
+    """Frames of which each puts a value at some places."""
+    frames = []
+    for value in values:
+        after = BEFORE.copy()
+        after[PLACES] = value
+        frames.append(memoryview(lccodec.encode(after, "lossless", reference=BEFORE)))
+    names = [f"f.h5: array '{value}'" for value in values]
+    return Tell(frames, [BEFORE] * len(values), [None] * len(values), "f.h5", names)
+
+
+def test_known_sums_are_not_computed_again() -> None:
+    known = replace(task(40_001), totals=[array_sum(BEFORE)])
+    (((_, _, total),), ((_, _, again),)) = (each.run({}) for each in (task(40_001), known))
+    assert total == again
+    with pytest.raises(ChecksumError):
+        replace(known, totals=[5]).run({})
+
+
+@pytest.mark.parametrize("room", [0, 10 * PLACES.size + 100, 1 << 20])
+def test_a_worker_finds_the_same_in_shared_memory(room: int) -> None:
+    """Also what has no room."""
+    rooms, offer = Arena(), Offer(task(40_001, 7), Arena())
+    staged = replace(offer.staged(Arena()), room=rooms.empty(room, np.dtype(np.uint8)))
+    for here, there in zip(offer.run({}), staged.run({}), strict=True):
+        assert here is not None
+        assert there is not None
+        for own, shared in zip(here[:2], there[:2], strict=True):
+            np.testing.assert_array_equal(own, shared)
+            assert place_of(shared) is not None
+        assert here[2] == there[2]
+
+
+def test_errors_name_the_array() -> None:
+    offer = Offer(task(7, 8), Arena())
+    for each in (offer.tell, offer.staged(Arena())):
+        with pytest.raises(ChecksumError, match=r"^f\.h5: array '8'"):
+            replace(each, held=[BEFORE, BEFORE + 1]).run({})
+
+
+def test_frames_that_change_much_are_decoded_whole() -> None:
+    frame = memoryview(lccodec.encode(BEFORE[::-1].copy(), "lossless", reference=BEFORE))
+    assert replace(task(7), frames=[frame]).run({}) == [None]
+
+
+def test_batches_have_all_items_in_order() -> None:
+    sizes = [int(size) for size in np.random.default_rng(0).integers(0, 1 << 20, 100)]
+    for members in (1, 2, 5):
+        found = list(batches_for(range(100), sizes, members))
+        assert [item for batch in found for item in batch] == list(range(100))
+    assert list(batches_for([], [], 2)) == []
