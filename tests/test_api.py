@@ -129,7 +129,7 @@ def test_public_names_of_the_exchange() -> None:
         (lccodec.bundle, ["directory", "path", "steps", "progress"]),
         (lccodec.unbundle, ["path", "directory", "progress"]),
         (lccodec.validate, ["path", "deep", "max_bytes", "max_deltas"]),
-        (lccodec.follow, ["path", "step", "keys", "exact", "poll", "timeout", "start"]),
+        (lccodec.follow, ["path", "step", "keys", "exact", "poll", "timeout", "start", "workers"]),
         (lccodec.Follower.prepare, ["self", "timeout"]),
         (lccodec.Follower.state, ["self", "dtype"]),
         (lccodec.Follower.get, ["self", "name", "dtype"]),
