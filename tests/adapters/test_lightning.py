@@ -336,6 +336,5 @@ def test_frozen_weights_are_saved_once(tmp_path):
     assert torch.equal(state["state_dict"]["base"], torch.ones(500))
     assert lccodec.Chain(tmp_path / "chain").steps == [0, 1, 2]
     wrong = LCCheckpointIO(tmp_path / "other", only=["lora"])
-    wrong.save_checkpoint({"state_dict": {"w": torch.ones(3)}}, tmp_path / "a.ckpt")
-    with pytest.raises(ArgumentError, match="only"):
-        wrong.save_checkpoint({"state_dict": {"w": torch.ones(3)}}, tmp_path / "b.ckpt")
+    with pytest.raises(ArgumentError, match="only: no array is named"):
+        wrong.save_checkpoint({"state_dict": {"w": torch.ones(3)}}, tmp_path / "a.ckpt")

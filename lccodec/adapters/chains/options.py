@@ -21,6 +21,7 @@ from ...errors import ArgumentError
 from ...policy.policy import Policy
 from ...policy.presets import resolve_policy
 from ...policy.record import Kept
+from ...policy.roles import check_matches
 
 __all__ = ["ChainOptions", "OtherOptions"]
 
@@ -128,6 +129,10 @@ class ChainOptions:
             return self.only
         own = list(names)
         return [each for each in self.only if each in own or fnmatch.filter(own, each)] or None
+
+    def check_names(self, names: Iterable[str]) -> None:
+        """Raise ``ArgumentError`` if a name or pattern of `only` fits no array."""
+        check_matches("only", self.only or (), names)
 
     def open(self, part: str = "", adapter: Adapter | None = None) -> Chain | None:
         """Open the chain, or that of one process in a subdirectory; None if there is no chain."""

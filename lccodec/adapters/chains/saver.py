@@ -25,6 +25,7 @@ from ...chain.life.prune import thin_out
 from ...chain.save.settings import LOG
 from ...chain.store.opening import writable_store
 from ...chain.store.parents import Ancestry
+from ...container.tree import array_names, flatten
 from ...errors import ArgumentError
 from ...policy.roles import Assignment
 from ...printable import printable
@@ -127,7 +128,7 @@ class LinkSaver:
             state, strings = self._adapter.to_numpy(state, strings)
         chain = self._opened()
         self._thin_out()
-        only, self._whole = self._only(names), None  # behind a save that fails, all arrays are saved
+        only, self._whole = self._only(state, names), None  # behind a save that fails, all arrays are saved
         save_linked(state, path, strings, chain, roles, step, only)
         self._whole = Future()
         self._whole.set_result(None)
@@ -150,18 +151,22 @@ class LinkSaver:
         self._thin_out()
         running = [] if self._last is None or self._last.future.done() else [self._last.step]
         step = chain_step(step, max([*chain.steps, *running], default=None))
-        only = self._only(names)
+        only = self._only(state, names)
         self._last = Begun(chain, step, chain.save_async(step, state, metadata, roles=roles, only=only))
         if only is None and (self._whole is None or _has_failed(self._whole)):  # one that runs is enough
             self._whole = self._last.future
         return self._last
 
-    def _only(self, names: Iterable[str] | None) -> Sequence[str] | None:
+    def _only(self, state: Any, names: Iterable[str] | None) -> Sequence[str] | None:
         """Return which arrays are saved: all, until a save of all has come to the disk.
 
-        So are they behind a save that has failed: the state may have got other arrays.
+        So are they behind a save that has failed: the state may have got other arrays. The first
+        save of all tells what no array is named, as later ones would.
         """
         whole, last = self._whole, self._last
+        if whole is None and names is None and self._options.only is not None:
+            plain = state if self._adapter is None else self._adapter.to_numpy(state)[0]
+            self._options.check_names(array_names(flatten(plain).tree))
         if whole is None or not whole.done() or _has_failed(whole):
             return None
         if last is not None and _has_failed(last.future):

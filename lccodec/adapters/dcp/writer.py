@@ -209,8 +209,10 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         only = None
         if self._chain is None or self._chain.directory != directory:
             self._chain, self._has_saved = self._options.open_in(directory, adapter), False
+        alone = not dist.is_initialized() or dist.get_world_size() == 1
+        if alone and not self._has_saved:
+            self._options.check_names(leaf_name((name,)) for name in state)
         if self._has_saved:
-            alone = not dist.is_initialized() or dist.get_world_size() == 1
             only = self._options.only_of((leaf_name((name,)) for name in state), alone=alone)
         # Every rank counts its own steps: after a save that was cut short, some chains are longer.
         step = chain_step(None, self._chain.latest)

@@ -339,6 +339,16 @@ def test_some_arrays_are_saved_once_all_of_them_are(background: bool, tmp_path: 
     assert found == [(0, 0, 0), (0, 1, 1), (0, 2, 2), (0, 3, 3), (4, 4, 4), (4, 5, 5)]
 
 
+@pytest.mark.parametrize("background", [False, True])
+def test_a_name_that_fits_no_array_is_told_at_the_first_save(background: bool, tmp_path: Path) -> None:
+    saver = LinkSaver(ChainOptions(tmp_path / "chain", background=background, only=["lore"]))
+    with pytest.raises(ArgumentError, match="'lore' .is it 'lora'"):
+        saver.save({"lora": np.zeros(3)}, tmp_path / "0")
+    saver.save({"lora": np.zeros(3)}, tmp_path / "0", names=["lora"])  # others may have it
+    saver.close()
+    assert (tmp_path / "0").exists()
+
+
 def test_behind_a_save_that_has_failed_all_arrays_are_saved(tmp_path: Path) -> None:
     some = LinkSaver(ChainOptions(tmp_path / "chain", background=True, only=["lora"]))
     states = [{"base": np.full(3000, step), "lora": np.full(30, step)} for step in range(2)]

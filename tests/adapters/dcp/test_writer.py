@@ -59,6 +59,9 @@ def test_some_tensors_are_saved_once_all_of_them_are(tmp_path):
     found = {"base": torch.ones(300), "a.lora": torch.zeros(3), "step": None}
     dcp.load(found, storage_reader=LCStorageReader(tmp_path / "2"), no_dist=True)
     assert (found["base"][0], found["a.lora"][0], found["step"]) == (0, 2, 2)  # base was left out
+    wrong = LCStorageWriter(tmp_path / "y", chain=tmp_path / "other", only=["*lore*"])
+    with pytest.raises(dcp.CheckpointException, match="only: no array is named"):
+        dcp.save(state, checkpoint_id=tmp_path / "y", storage_writer=wrong, no_dist=True)
     state["moments"] = torch.ones(3)
     with pytest.raises(dcp.CheckpointException, match="'moments' is not in step 2"):
         dcp.save(state, checkpoint_id=tmp_path / "3", storage_writer=writer, no_dist=True)

@@ -93,7 +93,7 @@ class Tell:
         """Do the task."""
         empty = np.empty if self.room is None else _Room(self.room).empty
         told = side_by_side(
-            self._told(frame.data if isinstance(frame, np.ndarray) else frame, number, empty)
+            self._told(memoryview(frame) if isinstance(frame, np.ndarray) else frame, number, empty)
             for number, frame in enumerate(self.frames)
         )
         return finish(told)
