@@ -342,7 +342,7 @@ def test_some_arrays_are_saved_once_all_of_them_are(background: bool, tmp_path: 
 @pytest.mark.parametrize("background", [False, True])
 def test_a_name_that_fits_no_array_is_told_at_the_first_save(background: bool, tmp_path: Path) -> None:
     saver = LinkSaver(ChainOptions(tmp_path / "chain", background=background, only=["lore"]))
-    with pytest.raises(ArgumentError, match="'lore' .is it 'lora'"):
+    with pytest.raises(ArgumentError, match=r"'lore' .is it 'lora'"):
         saver.save({"lora": np.zeros(3)}, tmp_path / "0")
     saver.save({"lora": np.zeros(3)}, tmp_path / "0", names=["lora"])  # others may have it
     saver.close()

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 
+from ....byteorder import stored_bytes
 from ....cursor import Stored
 from ....element_types import Array
 from ....entropy.lockstep import Reading, finish, side_by_side
@@ -93,7 +94,9 @@ class Tell:
         """Do the task."""
         empty = np.empty if self.room is None else _Room(self.room).empty
         told = side_by_side(
-            self._told(memoryview(frame) if isinstance(frame, np.ndarray) else frame, number, empty)
+            self._told(
+                memoryview(stored_bytes(frame)) if isinstance(frame, np.ndarray) else frame, number, empty
+            )
             for number, frame in enumerate(self.frames)
         )
         return finish(told)
