@@ -31,6 +31,7 @@ from .progress import Progress, check_progress
 from .save.background.background import WhenBusy, check_when_busy
 from .save.background.client import TIMEOUT_SECONDS, WorkerOptions
 from .save.exact import check_exact_every, check_newest
+from .save.hashes.kinds import ReferenceKind, check_reference
 from .save.hindsight.groups import Every, check_hindsight
 from .save.partial.selection import check_only
 from .save.planned import Plan
@@ -98,6 +99,10 @@ class Chain(Lifetime):
         Which steps to keep in the mirrors, as for `prune`. By default all, whatever `keep` says.
     mirror_timeout
         Seconds that `close` waits for the mirrors.
+    reference
+        What the writer keeps of the newest step to take the next delta against. ``"values"``: the
+        state as decoded, in memory. ``"hashes"``: hashes of its blocks, for states that memory does
+        not hold twice; it needs a policy that loses nothing (:mod:`lccodec.chain.save.hashes`).
 
     Raises
     ------
@@ -137,6 +142,7 @@ class Chain(Lifetime):
         mirror: StrPath | Sequence[StrPath] | None = None,
         mirror_keep: Keep | None = None,
         mirror_timeout: float = SECONDS_TO_CLOSE,
+        reference: ReferenceKind = "values",
     ) -> None:
         options = WorkerOptions(workers, max_concurrent_saves, worker_timeout)
         super().__init__(directory, adapter, options)
@@ -148,7 +154,8 @@ class Chain(Lifetime):
         self.keyframe_every = check_every(keyframe_every)
         self.exact_every = check_exact_every(exact_every)
         self.hindsight = check_hindsight(hindsight)
-        settings = Settings(self._view, policy, roles, check_newest(newest))
+        self._reference = check_reference(reference)
+        settings = Settings(self._view, policy, roles, check_newest(newest), self._reference)
         every = Every(self.keyframe_every, self.exact_every, self.hindsight)
         back = partial(comes_back, self._store, self._mirrors.opened)
         self._writer = Writer(self._store, adapter, settings, options, every, after, back)
@@ -187,6 +194,10 @@ class Chain(Lifetime):
         """Return the names and patterns of the arrays to save; ``None`` for all arrays."""
         if only is not None and self.hindsight:
             raise ArgumentError("only= cannot be used with hindsight=, which saves all arrays again")
+        if only is not None and self._reference == "hashes":
+            raise ArgumentError(
+                "only= cannot be used with reference='hashes': what did not change takes no bytes anyway"
+            )
         return check_only(only)
 
     def _begin(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias, get_args
 
@@ -164,6 +164,11 @@ class FrameCoder:
     def blocks(self) -> int:
         """Number of blocks."""
         return len(self._blocks)
+
+    @property
+    def parts(self) -> Sequence[slice]:
+        """The components of each block; the last slice may go beyond the end."""
+        return self._blocks
 
     def write_block(self, number: int) -> tuple[bytes, int]:
         """Return a block and its part of the array sum; write its decoded components into `out`."""

@@ -80,6 +80,18 @@ def write_block(
     return [b"".join(write_plane(run, bits.size)) for run in planes.runs()], planes.total
 
 
+def write_codes(size: int, kind: ElementType, places: Array, codes: Array) -> list[Piece]:
+    """Return the pieces of one block of `size` components, given its codes that are not 0.
+
+    They are those of :func:`write_block`. The places of the codes rise.
+    """
+    pieces: list[Piece] = []
+    for plane in range(kind.size):
+        run = as_sparse(Sparse(places, (codes >> (8 * plane)).astype(np.uint8)), size)
+        pieces.append(b"".join(write_plane(run, size)))
+    return pieces
+
+
 def _part_length(size: int, kind: ElementType) -> int:
     """Return the length of about equal parts of a block, whole words.
 

@@ -35,6 +35,9 @@ from .planned import ArrayPlan, Estimate, FramePlan, Stored
 #: Most components of a run: reading one of its arrays means reading the whole run.
 _MAX_RUN_COMPONENTS: Final = 1 << 20
 
+#: Share of an array that may differ from its reference, below which the reference is taken.
+_MIN_CHANGED: Final = 0.5
+
 #: The role of an array in a single file. Roles matter only for deltas.
 _NO_ROLE: Final = Assignment("other", "in a single file")
 
@@ -240,6 +243,8 @@ def make_plan(
 
 
 def _is_unchanged(c: Candidate) -> bool:
+    if c.changed is not None:
+        return not c.changed
     return c.reference is not None and _equal(c.bits, c.reference)
 
 
@@ -271,6 +276,8 @@ def _stands_alone(quantizer: Quantizer, c: Candidate) -> bool:
     """Return whether an array is coded without its reference; only large arrays are examined."""
     if c.reference is None or quantizer.absolute or c.bits.size <= MAX_SHARED_COMPONENTS:
         return quantizer.absolute
+    if c.changed is not None and c.changed < _MIN_CHANGED:
+        return False
     return quantizer.stands_alone(c.bits, c.reference, c.kind)
 
 

@@ -33,6 +33,9 @@ from .figures.sampling import Samples
 #: Returns a 1-D array with undefined values, as `lccodec.workers.crew.Crew.empty`.
 Empty: TypeAlias = Callable[[int, np.dtype[Any]], Array]
 
+#: Reads the checkpoint of a step into memory of `Empty`, as `read_tail`.
+ReadTail: TypeAlias = "Callable[[Store, int, Empty], Tail]"
+
 #: Arrays of fewer bytes are copied to where all workers see them.
 _MIN_OWN_BYTES: Final = 1 << 20
 
@@ -113,7 +116,7 @@ def read_tail(store: Store, step: int, empty: Empty) -> Tail:
         last = file.links[-1]
         file.decode_by(partial(_decode_into, empty))
         arrays = dict(zip(last.index_names, file.decoded(), strict=True))
-        return Tail(_links_of(file), last.manifest, arrays)
+        return Tail(links_of(file), last.manifest, arrays)
 
 
 def _decode_into(empty: Empty, file: OpenCheckpoint, indices: list[int]) -> Decoding:
@@ -167,12 +170,13 @@ def find_tail(
     steps: Sequence[int],
     empty: Empty = np.empty,
     mended: Callable[[], Store | None] = lambda: None,
+    read: ReadTail | None = None,
 ) -> Tail | None:
     """Return the reference of a delta: the tail in memory, or the newest checkpoint without one.
 
     `steps` are those of the history, rising. `empty` returns memory for a number of components of
     a type. `mended` is called if the newest checkpoint cannot be read, and returns the store once
-    it can.
+    it can. `read` is by default `read_tail`.
 
     Returns
     -------
@@ -183,7 +187,7 @@ def find_tail(
 
     def reference() -> Tail:
         if tail is None:
-            return read_tail(store, steps[-1], empty)
+            return (read or read_tail)(store, steps[-1], empty)
         if not steps or steps[-1] < tail.step:
             raise OtherTailError(f"step {tail.step}, which was saved last, is missing")
         if steps[-1] > tail.step:
@@ -193,7 +197,7 @@ def find_tail(
     if tail is None and not steps:
         return None
     try:
-        return _first_or_mended(reference, steps[-1] if steps else None, empty, mended)
+        return _first_or_mended(reference, steps[-1] if steps else None, empty, mended, read)
     except (DataError, ChainError, StorageError) as error:
         step = steps[-1] if steps and tail is None else None
         why = str(error) if step is None else f"step {step} cannot be restored: {error}"
@@ -202,17 +206,21 @@ def find_tail(
 
 
 def _first_or_mended(
-    read: Callable[[], Tail], newest: int | None, empty: Empty, mended: Callable[[], Store | None]
+    first: Callable[[], Tail],
+    newest: int | None,
+    empty: Empty,
+    mended: Callable[[], Store | None],
+    read: ReadTail | None = None,
 ) -> Tail:
     """Return what a function returns; if it cannot read its files, the newest step once mended."""
     try:
-        return read()
+        return first()
     except OtherTailError:
         raise
     except (DataError, ChainError, StorageError):
         if newest is None or (again := mended()) is None:
             raise
-        return read_tail(again, newest, empty)
+        return (read or read_tail)(again, newest, empty)
 
 
 @contextmanager
@@ -254,10 +262,11 @@ def _same_state(tail: Tail, store: Store) -> Tail:
         if tail.links[-1].root not in file.links[-1].reader.roots:
             message = f"{name} is not the checkpoint that was saved last, but another one"
             raise OtherTailError(f"step {tail.step} was replaced: {message}")
-        return replace(tail, links=_links_of(file))
+        return replace(tail, links=links_of(file))
 
 
-def _links_of(file: OpenCheckpoint) -> tuple[TailFile, ...]:
+def links_of(file: OpenCheckpoint) -> tuple[TailFile, ...]:
+    """Return the files that a checkpoint needs, its own last."""
     return tuple(
         TailFile(link.manifest.step or 0, link.reader.root, link.reader.file_size) for link in file.links
     )

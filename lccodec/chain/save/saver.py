@@ -33,6 +33,7 @@ from .encode import decoded_copies, encode_plan, plan_manifest
 from .exact import ExactRoot, Newest, checkpoint_from_exact, lost_checkpoint
 from .figures.measurement import Measurement
 from .figures.sampling import NOTHING, Sampling
+from .hashes.reference import HashReference
 from .hindsight.groups import Base, Every, Groups
 from .partial.inherit import (
     Whole,
@@ -78,6 +79,7 @@ class Saver:
         self._store = store
         self._settings = settings
         self._newest = Newest(store, settings.given[2] == "exact", every.exact)
+        self._hashes = HashReference(store, crew.between) if settings.reference == "hashes" else None
         self._groups = Groups(store, every.end, every.keyframe)
         self._every = every
         self._crew = crew
@@ -88,6 +90,8 @@ class Saver:
         """Release the reference; the next save reads it from the files."""
         self._tail = None
         self._groups.forget()
+        if self._hashes is not None:
+            self._hashes.forget()
 
     def settle(self) -> None:
         """Settle the groups that are complete: no save follows that would do it."""
@@ -231,7 +235,8 @@ class Saver:
         """
         steps, empty = list(listed.checkpoints()), self._crew.empty
         if not isinstance(flat, Selection):
-            tail = find_tail(self._tail, listed, steps, empty, mended)
+            read = None if self._hashes is None else self._hashes.read_tail
+            tail = find_tail(self._tail, listed, steps, empty, mended, read)
             self._tail = tail or self._tail
             return self._groups.base(tail), Whole(flat, metadata, known)
         parent = self._tail = find_parent(self._tail, listed, steps, empty, mended)
@@ -246,15 +251,20 @@ class Saver:
         tail, settings, known = base.tail, self._settings, whole.known
         compared = candidates(whole.flat, {} if tail is None else tail.arrays, record.roles, known)
         mark_inherited(compared, whole.inherited)
-        mark_copies(compared)
+        if self._hashes is None:
+            mark_copies(compared)
+        elif not base.is_keyframe:
+            self._hashes.look(compared)
         sampling = Sampling(compared)
-        if base.before is not None:
+        if base.before is not None and self._hashes is None:
             look_back(self._store, base.before, compared, sampling)
         parent = None if base.is_keyframe or tail is None else tail.step
         instead = self._groups.quantizers(base, record.policy, compared)
         plan = make_plan(
             *(compared, record.policy, parent, settings.width, settings.first, instead, base.is_renewed)
         )
+        if self._hashes is not None:
+            self._hashes.check(plan)
         return plan, needed_record(record, compared, known), sampling
 
     def _write(  # what is written, and how
@@ -283,7 +293,11 @@ class Saver:
                 held.enter_context(held_together(tail, self._store))
 
         with self._store.writer(checkpoint_name(step)) as writer, ExitStack() as held:
-            for chunks, decoded in encode_plan(plan, parents, effort, self._crew):
+            if self._hashes is None:
+                coded = encode_plan(plan, parents, effort, self._crew)
+            else:
+                coded = self._hashes.encode(plan, tail)
+            for chunks, decoded in coded:
                 entries.append(writer.write_frame(chunks))
                 arrays.update(decoded)
                 done += len(decoded)
@@ -296,7 +310,10 @@ class Saver:
             root = writer.commit(manifest, check)
         links = () if plan.parent is None or tail is None else tail.links
         link = TailFile(step, root, writer.size)
-        decoded = {name: arrays[name] for name in flat.names}
+        if self._hashes is None:
+            decoded = {name: arrays[name] for name in flat.names}
+        else:
+            decoded = self._hashes.saved(step, root, flat.names)
         samples = measurement.samples
         if before is not None:
             samples = samples.with_those_of(inherited_samples(plan.candidates, before))

@@ -23,6 +23,7 @@ from ...policy.roles import EXACT_BY_DEFAULT, Role, check_matches, check_roles
 from ...printable import printable
 from ...quantizers.base import Quantizer
 from ..store.store import Store
+from .hashes.kinds import ReferenceKind
 from .plan import SavePlan
 from .reference import TailFile, latest_record
 
@@ -80,11 +81,13 @@ class Settings:
         policy: str | Policy | None,
         roles: Mapping[str, Role] | None,
         newest: Kept | None = None,
+        reference: ReferenceKind = "values",
     ) -> None:
         self._store = store
         self._policy = None if policy is None else resolve_policy(policy)
         self._roles = None if roles is None else dict(check_roles(roles))
         self._newest = newest
+        self.reference = reference
         self._record: Record | None = None  # set by the first save
         self._before: Record | None = None  # the recorded one, as the first save finds it
         self._shortfall_reported = False

@@ -83,7 +83,8 @@ class Stretch:
 _SEEK_LOCK: Final = threading.Lock()
 
 
-def _read_at(fd: int, size: int, offset: int) -> bytes:
+def read_at(fd: int, size: int, offset: int) -> bytes:
+    """Return bytes at a place of an open file; fewer if there are no more. Threads may share it."""
     if hasattr(os, "pread"):
         return os.pread(fd, size, offset)
     with _SEEK_LOCK:  # Windows
@@ -125,7 +126,7 @@ class _Descriptor:
         parts = []
         while size:
             try:
-                part = _read_at(self._fd, size, offset)
+                part = read_at(self._fd, size, offset)
             except OSError as error:
                 with storage_errors("cannot read", self.name):
                     raise error

@@ -59,7 +59,8 @@ class WorkerOptions:
         policy, roles, newest = settings.given
         written = None if policy is None else policy.to_json()
         members, worker_timeout = self.members, float(self.worker_timeout)
-        return Opening(str(store.path), written, roles, newest, every, members, worker_timeout)
+        told = str(store.path), written, roles, newest, every, members, worker_timeout
+        return Opening(*told, settings.reference)
 
 
 class Client:

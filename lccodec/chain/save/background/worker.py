@@ -36,6 +36,7 @@ from ...progress import untold
 from ...read.crew import TASKS as DECODING_TASKS
 from ...store.opening import writable_store
 from ..encode import TASKS as ENCODING_TASKS
+from ..hashes.kinds import ReferenceKind
 from ..hindsight.groups import Every
 from ..planned import ArrayPlan, Estimate
 from ..saver import Saver
@@ -57,6 +58,7 @@ class Opening:
     every: Every
     members: int
     worker_timeout: float
+    reference: ReferenceKind = "values"
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ class Leader:
         store = writable_store(checked_place(opening.directory))
         store.call_between(self._between)
         policy = None if opening.policy is None else resolve_policy(opening.policy)
-        self._settings = Settings(store, policy, opening.roles, opening.newest)
+        self._settings = Settings(store, policy, opening.roles, opening.newest, opening.reference)
         self._saver = Saver(store, self._settings, opening.every, self._crew, self._comes_back)
 
     def close(self) -> None:

@@ -1,0 +1,127 @@
+"""The files beside a chain from which another process goes on: hashes, and values of the state.
+
+Both lie in the folder ``.hashes`` of a directory, and are not a part of the format: they are never
+needed to read a chain, and a writer without them reads the newest step once. The file of hashes is
+that of one checkpoint, by its root. It has a hash of itself, and is replaced whole after each save.
+Who can write it can write the checkpoints too, and is trusted as they are.
+
+The file of values is written in place (:mod:`lccodec.container.disk.scratch`): each segment that is
+read of it is verified by its hash.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Collection, Mapping
+from contextlib import closing, suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from ....container.disk.folder import Folder
+from ....container.disk.scratch import Scratch
+from ....container.disk.source import FileSource
+from ....container.disk.whole_file import WholeFile, remove_stale_temporaries
+from ....element_table import ELEMENT_TYPES
+from ....errors import ArgumentError, LccodecError
+from ....frame.header import check_shape
+from ...store.directory import DirectoryStore
+from .segments import HASH_BYTES, MAX_SEGMENT, MIN_SEGMENT, HashedArray
+
+FOLDER: Final = ".hashes"
+HASHES: Final = "hashes"
+VALUES: Final = "values"
+
+_HEAD: Final = struct.Struct("<8s32sQ")  # magic, SHA-256 of all that follows it, bytes of the JSON
+_MAGIC: Final = b"LCCHASH\x01"
+_SUMMED_FROM: Final = 40  # the bytes behind the SHA-256
+
+
+class Kept:
+    """The files beside the chain of a directory.
+
+    Parameters
+    ----------
+    store
+        The directory.
+    """
+
+    def __init__(self, store: DirectoryStore) -> None:
+        self._store = store
+        self._path: Path = store.path / FOLDER
+        self.values = Scratch(store.path, FOLDER, VALUES, store.system)
+
+    def read(
+        self, roots: Collection[bytes], names: Collection[str]
+    ) -> tuple[int, dict[str, HashedArray]] | None:
+        """Return the bytes of a segment and the hashes of a checkpoint's arrays.
+
+        ``None`` if they are not there, are damaged, or are of another checkpoint: its root is among
+        `roots`, and its arrays are `names`.
+        """
+        try:
+            with closing(FileSource(self._path / HASHES)) as source:
+                data = memoryview(source.read(0, source.size))
+            return _parse(data, roots, list(names))
+        except (LccodecError, OSError, ValueError, KeyError, TypeError, struct.error, RecursionError):
+            return None
+
+    def write(self, root: bytes, segment: int, arrays: Mapping[str, HashedArray]) -> None:
+        """Replace the hashes. What the system refuses is not done: the file is not needed."""
+        told = [
+            [name, a.kind.code, list(a.shape), a.offset, a.total, len(a.hashes)] for name, a in arrays.items()
+        ]
+        head = json.dumps({"root": root.hex(), "segment": segment, "arrays": told}).encode()
+        body = [struct.pack("<Q", len(head)), head, *(a.hashes.tobytes() for a in arrays.values())]
+        digest = sha256()
+        for part in body:
+            digest.update(part)
+        with suppress(LccodecError, OSError):
+            with Folder(self._store.path, self._store.system) as above:
+                above.make(FOLDER)
+                with above.inner(FOLDER) as folder:
+                    remove_stale_temporaries(folder)
+            with WholeFile(self._path / HASHES, overwrite=True, system=self._store.system) as file:
+                file.write(_MAGIC + digest.digest())
+                for part in body:
+                    file.write(part)
+                file.commit()
+
+
+def _parse(
+    data: memoryview, roots: Collection[bytes], names: list[str]
+) -> tuple[int, dict[str, HashedArray]] | None:
+    """Return what a file of hashes has; raise ``ValueError`` or another error for other bytes."""
+    magic, digest, length = _HEAD.unpack(data[: _HEAD.size])
+    if magic != _MAGIC or sha256(data[_SUMMED_FROM:]).digest() != digest:
+        return None
+    head: Any = json.loads(bytes(data[_HEAD.size : _HEAD.size + length]))
+    segment = head["segment"]
+    if bytes.fromhex(head["root"]) not in roots or [each[0] for each in head["arrays"]] != names:
+        return None
+    if segment not in [1 << log2 for log2 in range(MIN_SEGMENT.bit_length() - 1, MAX_SEGMENT.bit_length())]:
+        return None
+    start, found = _HEAD.size + length, {}
+    for name, code, shape, offset, total, count in head["arrays"]:
+        own = data[start : start + count * HASH_BYTES]
+        hashes = np.frombuffer(own, np.uint8).reshape(count, HASH_BYTES)
+        found[name] = _checked(HashedArray(ELEMENT_TYPES[code], tuple(shape), offset, total, hashes), segment)
+        start += count * HASH_BYTES
+    return (segment, found) if start == len(data) else None
+
+
+def _checked(array: HashedArray, segment: int) -> HashedArray:
+    """Return an array whose numbers fit each other; raise ``ValueError`` otherwise."""
+    try:
+        check_shape(array.shape)
+    except ArgumentError as error:
+        raise ValueError(str(error)) from None
+    count = -(-array.size * array.kind.size // segment)
+    if len(array.hashes) != count or type(array.offset) is not int or type(array.total) is not int:
+        raise ValueError("hashes that do not fit their array")
+    if not (0 <= array.offset < 1 << 62 and 0 <= array.total < 1 << 64):
+        raise ValueError("numbers out of range")
+    return array

@@ -1,0 +1,133 @@
+"""Values of the parent, some segments at a time.
+
+They come from the file of values beside the chain, and are verified by their hashes. What is not
+there as it should be is decoded from the chain: no more blocks than that needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ....byteorder import read_numbers
+from ....container.disk.scratch import Scratch
+from ....element_types import Array
+from ....errors import ChainError
+from ...read.checkpoint import OpenCheckpoint, open_name
+from ...read.rows import Span, decode_span
+from ...store.names import checkpoint_name
+from ...store.store import Store
+from .segments import HashedArray, differing, hash_segments, runs_of
+
+
+@dataclass(eq=False)
+class Parent:
+    """A checkpoint, and the hashes of its arrays.
+
+    Parameters
+    ----------
+    store, step
+        Where it is.
+    segment
+        Bytes of a segment.
+    arrays
+        The hashes by name.
+    values
+        The file of values, if there can be one.
+    """
+
+    store: Store
+    step: int
+    segment: int
+    arrays: Mapping[str, HashedArray]
+    values: Scratch | None
+    _file: OpenCheckpoint | None = None
+    _together: dict[int, Array] = field(default_factory=dict)  # of the frame that was decoded last
+
+    def read(self, name: str, segments: Sequence[int]) -> Array:
+        """Return the components of segments of an array, rising, end to end.
+
+        Raises
+        ------
+        ChainError
+            If the hashes are not those of the checkpoint's values.
+        DataError, StorageError
+            If they must be decoded, and the chain cannot be read.
+        """
+        array = self.arrays[name]
+        found = [self._run(name, array, *run) for run in runs_of(segments)]
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+    def _run(self, name: str, array: HashedArray, start: int, stop: int) -> Array:
+        hashes, size = array.hashes[start:stop], self.segment // array.kind.bits.itemsize
+        known = self._kept(array, start, stop)
+        if known is not None:
+            wrong = np.flatnonzero(differing(hash_segments(known, self.segment), hashes))
+            if not wrong.size:
+                return known
+        total = array.size
+        bits = self._decoded(name, slice(start * size, min(stop * size, total)))
+        if differing(hash_segments(bits, self.segment), hashes).any():
+            raise ChainError(
+                f"{self.store.path}: the hashes that are kept of step {self.step} are not those of {name!r}"
+            )
+        return bits
+
+    def _kept(self, array: HashedArray, start: int, stop: int) -> Array | None:
+        """Return what the file of values has in the place of segments; ``None`` without them."""
+        nbytes = array.size * array.kind.size
+        first, last = start * self.segment, min(stop * self.segment, nbytes)
+        data = b"" if self.values is None else self.values.read(array.offset + first, last - first)
+        if len(data) != last - first:
+            return None
+        bits: Array = read_numbers(data, array.kind.bits)
+        return bits
+
+    def _decoded(self, name: str, part: slice) -> Array:
+        """Decode components of an array from the chain."""
+        if self._file is None:
+            self._file = open_name(self.store, checkpoint_name(self.step))
+        file = self._file
+        bits = decode_span(file.links, name, Span(part.start, part.stop))
+        if bits is not None:
+            return bits
+        index = file.index_of(name)
+        if index not in self._together:  # the arrays of a frame are asked for one after the other
+            found = file.decode_some(file.together[index])
+            self._together = {index: array.bits for index, array in found.items()}
+        return self._together[index][part]
+
+    def close(self) -> None:
+        """Close the files; they are opened again when they are read."""
+        self._together = {}
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+@dataclass(frozen=True, eq=False)
+class ParentBits:
+    """The components of an array of the parent, which are read when a part of them is asked for.
+
+    It stands for an array (`Candidate.reference`) that is not held.
+    """
+
+    parent: Parent
+    name: str
+
+    @property
+    def hashed(self) -> HashedArray:
+        """What is kept of the array."""
+        return self.parent.arrays[self.name]
+
+    def __getitem__(self, part: slice) -> Array:
+        own = self.hashed
+        start, stop, step = part.indices(own.size)
+        length = self.parent.segment // own.kind.bits.itemsize
+        if stop <= start:
+            return np.empty(0, own.kind.bits)
+        first = start // length
+        bits = self.parent.read(self.name, range(first, -(-stop // length)))
+        return bits[start - first * length : stop - first * length : step]

@@ -1,0 +1,185 @@
+"""The reference of a saver that keeps hashes of the newest step, not its values.
+
+A save first hashes the state. What has the hashes of the parent is the parent's, and is not looked
+at again. Of the rest, the parent's values are read where they are needed (`parent`).
+
+Such a chain loses nothing: what a restore returns is what was hashed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, cast
+
+import numpy as np
+
+from ....element_types import Array
+from ....errors import ArgumentError
+from ....frame.checksum import array_sum
+from ....frame.encode import MAX_BLOCK_COMPONENTS
+from ....parallel import slices
+from ....policy.policy import Candidate
+from ...read.checkpoint import OpenCheckpoint, open_name
+from ...read.heads import form_of
+from ...read.replay import DecodedArray
+from ...read.rows import Span, decode_span
+from ...store.directory import DirectoryStore
+from ...store.names import checkpoint_name
+from ...store.store import Store, WritableStore
+from ..figures.sampling import Samples
+from ..plan import SavePlan
+from ..reference import Empty, Tail, links_of
+from .encode import Stored
+from .kept import Kept
+from .parent import Parent, ParentBits
+from .segments import HashedArray, changed_segments, hash_segments, segment_size
+
+_PART_COMPONENTS: Final = 1 << 21  # that are decoded at a time: a block of a large array
+
+
+class HashReference:
+    """Hashes of the newest step of a chain, and what a save does with them.
+
+    Parameters
+    ----------
+    store
+        Where the chain is kept. In a directory, hashes and values are kept beside it.
+    between
+        Called again and again while a call takes long.
+    """
+
+    def __init__(self, store: WritableStore, between: Callable[[], None] = lambda: None) -> None:
+        self._store, self._between = store, between
+        self._kept = Kept(store) if isinstance(store, DirectoryStore) else None
+        self._stored: Stored | None = None  # by the save that runs
+        self._changes: dict[str, Array] = {}  # of the state that is saved, by name
+
+    @property
+    def _values(self) -> Any:
+        return None if self._kept is None else self._kept.values
+
+    def forget(self) -> None:
+        """Close what is open."""
+        self._stored, self._changes = None, {}
+        if self._kept is not None:
+            self._kept.values.close()
+
+    def read_tail(self, store: Store, step: int, empty: Empty) -> Tail:  # noqa: ARG002 - no values
+        """Return a checkpoint with the hashes of its arrays, kept ones or made of its files.
+
+        Raises
+        ------
+        DataError, ChainError, StorageError
+            If the checkpoint cannot be restored.
+        """
+        with open_name(store, checkpoint_name(step)) as file:
+            file.check_name()
+            last = file.links[-1]
+            found = None if self._kept is None else self._kept.read(last.reader.roots, last.index_names)
+            if found is None:
+                found = self._hashed(file)
+                if self._kept is not None:
+                    self._kept.write(last.reader.root, *found)
+            parent = Parent(self._store, step, *found, self._values)
+            return Tail(links_of(file), last.manifest, _held(parent), Samples())
+
+    def _hashed(self, file: OpenCheckpoint) -> tuple[int, dict[str, HashedArray]]:
+        """Hash the arrays of a checkpoint, which are decoded part by part."""
+        last = file.links[-1]
+        forms = {name: form_of(last, name) for name in last.index_names}
+        sizes = {n: int(np.prod(shape, dtype=np.int64)) * k.components for n, (k, shape) in forms.items()}
+        segment = segment_size(sum(sizes[name] * kind.size for name, (kind, _) in forms.items()))
+        offset, hashes, totals, offsets = 0, dict[str, Array](), dict[str, int](), dict[str, int]()
+        small = []
+        for index, name in enumerate(last.index_names):
+            kind, _ = forms[name]
+            offsets[name], nbytes = offset, sizes[name] * kind.size
+            offset += -(-nbytes // segment) * segment
+            if sizes[name] <= MAX_BLOCK_COMPONENTS or decode_span(file.links, name, Span(0, 1)) is None:
+                small.append(index)
+                continue
+            parts, total = [], 0
+            for part in slices(sizes[name], _PART_COMPONENTS):
+                self._between()
+                span = Span(part.start, min(part.stop, sizes[name]))
+                bits = np.ascontiguousarray(decode_span(file.links, name, span))
+                parts.append(hash_segments(bits, segment))
+                total += array_sum(bits, part.start * kind.size // 8)
+                self._write(offsets[name] + part.start * kind.size, bits)
+            hashes[name], totals[name] = np.concatenate(parts), total & ((1 << 64) - 1)
+        for index, array in file.decode_each(small):
+            self._between()
+            name = last.index_names[index]
+            hashes[name], totals[name] = hash_segments(array.bits, segment), array_sum(array.bits)
+            self._write(offsets[name], array.bits)
+        return segment, {
+            name: HashedArray(*forms[name], offsets[name], totals[name], hashes[name])
+            for name in last.index_names
+        }
+
+    def _write(self, offset: int, bits: Array) -> None:
+        Stored(0, self._values).write(offset, bits)
+
+    def look(self, arrays: Sequence[Candidate]) -> None:
+        """Find which arrays differ from the parent's, and in which segments."""
+        self._changes = {}
+        known = [(c, c.reference) for c in arrays if c.reference is not None]
+        references = [cast(ParentBits, reference) for _, reference in known]
+        if not references:
+            return
+        pairs = ((c.bits, r.hashed.hashes) for (c, _), r in zip(known, references, strict=True))
+        changes = changed_segments(pairs, references[0].parent.segment, self._between)
+        for (c, _), differ in zip(known, changes, strict=True):
+            c.changed = float(differ.mean()) if differ.size else 0.0
+            self._changes[c.name] = differ
+
+    def check(self, plan: SavePlan) -> None:
+        """Raise ``ArgumentError`` if a plan may lose something: then hashes say nothing of it."""
+        for index, c in enumerate(plan.candidates):
+            if plan.may_lose(index):
+                raise ArgumentError(
+                    f"reference='hashes' needs a chain that loses nothing, such as with policy='lossless';"
+                    f" {plan.policy.name!r} may lose something of {c.name!r}"
+                )
+
+    def encode(
+        self, plan: SavePlan, tail: Tail | None
+    ) -> Iterator[tuple[Iterator[bytes], dict[str, DecodedArray]]]:
+        """Yield the chunks of each frame, and its arrays by name: nothing is lost of them."""
+        parent = None if tail is None or plan.parent is None else _parent_of(tail)
+        segment = segment_size(sum(c.bits.nbytes for c in plan.candidates))
+        stored = Stored(segment, self._values, between=self._between)
+        if parent is not None:
+            end = max((a.offset + len(a.hashes) * parent.segment for a in parent.arrays.values()), default=0)
+            known = parent, self._changes, dict(parent.arrays), end, self._between
+            stored = Stored(parent.segment, self._values, *known)
+        self._stored = stored
+        try:
+            for chunks, arrays in stored.encode(plan):
+                yield chunks, {c.name: DecodedArray(c.kind, c.shape, c.bits) for c in arrays}
+        finally:
+            if parent is not None:
+                parent.close()
+
+    def saved(self, step: int, root: bytes, names: Sequence[str]) -> dict[str, DecodedArray]:
+        """Return the arrays of a step that is committed, for its tail; keep their hashes."""
+        stored, self._stored, self._changes = self._stored, None, {}
+        if stored is None:
+            raise ValueError("nothing was coded")
+        arrays = {name: stored.arrays[name] for name in names}
+        if self._kept is not None:
+            self._kept.write(root, stored.segment, arrays)
+        return _held(Parent(self._store, step, stored.segment, arrays, self._values))
+
+
+def _held(parent: Parent) -> dict[str, DecodedArray]:
+    """Return the arrays of a checkpoint for its tail. Their components are read when needed."""
+    return {
+        name: DecodedArray(array.kind, array.shape, cast(Array, ParentBits(parent, name)))
+        for name, array in parent.arrays.items()
+    }
+
+
+def _parent_of(tail: Tail) -> Parent | None:
+    """Return what the arrays of a tail are read from; ``None`` if it has none."""
+    return next((cast(ParentBits, array.bits).parent for array in tail.arrays.values()), None)

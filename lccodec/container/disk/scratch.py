@@ -1,0 +1,83 @@
+"""A file that is written in place, and of which nothing is promised.
+
+It may be lost, torn or full of other bytes at any time. Whoever reads it knows by hashes what it
+should hold, and has another source for it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from .folder import Folder
+from .source import read_at
+from .system import OPEN_FLAGS, SYSTEM, System, flag
+
+_FLAGS: Final = os.O_RDWR | os.O_CREAT | flag("O_NOFOLLOW") | flag("O_NONBLOCK") | OPEN_FLAGS
+
+
+class Scratch:
+    """Bytes at places of a file in a directory; it is made when it is first used.
+
+    Parameters
+    ----------
+    directory
+        An existing directory.
+    folder, name
+        The directory in it that the file lies in, which is made; and its name there.
+
+    Attributes
+    ----------
+    works
+        Whether the file can be used. An error of the system ends that.
+    """
+
+    def __init__(self, directory: Path, folder: str, name: str, system: System = SYSTEM) -> None:
+        self._directory, self._folder, self._name, self._system = directory, folder, name, system
+        self._fd = -1
+        self.works = True
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return bytes at a place; fewer if there are no more, or if they cannot be read."""
+        parts = []
+        with suppress(OSError):
+            self._open()
+            while size and (part := read_at(self._fd, size, offset)):
+                parts.append(part)
+                offset, size = offset + len(part), size - len(part)
+        return b"".join(parts)
+
+    def write(self, offset: int, data: memoryview) -> None:
+        """Write bytes at a place, unless an earlier call has failed."""
+        if not self.works:
+            return
+        try:
+            self._open()
+            while data:
+                count = self._system.write_at(self._fd, data, offset)
+                data, offset = data[count:], offset + count
+        except OSError:
+            self.works = False
+
+    def close(self) -> None:
+        """Close the file; the next use opens it again."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with suppress(OSError):
+                self._system.close(fd)
+
+    def _open(self) -> None:
+        """Open the file, and make it if it is not there; a link or a pipe is an error."""
+        if self._fd >= 0:
+            return
+        with Folder(self._directory, self._system) as above:
+            above.make(self._folder)
+            with above.inner(self._folder) as folder:
+                fd = self._system.open(folder / self._name, _FLAGS, 0o600)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            self._system.close(fd)
+            raise OSError(f"{self._name} is not a regular file")
+        self._fd = fd
