@@ -140,7 +140,7 @@ def test_public_names_of_the_exchange() -> None:
             [
                 *("directory", "policy", "roles", "keyframe_every", "workers", "adapter", "newest"),
                 *("exact_every", "keep", "hindsight", "max_concurrent_saves", "worker_timeout", "parity"),
-                *("mirror", "mirror_keep", "mirror_timeout"),
+                *("mirror", "mirror_keep", "mirror_timeout", "reference"),
             ],
         ),
         (lccodec.Keep, ["latest", "every", "best", "steps", "newer_than"]),

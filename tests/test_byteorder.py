@@ -50,6 +50,9 @@ ALLOWED = {
         "data.tobytes()": "uint8",
         "stored[name][2].tobytes()": "uint8",
     },
+    "chain/save/hashes/anew": {"stored_view(bits).data": "uint8"},
+    "chain/save/hashes/encode": {"stored_view(bits).data": "uint8"},
+    "chain/save/hashes/segments": {"stored_view(bits).data": "uint8"},
     "chain/store/bucket/shelf": {"entry.data": "what an entry has, no array"},
     "chain/store/bucket/source": {"entry.data": "the same", "e.data": "the same"},
     "chain/store/bucket/store": {

@@ -100,9 +100,8 @@ class Chain(Lifetime):
     mirror_timeout
         Seconds that `close` waits for the mirrors.
     reference
-        What the writer keeps of the newest step to take the next delta against. ``"values"``: the
-        state as decoded, in memory. ``"hashes"``: hashes of its blocks, for states that memory does
-        not hold twice; it needs a policy that loses nothing (:mod:`lccodec.chain.save.hashes`).
+        What a delta is taken against: the newest state in memory, or ``"hashes"`` of it, which need
+        a policy that loses nothing (:mod:`lccodec.chain.save.hashes`).
 
     Raises
     ------
@@ -154,8 +153,8 @@ class Chain(Lifetime):
         self.keyframe_every = check_every(keyframe_every)
         self.exact_every = check_exact_every(exact_every)
         self.hindsight = check_hindsight(hindsight)
-        self._reference = check_reference(reference)
-        settings = Settings(self._view, policy, roles, check_newest(newest), self._reference)
+        asked = policy, roles, check_newest(newest), check_reference(reference)
+        settings = Settings(self._view, *asked)
         every = Every(self.keyframe_every, self.exact_every, self.hindsight)
         back = partial(comes_back, self._store, self._mirrors.opened)
         self._writer = Writer(self._store, adapter, settings, options, every, after, back)
@@ -192,12 +191,9 @@ class Chain(Lifetime):
 
     def _some(self, only: Iterable[str] | None) -> tuple[str, ...] | None:
         """Return the names and patterns of the arrays to save; ``None`` for all arrays."""
-        if only is not None and self.hindsight:
-            raise ArgumentError("only= cannot be used with hindsight=, which saves all arrays again")
-        if only is not None and self._reference == "hashes":
-            raise ArgumentError(
-                "only= cannot be used with reference='hashes': what did not change takes no bytes anyway"
-            )
+        hashes = "reference='hashes'" if self._writer.settings.reference == "hashes" else ""
+        if only is not None and (other := "hindsight=" if self.hindsight else hashes):
+            raise ArgumentError(f"only= cannot be used with {other}, which saves all arrays again")
         return check_only(only)
 
     def _begin(self) -> None:

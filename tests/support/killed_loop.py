@@ -1,7 +1,7 @@
 """A loop that saves, prunes and rolls back until it is killed; it prints what it was told is done.
 
 ``python killed_loop.py DIRECTORY POLICY``: it goes on from the newest step. The state of a step is
-a function of the step.
+a function of the step. The policy ``hashes`` is a lossless chain that keeps hashes.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ def state_of(step: int) -> dict[str, Any]:
 def main(directory: str, policy: str) -> None:
     chain = Chain(
         directory,
-        policy,
+        "lossless" if policy == "hashes" else policy,
         keyframe_every=5,
         workers=2,
         keep=Keep(latest=6, every=7),
         max_concurrent_saves=2,
-        hindsight=0 if policy == "lossless" else 3,
+        hindsight=0 if policy in ("lossless", "hashes") else 3,
+        reference="hashes" if policy == "hashes" else "values",
     )
     steps = chain.steps
     generator = random.Random(len(steps) + (steps[-1] if steps else 0))

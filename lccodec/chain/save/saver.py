@@ -119,6 +119,7 @@ class Saver:
             raise ChainError(str(error)) from error
         except ChainError as error:  # what the delta was taken against is gone
             warn(f"{self._store.path}: the save was started again: {error}")
+            self._tail = None  # it may be what was wrong
             return self._save(step, flat, metadata, known, tell, last=True)
 
     def _save(  # as `save`
@@ -217,8 +218,14 @@ class Saver:
 
     def plan(self, flat: Flat, known: Mapping[str, Assignment]) -> SavePlan:
         """Return what the next save would do with a state. Nothing is written."""
-        base, whole = self._base(self._store.snapshot(), flat, {}, known)
-        plan, *_ = self._plan(whole, self._settings.record, base)
+        if self._hashes is not None:
+            self._hashes.keeps = False
+        try:
+            base, whole = self._base(self._store.snapshot(), flat, {}, known)
+            plan, *_ = self._plan(whole, self._settings.record, base)
+        finally:
+            if self._hashes is not None:
+                self._hashes.keeps = True
         return replace(plan, group=self._groups.fate(base))
 
     def _base(

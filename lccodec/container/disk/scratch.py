@@ -16,11 +16,11 @@ from .folder import Folder
 from .source import read_at
 from .system import OPEN_FLAGS, SYSTEM, System, flag
 
-_FLAGS: Final = os.O_RDWR | os.O_CREAT | flag("O_NOFOLLOW") | flag("O_NONBLOCK") | OPEN_FLAGS
+_FLAGS: Final = os.O_RDWR | flag("O_NOFOLLOW") | flag("O_NONBLOCK") | OPEN_FLAGS
 
 
 class Scratch:
-    """Bytes at places of a file in a directory; it is made when it is first used.
+    """Bytes at places of a file in a directory; it is made when it is first written.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class Scratch:
         """Return bytes at a place; fewer if there are no more, or if they cannot be read."""
         parts = []
         with suppress(OSError):
-            self._open()
+            self._open(make=False)
             while size and (part := read_at(self._fd, size, offset)):
                 parts.append(part)
                 offset, size = offset + len(part), size - len(part)
@@ -55,7 +55,7 @@ class Scratch:
         if not self.works:
             return
         try:
-            self._open()
+            self._open(make=True)
             while data:
                 count = self._system.write_at(self._fd, data, offset)
                 data, offset = data[count:], offset + count
@@ -69,14 +69,16 @@ class Scratch:
             with suppress(OSError):
                 self._system.close(fd)
 
-    def _open(self) -> None:
-        """Open the file, and make it if it is not there; a link or a pipe is an error."""
+    def _open(self, *, make: bool) -> None:
+        """Open the file, or make it; a link or a pipe is an error."""
         if self._fd >= 0:
             return
         with Folder(self._directory, self._system) as above:
-            above.make(self._folder)
+            if make:
+                above.make(self._folder)
             with above.inner(self._folder) as folder:
-                fd = self._system.open(folder / self._name, _FLAGS, 0o600)
+                flags = _FLAGS | (os.O_CREAT if make else 0)
+                fd = self._system.open(folder / self._name, flags, 0o600)
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             self._system.close(fd)
             raise OSError(f"{self._name} is not a regular file")

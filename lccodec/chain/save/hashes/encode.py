@@ -19,7 +19,7 @@ from ....container.disk.scratch import Scratch
 from ....element_types import Array
 from ....entropy.zigzag import zigzag
 from ....frame import planes
-from ....frame.checksum import array_sum, sum_change_of
+from ....frame.checksum import SUM_MASK, array_sum, sum_change_of
 from ....frame.content import MAX_SHARED_COMPONENTS, Content
 from ....frame.encode import MAX_BLOCK_COMPONENTS, FrameCoder, encode_content
 from ....policy.policy import Candidate
@@ -128,7 +128,7 @@ class Stored:
                 yield b"".join(pieces), block_sum
 
         yield from coder.join(blocks())
-        self.arrays[c.name] = HashedArray(c.kind, c.shape, offset, total, np.concatenate(found))
+        self.arrays[c.name] = HashedArray(c.kind, c.shape, offset, total & SUM_MASK, np.concatenate(found))
 
     def _changed(self, frame: FramePlan, c: Candidate) -> Iterator[bytes]:
         """Code an array against the parent's, of which only segments that changed are read."""
@@ -152,7 +152,7 @@ class Stored:
                 before = 0
 
         yield from coder.join(blocks())
-        self.arrays[c.name] = HashedArray(c.kind, c.shape, known.offset, total, hashes)
+        self.arrays[c.name] = HashedArray(c.kind, c.shape, known.offset, total & SUM_MASK, hashes)
 
     def _block(
         self, c: Candidate, known: HashedArray, part: slice, differ: Array, hashes: Array

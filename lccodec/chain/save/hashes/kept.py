@@ -21,12 +21,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from ....byteorder import stored_bytes
 from ....container.disk.folder import Folder
 from ....container.disk.scratch import Scratch
 from ....container.disk.source import FileSource
 from ....container.disk.whole_file import WholeFile, remove_stale_temporaries
 from ....element_table import ELEMENT_TYPES
-from ....errors import ArgumentError, LccodecError
+from ....errors import ArgumentError, LccodecError, warn
 from ....frame.header import check_shape
 from ...store.directory import DirectoryStore
 from .segments import HASH_BYTES, MAX_SEGMENT, MIN_SEGMENT, HashedArray
@@ -37,6 +38,11 @@ VALUES: Final = "values"
 
 _HEAD: Final = struct.Struct("<8s32sQ")  # magic, SHA-256 of all that follows it, bytes of the JSON
 _MAGIC: Final = b"LCCHASH\x01"
+#: What bytes may raise that are not a file of hashes.
+_NOT_HASHES: Final = (
+    *(LccodecError, OSError, ValueError, LookupError, TypeError, OverflowError),
+    *(struct.error, RecursionError),
+)
 _SUMMED_FROM: Final = 40  # the bytes behind the SHA-256
 
 
@@ -53,6 +59,16 @@ class Kept:
         self._store = store
         self._path: Path = store.path / FOLDER
         self.values = Scratch(store.path, FOLDER, VALUES, store.system)
+        self._told = False  # whether a warning was given
+
+    def remove(self) -> None:
+        """Remove the hashes, which turned out to be wrong."""
+        with (
+            suppress(LccodecError, OSError),
+            Folder(self._store.path, self._store.system) as above,
+            above.inner(FOLDER) as folder,
+        ):
+            folder.remove([HASHES])
 
     def read(
         self, roots: Collection[bytes], names: Collection[str]
@@ -66,16 +82,19 @@ class Kept:
             with closing(FileSource(self._path / HASHES)) as source:
                 data = memoryview(source.read(0, source.size))
             return _parse(data, roots, list(names))
-        except (LccodecError, OSError, ValueError, KeyError, TypeError, struct.error, RecursionError):
+        except _NOT_HASHES:
             return None
 
     def write(self, root: bytes, segment: int, arrays: Mapping[str, HashedArray]) -> None:
         """Replace the hashes. What the system refuses is not done: the file is not needed."""
+        if not self.values.works and not self._told:
+            self._told = True
+            warn(f"{self._path / VALUES} cannot be written: saves read what changed from the checkpoints")
         told = [
             [name, a.kind.code, list(a.shape), a.offset, a.total, len(a.hashes)] for name, a in arrays.items()
         ]
         head = json.dumps({"root": root.hex(), "segment": segment, "arrays": told}).encode()
-        body = [struct.pack("<Q", len(head)), head, *(a.hashes.tobytes() for a in arrays.values())]
+        body = [struct.pack("<Q", len(head)), head, *(stored_bytes(a.hashes) for a in arrays.values())]
         digest = sha256()
         for part in body:
             digest.update(part)

@@ -6,7 +6,7 @@ there as it should be is decoded from the chain: no more blocks than that needs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -36,6 +36,8 @@ class Parent:
         The hashes by name.
     values
         The file of values, if there can be one.
+    distrust
+        Called if the hashes turn out to be wrong.
     """
 
     store: Store
@@ -43,6 +45,7 @@ class Parent:
     segment: int
     arrays: Mapping[str, HashedArray]
     values: Scratch | None
+    distrust: Callable[[], None]
     _file: OpenCheckpoint | None = None
     _together: dict[int, Array] = field(default_factory=dict)  # of the frame that was decoded last
 
@@ -63,13 +66,11 @@ class Parent:
     def _run(self, name: str, array: HashedArray, start: int, stop: int) -> Array:
         hashes, size = array.hashes[start:stop], self.segment // array.kind.bits.itemsize
         known = self._kept(array, start, stop)
-        if known is not None:
-            wrong = np.flatnonzero(differing(hash_segments(known, self.segment), hashes))
-            if not wrong.size:
-                return known
-        total = array.size
-        bits = self._decoded(name, slice(start * size, min(stop * size, total)))
+        if known is not None and not differing(hash_segments(known, self.segment), hashes).any():
+            return known
+        bits = self._decoded(name, slice(start * size, min(stop * size, array.size)))
         if differing(hash_segments(bits, self.segment), hashes).any():
+            self.distrust()
             raise ChainError(
                 f"{self.store.path}: the hashes that are kept of step {self.step} are not those of {name!r}"
             )

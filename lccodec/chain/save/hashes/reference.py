@@ -9,32 +9,25 @@ Such a chain loses nothing: what a restore returns is what was hashed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, cast
+from typing import cast
 
-import numpy as np
-
+from ....container.disk.scratch import Scratch
 from ....element_types import Array
 from ....errors import ArgumentError
-from ....frame.checksum import array_sum
-from ....frame.encode import MAX_BLOCK_COMPONENTS
-from ....parallel import slices
 from ....policy.policy import Candidate
-from ...read.checkpoint import OpenCheckpoint, open_name
-from ...read.heads import form_of
+from ...read.checkpoint import open_name
 from ...read.replay import DecodedArray
-from ...read.rows import Span, decode_span
 from ...store.directory import DirectoryStore
 from ...store.names import checkpoint_name
 from ...store.store import Store, WritableStore
 from ..figures.sampling import Samples
 from ..plan import SavePlan
 from ..reference import Empty, Tail, links_of
+from .anew import hash_checkpoint
 from .encode import Stored
 from .kept import Kept
 from .parent import Parent, ParentBits
-from .segments import HashedArray, changed_segments, hash_segments, segment_size
-
-_PART_COMPONENTS: Final = 1 << 21  # that are decoded at a time: a block of a large array
+from .segments import changed_segments, segment_size
 
 
 class HashReference:
@@ -46,16 +39,22 @@ class HashReference:
         Where the chain is kept. In a directory, hashes and values are kept beside it.
     between
         Called again and again while a call takes long.
+
+    Attributes
+    ----------
+    keeps
+        Whether what is made of the files of a checkpoint is kept: not if nothing is to be written.
     """
 
     def __init__(self, store: WritableStore, between: Callable[[], None] = lambda: None) -> None:
         self._store, self._between = store, between
+        self.keeps = True
         self._kept = Kept(store) if isinstance(store, DirectoryStore) else None
         self._stored: Stored | None = None  # by the save that runs
         self._changes: dict[str, Array] = {}  # of the state that is saved, by name
 
     @property
-    def _values(self) -> Any:
+    def _values(self) -> Scratch | None:
         return None if self._kept is None else self._kept.values
 
     def forget(self) -> None:
@@ -77,48 +76,11 @@ class HashReference:
             last = file.links[-1]
             found = None if self._kept is None else self._kept.read(last.reader.roots, last.index_names)
             if found is None:
-                found = self._hashed(file)
-                if self._kept is not None:
+                found = hash_checkpoint(file, self._values if self.keeps else None, self._between)
+                if self._kept is not None and self.keeps:
                     self._kept.write(last.reader.root, *found)
-            parent = Parent(self._store, step, *found, self._values)
+            parent = Parent(self._store, step, *found, self._values, self._distrust)
             return Tail(links_of(file), last.manifest, _held(parent), Samples())
-
-    def _hashed(self, file: OpenCheckpoint) -> tuple[int, dict[str, HashedArray]]:
-        """Hash the arrays of a checkpoint, which are decoded part by part."""
-        last = file.links[-1]
-        forms = {name: form_of(last, name) for name in last.index_names}
-        sizes = {n: int(np.prod(shape, dtype=np.int64)) * k.components for n, (k, shape) in forms.items()}
-        segment = segment_size(sum(sizes[name] * kind.size for name, (kind, _) in forms.items()))
-        offset, hashes, totals, offsets = 0, dict[str, Array](), dict[str, int](), dict[str, int]()
-        small = []
-        for index, name in enumerate(last.index_names):
-            kind, _ = forms[name]
-            offsets[name], nbytes = offset, sizes[name] * kind.size
-            offset += -(-nbytes // segment) * segment
-            if sizes[name] <= MAX_BLOCK_COMPONENTS or decode_span(file.links, name, Span(0, 1)) is None:
-                small.append(index)
-                continue
-            parts, total = [], 0
-            for part in slices(sizes[name], _PART_COMPONENTS):
-                self._between()
-                span = Span(part.start, min(part.stop, sizes[name]))
-                bits = np.ascontiguousarray(decode_span(file.links, name, span))
-                parts.append(hash_segments(bits, segment))
-                total += array_sum(bits, part.start * kind.size // 8)
-                self._write(offsets[name] + part.start * kind.size, bits)
-            hashes[name], totals[name] = np.concatenate(parts), total & ((1 << 64) - 1)
-        for index, array in file.decode_each(small):
-            self._between()
-            name = last.index_names[index]
-            hashes[name], totals[name] = hash_segments(array.bits, segment), array_sum(array.bits)
-            self._write(offsets[name], array.bits)
-        return segment, {
-            name: HashedArray(*forms[name], offsets[name], totals[name], hashes[name])
-            for name in last.index_names
-        }
-
-    def _write(self, offset: int, bits: Array) -> None:
-        Stored(0, self._values).write(offset, bits)
 
     def look(self, arrays: Sequence[Candidate]) -> None:
         """Find which arrays differ from the parent's, and in which segments."""
@@ -169,7 +131,13 @@ class HashReference:
         arrays = {name: stored.arrays[name] for name in names}
         if self._kept is not None:
             self._kept.write(root, stored.segment, arrays)
-        return _held(Parent(self._store, step, stored.segment, arrays, self._values))
+        parent = Parent(self._store, step, stored.segment, arrays, self._values, self._distrust)
+        return _held(parent)
+
+    def _distrust(self) -> None:
+        """Let the next attempt hash the newest step anew."""
+        if self._kept is not None:
+            self._kept.remove()
 
 
 def _held(parent: Parent) -> dict[str, DecodedArray]:

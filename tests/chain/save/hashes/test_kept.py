@@ -1,0 +1,158 @@
+"""The file of hashes: whatever becomes of it, a save goes on, and stores what it is given."""
+
+from __future__ import annotations
+
+import json
+import struct
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lccodec import LccodecWarning, validate
+from lccodec.chain.save.hashes import reference
+from lccodec.chain.save.hashes.kept import Kept
+from lccodec.chain.store.directory import DirectoryStore
+
+from ....support.hashes import chain_of, large_state, touched
+from ....support.walks import assert_same
+
+
+def file_of(body: dict[str, Any] | bytes, hashes: bytes) -> bytes:
+    """A file of hashes, with the hash of itself."""
+    head = body if isinstance(body, bytes) else json.dumps(body).encode()
+    rest = struct.pack("<Q", len(head)) + head + hashes
+    return b"LCCHASH\x01" + sha256(rest).digest() + rest
+
+
+def parts_of(data: bytes) -> tuple[dict[str, Any], bytes]:
+    (length,) = struct.unpack_from("<Q", data, 40)
+    return json.loads(data[48 : 48 + length]), data[48 + length :]
+
+
+def with_entry(**changed: Any) -> Any:
+    """Change the entry of the first array."""
+    places = {"name": 0, "code": 1, "shape": 2, "offset": 3, "total": 4, "count": 5}
+
+    def change(data: bytes) -> bytes:
+        body, hashes = parts_of(data)
+        for what, value in changed.items():
+            body["arrays"][0][places[what]] = value
+        return file_of(body, hashes)
+
+    return change
+
+
+def with_head(**changed: Any) -> Any:
+    def change(data: bytes) -> bytes:
+        body, hashes = parts_of(data)
+        return file_of({**body, **changed}, hashes)
+
+    return change
+
+
+DAMAGES = {
+    "empty": lambda _: b"",
+    "torn": lambda data: data[: len(data) // 2],
+    "a flipped bit": lambda data: data[:-1] + bytes([data[-1] ^ 1]),
+    "other magic": lambda data: b"x" + data[1:],
+    "not JSON": lambda data: file_of(b"[", parts_of(data)[1]),
+    "deep JSON": lambda _: file_of(b"[" * 100_000, b""),
+    "a list": lambda _: file_of(b"[]", b""),
+    "another root": with_head(root="00" * 32),
+    "no root": with_head(root=None),
+    "no arrays": with_head(arrays=[]),
+    "a segment of 1": with_head(segment=1),
+    "a segment that is true": with_head(segment=True),
+    "another name": with_entry(name="other"),
+    "an unknown type": with_entry(code=99),
+    "a name as a type": with_entry(code="float32"),
+    "a negative size": with_entry(shape=[-1]),
+    "a huge shape": with_entry(shape=[1 << 62, 1 << 62]),
+    "another shape": with_entry(shape=[5]),
+    "a negative offset": with_entry(offset=-1),
+    "a huge offset": with_entry(offset=1 << 63),
+    "a sum that is no number": with_entry(total="1"),
+    "too many hashes": with_entry(count=1 << 40),
+    "fewer hashes": with_entry(count=1),
+    "a negative count": with_entry(count=-1),
+    "more bytes": lambda data: file_of(parts_of(data)[0], parts_of(data)[1] + b"x"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_file_that_is_not_of_the_checkpoint_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    state = large_state(0, 20_000)
+    with chain_of(tmp_path) as chain:
+        chain.save(0, state)
+    path = tmp_path / ".hashes" / "hashes"
+    good = path.read_bytes()
+    path.write_bytes(DAMAGES[damage](good))
+    made, hash_checkpoint = [], reference.hash_checkpoint
+    monkeypatch.setattr(
+        reference, "hash_checkpoint", lambda *given: made.append(1) or hash_checkpoint(*given)
+    )
+    with chain_of(tmp_path) as chain:
+        chain.save(1, touched(state, 1))
+        assert made == [1]
+        assert_same(chain.restore(), touched(state, 1))
+    with chain_of(tmp_path) as chain:
+        chain.save(2, touched(state, 2))
+    assert made == [1]
+    assert chain.steps == [0, 1, 2]
+    assert validate(tmp_path, deep=True) == []
+
+
+def test_a_file_that_is_good_is_not_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = large_state(0)
+    for step in range(6):
+        with chain_of(tmp_path, keyframe_every=3) as chain:
+            chain.save(step, touched(state, step))
+        monkeypatch.setattr(reference, "hash_checkpoint", lambda *_: pytest.fail("made anew"))
+    assert_same(chain.restore(), touched(state, 5))
+
+
+def test_hashes_that_lie_about_the_parent_are_found_out(tmp_path: Path) -> None:
+    """They have the right root and form, but not the hashes of what is stored."""
+    state = large_state(0, 20_000)
+    with chain_of(tmp_path) as chain:
+        chain.save(0, state)
+    (tmp_path / ".hashes" / "values").unlink()
+    path = tmp_path / ".hashes" / "hashes"
+    body, hashes = parts_of(path.read_bytes())
+    path.write_bytes(file_of(body, bytes(len(hashes))))
+    with (
+        chain_of(tmp_path) as chain,
+        pytest.warns(LccodecWarning, match="started again: .* the hashes that are kept of step 0"),
+    ):
+        chain.save(1, touched(state, 1))
+    assert_same(chain.restore(), touched(state, 1))
+
+
+@pytest.mark.parametrize("obstacle", ["a file", "a link"])
+def test_where_no_folder_can_be_made_the_chain_goes_on_without(tmp_path: Path, obstacle: str) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    directory = tmp_path / "chain"
+    directory.mkdir()
+    place = directory / ".hashes"
+    if obstacle == "a file":
+        place.write_bytes(b"mine")
+    else:
+        place.symlink_to(elsewhere)
+    state = large_state(0, 20_000)
+    with pytest.warns(LccodecWarning, match="values cannot be written"), chain_of(directory) as chain:
+        for step in range(3):
+            chain.save(step, touched(state, step))
+            assert_same(chain.restore(), touched(state, step))
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_nothing_is_kept_where_nothing_is(tmp_path: Path) -> None:
+    kept = Kept(DirectoryStore(tmp_path))
+    assert kept.read([b""], []) is None
+    kept.remove()
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,12 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lccodec import ArgumentError, Chain
+
+
+def test_an_unknown_reference_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="reference must be one of values, hashes"):
+        Chain(tmp_path, "lossless", reference="tree")  # type: ignore[arg-type]

@@ -1,0 +1,227 @@
+"""Chains that keep hashes of the newest step."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lccodec import ArgumentError, Chain, Keep, LccodecWarning, bundle, validate
+from lccodec.chain.save.hashes import reference
+from lccodec.chain.save.hashes.kept import Kept
+from lccodec.chain.save.hashes.segments import hash_segments
+from lccodec.chain.store.directory import DirectoryStore
+from lccodec.chain.store.names import checkpoint_name
+from lccodec.element_types import components
+
+from ....support.directories import entries
+from ....support.hashes import chain_of, large_state, small_blocks, touched
+from ....support.walks import assert_same
+
+
+def test_what_did_not_change_takes_no_bytes(tmp_path: Path) -> None:
+    state = large_state(0)
+    with chain_of(tmp_path) as chain:
+        chain.save(0, state)
+        assert [array.stored for array in chain.plan(state).arrays] == ["unchanged"] * 7
+        assert chain.save(1, state) < 1500
+        plan = chain.plan(touched(state, 2))
+        assert [array.name for array in plan.arrays if array.stored == "delta"] == ["table"]
+        (table,) = [estimate for estimate in plan.estimates() if estimate.stored_bytes]
+        assert table.error == 0
+
+
+def test_a_plan_writes_nothing(tmp_path: Path) -> None:
+    state = large_state(0)
+    with Chain(tmp_path, "lossless") as chain:
+        chain.save(0, state)
+    before = entries(tmp_path)
+    with chain_of(tmp_path) as chain:
+        chain.plan(touched(state, 1))
+        assert entries(tmp_path) == before
+        chain.save(1, touched(state, 1))
+        assert_same(chain.restore(), touched(state, 1))
+
+
+def test_it_goes_on_after_any_chain(tmp_path: Path) -> None:
+    """Also after one that lost something, or that has copies."""
+    state = {"weight": np.linspace(0, 1, 50_000, dtype=np.float32), "half": np.zeros(9, np.float16)}
+    state["half"] = state["weight"].astype(np.float16)
+    Chain(tmp_path, "lc-3", newest="history").save(0, state)
+    restored = Chain(tmp_path).restore()
+    with pytest.warns(LccodecWarning, match="was saved with the policy 'lc-3'"), chain_of(tmp_path) as chain:
+        chain.save(1, restored)
+        assert_same(chain.restore(), restored)
+        chain.save(2, state)
+    assert_same(Chain(tmp_path).restore(), state)
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from lccodec.chain.save.hashes import parent, reference
+from tests.support.hashes import chain_of, large_state, touched
+def decodes(*given):
+    raise SystemExit("a checkpoint was decoded")
+parent.open_name = reference.hash_checkpoint = decodes
+with chain_of(Path(sys.argv[1])) as chain:
+    chain.save(1, touched(large_state(0), 1))
+"""
+
+
+def test_another_process_goes_on_without_decoding_anything(tmp_path: Path) -> None:
+    with chain_of(tmp_path) as chain:
+        chain.save(0, large_state(0))
+    subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path)], check=True)
+    chain = chain_of(tmp_path)
+    assert_same(chain.restore(), touched(large_state(0), 1))
+    assert chain.info(1).parent == 0
+
+
+def test_after_rollback_prune_compact_and_fork(tmp_path: Path) -> None:
+    states = [touched(large_state(0), step) for step in range(8)]
+    with chain_of(tmp_path / "run", keyframe_every=3, keep=Keep(latest=4)) as chain:
+        for step in range(6):
+            chain.save(step, states[step])
+        chain.rollback(4)
+        chain.save(5, states[6])
+        assert_same(chain.restore(5), states[6])
+        chain.prune(Keep(latest=2), rewrite=True)
+        chain.save(6, states[7])
+        assert_same(chain.restore(6), states[7])
+        chain.compact(keyframe_every=1)
+        chain.save(7, states[0])
+        chain.fork(tmp_path / "fork", 6)
+        bundle(tmp_path / "run", tmp_path / "whole.lcc")
+    with chain_of(tmp_path / "fork") as fork:
+        fork.save(8, states[3])
+        assert_same(fork.restore(), states[3])
+        assert_same(fork.restore(6), states[7])
+        fork.protect(1)
+        assert not fork.repair().mended
+    for directory in ("run", "fork"):
+        assert validate(tmp_path / directory, deep=True) == []
+
+
+def test_another_writer_between_two_saves(tmp_path: Path) -> None:
+    state = large_state(0)
+    with chain_of(tmp_path) as chain:
+        chain.save(0, state)
+        chain.release_lock()
+        with Chain(tmp_path) as other:
+            other.save(1, touched(state, 1))
+        with pytest.warns(LccodecWarning, match="step 1 was saved by another writer"):
+            chain.save(2, touched(state, 2))
+        chain.save(3, touched(state, 3))
+        for step in (1, 2, 3):
+            assert_same(chain.restore(step), touched(state, step))
+
+
+@pytest.mark.parametrize("policy", ["balanced", "lc-3", None])
+def test_a_policy_that_loses_something_is_refused(tmp_path: Path, policy: str | None) -> None:
+    chain = Chain(tmp_path, policy, reference="hashes")
+    with pytest.raises(ArgumentError, match=r"needs a chain that loses nothing.*'weight'"):
+        chain.save(0, {"weight": np.zeros((99, 99), np.float32)})
+    assert chain.steps == []
+
+
+def test_a_save_of_some_arrays_is_refused(tmp_path: Path) -> None:
+    chain = chain_of(tmp_path)
+    for call in (chain.save, chain.save_async):
+        with pytest.raises(ArgumentError, match="only= cannot be used with reference='hashes'"):
+            call(0, large_state(0), only=["table"])
+
+
+@pytest.mark.slow  # processes
+@pytest.mark.parametrize("workers", [1, 2])
+def test_saves_in_the_background(tmp_path: Path, workers: int) -> None:
+    states = [touched(large_state(0), step) for step in range(4)]
+    with chain_of(tmp_path, workers=workers) as chain:
+        futures = [chain.save_async(step, state) for step, state in enumerate(states)]
+        assert all(future.result() for future in futures)
+        for step, state in enumerate(states):
+            assert_same(chain.restore(step), state)
+        assert [array.stored for array in chain.plan(states[3]).arrays] == ["unchanged"] * 7
+    assert validate(tmp_path, deep=True) == []
+
+
+def test_with_an_exact_file(tmp_path: Path) -> None:
+    state = large_state(0)
+    with chain_of(tmp_path, newest="exact", exact_every=2) as chain:
+        for step in range(4):
+            chain.save(step, touched(state, step))
+    with chain_of(tmp_path) as chain:
+        chain.save(4, touched(state, 4))
+    for step in range(5):
+        assert_same(chain.restore(step), touched(state, step))
+
+
+def test_a_chain_without_files_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a bucket: hashes are in memory alone."""
+    monkeypatch.setattr(reference, "DirectoryStore", int)
+    small_blocks(monkeypatch)
+    state = large_state(0)
+    for process in range(2):
+        with chain_of(tmp_path) as chain:
+            for step in range(3):
+                chain.save(3 * process + step, touched(state, step))
+                assert_same(chain.restore(), touched(state, step))
+    assert not (tmp_path / ".hashes").exists()
+
+
+def test_a_save_that_fails_leaves_hashes_of_the_step_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = large_state(0)
+    with chain_of(tmp_path) as chain:
+        chain.save(0, state)
+        with monkeypatch.context() as patch:
+            patch.setattr(reference.HashReference, "saved", lambda *_: 1 / 0)  # committed, but not kept
+            with pytest.raises(ZeroDivisionError):
+                chain.save(1, touched(state, 1))
+        chain.save(2, touched(state, 2))
+        with monkeypatch.context() as patch:
+            patch.setattr("lccodec.chain.save.saver.held_together", lambda *_: 1 / 0)  # not committed
+            with pytest.raises(ZeroDivisionError):
+                chain.save(3, touched(state, 3))
+        assert chain.steps == [0, 1, 2]
+        chain.save(3, touched(state, 4))
+        assert_same(chain.restore(), touched(state, 4))
+        assert_same(chain.restore(1), touched(state, 1))
+
+
+def test_hashes_are_those_of_what_is_stored_while_values_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a later save would take a value for the parent's which is not."""
+    small_blocks(monkeypatch)
+    state: dict[str, Any] = {"table": np.zeros(200_000, np.float32), "one": np.zeros(20_000, np.float64)}
+    ended = threading.Event()
+
+    def change() -> None:
+        rng = np.random.default_rng(0)
+        while not ended.is_set():
+            for array in state.values():
+                array[rng.integers(0, array.size, 50)] += 1
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        with chain_of(tmp_path, keyframe_every=4) as chain:
+            for step in range(8):
+                chain.save(step, state)
+                with DirectoryStore(tmp_path).open(checkpoint_name(step)) as reader:
+                    found = Kept(DirectoryStore(tmp_path)).read(reader.roots, list(state))
+                assert found is not None
+                for name, array in chain.restore(step).items():
+                    _, bits = components(array)
+                    np.testing.assert_array_equal(found[1][name].hashes, hash_segments(bits, found[0]))
+    finally:
+        ended.set()
+        thread.join()
+    assert validate(tmp_path, deep=True) == []

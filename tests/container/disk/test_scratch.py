@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from lccodec.container.disk.scratch import Scratch
+
+from ...support.systems import Faulty
+
+
+def test_bytes_are_where_they_were_put(tmp_path: Path) -> None:
+    scratch = Scratch(tmp_path, "inner", "file")
+    assert scratch.read(0, 4) == b""
+    scratch.write(10, memoryview(b"abcdef"))
+    scratch.write(12, memoryview(b"XY"))
+    assert scratch.read(10, 6) == b"abXYef"
+    assert scratch.read(14, 100) == b"ef"
+    assert scratch.read(50, 1) == b""
+    scratch.close()
+    scratch.close()
+    assert scratch.read(10, 2) == b"ab"
+    assert (tmp_path / "inner" / "file").read_bytes() == bytes(10) + b"abXYef"
+    scratch.close()
+
+
+def test_a_disk_that_is_full_ends_it(tmp_path: Path) -> None:
+    scratch = Scratch(tmp_path, "inner", "file", Faulty(errno.ENOSPC, lambda name, _: name == "write_at"))
+    assert scratch.works
+    scratch.write(0, memoryview(b"abc"))
+    assert not scratch.works
+    scratch.write(0, memoryview(b"abc"))
+    assert scratch.read(0, 3) == b""
+    scratch.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes here")
+def test_a_pipe_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    os.mkfifo(tmp_path / "inner" / "file")
+    scratch = Scratch(tmp_path, "inner", "file")
+    scratch.write(0, memoryview(b"abc"))
+    assert not scratch.works
+    assert scratch.read(0, 3) == b""

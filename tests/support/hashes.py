@@ -1,0 +1,53 @@
+"""Chains that keep hashes, and small blocks, so that small arrays have several."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lccodec import Chain
+from lccodec.chain.save.hashes import anew
+from lccodec.chain.save.hashes import encode as hashed
+from lccodec.frame import encode as frames
+
+#: With `small_blocks`, an array of more elements has several blocks of `BLOCK`.
+ONE_BLOCK, BLOCK = 1 << 15, 1 << 14
+
+
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut arrays into small blocks: in ordinary saves, and in those against hashes."""
+    monkeypatch.setattr(frames, "_BLOCK_LOG2", 15)
+    monkeypatch.setattr(frames, "_LARGE_BLOCK_LOG2", 14)
+    for module in (frames, hashed, anew):
+        monkeypatch.setattr(module, "MAX_BLOCK_COMPONENTS", ONE_BLOCK)
+    monkeypatch.setattr(anew, "_PART_COMPONENTS", BLOCK)
+
+
+def chain_of(directory: Path, **options: Any) -> Chain:
+    """A chain that keeps hashes."""
+    return Chain(directory, "lossless", reference="hashes", **options)
+
+
+def large_state(seed: int, size: int = 100_003) -> dict[str, Any]:
+    """A state with arrays of several blocks, of one, and small ones."""
+    rng = np.random.default_rng(seed)
+    return {
+        "table": rng.standard_normal(size).astype(np.float32),
+        "one": rng.integers(0, 9, 20_000),
+        "small": [rng.standard_normal((7, 3)), np.arange(5, dtype=np.int8), np.zeros(0, np.float32)],
+        "complex": rng.standard_normal(17_000) + 1j,
+        "scalar": np.float64(2.5),
+        "step": seed,
+    }
+
+
+def touched(state: dict[str, Any], seed: int, share: float = 0.01) -> dict[str, Any]:
+    """The state, with some values of its table changed."""
+    rng = np.random.default_rng(seed)
+    table = state["table"].copy()
+    places = rng.choice(table.size, round(share * table.size), replace=False)
+    table[places] += rng.standard_normal(places.size).astype(np.float32)
+    return {**state, "table": table, "step": seed}
