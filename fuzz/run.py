@@ -1,6 +1,7 @@
 """Fuzz a target for a while: ``python fuzz/run.py TARGET [--seconds N] [--seed S] [--engine E]``.
 
-Targets are ``frame``, ``checkpoint`` and ``bundle``.
+Targets are ``frame``, ``manifest``, ``checkpoint``, ``chain``, ``bundle``, ``parity`` and
+``foreign``.
 
 The exit status is 0 where the invariant held, and 1 where an input broke it. That input and the
 traceback are in ``fuzz/work/TARGET/`` then. An input may take `INPUT_SECONDS` and the process
@@ -29,7 +30,7 @@ from types import FrameType
 from typing import Any, NoReturn, Self
 
 HERE = Path(__file__).parent
-TARGETS = ("frame", "checkpoint", "bundle")
+TARGETS = ("frame", "manifest", "checkpoint", "chain", "bundle", "parity", "foreign")
 INPUT_SECONDS = 10
 MEMORY_BYTES = 4 << 30
 MAX_INPUT_BYTES = 1 << 17
@@ -165,12 +166,11 @@ def load_target(name: str, *, instrumented: bool = False) -> Any:
         return importlib.import_module(f"target_{name}")
 
 
-def stored_inputs(name: str) -> list[bytes]:
-    """Return the regression inputs of a target, and for frames the vectors of the specification."""
+def inputs_of(name: str, target: Any) -> list[bytes]:
+    """Return the first inputs of a target: regressions, vectors of the specification, and seeds."""
     paths = sorted((HERE / "regressions" / name).iterdir())
-    if name == "frame":
-        paths += sorted((HERE.parent / "spec" / "vectors").rglob("*.lcf"))
-    return [path.read_bytes() for path in paths]
+    vectors = target.vectors() if hasattr(target, "vectors") else ()
+    return [*(path.read_bytes() for path in paths), *vectors, *target.seeds()]
 
 
 def limit_resources() -> None:
@@ -203,7 +203,7 @@ def main() -> int:
     sys.path[:0] = [str(HERE), str(HERE.parent)]
     warnings.simplefilter("error")  # a warning is not among what decoding may give either
     target = load_target(arguments.target, instrumented=arguments.engine == "atheris")
-    seeds = [*stored_inputs(arguments.target), *target.seeds()]
+    seeds = inputs_of(arguments.target, target)
     limit_resources()
     with Session(target.check, HERE / "work" / arguments.target) as session:
         if arguments.engine == "atheris":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -74,6 +75,12 @@ def reference_array(kind: ElementType, shape: tuple[int, ...]) -> Array:
     else:
         bits = (pattern % (2 if kind.kind == "b" else 251)).astype(kind.bits)
     return from_components(bits, kind, shape, "bits")
+
+
+def vectors() -> Iterator[bytes]:
+    """Yield the frames among the vectors of the specification, valid or not."""
+    for path in sorted((Path(__file__).parents[1] / "spec" / "vectors").rglob("*.lcf")):
+        yield path.read_bytes()
 
 
 def seeds() -> Iterator[bytes]:

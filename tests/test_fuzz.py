@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 from lccodec.frame.decode import decode_components
 
 FUZZ = Path(__file__).parents[1] / "fuzz"
+TARGETS = ("frame", "manifest", "checkpoint", "chain", "bundle", "parity", "foreign")
 REGRESSIONS = sorted((FUZZ / "regressions").glob("*/*"))
 MAX_SECONDS = 10  # of CPU: other tests run beside
 MAX_BYTES = 256 << 20  # of inputs of at most 128 KiB
@@ -32,8 +34,8 @@ def _fuzz_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(FUZZ))
 
 
-@pytest.fixture
-def _bounded_time() -> Iterator[None]:
+@contextmanager
+def bounded_time() -> Iterator[None]:
     if not hasattr(signal, "SIGPROF"):
         yield
         return
@@ -54,21 +56,22 @@ def target(name: str) -> ModuleType:
 
 def test_there_are_regressions() -> None:
     names = [path.parent.name for path in REGRESSIONS]
+    assert set(names) == set(TARGETS) == set(importlib.import_module("run").TARGETS)
     assert min(names.count("frame"), names.count("checkpoint")) > 20
 
 
-@pytest.mark.usefixtures("_bounded_time")
 @pytest.mark.parametrize("path", REGRESSIONS, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_regression(path: Path) -> None:
+    module = target(path.parent.name)
     tracemalloc.start()
     try:
-        target(path.parent.name).check(path.read_bytes())
+        with bounded_time():
+            module.check(path.read_bytes())
         assert tracemalloc.get_traced_memory()[1] < MAX_BYTES
     finally:
         tracemalloc.stop()
 
 
-@pytest.mark.usefixtures("_bounded_time")
 def test_the_heaviest_frames_are_light() -> None:
     """What took seconds and hundreds of megabytes before its limits, at 4 KiB a frame."""
     heaviest = importlib.import_module("heaviest")
@@ -76,22 +79,23 @@ def test_the_heaviest_frames_are_light() -> None:
     assert max(frame.components.nbytes for frame in frames) > 3 << 20
     tracemalloc.start()
     try:
-        for frame in frames:
-            decoded = decode_components(memoryview(frame.data), None)
-            assert decoded.tobytes() == frame.components.tobytes(), frame.name
+        with bounded_time():
+            for frame in frames:
+                decoded = decode_components(memoryview(frame.data), None)
+                assert decoded.tobytes() == frame.components.tobytes(), frame.name
         assert tracemalloc.get_traced_memory()[1] < 64 << 20
     finally:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("name", ["frame", "checkpoint", "bundle"])
+@pytest.mark.parametrize("name", TARGETS)
 def test_the_invariant_is_on_line_1(name: str) -> None:
     first = (FUZZ / f"target_{name}.py").read_text().splitlines()[0]
     assert first.startswith('"""Invariant: ')
     assert "LccodecError, nothing else, in bounded time and memory" in first
 
 
-@pytest.mark.parametrize("name", ["frame", "checkpoint", "bundle"])
+@pytest.mark.parametrize("name", TARGETS)
 def test_seeds_decode(name: str) -> None:
     """Seeds get to the end, so that mutations of them begin there."""
     module = target(name)
@@ -113,7 +117,7 @@ def test_mutations_are_those_of_the_seed() -> None:
     assert len(set(some(1))) > 150
 
 
-@pytest.mark.parametrize("name", ["frame", "checkpoint", "bundle"])
+@pytest.mark.parametrize("name", ["checkpoint", "chain", "parity"])
 def test_the_driver_runs(name: str) -> None:
     command = [sys.executable, FUZZ / "run.py", name, "--seconds", "1", "--engine", "mutation", "--seed", "1"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -85,7 +85,8 @@ def load_shards(path: str | os.PathLike[str], load: Callable[[Path], dict[str, V
         If a shard is missing.
     """
     files, _ = read_index(path)
-    if missing := [file.name for file in files if not file.is_file()]:
+    # Path.is_file raises for a name that is too long.
+    if missing := [file.name for file in files if not os.path.isfile(file)]:  # noqa: PTH113
         message = f"{len(missing)} of {len(files)} shards are missing: {', '.join(missing)}"
         raise StorageError(errno.ENOENT, message, str(path))
     tensors: dict[str, Value] = {}
