@@ -9,7 +9,7 @@ from typing import Final
 
 # LCC-VER-01: major.minor of the newest format that this package writes and reads.
 FORMAT_MAJOR: Final = 1
-FORMAT_MINOR: Final = 1
+FORMAT_MINOR: Final = 0
 
 # --- frame (SPEC section 6) ---------------------------------------------------------------------
 

@@ -68,8 +68,7 @@ def parse_trailer(data: bytes, where: str) -> Trailer:
         If it is not a trailer (LCC-TRL-01, LCC-TRL-02), or its offsets and lengths do not agree
         (LCC-TRL-06).
     UnsupportedError
-        If it has another major version, or is of the trial form 1.0 (LCC-TRL-03), or has another
-        layout (LCC-TRL-04).
+        If it has another major version (LCC-TRL-03) or another layout (LCC-TRL-04).
     LimitError
         If the manifest is too long (LCC-LIM-04).
     """
@@ -78,9 +77,6 @@ def parse_trailer(data: bytes, where: str) -> Trailer:
     _, major, minor, layout, *spans, root = _TRAILER.unpack(data)
     if major != FORMAT_MAJOR:
         raise UnsupportedError("LCC-TRL-03", where, f"format version {major}.{minor}")
-    if minor == 0:
-        message = "version 1.0, a trial form that was never released: no version reads it"
-        raise UnsupportedError("LCC-TRL-03", where, message)
     if layout != _LAYOUT:
         raise UnsupportedError("LCC-TRL-04", where, f"layout {layout} in version {major}.{minor}")
     trailer = Trailer(payload_length=spans[1], manifest_length=spans[3], root=root, minor=minor)

@@ -100,7 +100,7 @@ def load(place: Place) -> Checkpoint:
                 raise Refused("LCC-H5-01", "the file is truncated")
             raise Refused("LCC-TRL-01", "the file does not end in a trailer")
         major, minor, form, *layout = struct.unpack("<HHI5Q", trailer[8:56])
-        if major != 1 or minor == 0:
+        if major != 1:
             raise Refused("LCC-TRL-03", f"version {major}.{minor}")
         if form != 1:
             raise Refused("LCC-TRL-04", f"layout {form}")

@@ -47,9 +47,7 @@ export function readTrailer(source) {
   const [payloadOffset, payloadLength, manifestOffset, manifestLength, fileLength] = [0, 0, 0, 0, 0].map(() =>
     cursor.u64(),
   );
-  if (major !== 1 || minor === 0) {
-    throw new UnsupportedError('LCC-TRL-03', `the file is of version ${major}.${minor}`);
-  }
+  if (major !== 1) throw new UnsupportedError('LCC-TRL-03', `the file is of version ${major}.${minor}`);
   if (layout !== 1) throw new UnsupportedError('LCC-TRL-04', `the layout is ${layout}`);
   if (manifestLength > MAX_MANIFEST_SIZE) {
     throw new LimitError('LCC-LIM-04', `the manifest has ${manifestLength} bytes`);

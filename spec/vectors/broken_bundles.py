@@ -31,7 +31,7 @@ def bundle_of(content: Sequence[bytes], document: Any, **fields: int | bytes) ->
     The index is a document, or bytes. `fields` replace those of the trailer.
     """
     text = document if isinstance(document, bytes) else text_of(document)
-    values = {"magic": MAGIC, "major": 1, "minor": 1, "reserved": 0}
+    values = {"magic": MAGIC, "major": 1, "minor": 0, "reserved": 0}
     values |= {"files": sum(map(len, content)), "index": len(text)} | fields
     trailer = struct.pack("<8sHHI2Q", *values.values())
     root = hashlib.sha256(MAGIC + text + trailer).digest()

@@ -22,7 +22,6 @@ PARENT = "000000000001.lcc.h5"
 #: Bytes before the payload.
 HEAD = 445
 
-HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 Document = dict[str, Any]
 
@@ -60,7 +59,7 @@ def file_of(
     right: dict[str, int | bytes] = {
         "magic": b"LCCODEC\x1a",
         "major": 1,
-        "minor": 1,
+        "minor": 0,
         "layout": 1,
         "payload_offset": HEAD,
         "payload_length": len(payload),
@@ -92,7 +91,7 @@ def keyframe(payload: Sequence[bytes] = (WEIGHT, COUNTS), **members: Any) -> Doc
     `members` replace its own, ``...`` leaves one out.
     """
     document = {
-        "lccodec": [1, 1],
+        "lccodec": [1, 0],
         "step": 1,
         "parent": None,
         "policy": "by hand",
@@ -161,7 +160,6 @@ def _trailers() -> Iterator[Broken]:
     for major in (0, 2):
         data = file_of(text, payload, major=major)
         yield _case("LCC-TRL-03", f"major-{major}", f"the major version is {major}", data, newer)
-    yield _case("LCC-TRL-03", "minor-0", "the file is of version 1.0, a trial form", _trial(payload), newer)
     for layout in (0, 2):
         data = file_of(text, payload, layout=layout)
         yield _case("LCC-TRL-04", f"layout-{layout}", f"the layout is {layout}", data, newer)
@@ -190,16 +188,6 @@ def _trailers() -> Iterator[Broken]:
     fields = {"manifest_length": huge, "file_length": place + huge + 88}
     why = "the trailer declares a manifest of 2^26 + 1 bytes"
     yield _case("LCC-LIM-04", "manifest", why, file_of(text, payload, **fields), "LimitError")
-
-
-def _trial(payload: bytes) -> bytes:
-    """Return a file with the trailer that the trial form 1.0 had: HDF5 lay around the payload."""
-    manifest, middle = text_of(keyframe(lccodec=[1, 0])), bytes(600)
-    place = 1072 + len(payload) + len(middle)
-    lengths = (1072, len(payload), place, len(manifest), place + len(manifest) + 88)
-    trailer = struct.pack("<8sHHI5Q", b"LCCODEC\x1a", 1, 0, 0, *lengths)
-    head, tail = HDF5_SIGNATURE.ljust(1072, b"\0"), middle + manifest + trailer
-    return head + payload + tail + hashlib.sha256(head + tail).digest()
 
 
 def _metadata() -> Iterator[Broken]:

@@ -94,10 +94,10 @@ def _document() -> Iterator[Broken]:
     yield _members(rule, "unknown", "there is a member that is not defined", newer, more=None)
     rule = "LCC-MAN-09"
     yield _members(rule, "one-number", "the version is [1]", lccodec=[1])
-    data = file_of(_TEXT, _PAYLOAD, minor=2)
-    yield Broken(rule, "minor", "FormatError", "the version is 1.1, and 1.2 in the trailer", data, SOUND)
-    yield _members(rule, "minor-0", "the version is 1.0, and 1.1 in the trailer", lccodec=[1, 0])
-    yield _members(rule, "major-2", "the major version of the manifest is 2", newer, lccodec=[2, 0])
+    data = file_of(_TEXT, _PAYLOAD, minor=1)
+    yield Broken(rule, "minor", "FormatError", "the version is 1.0, and 1.1 in the trailer", data, SOUND)
+    yield _members(rule, "minor-1", "the version is 1.1, and 1.0 in the trailer", lccodec=[1, 1])
+    yield _members(rule, "major-2", "the major version of the manifest is 2", newer, lccodec=[2, 1])
 
 
 def _fields() -> Iterator[Broken]:

@@ -44,7 +44,7 @@ def parity_of(
     text = document if isinstance(document, bytes) else text_of(document)
     own = b"".join(hashlib.sha256(block).digest()[:8] for block in BLOCKS)
     index = text + (own * 2 if hashes is None else hashes)
-    values = {"magic": MAGIC, "major": 1, "minor": 1, "column": 0}
+    values = {"magic": MAGIC, "major": 1, "minor": 0, "column": 0}
     values |= {"description": len(text), "index": len(index)} | fields
     head = struct.pack("<8sHHIQQ", *values.values())
     head += hashlib.sha256(head + index).digest()

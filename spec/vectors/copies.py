@@ -72,7 +72,7 @@ def rounded_file() -> tuple[bytes, dict[str, np.ndarray[Any, Any]]]:
     }
     frames = [_raw(single), _raw(single.reshape(2, -1))]
     document = {
-        "lccodec": [1, 1],
+        "lccodec": [1, 0],
         "step": None,
         "parent": None,
         "policy": "by hand",

@@ -234,10 +234,10 @@ def _manifests() -> Iterator[Broken]:
 
     yield _case("LCC-MAN-03", "number", "the manifest is a number", file_of(b"7", payload))
     rule = "LCC-MAN-09"
-    yield case(rule, "major-true", "the major version is true", lccodec=[True, 1])
-    yield case(rule, "minor-true", "the minor version is true", lccodec=[1, True])
+    yield case(rule, "major-true", "the major version is true", lccodec=[True, 0])
+    yield case(rule, "minor-false", "the minor version is false", lccodec=[1, False])
     why = "the major version of the manifest is 2, the minor one that of the trailer"
-    yield case(rule, "major-2-minor-1", why, "UnsupportedError", lccodec=[2, 1])
+    yield case(rule, "major-2-minor-0", why, "UnsupportedError", lccodec=[2, 0])
     cut = WEIGHT[:7]
     document = keyframe((cut, COUNTS))
     why = "a frame ends in its header, and its digest is right"

@@ -70,7 +70,7 @@ def cut_files() -> Iterator[tuple[str, str, bytes, dict[str, np.ndarray[Any, Any
     tables = [table_of(pieces) for pieces in cuts]
     payload = b"".join(a + b for a, b in zip((planes, many, start), tables, strict=True))
     document = {
-        "lccodec": [1, 1],
+        "lccodec": [1, 0],
         "step": 180,
         "parent": None,
         "policy": "by hand",
@@ -88,7 +88,7 @@ def cut_files() -> Iterator[tuple[str, str, bytes, dict[str, np.ndarray[Any, Any
     delta = frames["codebook-blocks"].data
     table = table_of(cut(delta, [1, 1, 1]))
     document = {
-        "lccodec": [1, 1],
+        "lccodec": [1, 0],
         "step": 181,
         "parent": [180, base64_of(first[-32:])],
         "policy": "by hand",

@@ -28,7 +28,7 @@ def test_trailer_fields() -> None:
     bounds = itertools.pairwise([8, 10, 12, *range(16, 57, 8)])
     numbers = [int.from_bytes(data[start:stop], "little") for start, stop in bounds]
     end = PAYLOAD_OFFSET + 0x1122334455
-    assert numbers == [FORMAT_MAJOR, 1, 1, PAYLOAD_OFFSET, 0x1122334455, end, 0x667788, end + 0x667788 + 88]
+    assert numbers == [FORMAT_MAJOR, 0, 1, PAYLOAD_OFFSET, 0x1122334455, end, 0x667788, end + 0x667788 + 88]
     assert data[56:] == bytes(range(32))
     assert parse_trailer(data, "here") == trailer
 
@@ -39,7 +39,6 @@ def test_trailer_fields() -> None:
         (0, b"LCCODEX\x1a", FormatError, "LCC-TRL-01"),
         (8, b"\2\0", UnsupportedError, "LCC-TRL-03"),
         (8, b"\0\0", UnsupportedError, "LCC-TRL-03"),
-        (10, b"\0", UnsupportedError, "LCC-TRL-03"),
         (12, b"\0", UnsupportedError, "LCC-TRL-04"),
         (12, b"\2", UnsupportedError, "LCC-TRL-04"),
         (15, b"\1", UnsupportedError, "LCC-TRL-04"),
@@ -64,9 +63,3 @@ def test_declared_sizes_do_not_become_allocations() -> None:
     huge = Trailer(payload_length=1 << 60, manifest_length=1 << 25).to_bytes()
     with pytest.raises(FormatError, match="says that the file has"):
         open_bytes(FILE[:-TRAILER_SIZE] + huge)
-
-
-def test_a_file_of_the_trial_form_says_what_it_is() -> None:
-    data = Trailer(payload_length=7, manifest_length=9, minor=0).to_bytes()
-    with pytest.raises(UnsupportedError, match=r"version 1\.0, a trial form that was never released"):
-        parse_trailer(data, "here")

@@ -21,15 +21,19 @@ import pytest
 import lccodec
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
+from lccodec.constants import TRAILER_SIZE
 from lccodec.container.disk.source import FileSource
 from lccodec.container.parity.parity_file import check_file
+from lccodec.container.trailer import parse_trailer
 from lccodec.element_table import ELEMENT_TYPES
 from lccodec.element_types import components, from_components
 from lccodec.frame.decode import decode_components
 from lccodec.frame.header import parse_header
 
 VECTORS = Path(__file__).parents[2] / "spec" / "vectors"
-ENTRIES = [entry for entry in json.loads((VECTORS / "manifest.json").read_bytes()) if "rule" not in entry]
+VALID = [entry for entry in json.loads((VECTORS / "manifest.json").read_bytes()) if "rule" not in entry]
+FROZEN = json.loads((VECTORS / "frozen" / "manifest.json").read_bytes())
+ENTRIES = VALID + FROZEN
 FRAMES = [entry for entry in ENTRIES if entry["kind"] == "frame"]
 CHECKPOINTS = [entry for entry in ENTRIES if entry["kind"] == "checkpoint"]
 BUNDLES = [entry for entry in ENTRIES if entry["kind"] == "bundle"]
@@ -47,8 +51,13 @@ FORMS = {
 }
 KINDS = {kind.name: kind for kind in ELEMENT_TYPES}
 
-any_frame = pytest.mark.parametrize("entry", FRAMES, ids=lambda entry: entry["name"])
-any_checkpoint = pytest.mark.parametrize("entry", CHECKPOINTS, ids=lambda entry: entry["name"])
+
+def name_of(entry: dict[str, Any]) -> str:
+    return str(Path(entry["file"]).parent / entry["name"])
+
+
+any_frame = pytest.mark.parametrize("entry", FRAMES, ids=name_of)
+any_checkpoint = pytest.mark.parametrize("entry", CHECKPOINTS, ids=name_of)
 
 
 @pytest.fixture(name="make")
@@ -77,17 +86,19 @@ def little(array: np.ndarray) -> bytes:
     return bits.astype(bits.dtype.newbyteorder("<")).tobytes()
 
 
+def files_of(entries: list[dict[str, Any]]) -> set[str]:
+    """The names of all files of vectors."""
+    return {entry[what] for entry in entries for what in ("file", "expected", "reference") if entry.get(what)}
+
+
 def test_there_are_vectors_and_no_other_files() -> None:
     assert len(FRAMES) > 80
     assert len(CHECKPOINTS) > 5
     assert len(BUNDLES) > 2
     assert len(PARITY) > 4
-    listed = {
-        entry[what] for entry in ENTRIES for what in ("file", "expected", "reference") if entry.get(what)
-    }
-    assert listed == {f"valid/{path.name}" for path in (VECTORS / "valid").iterdir()}
+    assert files_of(VALID) == {f"valid/{path.name}" for path in (VECTORS / "valid").iterdir()}
     files = [path for path in VECTORS.rglob("*") if path.is_file() and path.suffix != ".pyc"]
-    assert sum(path.stat().st_size for path in files) < 1_900_000
+    assert sum(path.stat().st_size for path in files) < 2_500_000
 
 
 @any_frame
@@ -119,7 +130,7 @@ def test_checkpoint(entry: dict[str, Any], make: ModuleType) -> None:
     assert make.expected_state(state) == json.loads(expected)
 
 
-@pytest.mark.parametrize("entry", BUNDLES, ids=lambda entry: entry["name"])
+@pytest.mark.parametrize("entry", BUNDLES, ids=name_of)
 def test_bundle(entry: dict[str, Any], make: ModuleType, tmp_path: Path) -> None:
     path = VECTORS / entry["file"]
     assert lccodec.validate(path, deep=True) == []
@@ -133,10 +144,10 @@ def test_bundle(entry: dict[str, Any], make: ModuleType, tmp_path: Path) -> None
     steps = lccodec.unbundle(path, tmp_path / "run")
     assert [*map(str, steps), "newest"] == list(states)
     for file in (tmp_path / "run").iterdir():
-        assert file.read_bytes() == (VECTORS / "valid" / file.name).read_bytes()
+        assert file.read_bytes() == path.with_name(file.name).read_bytes()
 
 
-@pytest.mark.parametrize("entry", PARITY, ids=lambda entry: entry["name"])
+@pytest.mark.parametrize("entry", PARITY, ids=name_of)
 def test_parity(entry: dict[str, Any], tmp_path: Path) -> None:
     path = VECTORS / entry["file"]
     assert sha256(path.read_bytes()).hexdigest() == entry["sha256"]
@@ -186,3 +197,46 @@ def test_they_are_made_anew_byte_by_byte(make: ModuleType, tmp_path: Path) -> No
     assert Path("manifest.json") in made
     for path, data in made.items():
         assert data == (VECTORS / path).read_bytes(), path
+
+
+def test_frozen_vectors_are_never_changed() -> None:
+    """Files of a new version are added at the end, with their sums; the first lines stay."""
+    sums = (VECTORS / "frozen" / "SHA256SUMS").read_bytes()
+    assert sha256(sums).hexdigest() == "ffc29e84b5fb50a939ab77c137774e1d65191418100522582b5d49e3a35e309e"
+    listed = {name: right for right, name in (line.split("  ") for line in sums.decode().splitlines())}
+    found = {path.name: sha256(path.read_bytes()).hexdigest() for path in (VECTORS / "frozen").iterdir()}
+    assert listed == {name: sum for name, sum in found.items() if name != "SHA256SUMS"}
+    assert {f"frozen/{name}" for name in listed} - {"frozen/manifest.json"} == files_of(FROZEN)
+
+
+def test_a_file_of_each_structure_is_frozen() -> None:
+    headers = {entry["name"]: parse_header(read(entry)) for entry in FROZEN if entry["kind"] == "frame"}
+    found = {(header.method_name, header.relative, header.run) for header in headers.values()}
+    methods = {"planes", "codebook"}
+    assert found == {
+        *(("raw", False, run) for run in (False, True)),
+        *(
+            (method, relative, run)
+            for method in methods
+            for relative in (False, True)
+            for run in (False, True)
+        ),
+        *(("smooth", relative, False) for relative in (False, True)),
+    } - {("planes", False, True)}
+    assert any(header.ordered for header in headers.values())
+    forms = {form for entry in FROZEN if entry["kind"] == "frame" for form in entry["forms"]}
+    assert forms >= FORMS
+    with_members = set[str]()
+    for entry in FROZEN:
+        if entry["kind"] == "checkpoint":
+            data = read(entry)
+            place, length = parse_trailer(data[-TRAILER_SIZE:], entry["file"]).spans[2:4]
+            manifest = json.loads(data[place : place + length])
+            with_members |= {member for member, value in manifest.items() if value is not None}
+            with_members |= {"pieces"} if any(len(frame) == 3 for frame in manifest["frames"]) else set()
+    assert with_members >= {
+        *("step", "parent", "later", "replaces", "exact", "figures", "metadata", "tree", "scalars", "copies"),
+        "pieces",
+    }
+    kinds = {entry["kind"] for entry in FROZEN}
+    assert kinds == {"frame", "checkpoint", "bundle", "parity"}

@@ -64,10 +64,9 @@ KINDS: Final = {kind.name: kind for kind in _KINDS}
 _HEAD_BYTES: Final = 4096  # the directory of an HDF5 file begins at 0, 512, 1024 or 2048
 _HDF5_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 _HDF5_PLACES: Final = (512, 1024, 2048)
-# Where a checkpoint has the names of its datasets (LCC-H5-05), also if it is cut off; and where the
-# trial form 1.0 had them, so that it is refused by its name.
+# Where a checkpoint has the names of its datasets (LCC-H5-05), also if it is cut off.
 _DATASETS: Final = (PAYLOAD_DATASET.encode(), MANIFEST_DATASET.encode())
-_DATASET_PLACES: Final = ((slice(94, 101), slice(116, 124)), (slice(720, 727), slice(728, 736)))
+_DATASET_PLACES: Final = slice(94, 101), slice(116, 124)
 _ZIP_START: Final = b"PK\x03\x04"
 _EMPTY_ZIP: Final = b"PK\x05\x06"
 # torch.save before version 1.6: a pickle (protocol 2) of an integer of ten bytes.
@@ -101,8 +100,8 @@ def _name(head: bytes, tail: bytes, size: int) -> str | None:
     if tail.startswith(TRAILER_MAGIC):
         return "checkpoint"
     if head.startswith(_HDF5_SIGNATURE):
-        named = [tuple(head[place] for place in places) for places in _DATASET_PLACES]
-        return "checkpoint" if _DATASETS in named else "hdf5"
+        named = tuple(head[place] for place in _DATASET_PLACES)
+        return "checkpoint" if named == _DATASETS else "hdf5"
     if head.startswith(BUNDLE_MAGIC):
         return "bundle"
     if any(head[place : place + 8] == _HDF5_SIGNATURE for place in _HDF5_PLACES):  # behind a user block

@@ -113,7 +113,7 @@ def test_its_manifest(tmp_path: Path) -> None:
         info = chain.info()
     with open_exact(DirectoryStore(tmp_path)) as file:
         manifest = file.links[-1].manifest
-        assert (manifest.step, manifest.parent, manifest.minor) == (8, None, 1)
+        assert (manifest.step, manifest.parent, manifest.minor) == (8, None, 0)
         assert (manifest.is_exact, manifest.exact, manifest.policy) == (True, None, "lc-3")
         assert b'"exact":true' in manifest.to_bytes()
         assert file.links[-1].reader.root.hex() == info.exact_root

@@ -24,7 +24,7 @@ def test_the_bytes_of_a_bundle(tmp_path: Path) -> None:
         entry = writer.add(BytesSource(FILE), FILE[-32:])
         root = writer.commit_index(index := BundleIndex({7: entry}))
     text = index.to_bytes()
-    trailer = BUNDLE_MAGIC + struct.pack("<HHIQQ", 1, 1, 0, len(FILE), len(text))
+    trailer = BUNDLE_MAGIC + struct.pack("<HHIQQ", 1, 0, 0, len(FILE), len(text))
     assert root == sha256(BUNDLE_MAGIC + text + trailer).digest()
     assert path.read_bytes() == BUNDLE_MAGIC + FILE + text + trailer + root
     assert writer.size == path.stat().st_size
