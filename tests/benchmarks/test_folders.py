@@ -39,7 +39,7 @@ PROGRAMS = {
         "overlap",
     ),
     *("measuring", "parity", "promise"),
-    *("report", "scale", "throughput", "training", "verdicts"),
+    *("report", "scale", "tables", "throughput", "training", "verdicts"),
 }
 
 

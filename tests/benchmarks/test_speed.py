@@ -29,6 +29,7 @@ from benchmarks.speed import (
     savers,
     settled,
     stages,
+    tables,
     updates,
 )
 
@@ -317,3 +318,14 @@ def test_measuring(monkeypatch, tmp_path: Path, capsys):
     monkeypatch.setattr(measuring, "BOUND", 0.0)
     assert measuring.main(["--saves", "1", "--policies", "balanced"]) == 1
     assert "missed" in capsys.readouterr().out
+
+
+def test_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = tmp_path / "RESULTS.md"
+    given = ["--rows", "3000", "--rounds", "1", "--directory", str(tmp_path), "--results", str(results)]
+    tables.main(given)
+    out = capsys.readouterr().out
+    assert out.strip() in results.read_text()
+    rows = [line.split(" | ") for line in out.splitlines() if line.startswith("| steps, anywhere")]
+    assert [row[2] for row in rows] == 3 * ["hashes"] + 3 * ["values"] + 3 * ["zstd -1"]
+    assert [row[3] for row in rows[:3]] == [row[3] for row in rows[3:6]]  # the same files
