@@ -23,6 +23,7 @@ from ....frame.checksum import SUM_MASK, array_sum, sum_change_of
 from ....frame.content import MAX_SHARED_COMPONENTS, Content
 from ....frame.encode import MAX_BLOCK_COMPONENTS, FrameCoder, encode_content
 from ....policy.policy import Candidate
+from ....quantizers.lossless import Lossless
 from ..plan import SavePlan
 from ..planned import FramePlan
 from .parent import Parent
@@ -79,8 +80,8 @@ class Stored:
         several = c.bits.size > MAX_BLOCK_COMPONENTS
         few = c.bits.size > MAX_SHARED_COMPONENTS and self._share(c) <= _MAX_SHARE_OF_ONE_BLOCK
         if frame.relative and len(arrays) == 1 and (several or few):
-            return self._changed(frame, c)
-        return self._by_block(frame, c) if several else self._at_once(frame, arrays)
+            return self._changed(c)
+        return self._by_block(c) if several else self._at_once(frame, arrays)
 
     def _share(self, c: Candidate) -> float:
         found = self.changes.get(c.name)
@@ -101,7 +102,7 @@ class Stored:
         bits = np.concatenate(copies) if run else copies[0]
         reference = (np.concatenate(before) if run else before[0]) if before else None
         content = Content(bits, arrays[0].kind, tuple(c.shape for c in arrays), reference, run)
-        return encode_content(content, frame.quantizer)
+        return encode_content(content, Lossless())
 
     def _before(self, name: str, own: Array, differ: Array) -> Array:
         """Return an array of the parent, given those of its segments that it shares with a copy."""
@@ -111,9 +112,9 @@ class Stored:
                 before[start * length : stop * length] = self.parent.read(name, range(start, stop))
         return before
 
-    def _by_block(self, frame: FramePlan, c: Candidate) -> Iterator[bytes]:
+    def _by_block(self, c: Candidate) -> Iterator[bytes]:
         """Code an array without the parent's, block by block."""
-        coder = FrameCoder(Content(c.bits, c.kind, (c.shape,)), frame.quantizer)
+        coder = FrameCoder(Content(c.bits, c.kind, (c.shape,)), Lossless())
         offset, found, total = self._place(c), [], 0
 
         def blocks() -> Iterator[tuple[bytes, int]]:
@@ -130,13 +131,13 @@ class Stored:
         yield from coder.join(blocks())
         self.arrays[c.name] = HashedArray(c.kind, c.shape, offset, total & SUM_MASK, np.concatenate(found))
 
-    def _changed(self, frame: FramePlan, c: Candidate) -> Iterator[bytes]:
+    def _changed(self, c: Candidate) -> Iterator[bytes]:
         """Code an array against the parent's, of which only segments that changed are read."""
         known, length = self._known(c), self.segment // c.bits.itemsize
         if known is None or self.parent is None:
             raise ValueError(f"{c.name!r} has no parent")
         # A reference makes the frame a relative one; its blocks are made here.
-        coder = FrameCoder(Content(c.bits, c.kind, (c.shape,), c.bits), frame.quantizer)
+        coder = FrameCoder(Content(c.bits, c.kind, (c.shape,), c.bits), Lossless())
         differ, hashes, total = self.changes[c.name], known.hashes.copy(), known.total
 
         def blocks() -> Iterator[tuple[bytes, int]]:

@@ -20,7 +20,7 @@ from ....byteorder import stored_view
 from ....element_table import ElementType
 from ....element_types import Array
 from ....frame.header import Shape
-from ....parallel import ordered, thread_count
+from ....parallel import batches, ordered, thread_count
 
 HASH_BYTES: Final = 16
 MIN_SEGMENT: Final = 1 << 12  # bytes; below this, the calls take longer than the hashes
@@ -90,14 +90,16 @@ def changed_segments(
     read, the values that the hash is of. Nothing is copied. `between` is called again and again.
     """
     threads = min(thread_count(0), _MAX_THREADS)
-    tasks = (task for bits, hashes in arrays for task in _tasks(bits, hashes, size))
+    parts = (task for bits, hashes in arrays for task in _tasks(bits, hashes, size))
+    tasks = batches(parts, lambda task: task[0].nbytes, _TASK_BYTES)  # small arrays together
     together: list[Array] = []
-    for found, is_last in ordered(lambda task: _compared(*task, size), tasks, threads):
+    for compared in ordered(lambda task: [_compared(*part, size) for part in task], tasks, threads):
         between()
-        together.append(found)
-        if is_last:
-            yield together[0] if len(together) == 1 else np.concatenate(together)
-            together = []
+        for found, is_last in compared:
+            together.append(found)
+            if is_last:
+                yield together[0] if len(together) == 1 else np.concatenate(together)
+                together = []
 
 
 def _tasks(bits: Array, hashes: Array, size: int) -> Iterator[tuple[Array, Array, bool]]:
