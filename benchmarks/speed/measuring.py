@@ -35,8 +35,8 @@ BETWEEN: Final = 1e-3  # learning rate of the steps between two saves
 
 #: Functions that measure, or prepare it, by the object that has them.
 MEASURING: Final = (
+    (saver, "sampling_after"),
     (saver, "look_back"),
-    (saver.Sampling, "__init__"),
     (saver.Measurement, "__init__"),
     (saver.Measurement, "figures"),
     (StoredFigures, "to_json"),

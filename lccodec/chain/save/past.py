@@ -31,9 +31,24 @@ from .figures.sampling import Samples, Sampling
 from .reference import Tail
 
 
+def sampling_after(tail: Tail | None, arrays: Sequence[Candidate]) -> Sampling:
+    """Return how a state is sampled. Its references are the arrays of a tail, if there is one.
+
+    As a rule it has the same arrays as the state before: then it is sampled as that.
+    """
+    if tail is not None and tail.originals is not None:
+        known = tail.originals.sampling
+        if known is not None and known.fits(arrays, tail.arrays):
+            return known
+    return Sampling(arrays)
+
+
 def look_back(store: Store, tail: Tail, arrays: Sequence[Candidate], sampling: Sampling) -> None:
     """Give the weights of the next state a sample of what they were at the save before."""
     known = tail.originals
+    if known is not None and known.sampling is sampling:
+        add_past(arrays, sampling, known)
+        return
     # Of another process, or sampled in other places: from the files, which are not yet replaced.
     if known is None or (tail.manifest.exact is not None and _are_elsewhere(known, arrays, sampling)):
         known = _originals(store, tail, arrays, sampling)

@@ -45,7 +45,7 @@ from .partial.inherit import (
     mark_inherited,
 )
 from .partial.selection import Selection
-from .past import look_back
+from .past import look_back, sampling_after
 from .plan import SavePlan, candidates, make_plan
 from .reference import LostParentError, Tail, TailFile, find_parent, find_tail, held_together
 from .settings import Settings
@@ -262,7 +262,7 @@ class Saver:
             mark_copies(compared)
         elif not base.is_keyframe:
             self._hashes.look(compared)
-        sampling = Sampling(compared)
+        sampling = sampling_after(tail if tail is base.before else None, compared)
         if base.before is not None and self._hashes is None:
             look_back(self._store, base.before, compared, sampling)
         parent = None if base.is_keyframe or tail is None else tail.step

@@ -26,7 +26,7 @@ from ....policy.policy import Candidate
 from ...read.replay import DecodedArray
 from .drawing import PIECE, Drawn
 from .extremes import Extremes
-from .sampling import NOTHING, Batch, Samples, Sampling
+from .sampling import NOTHING, Batch, Group, Samples, Sampling
 from .sums import descriptions, first_figures
 
 _OF_STATE: Final = ("spread", "rms", "error")  # need no save before
@@ -40,18 +40,23 @@ class _Group:
 
     Parameters
     ----------
-    indices, arrays
+    sampled
         Which they are.
+    arrays
+        The arrays.
     batch
         Their samples.
     loses
         Whether one of them may lose something.
+    past
+        Their samples at the save before, if that had the same arrays.
     """
 
-    indices: list[int]
+    sampled: Group
     arrays: Sequence[Candidate]
     batch: Batch
     loses: bool
+    past: Batch | None
 
     @property
     def kind(self) -> ElementType:
@@ -93,24 +98,26 @@ class Measurement:
         self._drawn: dict[str, Drawn] = {}
         self._again: dict[str, Array] = {}  # components that were drawn at the save before
         self._extremes: dict[int, tuple[float, float, int]] = {}  # of arrays that are not sampled whole
-        left = [c.inherited for c in arrays]
-        partial = True in left
-        for every, of_every in sampling.batches():
-            indices, sizes = every, of_every
+        same = before.sampling is sampling
+        partial = not same and any(c.inherited for c in arrays)
+        for number, every in enumerate(sampling.groups):
+            group = every
             if partial:
-                saved = [place for place, index in enumerate(every) if not left[index]]
-                indices, sizes = [every[place] for place in saved], of_every[saved]
-            if not indices:
+                group = every.of([p for p, index in enumerate(every.indices) if not arrays[index].inherited])
+            if not group.indices:
                 continue
-            own = [arrays[index] for index in indices] if len(indices) < len(arrays) else arrays
-            if sampling.is_whole(indices):
+            own = [arrays[index] for index in group.indices]
+            if group.is_whole:
                 bits = np.concatenate([c.bits for c in own])
             else:
-                taken = [self._taken(index, arrays[index], index in losing) for index in indices]
+                taken = [self._taken(index, arrays[index], index in losing) for index in group.indices]
                 bits = np.concatenate(taken)
-            batch = Batch([c.name for c in own], sizes, bits)
-            self._groups.append(_Group(indices, own, batch, not losing.isdisjoint(indices)))
-        self.samples = Samples([group.batch for group in self._groups], self._drawn)
+            past = before.batches[number] if same else None
+            batch = Batch([c.name for c in own] if past is None else past.names, group.sizes, bits)
+            loses = bool(losing) and not losing.isdisjoint(group.indices)
+            self._groups.append(_Group(group, own, batch, loses, past))
+        batches = [group.batch for group in self._groups]
+        self.samples = Samples(batches, self._drawn, None if partial else sampling)
 
     def _taken(self, index: int, c: Candidate, loses: bool) -> Array:
         """Return the sample of an array at equal distances.
@@ -159,14 +166,13 @@ class Measurement:
         columns["quantiles"] = np.full((self._count, len(QUANTILES)), np.nan)
         columns.update(inherited)
         for group in self._groups:
-            measure = self._of_drawn if self._sampling.draws(group.indices[0]) else self._of_even
-            found = measure(group, decoded)
-            places = np.array(group.indices)
-            lost = np.flatnonzero(found["error"] > 0)
+            found = (self._of_drawn if group.sampled.draws else self._of_even)(group, decoded)
+            places = group.sampled.places
             for name, numbers in found.items():
                 columns[name][places] = numbers
+            lost = np.flatnonzero(found["error"] > 0) if group.loses else np.empty(0, np.intp)
             for name, numbers in self._descriptions(group, lost).items() if lost.size else ():
-                columns[name][places[lost]] = numbers
+                columns[name][np.array(group.sampled.indices)[lost]] = numbers
         # A sample may have met nothing but zeros.
         some = (columns["minimum"] != 0) | (columns["maximum"] != 0)
         most = np.where(some | (columns["zeros"] < 1), _BELOW_ONE, 1.0)
@@ -182,7 +188,7 @@ class Measurement:
             bits, sizes = bits[np.repeat(lost, sizes)], sizes[places]
         found = descriptions(sizes, work(bits, group.kind))
         for number, place in enumerate(places.tolist() if self._extremes else ()):
-            ends = self._extremes.get(group.indices[place])
+            ends = self._extremes.get(group.sampled.indices[place])
             if ends is not None:
                 found["minimum"][number], found["maximum"][number], found["not_finite"][number] = ends
         return found
@@ -191,7 +197,7 @@ class Measurement:
         """Return the samples as a restore returns them; ``None`` if nothing was lost."""
         if not group.loses:
             return None
-        return self._sampling.joined(group.indices, [decoded[c.name].bits for c in group.arrays])
+        return self._sampling.joined(group.sampled, [decoded[c.name].bits for c in group.arrays])
 
     def _of_even(self, group: _Group, decoded: Mapping[str, DecodedArray]) -> dict[str, Array]:
         batch, kind = group.batch, group.kind
@@ -253,7 +259,7 @@ class Measurement:
                 d.append(drawn.again(decoded[c.name].bits) if group.loses else x[-1])
                 p.append(drawn.bits)
                 sizes[-1] += drawn.bits.size
-        distances = np.array([self._sampling.distances[group.indices[place]] for place in places])
+        distances = np.array([self._sampling.distances[group.sampled.indices[place]] for place in places])
         values, after, sampled = (work(np.concatenate(bits), group.kind) for bits in (x, d, p))
         counted = _counts(np.array(sizes), distances, np.array(rates), sampled)
         past = None if before is None else sampled
@@ -283,6 +289,8 @@ def _past(group: _Group, before: Samples) -> tuple[Array, Array | None]:
     result is ``None`` if nothing is known.
     """
     batch = group.batch
+    if group.past is not None:
+        return np.ones(len(group.arrays), bool), group.past.bits
     fits = [c.reference is not None for c in group.arrays]
     known = np.array(fits)
     there = before.like(batch)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from operator import attrgetter
@@ -37,7 +37,7 @@ _MIN_SAMPLED: Final = 1 << 6  # of which fewer are less than what else is kept o
 _MIN_SAMPLE_BYTES: Final = 1 << 19  # that may be taken of any state
 _SAMPLED_SHARE: Final = 16  # of a large state: one element in 16
 
-_BATCH_COMPONENTS: Final = 1 << 16  # so that their float64 numbers stay in the cache
+_GROUP_COMPONENTS: Final = 1 << 14  # so that their float64 numbers stay in the cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,10 +84,13 @@ class Samples:
         Components at equal distances.
     drawn
         By the names of arrays, those that were drawn by their size, if any were.
+    sampling
+        What all of the state was sampled by, batch by batch; ``None`` if it was not.
     """
 
     batches: Sequence[Batch] = ()
     drawn: Mapping[str, Drawn] = field(default_factory=dict)
+    sampling: Sampling | None = None
 
     @classmethod
     def of_arrays(cls, even: Iterable[tuple[str, Array]], drawn: Mapping[str, Drawn]) -> Samples:
@@ -118,6 +121,38 @@ class Samples:
         if not other.batches:
             return self
         return Samples([*self.batches, *other.batches], {**self.drawn, **other.drawn})
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Arrays of one type that are sampled and measured together.
+
+    Parameters
+    ----------
+    indices
+        Which they are.
+    sizes
+        Of their samples at equal distances (int64).
+    is_whole
+        Whether all of their components are sampled.
+    draws
+        Whether components are drawn by their size too.
+    """
+
+    indices: list[int]
+    sizes: Array
+    is_whole: bool
+    draws: bool
+
+    @cached_property
+    def places(self) -> slice | Array:
+        """The indices, to take their numbers from an array."""
+        first, last = self.indices[0], self.indices[-1]
+        return slice(first, last + 1) if last - first + 1 == len(self.indices) else np.array(self.indices)
+
+    def of(self, places: Sequence[int]) -> Group:
+        """Return some of the arrays as a group."""
+        return replace(self, indices=[self.indices[place] for place in places], sizes=self.sizes[places])
 
 
 #: The samples of a state that nothing is known of.
@@ -151,8 +186,10 @@ class Sampling:
                 sizes[kind] = np.array([counts[index] for index in indices], np.int64)
         limit = _limit(sizes)
         self.distances = [1] * len(arrays)
+        self._large: list[int] = []  # arrays that are not sampled whole
         self._drawn: set[int] = set()
-        self._groups: list[tuple[list[int], Array]] = []  # indices, and the sizes of their samples
+        #: Arrays of one type, as many as can be measured together. Of all or none some are drawn.
+        self.groups: list[Group] = []
         for kind, own in sizes.items():
             indices, drawn, samples = of_type[kind], [], own.copy()
             for place in np.flatnonzero(own > limit).tolist():
@@ -160,17 +197,37 @@ class Sampling:
                 row = c.bits.size // c.shape[0]  # of one dimension: one component
                 distance = _distance(c.bits.size, limit, row)
                 self.distances[indices[place]] = distance
+                self._large.append(indices[place])
                 samples[place] = -(-c.bits.size // distance)
                 if c.role == "second_moment":
                     drawn.append(place)
             self._drawn.update(indices[place] for place in drawn)
             if not drawn:
-                self._groups.append((indices, samples))
+                self._add_groups(indices, samples)
                 continue
             even = np.delete(np.arange(len(indices)), drawn).tolist()
             for places in filter(None, (even, drawn)):
-                self._groups.append(([indices[place] for place in places], samples[places]))
-        self._is_whole = max(self.distances, default=1) == 1
+                self._add_groups([indices[place] for place in places], samples[places])
+
+    def _add_groups(self, indices: list[int], sizes: Array) -> None:
+        """Note arrays of one type, with the sizes of their samples."""
+        numbers = (np.cumsum(sizes) - sizes) // _GROUP_COMPONENTS  # of the group of each array
+        cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(indices)]
+        for start, stop in pairwise(cuts):
+            own = indices[start:stop]
+            is_whole = all(self.distances[index] == 1 for index in own)
+            self.groups.append(Group(own, sizes[start:stop], is_whole, own[0] in self._drawn))
+
+    def fits(self, arrays: Sequence[Candidate], parents: Iterable[str]) -> bool:
+        """Return whether a state is sampled in the same places as that before, which is sampled so.
+
+        `parents` are the names of the arrays of that, in their order.
+        """
+        if any(c.reference is None or c.inherited for c in arrays):  # with one: of its type and shape
+            return False
+        if [c.name for c in arrays] != list(parents):
+            return False
+        return all((arrays[index].role == "second_moment") == (index in self._drawn) for index in self._large)
 
     def draws(self, index: int) -> bool:
         """Return whether components of the array of an index are drawn by their size too."""
@@ -199,25 +256,9 @@ class Sampling:
         distance = self.distances[index]
         return bits if distance == 1 else bits[::distance]
 
-    def is_whole(self, indices: Sequence[int]) -> bool:
-        """Return whether all components of these arrays are sampled."""
-        return self._is_whole or max([self.distances[index] for index in indices]) == 1
-
-    def joined(self, indices: Sequence[int], arrays: Sequence[Array]) -> Array:
-        """Return the sampled components of several arrays end to end: a copy."""
-        whole = self.is_whole(indices)
-        return np.concatenate(arrays if whole else list(map(self.of, indices, arrays)))
-
-    def batches(self) -> Iterator[tuple[list[int], Array]]:
-        """Yield the indices of arrays of one type, and the sizes of their samples (int64).
-
-        There are as many as can be measured together. Of all or none of them components are drawn.
-        """
-        for indices, sizes in self._groups:
-            numbers = (np.cumsum(sizes) - sizes) // _BATCH_COMPONENTS  # of the batch of each array
-            cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(indices)]
-            for start, stop in pairwise(cuts):
-                yield indices[start:stop], sizes[start:stop]
+    def joined(self, group: Group, arrays: Sequence[Array]) -> Array:
+        """Return the sampled components of the arrays of a group end to end: a copy."""
+        return np.concatenate(arrays if group.is_whole else list(map(self.of, group.indices, arrays)))
 
 
 def _limit(sizes: Mapping[ElementType, Array]) -> int:

@@ -15,6 +15,9 @@ import numpy as np
 from ....container.figures import QUANTILES
 from ....element_types import Array
 
+#: The least variance, over the mean of the squares, that the difference of two sums gives rightly.
+_LEAST_VARIANCE: Final = 2.0**-30
+
 _MAX_SORTED: Final = 1 << 9  # components of an array: what a share of elements is not above is rough
 
 
@@ -51,15 +54,38 @@ def first_figures(
         sums = _sums(values, decoded, before, weights, spreads, starts, sizes)
     total, around, squares, errors, moved, along = sums
     total = np.where(total > 0, total, np.nan)
-    spread = np.sqrt((squares - np.square(around) / total) / total)
-    rms = np.hypot(values[starts] + around / total, spread)
-    return {
-        "rms": rms,
-        "spread": np.where(squares != 0, spread, rms),
+    found = {
         "movement": np.sqrt(moved / total),
         "error": np.sqrt(errors / total),
         "lag": -along / moved,
     }
+    if spreads:
+        squares /= total
+        around /= total
+        variance = squares - np.square(around)
+        close = ~(variance >= _LEAST_VARIANCE * squares)  # of a NaN too
+        found["rms"], found["spread"] = np.sqrt(squares), np.sqrt(variance)
+        if close.any():
+            own = np.repeat(close, sizes)
+            counted = None if weights is None else weights[own]
+            found["rms"][close], found["spread"][close] = _of_close(sizes[close], values[own], counted)
+    return found
+
+
+def _of_close(sizes: Array, values: Array, weights: Array | None) -> tuple[Array, Array]:
+    """Return rms and spread of arrays whose values lie close together, but far from 0."""
+    starts = starts_of(sizes)
+    x = values.astype(np.float64)
+    first = x[starts]
+    x -= np.repeat(first, sizes)
+    product = x if weights is None else x * weights
+    total = sizes if weights is None else np.add.reduceat(weights, starts)
+    total = np.where(total > 0, total, np.nan)
+    around = np.add.reduceat(product, starts) / total
+    squares = np.add.reduceat(product * x, starts) / total
+    spread = np.sqrt(squares - np.square(around))
+    rms = np.hypot(first + around, spread)
+    return rms, np.where(squares != 0, spread, rms)
 
 
 def _sums(
@@ -73,15 +99,14 @@ def _sums(
 ) -> list[Array]:
     """Return what the figures of arrays are made of: six sums for each array.
 
-    They are those of the weights, of the distances from the first value and of their squares, of
-    the squares of the errors and of the movements, and of the products of these two.
+    They are those of the weights, of the values and of their squares, of the squares of the errors
+    and of the movements, and of the products of these two.
     """
     x = values.astype(np.float64)
-    product = np.empty_like(x)  # few arrays: all of them stay in the cache
     errors = moved = along = np.zeros(len(starts))
 
-    def sum_of(a: Array, b: Array) -> Array:
-        np.multiply(a, b, out=product)
+    def sum_of(a: Array, b: Array, out: Array | None = None) -> Array:
+        product = np.multiply(a, b, out=out)
         if weights is not None:
             np.multiply(product, weights, out=product)
         found: Array = np.add.reduceat(product, starts)
@@ -90,19 +115,19 @@ def _sums(
     if decoded is not None:
         error = decoded.astype(np.float64)
         error -= x
-        errors = sum_of(error, error)
     if before is not None:
         movement = before.astype(np.float64)
         np.subtract(x, movement, out=movement)
-        moved = sum_of(movement, movement)
         if decoded is not None:
             along = sum_of(error, movement)
-    total = sizes if weights is None else np.add.reduceat(weights, starts)
-    around = squares = np.full(len(starts), 0.0 if spreads else np.nan)
+        moved = sum_of(movement, movement, movement)
+    if decoded is not None:
+        errors = sum_of(error, error, error)
+    total = sizes.astype(np.float64) if weights is None else np.add.reduceat(weights, starts)
+    around = squares = np.full(len(starts), np.nan)
     if spreads:
-        x -= np.repeat(x[starts], sizes)
         around = np.add.reduceat(x if weights is None else x * weights, starts)
-        squares = sum_of(x, x)
+        squares = sum_of(x, x, x)
     return [total, around, squares, errors, moved, along]
 
 

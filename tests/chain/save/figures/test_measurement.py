@@ -188,6 +188,23 @@ def test_equal_values_spread_as_far_as_they_are_from_0() -> None:
     assert measured(np.zeros(4, np.float32)).spread == 0
 
 
+@pytest.mark.parametrize("mean", [1e6, -1e9, 1e160])
+def test_values_that_lie_close_together_far_from_0(mean: float) -> None:
+    x = mean * (1 + 1e-8 * np.random.default_rng(0).normal(size=1000))
+    found = measured(x, 2 * x)
+    assert found.rms == pytest.approx(min(abs(mean), 3.4e38), rel=0.01)
+    assert found.spread == pytest.approx(min(np.std(x / mean) * abs(mean), 3.4e38), rel=0.01)
+
+
+def test_arrays_in_another_order_moved_as_far(tmp_path: Path) -> None:
+    x, y = np.arange(9.0), np.arange(100.0, 109.0)
+    with Chain(tmp_path, "lossless") as chain:
+        for step, state in enumerate([{"x": x, "y": y}, {"y": y + 2, "x": x + 1}, {"y": y, "x": x + 2}]):
+            chain.save(step, state)
+        moved = [{a.name: a.figures.movement for a in chain.info(step).arrays} for step in (1, 2)]
+    assert moved == [{"y": 2, "x": 1}, {"y": 2, "x": 1}]
+
+
 def test_a_role_is_its_arrays_end_to_end() -> None:
     rng = np.random.default_rng(0)
     sizes = (30, 500)

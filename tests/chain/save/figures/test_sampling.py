@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from lccodec.chain.read.replay import DecodedArray
 from lccodec.chain.save.figures.sampling import Sampling, _distance
 from lccodec.chain.save.plan import candidates
 from lccodec.container.tree import flatten
+from lccodec.policy.policy import Candidate
 
 
 def sampling(*arrays: np.ndarray) -> Sampling:
@@ -18,7 +20,7 @@ def test_a_small_state_is_sampled_whole() -> None:
     arrays = np.zeros((30, 50), np.float32), np.zeros(7, np.complex64), np.zeros(9, np.int8), np.zeros(0)
     found = sampling(*arrays)
     assert found.distances == [1, 1, 1, 1]
-    batches = [(indices, sizes.tolist()) for indices, sizes in found.batches()]
+    batches = [(group.indices, group.sizes.tolist()) for group in found.groups]
     assert batches == [([0], [1500]), ([1], [14])]
 
 
@@ -27,8 +29,8 @@ def test_the_sample_takes_a_sixteenth_of_a_large_state(shape: tuple[int, ...]) -
     arrays = [np.zeros(shape, np.float32)] * 3 + [np.zeros((2000, 2000), np.float32)]
     found = sampling(*(array.copy() for array in arrays))
     total = 0
-    for indices, sizes in found.batches():
-        for index, size in zip(indices, sizes.tolist(), strict=True):
+    for group in found.groups:
+        for index, size in zip(group.indices, group.sizes.tolist(), strict=True):
             assert found.of(index, arrays[index].reshape(-1)).size == size
             assert min(64, arrays[index].size) <= size <= 8192
             total += size
@@ -45,6 +47,26 @@ def test_every_column_is_in_the_sample(row: int) -> None:
 
 def test_many_arrays_are_measured_in_batches() -> None:
     found = sampling(*(np.zeros(3000, np.float32) for _ in range(100)))
-    batches = list(found.batches())
-    assert 1 < len(batches) < 20
-    assert [index for indices, _ in batches for index in indices] == list(range(100))
+    assert 1 < len(found.groups) < 40
+    assert [index for group in found.groups for index in group.indices] == list(range(100))
+
+
+def after(state: dict[str, np.ndarray], before: dict[str, np.ndarray]) -> list[Candidate]:
+    """The arrays of a state that follows on another one."""
+    parents = {c.name: DecodedArray(c.kind, c.shape, c.bits) for c in candidates(flatten(before), {})}
+    return candidates(flatten(state), parents)
+
+
+def test_a_state_is_sampled_as_the_one_before_only_if_it_has_the_same_arrays() -> None:
+    large, small = np.zeros((1000, 300), np.float32), np.zeros(5, np.float32)
+    before = {"large": large, "small": small}
+    found = Sampling(after(before, {}))
+    assert found.fits(after(before, before), before)
+    assert not found.fits(after(before, {}), before)  # they may have other types
+    assert not found.fits(after({"small": small, "large": large}, before), before)
+    assert not found.fits(after({"large": large}, before), before)
+    assert not found.fits(after({**before, "small": np.zeros(6, np.float32)}, before), before)
+    drawn, left = after(before, before), after(before, before)
+    drawn[0].role, left[1].inherited = "second_moment", True
+    assert not found.fits(drawn, before) and Sampling(drawn).fits(drawn, before)
+    assert not found.fits(left, before)
