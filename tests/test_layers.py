@@ -242,6 +242,7 @@ TESTED_WITH = {
     "chain/checkpoint_file": "chain/read/test_checkpoint",
     "chain/read/newest": "chain/save/test_exact",
     "chain/save/planned": "chain/save/test_plan",
+    "chain/save/figures/rounding": "container/test_figures",
     "chain/save/figures/sums": "chain/save/figures/test_measurement",
     "chain/save/background/client": "chain/save/background/test_background",
     "inspect/measures/trajectory": "inspect/test_examination",

@@ -5,12 +5,11 @@ A figure has one bfloat16 number for each array, or seven: three digits are enou
 
 from __future__ import annotations
 
-import itertools
 import math
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import FormatError, UnsupportedError
 from ..policy.roles import Role
@@ -30,16 +29,15 @@ FIGURES: Final = (
 QUANTILES: Final = (0.0668, 0.1587, 0.3085, 0.5, 0.6915, 0.8413, 0.9332)
 
 _NUMBERS: Final = {"quantiles": len(QUANTILES)}  # of each array; one, if it is not here
-_OF_LOST: Final = frozenset(FIGURES[4:])  # only of arrays that lost something (LCC-FIG-03)
-_OF_MOVEMENT: Final = frozenset({"movement", "lag"})  # those that need the save before
+OF_LOST: Final = frozenset(FIGURES[4:])  # only of arrays that lost something (LCC-FIG-03)
+OF_MOVEMENT: Final = frozenset({"movement", "lag"})  # those that need the save before
 _SIGNED: Final = frozenset({"lag", "minimum", "maximum", "quantiles"})
-_UNKNOWN: Final = 0x7FC0  # LCC-FIG-04
+UNKNOWN_PATTERN: Final = 0x7FC0  # LCC-FIG-04
 _INFINITE: Final = 0x7F80
-_SIGN: Final = 0x8000
+NEGATIVE_ZERO: Final = 0x8000
 # First bytes of numbers that may be, whatever the second is.
 _PLAIN: Final = bytes(range(0x7F))
 _PLAIN_SIGNED: Final = bytes((*range(0x7F), *range(0x81, 0xFF)))
-_LARGEST: Final = 255 * 2.0**120  # the largest number of bfloat16
 
 
 @dataclass(frozen=True)
@@ -58,31 +56,6 @@ class StoredFigures:
     since: int | None
     numbers: Mapping[str, bytes]
 
-    @classmethod
-    def of(cls, since: int | None, numbers: Mapping[str, Array]) -> Self | None:
-        """Return figures from float64 numbers by array, NaN where they are not known.
-
-        Figures that know nothing are left out. So is how values lie that a restore returns as they
-        were: that can be measured any time. The result is ``None`` if nothing is left.
-        """
-        import numpy as np  # here, as readers of manifests do without it
-
-        from ..byteorder import stored_bytes
-
-        lost: Any = slice(0)
-        if "error" in numbers and (numbers["error"] > 0).any():
-            lost = _have_lost(_rounded(numbers["error"]))
-        every = {n: numbers[n][lost] if n in _OF_LOST else numbers[n] for n in FIGURES if n in numbers}
-        known = {name: own.reshape(-1) for name, own in every.items() if not np.isnan(own).all()}
-        if not known:
-            return None
-        # All are rounded together: a checkpoint has ten figures, most of a few numbers.
-        data = stored_bytes(_rounded(np.concatenate(list(known.values()))))
-        ends = itertools.accumulate(2 * own.size for own in known.values())
-        parts = (data[stop - 2 * own.size : stop] for stop, own in zip(ends, known.values(), strict=True))
-        stored = dict(zip(known, parts, strict=True))
-        return cls(since if _OF_MOVEMENT.intersection(known) else None, stored)
-
     def read(self, name: str, arrays: int) -> Array:
         """Return the number of each array, float32; NaN where it is not known.
 
@@ -94,7 +67,7 @@ class StoredFigures:
 
         found: Array = np.full((arrays, _NUMBERS.get(name, 1)), np.nan, np.float32)
         if name in self.numbers:
-            own = _have_lost(self._patterns("error")) if name in _OF_LOST else slice(None)
+            own = have_lost(self._patterns("error")) if name in OF_LOST else slice(None)
             found[own] = widen(self._patterns(name)).reshape(-1, found.shape[1])
         return found if name in _NUMBERS else found[:, 0]
 
@@ -109,24 +82,10 @@ class StoredFigures:
         return {**since, **{name: write_base64(data) for name, data in self.numbers.items()}}
 
 
-def _have_lost(errors: Array) -> Array:
+def have_lost(errors: Array) -> Array:
     """Return which arrays lost something, by the patterns of their errors (LCC-FIG-03)."""
-    lost: Array = (errors != 0) & (errors != _UNKNOWN)
+    lost: Array = (errors != 0) & (errors != UNKNOWN_PATTERN)
     return lost
-
-
-def _rounded(numbers: Array) -> Array:
-    """Return numbers as bfloat16 patterns (LCC-FIG-05)."""
-    import numpy as np
-
-    from ..element_types import narrow
-
-    with np.errstate(all="ignore"):
-        single = np.clip(numbers.astype(np.float32), -_LARGEST, _LARGEST) + np.float32(0)  # no -0
-    patterns = narrow(single)
-    patterns[np.isnan(single)] = _UNKNOWN
-    patterns[patterns == _SIGN] = 0  # what was too small for a number below 0
-    return patterns
 
 
 def parse_figures(document: Json, arrays: int, step: int | None, where: str) -> StoredFigures:
@@ -142,7 +101,7 @@ def parse_figures(document: Json, arrays: int, step: int | None, where: str) -> 
     if unknown := [name for name in document if name not in ("since", *FIGURES)]:
         raise UnsupportedError("LCC-FIG-01", where, f"unknown figure {unknown[0]!r}")
     found = [name for name in FIGURES if name in document]
-    needed = ["since"] if _OF_MOVEMENT.intersection(found) else []
+    needed = ["since"] if OF_MOVEMENT.intersection(found) else []
     if not found or list(document) != [*needed, *found]:
         raise FormatError("LCC-FIG-01", where, "empty, or figures out of order, or 'since' out of place")
     if step is None:
@@ -153,7 +112,7 @@ def parse_figures(document: Json, arrays: int, step: int | None, where: str) -> 
     numbers: dict[str, bytes] = {}
     lost = 0  # how many arrays
     for name in found:
-        count, which = (lost, "arrays that lost something") if name in _OF_LOST else (arrays, "arrays")
+        count, which = (lost, "arrays that lost something") if name in OF_LOST else (arrays, "arrays")
         size = 2 * _NUMBERS.get(name, 1)
         data = parse_base64(document[name], size * count)
         if data is None:
@@ -164,7 +123,7 @@ def parse_figures(document: Json, arrays: int, step: int | None, where: str) -> 
         numbers[name] = data
         if name == "error":
             patterns = _numbers(data)
-            lost = arrays - patterns.count(0) - patterns.count(_UNKNOWN)  # as `_have_lost` says
+            lost = arrays - patterns.count(0) - patterns.count(UNKNOWN_PATTERN)  # as `have_lost` says
     _check_numbers(numbers, where)
     return StoredFigures(since, numbers)
 
@@ -182,9 +141,11 @@ def _may_be(data: bytes, signed: bool) -> bool:
     first = data[1::2]  # of each number the byte with its sign
     if first and not first.translate(None, _PLAIN_SIGNED if signed else _PLAIN):
         return True
-    known = set(_numbers(data)) - {_UNKNOWN}
-    most = _SIGN | _INFINITE if signed else _INFINITE
-    return bool(known) and all(n < most and n != _SIGN and not _INFINITE <= n < _SIGN for n in known)
+    known = set(_numbers(data)) - {UNKNOWN_PATTERN}
+    most = NEGATIVE_ZERO | _INFINITE if signed else _INFINITE
+    return bool(known) and all(
+        n < most and n != NEGATIVE_ZERO and not _INFINITE <= n < NEGATIVE_ZERO for n in known
+    )
 
 
 def _numbers(data: bytes) -> tuple[int, ...]:

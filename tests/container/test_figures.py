@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lccodec.chain.save.figures.rounding import rounded_figures
 from lccodec.container.canonical import write_base64
 from lccodec.container.figures import FIGURES, StoredFigures, parse_figures
 from lccodec.container.manifest import parse_manifest
@@ -24,7 +25,7 @@ LARGEST = 255 * 2.0**120
 
 
 def stored(**columns: Any) -> StoredFigures | None:
-    return StoredFigures.of(5, {name: np.array(numbers) for name, numbers in columns.items()})
+    return rounded_figures(5, {name: np.array(numbers) for name, numbers in columns.items()})
 
 
 @given(NUMBERS)

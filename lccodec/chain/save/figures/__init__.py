@@ -3,4 +3,5 @@
 - `measurement`: what a checkpoint makes of a state; `sums`: the figures of many arrays at once.
 - `sampling`: which elements stand for the others; `drawing`: those that are drawn by their size.
 - `extremes`: the least and the greatest of all elements.
+- `rounding`: numbers as a manifest stores them.
 """

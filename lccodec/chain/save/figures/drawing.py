@@ -26,7 +26,6 @@ from functools import cache
 from typing import Any, Final, Self
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from ....element_table import ElementType
 from ....element_types import Array, work
@@ -34,6 +33,7 @@ from ....parallel import slices
 
 #: Components of a piece: their sizes stay in the cache.
 PIECE: Final = 1 << 16
+_PIECE_BITS: Final = PIECE.bit_length() - 1
 _ROW_BITS: Final = 12
 _ROW: Final = 1 << _ROW_BITS  # components of a row of a piece, which have consecutive numbers
 _ROW_SHIFT: Final = 233  # numbers: no two rows compare the same column with the same number,
@@ -95,28 +95,27 @@ class Drawn:
         `even` has the components at equal distances. The sizes of all parts but the last are
         multiples of `PIECE`.
         """
-        dtype = np.result_type(kind.work, np.float32)  # float16 has too few exponents for priorities
-        bound = max(_bound(work(even, kind), distance * _EVEN_PER_DRAWN), float(np.finfo(dtype).tiny))
-        numbers = _numbers(dtype)
-        bounds = numbers[: _SPAN if size <= PIECE else None] * dtype.type(bound)
+        numbers, tiny = _numbers(kind)
+        bound = max(_bound(work(even, kind), distance * _EVEN_PER_DRAWN), tiny)
+        bounds = numbers[: _SPAN if size <= PIECE else None] * numbers.dtype.type(bound)
         found = []
         for start, piece in _pieces(parts):
-            shift = start // PIECE * _PIECE_SHIFT % _SHIFTS
-            own = np.flatnonzero(_above(np.abs(work(piece, kind), dtype=dtype), bounds[shift:]))
-            found.append(
-                (own + start, shift + (own >> _ROW_BITS) * _ROW_SHIFT + (own & _ROW - 1), piece[own])
-            )
-        places, numbered, drawn = (np.concatenate(each) for each in zip(*found, strict=True))
+            own = _above(_sizes(piece, kind, bounds.dtype), bounds, _first_number(start)).nonzero()[0]
+            found.append((own + start, piece[own]))
+        places, drawn = found[0] if len(found) == 1 else map(np.concatenate, zip(*found, strict=True))
         sizes = np.abs(work(drawn, kind), dtype=np.float64)
-        priorities = np.where(np.isfinite(sizes), sizes / numbers[numbered], 0)
+        rows = (places & PIECE - 1) >> _ROW_BITS
+        own_numbers = numbers[_first_number(places) + rows * _ROW_SHIFT + (places & _ROW - 1)]
+        priorities = np.where(np.isfinite(sizes), sizes / own_numbers, 0)
         count = -(-even.size // _EVEN_PER_DRAWN)
         if places.size > count:
             bound = max(bound, float(np.partition(priorities, -count - 1)[-count - 1]))
         chosen = np.flatnonzero(priorities > bound)
         if bound == np.inf or not chosen.size:
             return None
-        chosen = chosen[places[chosen] % distance != 0]
-        return cls(places[chosen].astype(np.min_scalar_type(size)), drawn[chosen], 1 / bound)
+        places = places[chosen]
+        elsewhere = places % distance != 0
+        return cls(places[elsewhere].astype(np.min_scalar_type(size)), drawn[chosen[elsewhere]], 1 / bound)
 
     def again(self, bits: Array) -> Array:
         """Return the same components of another array of the same size."""
@@ -125,17 +124,36 @@ class Drawn:
 
 
 @cache
-def _numbers(dtype: np.dtype[Any]) -> Array:
-    """Return all numbers between 0 and 1 that components have."""
-    return (np.arange(1, _SHIFTS + _SPAN + 1) * _GOLDEN % 1).astype(dtype)
+def _numbers(kind: ElementType) -> tuple[Array, float]:
+    """Return all numbers between 0 and 1 that components have, and the least bound of priorities.
+
+    They have the type that components are compared in: float16 has too few exponents.
+    """
+    dtype = np.result_type(kind.work, np.float32)
+    numbers = (np.arange(1, _SHIFTS + _SPAN + 1) * _GOLDEN % 1).astype(dtype)
+    return numbers, float(np.finfo(dtype).tiny)
 
 
-def _above(sizes: Array, bounds: Array) -> Array:
+def _first_number(place: Any) -> Any:
+    """Return which number is the first of the piece that components lie in."""
+    return (place >> _PIECE_BITS) * _PIECE_SHIFT & _SHIFTS - 1
+
+
+def _sizes(piece: Array, kind: ElementType, dtype: np.dtype[Any]) -> Array:
+    """Return the sizes of components; no copy is made if none is negative, as a rule."""
+    values = work(piece, kind).astype(dtype, copy=False)
+    found: Array = values if np.maximum.reduce(piece) >> (8 * kind.size - 1) == 0 else np.abs(values)
+    return found
+
+
+def _above(sizes: Array, bounds: Array, shift: int) -> Array:
     """Return which sizes are above their bounds; each row begins `_ROW_SHIFT` bounds later."""
     rows, rest = divmod(sizes.size, _ROW)
     whole = sizes.size - rest
     step = bounds.itemsize
-    by_row = as_strided(bounds, (rows + (rest > 0), _ROW), (_ROW_SHIFT * step, step))
+    by_row: Array = np.ndarray(
+        (rows + (rest > 0), _ROW), bounds.dtype, bounds, shift * step, (_ROW_SHIFT * step, step)
+    )
     found = np.empty(sizes.size, bool)
     np.greater(sizes[:whole].reshape(rows, _ROW), by_row[:rows], out=found[:whole].reshape(rows, _ROW))
     if rest:
@@ -149,9 +167,10 @@ def _bound(values: Array, distance: int) -> float:
     One of them that is large would be drawn anyhow, and counts as one.
     """
     sizes = np.abs(values, dtype=np.float64)
-    sizes = sizes[sizes < np.inf]
-    highest = distance * sizes.sum() / max(sizes.size, 1)
-    return float(distance * np.minimum(sizes, highest).sum()) / max(sizes.size, 1) / _LOOKED_AT
+    if not np.maximum.reduce(sizes) < np.inf:
+        sizes = sizes[sizes < np.inf]
+    highest = distance * np.add.reduce(sizes) / max(sizes.size, 1)
+    return float(distance * np.add.reduce(np.minimum(sizes, highest))) / max(sizes.size, 1) / _LOOKED_AT
 
 
 def _pieces(parts: Iterable[Array]) -> Iterator[tuple[int, Array]]:

@@ -5,7 +5,6 @@ Source: SPEC 8 (LCC-FIG-05).
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 import numpy as np
@@ -26,31 +25,34 @@ class Extremes:
 
     def __init__(self, kind: ElementType) -> None:
         self._kind = kind
+        self._sign = 1 << (8 * kind.size - 1)
+        self._infinite = self._sign - (1 << kind.mantissa)
         self._ends: list[int] = []  # patterns
         self._bad = 0
 
     def add(self, piece: Array) -> Array:
         """Look at a piece, and return it."""
-        kind = self._kind
-        infinite = ((1 << (8 * kind.size - 1 - kind.mantissa)) - 1) << kind.mantissa
-        sign = 1 << (8 * kind.size - 1)
-        found = _ends(piece, sign)
-        if max(end & (sign - 1) for end in found) >= infinite:
-            finite = piece[(piece & piece.dtype.type(sign - 1)) < infinite]
-            self._bad += piece.size - finite.size
-            found = _ends(finite, sign) if finite.size else ()
-        self._ends += found
+        low, high = _ends(piece, self._sign)
+        if low & (self._sign - 1) < self._infinite and high & (self._sign - 1) < self._infinite:
+            self._ends += (low, high)
+            return piece
+        finite = piece[(piece & piece.dtype.type(self._sign - 1)) < self._infinite]
+        self._bad += piece.size - finite.size
+        if finite.size:
+            self._ends += _ends(finite, self._sign)
         return piece
 
-    def found(self) -> tuple[float, float, int]:
-        """Return the least and the greatest finite component, and how many are not finite.
+    def found(self) -> tuple[int, int, int]:
+        """Return the patterns of the least and the greatest finite component, and how many are not.
 
-        Both ends are NaN if no component is finite.
+        Both are those of a NaN if no component is finite.
         """
         if not self._ends:
-            return math.nan, math.nan, self._bad
-        values = work(np.array(self._ends, self._kind.bits), self._kind)
-        return float(values.min()), float(values.max()), self._bad
+            return self._infinite + 1, self._infinite + 1, self._bad
+        sign = self._sign
+        ordered = [end if end < sign else sign - end for end in self._ends]
+        low, high = (end if end >= 0 else sign - end for end in (min(ordered), max(ordered)))
+        return low, high, self._bad
 
 
 def extremes(bits: Array, kind: ElementType) -> tuple[float, float, int]:
@@ -66,10 +68,12 @@ def extremes(bits: Array, kind: ElementType) -> tuple[float, float, int]:
     ends = Extremes(kind)
     for part in slices(bits.size, _PIECE):
         ends.add(bits[part])
-    return ends.found()
+    *found, bad = ends.found()
+    low, high = work(np.array(found, kind.bits), kind).tolist()
+    return low, high, bad
 
 
-def _ends(piece: Array, sign: int) -> tuple[int, ...]:
+def _ends(piece: Array, sign: int) -> tuple[int, int]:
     """Return the patterns of the least and of the greatest number; `sign` is that of a negative 0.
 
     Patterns of negative numbers are above all others, and rise as the numbers fall.

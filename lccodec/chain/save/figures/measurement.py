@@ -26,6 +26,7 @@ from ....policy.policy import Candidate
 from ...read.replay import DecodedArray
 from .drawing import PIECE, Drawn
 from .extremes import Extremes
+from .rounding import rounded_figures
 from .sampling import NOTHING, Batch, Group, Samples, Sampling
 from .sums import descriptions, first_figures
 
@@ -97,7 +98,7 @@ class Measurement:
         self._groups: list[_Group] = []
         self._drawn: dict[str, Drawn] = {}
         self._again: dict[str, Array] = {}  # components that were drawn at the save before
-        self._extremes: dict[int, tuple[float, float, int]] = {}  # of arrays that are not sampled whole
+        self._extremes: dict[int, tuple[int, int, int]] = {}  # of arrays that are not sampled whole
         same = before.sampling is sampling
         partial = not same and any(c.inherited for c in arrays)
         for number, every in enumerate(sampling.groups):
@@ -177,7 +178,7 @@ class Measurement:
         some = (columns["minimum"] != 0) | (columns["maximum"] != 0)
         most = np.where(some | (columns["zeros"] < 1), _BELOW_ONE, 1.0)
         columns["zeros"] = np.minimum(columns["zeros"], most)
-        return StoredFigures.of(since, columns)
+        return rounded_figures(since, columns)
 
     def _descriptions(self, group: _Group, places: Array) -> dict[str, Array]:
         """Return how the values lie of those arrays of a group that lost something."""
@@ -187,10 +188,13 @@ class Measurement:
             lost[places] = True
             bits, sizes = bits[np.repeat(lost, sizes)], sizes[places]
         found = descriptions(sizes, work(bits, group.kind))
-        for number, place in enumerate(places.tolist() if self._extremes else ()):
-            ends = self._extremes.get(group.sampled.indices[place])
-            if ends is not None:
-                found["minimum"][number], found["maximum"][number], found["not_finite"][number] = ends
+        indices = [group.sampled.indices[place] for place in places.tolist()]
+        large = [number for number, index in enumerate(indices) if index in self._extremes]
+        if large:
+            low, high, bad = zip(*(self._extremes[indices[number]] for number in large), strict=True)
+            found["minimum"][large] = work(np.array(low, group.kind.bits), group.kind)
+            found["maximum"][large] = work(np.array(high, group.kind.bits), group.kind)
+            found["not_finite"][large] = bad
         return found
 
     def _decoded(self, group: _Group, decoded: Mapping[str, DecodedArray]) -> Array | None:
@@ -214,17 +218,17 @@ class Measurement:
         return found
 
     def _of_drawn(self, group: _Group, decoded: Mapping[str, DecodedArray]) -> dict[str, Array]:
+        own = dict(group.batch.each())
         after = self._decoded(group, decoded)
-        batch = group.batch if after is None else replace(group.batch, bits=after)
-        even = dict(batch.each())
-        now = self._compared(group, range(len(group.arrays)), even, decoded, None)
+        even = own if after is None else dict(replace(group.batch, bits=after).each())
+        now = self._compared(group, range(len(group.arrays)), own, even, decoded, None)
         found = {name: now[name] for name in _OF_STATE}
         known, _ = _past(group, self._before)
         places = np.flatnonzero(known)
         for name in _OF_MOVEMENT:
             found[name] = np.full(len(group.arrays), np.nan)
         if places.size:
-            moved = self._compared(group, places.tolist(), even, decoded, self._before)
+            moved = self._compared(group, places.tolist(), own, even, decoded, self._before)
             for name in _OF_MOVEMENT:
                 found[name][places] = moved[name]
         return found
@@ -233,13 +237,15 @@ class Measurement:
         self,
         group: _Group,
         places: Sequence[int],
+        own: Mapping[str, Array],
         even: Mapping[str, Array],
         decoded: Mapping[str, DecodedArray],
         before: Samples | None,
     ) -> dict[str, Array]:
         """Compare arrays where samples were taken of this state, or of the one before.
 
-        `even` are their decoded components at equal distances. Each array has those first.
+        `own` are their components at equal distances, which each array has first, and `even` the
+        same as decoded.
         """
         x: list[Array] = []
         d: list[Array] = []
@@ -247,20 +253,22 @@ class Measurement:
         sizes, rates = [], []
         samples = self.samples if before is None else before
         for place in places:
-            c = group.arrays[place]
-            drawn = samples.drawn.get(c.name)
-            x.append(self.samples.even[c.name])
-            d.append(even[c.name])
-            p.append(samples.even[c.name])
+            name = group.arrays[place].name
+            drawn = samples.drawn.get(name)
+            x.append(own[name])
+            d.append(even[name])
+            p.append(own[name] if before is None else before.even[name])
             sizes.append(p[-1].size)
             rates.append(0.0 if drawn is None else drawn.rate)
             if drawn is not None:
-                x.append(drawn.bits if before is None else self._again[c.name])
-                d.append(drawn.again(decoded[c.name].bits) if group.loses else x[-1])
+                x.append(drawn.bits if before is None else self._again[name])
+                d.append(drawn.again(decoded[name].bits) if group.loses else x[-1])
                 p.append(drawn.bits)
                 sizes[-1] += drawn.bits.size
+        values, after, sampled = (
+            work(np.concatenate(bits), group.kind) for bits in (x, d if group.loses else x[:1], p)
+        )
         distances = np.array([self._sampling.distances[group.sampled.indices[place]] for place in places])
-        values, after, sampled = (work(np.concatenate(bits), group.kind) for bits in (x, d, p))
         counted = _counts(np.array(sizes), distances, np.array(rates), sampled)
         past = None if before is None else sampled
         return first_figures(
@@ -274,11 +282,12 @@ def _counts(sizes: Array, distances: Array, rates: Array, sampled: Array) -> Arr
 
     `sampled` are the values that the samples were taken of, array after array.
     """
-    absent = np.repeat(rates, sizes)  # the probability that it is not there by its size
-    absent *= np.abs(sampled)
-    np.minimum(absent, 1, out=absent)
-    np.subtract(1, absent, out=absent)
-    found: Array = 1 / (1 - absent * np.repeat(1 - 1 / distances, sizes))
+    evenly = 1 / distances  # the probability that it is there by its place
+    there = np.repeat(rates * (1 - evenly), sizes)
+    there *= np.abs(sampled)
+    there += np.repeat(evenly, sizes)
+    np.minimum(there, 1, out=there)
+    found: Array = np.reciprocal(there, out=there)
     return found
 
 

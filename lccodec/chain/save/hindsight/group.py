@@ -34,6 +34,7 @@ from ...read.replay import Decoded, DecodedArray, copy_of, interpolated, replay_
 from ...store.names import checkpoint_name
 from ...store.store import WritableStore
 from ..encode import encode_plan
+from ..figures.rounding import rounded_figures
 from ..plan import make_plan
 from ..reference import locked_soon
 
@@ -274,4 +275,4 @@ def _figures(step: Between) -> StoredFigures | None:
         before = columns["error"][place]
         columns["error"][place] = math.sqrt(max(lost**2 - before**2, before**2))
     columns["lag"][:] = math.nan
-    return StoredFigures.of(stored.since, columns)
+    return rounded_figures(stored.since, columns)
