@@ -99,6 +99,9 @@ ALLOWED = {
         "struct.unpack(form, self.take(struct.calcsize(form), what))": "'<' is put before the form",
         "struct.calcsize(form)": "the same",
     },
+    "chain/save/figures/drawing": {
+        "np.ndarray((rows + (rest > 0), _ROW), bounds.dtype, bounds, shift * step, steps)": "a view"
+    },
     "adapters/jax/states": {"array.view(np.uint8)": "of a type of one byte"},
     "adapters/orbax/pytree": {
         "array.view(np.uint8)": "of a type of one byte",

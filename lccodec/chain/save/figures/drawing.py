@@ -151,9 +151,8 @@ def _above(sizes: Array, bounds: Array, shift: int) -> Array:
     rows, rest = divmod(sizes.size, _ROW)
     whole = sizes.size - rest
     step = bounds.itemsize
-    by_row: Array = np.ndarray(
-        (rows + (rest > 0), _ROW), bounds.dtype, bounds, shift * step, (_ROW_SHIFT * step, step)
-    )
+    steps = _ROW_SHIFT * step, step
+    by_row: Array = np.ndarray((rows + (rest > 0), _ROW), bounds.dtype, bounds, shift * step, steps)
     found = np.empty(sizes.size, bool)
     np.greater(sizes[:whole].reshape(rows, _ROW), by_row[:rows], out=found[:whole].reshape(rows, _ROW))
     if rest:
