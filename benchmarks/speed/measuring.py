@@ -39,6 +39,8 @@ MEASURING: Final = (
     (saver, "look_back"),
     (saver.Measurement, "__init__"),
     (saver.Measurement, "figures"),
+    (saver, "inherited_figures"),
+    (saver, "inherited_samples"),
     (StoredFigures, "to_json"),
 )
 

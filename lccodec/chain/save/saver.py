@@ -310,7 +310,9 @@ class Saver:
                 done += len(decoded)
                 tell(done, total)
             arrays.update(decoded_copies(plan, arrays))
-            inherited = {} if before is None else inherited_figures(plan.candidates, before.manifest)
+            inherited = {}
+            if before is not None and measurement.is_partial:
+                inherited = inherited_figures(plan.candidates, before.manifest)
             since = None if before is None else before.step
             figures = measurement.figures(arrays, since, inherited)
             manifest = replace(manifest, frames=tuple(entries), figures=figures)
@@ -322,7 +324,7 @@ class Saver:
         else:
             decoded = self._hashes.saved(step, root, flat.names)
         samples = measurement.samples
-        if before is not None:
+        if before is not None and measurement.is_partial:
             samples = samples.with_those_of(inherited_samples(plan.candidates, before))
         self._tail = Tail((*links, link), replace(manifest, tree=flat.tree), decoded, samples)
         self._groups.saved(base, self._tail, plan.candidates)

@@ -83,6 +83,8 @@ class Measurement:
     ----------
     samples
         What is sampled of the arrays that are saved.
+    is_partial
+        Whether the save leaves out some arrays.
     """
 
     def __init__(
@@ -100,10 +102,10 @@ class Measurement:
         self._again: dict[str, Array] = {}  # components that were drawn at the save before
         self._extremes: dict[int, tuple[int, int, int]] = {}  # of arrays that are not sampled whole
         same = before.sampling is sampling
-        partial = not same and any(c.inherited for c in arrays)
+        self.is_partial = not same and any(c.inherited for c in arrays)
         for number, every in enumerate(sampling.groups):
             group = every
-            if partial:
+            if self.is_partial:
                 group = every.of([p for p, index in enumerate(every.indices) if not arrays[index].inherited])
             if not group.indices:
                 continue
@@ -118,7 +120,7 @@ class Measurement:
             loses = bool(losing) and not losing.isdisjoint(group.indices)
             self._groups.append(_Group(group, own, batch, loses, past))
         batches = [group.batch for group in self._groups]
-        self.samples = Samples(batches, self._drawn, None if partial else sampling)
+        self.samples = Samples(batches, self._drawn, None if self.is_partial else sampling)
 
     def _taken(self, index: int, c: Candidate, loses: bool) -> Array:
         """Return the sample of an array at equal distances.

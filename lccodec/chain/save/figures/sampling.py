@@ -37,7 +37,7 @@ _MIN_SAMPLED: Final = 1 << 6  # of which fewer are less than what else is kept o
 _MIN_SAMPLE_BYTES: Final = 1 << 19  # that may be taken of any state
 _SAMPLED_SHARE: Final = 16  # of a large state: one element in 16
 
-_GROUP_COMPONENTS: Final = 1 << 14  # so that their float64 numbers stay in the cache
+_GROUP_COMPONENTS: Final = 1 << 16  # so that their float64 numbers stay in the cache
 
 
 @dataclass(frozen=True, eq=False)

@@ -121,7 +121,7 @@ def _sums(
         if decoded is not None:
             along = sum_of(error, movement)
         moved = sum_of(movement, movement, movement)
-    if decoded is not None:
+    if decoded is not None and spreads:
         errors = sum_of(error, error, error)
     total = sizes.astype(np.float64) if weights is None else np.add.reduceat(weights, starts)
     around = squares = np.full(len(starts), np.nan)
