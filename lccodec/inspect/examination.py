@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from ..chain.overview import shortened
 from ..chain.read.replay import DecodedArray
@@ -30,8 +30,9 @@ from .findings.numbers import calmed, number_flags
 from .findings.shifts import shift_flags, shifts
 from .findings.verdict import verdict
 from .inventory import Inventory
-from .measures.originals import ChainOriginals, ExactOriginals, Originals
+from .measures.originals import ChainOriginals, ExactOriginals, Originals, original_bits
 from .measures.trajectory import Told, Trajectory
+from .picture import MAX_PICTURES, Picture, is_pictured, picture
 from .report import Checkpoint, Comparison, Report, Run
 from .scalars import series_of
 from .selection import MAX_CHECKPOINTS, evenly_spaced, largest, step_limit
@@ -128,11 +129,16 @@ def _run(
             opened.enter_context(closing(exact))
         trajectory = Trajectory(rows, originals or exact)
         problems: dict[int, list[str]] = {}
+        pictured, pictures = _pictured_step(shown, originals or exact), list[Picture]()
         for number, visit in source.visits(decode=found.to_decode() if originals is None else True):
             problems[number] = _problems(source, visit)
             if number in shown and visit.error is None:
-                has_original = exact is not None and number in exact.steps
-                _add(trajectory, number, visit, _decoded(source, number, visit) if has_original else {})
+                has_exact = exact is not None and number in exact.steps
+                arrays = {**visit.arrays(), **(_decoded(source, number, visit) if has_exact else {})}
+                _add(trajectory, number, visit, arrays)
+                if number == pictured:
+                    pictures = _pictures(source, number, visit, arrays, trajectory)
+                del arrays
             tick()
     figures = trajectory.finish()
     checkpoints = [
@@ -171,21 +177,29 @@ def _run(
         loss=trajectory.losses.loss(found.policies.values()),
         scalars=scalars,
         verdict=verdict(flags, scalars, checkpoints),
+        pictures=pictures,
     )
 
 
-def _decoded(source: Source, number: int, visit: Visit) -> dict[str, DecodedArray]:
-    """Return the arrays of a step that the walk through the run did not decode."""
+def _decoded(
+    source: Source, number: int, visit: Visit, wanted: Container[str] | None = None
+) -> dict[str, DecodedArray]:
+    """Return arrays of a step that the walk through the run did not decode; by default all."""
     try:
         with source.open(number) as file:
-            indices = [index for name, index in file.links[-1].names.items() if name in visit.verified()]
-            names = file.links[-1].index_names
-            return {names[index]: array for index, array in file.decode_each(indices)}
+            names = file.links[-1].names
+            known = visit.verified()
+            indices = [i for name, i in names.items() if name in known and (wanted is None or name in wanted)]
+            shown = file.links[-1].index_names
+            return {shown[index]: array for index, array in file.decode_each(indices)}
     except LccodecError:  # a header is broken, or the file was replaced
         return {}
 
 
-def _add(trajectory: Trajectory, number: int, visit: Visit, decoded: Mapping[str, DecodedArray]) -> None:
+_Arrays: TypeAlias = Mapping[str, DecodedArray | LccodecError]
+
+
+def _add(trajectory: Trajectory, number: int, visit: Visit, arrays: _Arrays) -> None:
     """Add a step to a trajectory, with what its save measured."""
     figures, since = visit.figures()
     try:
@@ -194,7 +208,33 @@ def _add(trajectory: Trajectory, number: int, visit: Visit, decoded: Mapping[str
         lossy = set(figures)
     told = {name: Told.of(each, name in lossy) for name, each in figures.items()}
     sizes = {name: math.prod(shape) for name, (_, shape) in visit.verified().items()}
-    trajectory.add(number, {**visit.arrays(), **decoded}, told, since, sizes)
+    trajectory.add(number, arrays, told, since, sizes)
+
+
+def _pictured_step(shown: set[int], originals: Originals | None) -> int | None:
+    """Return the newest step that has an original, or else the newest step."""
+    known = shown.intersection(originals.steps) if originals is not None else set()
+    return max(known or shown, default=None)
+
+
+def _pictures(
+    source: Source, number: int, visit: Visit, arrays: _Arrays, trajectory: Trajectory
+) -> list[Picture]:
+    """Return pictures of the largest fields of a step, beside the original that it has."""
+    try:
+        infos = [each for each in visit.info().arrays if each.lossy and is_pictured(each)]
+    except LccodecError:  # a header is broken
+        return []
+    large = sorted(infos, key=lambda each: -each.nbytes)[:MAX_PICTURES]
+    missing = {each.name for each in large if each.name not in arrays}
+    arrays = {**arrays, **(_decoded(source, number, visit, missing) if missing else {})}
+    found = []
+    for info in (each for each in infos if each in large):
+        array = arrays.get(info.name)
+        if isinstance(array, DecodedArray):
+            exact = original_bits(trajectory.original or {}, info.name, array)
+            found.append(picture(info.name, number, array, exact, info.figures.error))
+    return [each for each in found if each is not None]
 
 
 def _shown_steps(

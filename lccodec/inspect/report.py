@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, TypeAlias
 from ..container.figures import Figures
 from ..policy.roles import Role
 from .difference import Replacement
+from .picture import Picture
 
 #: One number for each shown step; ``None`` where it is not defined or not finite.
 Series: TypeAlias = Sequence[float | None]
@@ -26,7 +27,7 @@ FIGURES: Final = (
 )
 
 #: Where the bytes of files go.
-STREAMS: Final = ("container", "manifest", "raw", "planes", "codebook", "exact file")
+STREAMS: Final = ("container", "manifest", "raw", "planes", "codebook", "smooth", "exact file")
 
 #: Significant digits of a number in a document: more would only make the page larger.
 _DIGITS: Final = 5
@@ -260,6 +261,9 @@ class Run:
         each of `checkpoints`. Those that never change are left out.
     verdict
         Whether the run is healthy, and what stands out first.
+    pictures
+        Of the largest arrays that are stored as fields, at the newest shown step, or at the newest
+        that has an original.
     """
 
     path: str
@@ -275,6 +279,7 @@ class Run:
     loss: Loss | None = None
     scalars: Mapping[str, Series] = field(default_factory=dict)
     verdict: Verdict = Verdict()
+    pictures: Sequence[Picture] = ()
 
 
 @dataclass(frozen=True)

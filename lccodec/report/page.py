@@ -25,8 +25,8 @@ _WEB: Final = Path(__file__).parent / "web"
 #: Our own scripts, in the order in which they use each other.
 _SCRIPTS: Final = (
     "payload", "text", "elements", "drawing", "charts", "links",
-    "scalars", "chain", "findings", "movement", "tree", "measured", "loss", "array", "comparison", "together",
-    "page",
+    "scalars", "chain", "findings", "movement", "tree", "measured", "loss", "pictures", "array",
+    "comparison", "together", "page",
 )  # fmt: skip
 
 #: A process of its own: the library has a JavaScript engine, which would keep 130 MB.

@@ -8,12 +8,14 @@ by ``{"at", "rows", "columns", "form"}``; `at` counts from the first plane. Its 
   document has five significant digits, and these are what a reader gets by rounding to five.
 - ``bars``: one byte each, the square root of its share of the highest bar of its row, in 255ths.
   So no bar is off by more than 0.4 % of the highest one, and none that holds a value is empty.
+- ``pixels``: one byte each, those of a `Raster`, less the byte on its left.
 
 ``web/payload.js`` reads it.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -49,6 +51,13 @@ class Planes:
         peaks = rows.max(axis=1, keepdims=True, initial=1)
         heights = np.rint(np.sqrt(rows / peaks) * _FULL_BAR)
         return self._add(np.maximum(heights, rows > 0).astype(np.uint8), rows.shape, "bars")
+
+    def pixels(self, raster: Mapping[str, Any]) -> dict[str, Any]:
+        """Add the pixels of a raster; return what replaces it in the JSON."""
+        shape = raster["rows"], raster["columns"]
+        pixels = np.frombuffer(base64.b64decode(raster["pixels"]), np.uint8).reshape(shape)
+        apart = np.diff(pixels, axis=1, prepend=np.uint8(0))  # deflates better than they do
+        return {**raster, "pixels": self._add(apart, shape, "pixels")}
 
     def _add(self, data: Array, shape: tuple[int, ...], form: str) -> dict[str, Any]:
         place = {"at": self._size, "rows": shape[0], "columns": shape[1], "form": form}
@@ -89,10 +98,16 @@ def _pack_run(run: Mapping[str, Any], planes: Planes) -> dict[str, Any]:
     result = dict(run)
     result["figures"] = {name: planes.numbers(rows) for name, rows in run["figures"].items()}
     result["histograms"] = [_pack_histogram(histogram, planes) for histogram in run["histograms"]]
+    result["pictures"] = [_pack_picture(picture, planes) for picture in run.get("pictures", ())]
     if (loss := run.get("loss")) is not None:
         matrices = {key: planes.numbers(loss[key]) for key in ("error", "bias", "largest")}
         result["loss"] = {**loss, **matrices}
     return result
+
+
+def _pack_picture(picture: Mapping[str, Any], planes: Planes) -> dict[str, Any]:
+    rasters = {key: picture[key] for key in ("values", "error") if picture[key] is not None}
+    return {**picture, **{key: planes.pixels(raster) for key, raster in rasters.items()}}
 
 
 def _pack_histogram(histogram: Mapping[str, Any] | None, planes: Planes) -> dict[str, Any] | None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 KINDS: dict[str, Callable[[], dict[str, Any]]] = {
     "one run": documents.one_run,
+    "fields": documents.fields,
     "two runs": documents.two_runs,
     "damaged": documents.damaged,
     "hostile": documents.hostile,
@@ -26,6 +27,7 @@ KINDS: dict[str, Callable[[], dict[str, Any]]] = {
 }
 CHARTS = {
     "one run": 21,
+    "fields": 21 + 4 + 3 + 3,  # slices, errors, spectra
     "two runs": 8,
     "damaged": 0,
     "hostile": 36,
@@ -56,7 +58,9 @@ def test_it_opens(report: Opened, request: pytest.FixtureRequest) -> None:
     assert report.page.locator(".chart svg").count() == CHARTS[kind]
 
 
-@pytest.mark.parametrize("report", ["two runs", "damaged", "no arrays"], indirect=True)  # all parts of pages
+@pytest.mark.parametrize(
+    "report", ["two runs", "fields", "damaged", "no arrays"], indirect=True
+)  # all parts of pages
 def test_nobody_is_left_out(report: Opened, request: pytest.FixtureRequest) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
@@ -72,6 +76,20 @@ def test_nobody_is_left_out(report: Opened, request: pytest.FixtureRequest) -> N
     light = Axe().run(report.page)
     assert light.violations_count == 0, light.generate_report()
     check(report)
+
+
+@pytest.mark.parametrize("report", ["fields"], indirect=True)
+def test_pictures_have_words_and_the_colours_of_the_theme(report: Opened) -> None:
+    labels = report.run("[...document.querySelectorAll('.raster')].map((x) => x.getAttribute('aria-label'))")
+    assert labels[0] == "A slice of model/layers.0.weight, from \u22121.996 to 2"
+    assert [label.split()[1] for label in labels] == ["slice", "error", "slice", *["slice", "error"] * 2]
+    assert report.page.locator(".key", has_text="no number").count() == 1
+    colours = []
+    for theme in ("light", "dark"):
+        report.page.emulate_media(color_scheme=theme)
+        colours.append(report.run("getComputedStyle(document.querySelector('.raster path')).fill"))
+    assert colours[0] != colours[1]
+    report.page.emulate_media(color_scheme="light")
 
 
 def test_it_prints_whole(report: Opened) -> None:

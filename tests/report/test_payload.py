@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import json
 import math
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from lccodec.report.payload import Planes, pack, rounded
 
-from ..support.documents import hostile, one_run
+from ..support.documents import fields, hostile, one_run
 
 
 def unpack(data: bytes) -> tuple[dict, bytes]:
@@ -38,6 +39,20 @@ def test_figures_come_back_digit_by_digit() -> None:
     assert {**packed, "figures": 0, "histograms": 0, "loss": 0} == {
         **run, "figures": 0, "histograms": 0, "loss": 0,
     }  # fmt: skip
+
+
+def test_pictures_come_back() -> None:
+    document = fields()
+    small, planes = unpack(pack(document))
+    for before, picture in zip(document["runs"][0]["pictures"], small["runs"][0]["pictures"], strict=True):
+        for name in ("values", "error"):
+            if before[name] is None:
+                assert picture[name] is None
+                continue
+            place, shape = picture[name].pop("pixels"), (before[name]["rows"], before[name]["columns"])
+            apart = np.frombuffer(planes, np.uint8, math.prod(shape), place["at"]).reshape(shape)
+            pixels = np.cumsum(apart, axis=1, dtype=np.uint8).tobytes()
+            assert {**picture[name], "pixels": base64.b64encode(pixels).decode()} == before[name]
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))

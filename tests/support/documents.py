@@ -7,7 +7,7 @@ from typing import Any
 
 from lccodec.inspect.report import FIGURES, Checkpoint, Flag, Report, Run, document
 
-from .reports import made_up_report, made_up_run
+from .reports import made_up_pictures, made_up_report, made_up_run
 
 #: What would do harm, or hide, if a page took it for anything but text.
 HOSTILE = [
@@ -32,6 +32,11 @@ HOSTILE = [
 
 def one_run(**sizes: int) -> dict[str, Any]:
     return document(Report("1.0", ["Every step is shown."], [made_up_run(**sizes)]))
+
+
+def fields() -> dict[str, Any]:
+    """Arrays with pictures: with an original and without, one constant, one narrow."""
+    return document(Report("1.0", [], [replace(made_up_run(), pictures=made_up_pictures())]))
 
 
 def two_runs() -> dict[str, Any]:

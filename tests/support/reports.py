@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from lccodec.chain.read.replay import DecodedArray
 from lccodec.container.figures import Figures
+from lccodec.element_types import components
 from lccodec.inspect.difference import Replacement
+from lccodec.inspect.picture import Picture, picture
 from lccodec.inspect.report import (
     FIGURES,
     ArrayRow,
@@ -27,6 +30,22 @@ ROLES = ("weight", "first_moment", "second_moment", "other")
 def measured(seed: int) -> Figures:
     """Figures of a role at a save."""
     return Figures(spread=0.05, movement=0.001 + 1e-5 * seed, error=0.0007, lag=0.01 * seed)
+
+
+def made_up_pictures() -> list[Picture]:
+    """Pictures of the first arrays of a run."""
+    wave = np.add.outer(np.sin(np.arange(64) / 5), np.cos(np.arange(32) / 3))
+    holes, still, narrow = wave.copy(), np.full((64, 32), 2.0), np.tile(wave, (1, 60))[:8]
+    holes[10:20, 5:9] = np.nan
+    rng, made = np.random.default_rng(0), []
+    for number, values in enumerate([wave, holes, still, narrow]):
+        kind, bits = components(values)
+        array = DecodedArray(kind, values.shape, bits)
+        exact = None if number == 1 else components(values + 1e-4 * rng.uniform(-1, 1, values.shape))[1]
+        found = picture(f"model/layers.{number % 3}.weight", 300, array, exact, 5e-5)
+        assert found is not None
+        made.append(found)
+    return made
 
 
 def made_up_run(path: str = "run-a", steps: int = 12, layers: int = 3, bins: int = 24) -> Run:
@@ -137,6 +156,7 @@ def made_up_run(path: str = "run-a", steps: int = 12, layers: int = 3, bins: int
             "manifest": 2000,
             "raw": 100,
             "planes": 3000,
+            "smooth": 500,
             "codebook": 9000,
             "exact file": 40000,
         },

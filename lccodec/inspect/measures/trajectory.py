@@ -58,7 +58,8 @@ _EXACT = Told(UNKNOWN, False)
 class Trajectory:
     """What is measured of the shown arrays at the shown steps.
 
-    With `originals`, `losses` has what was lost, and `problems` why originals could not be read.
+    With `originals`, `losses` has what was lost, `original` that of the step added last, and
+    `problems` why originals could not be read.
     """
 
     def __init__(self, rows: Sequence[ArrayRow], originals: Originals | None = None) -> None:
@@ -66,6 +67,7 @@ class Trajectory:
         # Eight bytes a number: as Python objects, those of a long run take as much as a state.
         self._series = {name: [packed("d") for _ in rows] for name in FIGURES}
         self.losses = LossTable(originals.label if originals else "", rows)
+        self.original: Mapping[str, Any] | None = None
         self.problems: list[str] = []
         self._rows = rows
         self._originals = originals
@@ -96,7 +98,7 @@ class Trajectory:
             The elements of arrays that were not decoded: all is known of them.
         """
         self.steps.append(step)
-        originals = self._original(step)
+        originals = self.original = self._original(step)
         if originals is None:
             self._originals_before.clear()
         lost: list[Lost] = []
@@ -193,6 +195,7 @@ class Trajectory:
         """
         self._before.clear()
         self._originals_before.clear()
+        self.original = None
         found: dict[str, list[list[float | None]]] = {}
         for name, rows in self._series.items():
             kind = int if name == _COUNT else float

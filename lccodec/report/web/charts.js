@@ -232,3 +232,27 @@ function scatterChart(points, roles, { x, y }) {
     },
   });
 }
+
+// Power over frequency: points {frequency, power, name}; both axes are logarithmic.
+function spectrumChart(points, names, colours) {
+  return (width) => ({
+    height: 220, data: { values: points }, encoding: {
+      x: { field: "frequency", type: "quantitative", scale: { type: "log", nice: false }, axis: numberAxis({
+        title: "cycles per element", grid: false, values: powerTicks(points.map(({ frequency }) => frequency)), labelOverlap: true,
+      }) },
+      y: { field: "power", type: "quantitative", scale: { type: "log", nice: false, padding: 8 }, axis: numberAxis({
+        title: "power", values: powerTicks(points.map(({ power }) => power)), labelOverlap: true,
+      }) },
+    },
+    layer: [
+      {
+        mark: { type: "line", strokeWidth: 1.75, aria: false },
+        encoding: {
+          color: { field: "name", type: "nominal", title: null, scale: { domain: names, range: colours }, legend: names.length > 1 ? { symbolType: "stroke", columns: width < 400 ? 2 : 4 } : null },
+          strokeDash: { field: "name", type: "nominal", title: null, scale: { domain: names, range: [[1, 0], [5, 4]] } },
+        },
+      },
+      { mark: INVISIBLE },
+    ],
+  });
+}

@@ -93,3 +93,41 @@ function facts(pairs) {
   return element("dl", { class: "facts" }, ...pairs.filter(([, value]) => value !== null).map(([term, value]) =>
     element("div", {}, element("dt", {}, term), element("dd", {}, value))));
 }
+
+// A raster as a picture: `stops` are the colours of its bytes, from 1 to 255. A pixel without a
+// number has the colour of the paper. Colours are those of the theme, also if that changes.
+function rasterPicture({ rows, columns, pixels }, stops, words) {
+  const svg = (tag, properties) => {
+    const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [name, value] of Object.entries(properties)) node.setAttribute(name, value);
+    return node;
+  };
+  const picture = svg("svg", { class: "raster", role: "img", "aria-label": words, viewBox: `0 0 ${columns} ${rows}`, preserveAspectRatio: "none" });
+  picture.style.aspectRatio = Math.min(Math.max(columns / rows, 1 / 2), 3);
+  const shades = new Map(); // of each, the pixels as runs of a row
+  const shadeOf = (byte) => (byte ? Math.round(((byte - 1) / 254) * SHADES) : -1);
+  for (let row = 0; row < rows; row += 1) {
+    for (let x = 0, next = 0; x < columns; x = next) {
+      const shade = shadeOf(pixels[row * columns + x]);
+      do next += 1; while (next < columns && shadeOf(pixels[row * columns + next]) === shade);
+      if (shade < 0) continue;
+      if (!shades.has(shade)) shades.set(shade, []);
+      shades.get(shade).push(`M${x} ${row}h${next - x}v1H${x}z`);
+    }
+  }
+  for (const [shade, runs] of shades) {
+    const path = svg("path", { d: runs.join("") });
+    path.style.fill = between(stops, shade / SHADES);
+    picture.append(path);
+  }
+  return picture;
+}
+
+const SHADES = 48; // distances between the colours of a picture
+
+// The colour at a share of the way from the first of some to the last.
+function between(stops, share) {
+  const place = Math.min(share * (stops.length - 1), stops.length - 1);
+  const before = Math.min(Math.floor(place), stops.length - 2);
+  return `color-mix(in srgb, ${stops[before + 1]} ${Math.round((place - before) * 100)}%, ${stops[before]})`;
+}

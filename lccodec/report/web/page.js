@@ -30,7 +30,7 @@ function runParts(run, index, several, cautions) {
   return [
     () => scalarsSection(id("run-scalars"), run), () => findingsSection(id("findings"), run, index),
     () => movementSection(id("movement"), run, cautions, showArray), () => treeSection(id("arrays"), run, index), () => lossSection(id("loss"), run),
-    () => arraySection(id("array"), run, index), () => chainSection(id("chain"), run),
+    () => picturesSection(id("pictures"), run), () => arraySection(id("array"), run, index), () => chainSection(id("chain"), run),
   ];
 }
 

@@ -23,6 +23,9 @@ async function readDocument() {
     for (const histogram of run.histograms) {
       if (histogram) decodeLater(histogram, "counts", bars, planes);
     }
+    for (const { values, error } of run.pictures) {
+      for (const raster of [values, error].filter(Boolean)) decodeLater(raster, "pixels", pixels, planes);
+    }
     for (const name of run.loss ? ["error", "bias", "largest"] : []) decodeLater(run.loss, name, matrix, planes);
   }
   return result;
@@ -59,4 +62,13 @@ function matrix({ at, rows, columns }, planes) {
 function bars({ at, rows, columns }, planes) {
   return Array.from({ length: rows }, (_, row) =>
     planes.subarray(at + row * columns, at + (row + 1) * columns));
+}
+
+// The bytes of a raster, row by row; each is stored less the one on its left.
+function pixels({ at, rows, columns }, planes) {
+  const found = planes.slice(at, at + rows * columns);
+  for (let i = 0; i < found.length; i += 1) {
+    if (i % columns) found[i] += found[i - 1];
+  }
+  return found;
 }
