@@ -37,9 +37,9 @@ class Checked(Quantizer):
     never holds, the array is stored exactly: `Chain.plan` says so. What was checked is what will be
     decoded, so an array of a chain is stored without its parent, and in a frame of its own.
 
-    A chain does not record the check, and processes beside the program do not have it. Pass the
-    policy again when a run resumes, and save with `Chain.save`, without workers. Where the check is
-    not at hand, the array is exact.
+    A chain does not record the check: pass the policy again when a run resumes. Workers do not have
+    it, so a thread of the program saves in the background, and a warning says so. Where the check
+    is not at hand, the array is exact.
 
     It is for arrays of real floats (float16, bfloat16, float32, float64) of any shape. Others are
     exact.

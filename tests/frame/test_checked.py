@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec import ArgumentError, Chain, Checked, Lossless, Policy, Smooth, decode, encode, fields
+from lccodec import (
+    ArgumentError,
+    Chain,
+    Checked,
+    LccodecWarning,
+    Lossless,
+    Policy,
+    Smooth,
+    decode,
+    encode,
+    fields,
+)
 from lccodec.quantizers.registry import parse_quantizer, quantizer_json
 
 X = np.linspace(0, 6, 80)
@@ -129,6 +141,28 @@ def test_a_resumed_chain_needs_the_check_again(tmp_path: Path, recwarn: pytest.W
             lossy.append(chain.info().arrays[0].lossy)
     assert lossy == [False, True]
     assert not recwarn.list  # the policy is the same
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+@pytest.mark.parametrize("waits", [False, True])
+def test_saves_in_the_background_ask_the_check(tmp_path: Path, workers: int | None, waits: bool) -> None:
+    """Workers do not have it: a thread of this process saves."""
+    check, processes = energy_within(1e-5), set[int]()
+
+    def asked(decoded: np.ndarray, original: np.ndarray) -> bool:
+        processes.add(os.getpid())
+        return check(decoded, original)
+
+    policy = fields(1e-3, patterns={"wave": Checked(Smooth(max_error=0.1), asked)})
+    told = pytest.warns(LccodecWarning, match="`Checked` is a function of this process")
+    with told, Chain(tmp_path, policy, newest="history", workers=workers) as chain:
+        if waits:
+            chain.save(0, {"wave": FIELD})
+        chain.save_async(1, {"wave": FIELD * 2}).result()
+        assert all(chain.info(step).arrays[0].lossy for step in chain.steps)
+        restored = chain.restore(1)["wave"]
+    assert processes == {os.getpid()}
+    assert check(restored, FIELD * 2)
 
 
 def test_json_has_no_function() -> None:

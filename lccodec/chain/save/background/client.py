@@ -11,7 +11,9 @@ from typing import Any, Final
 
 from ....arguments import integer, number
 from ....errors import StorageError, WorkerError
+from ....frame.checked import Checked
 from ....policy.policy import Policy
+from ....quantizers.base import Quantizer
 from ....quantizers.registry import QUANTIZERS
 from ....workers.crew import Crew, Threads, has_lock, member_count
 from ....workers.process import Worker
@@ -171,8 +173,19 @@ def find_obstacle(policy: Policy) -> str | None:
         return "threads do it, as the interpreter has no global lock"
     if not hasattr(socket, "send_fds"):
         return "this system does not pass memory from process to process"
+    chosen = [*policy.roles.values(), *policy.patterns.values()]
+    chosen += [] if isinstance(policy.keyframes, str) else policy.keyframes.values()
+    if any(map(_has_check, chosen)):
+        return "the check of `Checked` is a function of this process"
     own = [name for name in _quantizers(policy.to_json()) if not _is_ours(QUANTIZERS[name])]
     return f"they do not know the quantizer {own[0]}, which is your own" if own else None
+
+
+def _has_check(quantizer: Quantizer) -> bool:
+    """Return whether a quantizer, or the one in it, calls a function of the user."""
+    then = getattr(quantizer, "then", None)
+    own = isinstance(quantizer, Checked) and quantizer.check is not None
+    return own or (isinstance(then, Quantizer) and _has_check(then))
 
 
 def _quantizers(value: Any) -> Iterator[str]:
