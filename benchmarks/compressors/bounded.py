@@ -1,6 +1,6 @@
 """Compressors with an absolute error bound: SZ3, ZFP, SPERR, lccodec's own frame.
 
-They take vectors of float32; SZ3 and ZFP also fields, whose shape and type are given.
+They take vectors of float32; SZ3, ZFP and SPERR also fields, whose shape and type are given.
 """
 
 from __future__ import annotations
@@ -50,11 +50,25 @@ def zfp(max_error: float, like: np.ndarray | None = None) -> Compressor:
     return _hdf5_filter(hdf5plugin.Zfp(accuracy=max_error), like=like)
 
 
-def sperr(max_error: float) -> Compressor:
-    """Return SPERR, an HDF5 filter; it wants a matrix."""
+def sperr(max_error: float, like: np.ndarray | None = None) -> Compressor:
+    """Return SPERR, an HDF5 filter; `like` has the shape and the type of the fields.
+
+    It takes two or three axes. A vector becomes a matrix, and so does a field of four axes, of
+    which the first two are joined, and the last two.
+    """
     import hdf5plugin
 
-    return _hdf5_filter(hdf5plugin.Sperr(absolute=max_error), width=WIDTH)
+    options = hdf5plugin.Sperr(absolute=max_error)
+    if like is None:
+        return _hdf5_filter(options, width=WIDTH)
+    if like.ndim != 4:
+        return _hdf5_filter(options, like=like)
+    joined = like.reshape(like.shape[0] * like.shape[1], -1)
+    matrix = _hdf5_filter(options, like=joined)
+    return Compressor(
+        lambda array: matrix.encode(array.reshape(joined.shape)),
+        lambda data, size: matrix.decode(data, size).reshape(like.shape),
+    )
 
 
 def _hdf5_filter(

@@ -1,8 +1,9 @@
 """Ways to code a field with a bound, behind one function, and what each takes.
 
 Each way gets the bound itself, or whatever comes nearest to the error that `Smooth` made and does
-not exceed it. What a file marks as missing must come back exactly. SZ3 and ZFP are not made for
-such fields: they get them filled up along rows, with the places beside, if that takes fewer bytes.
+not exceed it. What a file marks as missing must come back exactly. SZ3, ZFP and SPERR are not made
+for such fields: they get them filled up along rows, with the places beside, if that takes fewer
+bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 import lccodec
 from lccodec.element_types import components
 
-from ..compressors.bounded import sz3, zfp
+from ..compressors.bounded import sperr, sz3, zfp
 from ..compressors.compressor import Compressor
 from ..compressors.lossless import blosc2, pcodec, zstd
 
@@ -115,6 +116,18 @@ def _zfp(field: np.ndarray, bound: float, reference: np.ndarray | None) -> Coded
     return coded
 
 
+def _sperr(field: np.ndarray, bound: float, reference: np.ndarray | None) -> Coded:
+    if reference is not None:
+        return _difference(_sperr, field, bound, reference)
+    shown, places = _shown(field)[-1]
+    tried = bound
+    coded = _timed(sperr(tried, shown), shown, field, places)
+    while coded.error > bound and tried > bound / 4:
+        tried *= NARROWING
+        coded = _timed(sperr(tried, shown), shown, field, places)
+    return coded
+
+
 def _steps(
     make: Callable[[], Compressor], field: np.ndarray, bound: float, reference: np.ndarray | None
 ) -> Coded:
@@ -150,6 +163,7 @@ CODERS: Mapping[str, Coder] = {
     "UniformDeadzone": partial(_ours, lccodec.UniformDeadzone),
     "SZ3": _sz3,
     "ZFP": _zfp,
+    "SPERR": _sperr,
     "steps, pcodec": partial(_steps, pcodec),
     "steps, blosc2": partial(_steps, partial(blosc2, 5)),
     "steps, zstd": partial(_steps, partial(zstd, 3)),

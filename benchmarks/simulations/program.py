@@ -123,7 +123,7 @@ def size_tables(sizes: Sequence[Sizes], title: str, coders: Sequence[str]) -> st
 
 def time_table(sizes: Sequence[Sizes]) -> str:
     """Return milliseconds of the larger fields, encoding and decoding."""
-    coders = ("Smooth", "UniformDeadzone", "SZ3", "ZFP", "steps, pcodec")
+    coders = ("Smooth", "UniformDeadzone", "SZ3", "ZFP", "SPERR", "steps, pcodec")
     lines = ["**Time**: milliseconds to encode and to decode, one core", ""]
     lines += _header(["field", "bound", *coders])
     for each in filter(_is_timed, sizes):
