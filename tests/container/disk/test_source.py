@@ -54,8 +54,8 @@ def test_a_small_file_is_read_by_one_call(directory: Path, monkeypatch: pytest.M
         calls.append((offset, size))
         return read(fd, size, offset)
 
-    read = source._read_at
-    monkeypatch.setattr(source, "_read_at", counted)
+    read = source.read_at
+    monkeypatch.setattr(source, "read_at", counted)
     size = (directory / LATEST).stat().st_size
     with CheckpointReader(FileSource(directory / LATEST), LATEST) as reader:
         assert size < 1 << 14 and calls == [(0, size)]
