@@ -21,7 +21,7 @@ from ..measure.rounds import Job, measure
 from ..networks.datasets import data_directory
 from .bucket import bucket_goals
 from .updates import Kind, Update, make_update
-from .ways import all_ways
+from .ways import Lccodec, TwoWorkers, all_ways
 
 __all__ = ["main", "measure_update"]
 
@@ -32,6 +32,7 @@ BOUNDS = {0.003: 1 / 440, 0.01: 1 / 160, 0.05: 1 / 42}
 MAX_OF_XOR = 0.6  # bytes
 MAX_PAUSE_COPIES, PAUSE_SECONDS_AN_ARRAY = 1.2, 1e-3
 MAX_SECONDS_A_GB = 1.0
+MAX_OF_ONE_WORKER = 0.65
 PUBLISH, PREPARE, COMMIT = "publish", "prepare", "pause"
 
 
@@ -40,7 +41,7 @@ def measure_update(update: Update, directory: Path, rounds: int) -> list[Figure]
     ways = all_ways(update, directory)
     sizes = {way.name: way.publish() for way in ways}
     for way in ways:
-        if way.name != "lccodec":
+        if not isinstance(way, Lccodec):
             sizes[way.name] = way.publish()
         way.prepare()
         way.commit()
@@ -57,7 +58,9 @@ def measure_update(update: Update, directory: Path, rounds: int) -> list[Figure]
     figures = []
     for way in ways:
         part = sizes[way.name] / update.nbytes
-        figures.append(Figure("Weight sync", case, way.name, "bytes", 1 / part, peer=way.name != "lccodec"))
+        figures.append(
+            Figure("Weight sync", case, way.name, "bytes", 1 / part, peer=not isinstance(way, Lccodec))
+        )
         for action in (PUBLISH, PREPARE, COMMIT):
             timing = timings[way.name, action]
             figures.append(
@@ -71,7 +74,7 @@ def measure_update(update: Update, directory: Path, rounds: int) -> list[Figure]
                     typical=timing.typical,
                     seconds=timing.seconds,
                     amount=None,
-                    peer=way.name != "lccodec",
+                    peer=not isinstance(way, Lccodec),
                 )
             )
     return figures
@@ -94,8 +97,13 @@ def goals_of(update: Update, share: float, figures: Sequence[Figure]) -> list[Go
     changed = update.changed_bytes / update.nbytes * copy
     limit = MAX_PAUSE_COPIES * changed + PAUSE_SECONDS_AN_ARRAY * len(update.old)
     goals.append(Goal(f"{what}: pause", 1000 * (pause.seconds or 0), 1000 * limit, unit="ms"))
-    seconds = ((prepare.seconds or 0) + (pause.seconds or 0)) * 1e9 / update.nbytes
-    goals.append(Goal(f"{what}: one step behind, for 1 GB", seconds, MAX_SECONDS_A_GB, unit="s"))
+    both = found[TwoWorkers.name, PREPARE]
+    goals.append(
+        Goal(f"{what}: prepare, two workers over one", both.ratio / prepare.ratio, MAX_OF_ONE_WORKER)
+    )
+    for taken, workers in ((prepare, ""), (both, ", two workers")):
+        seconds = ((taken.seconds or 0) + (pause.seconds or 0)) * 1e9 / update.nbytes
+        goals.append(Goal(f"{what}: one step behind, for 1 GB{workers}", seconds, MAX_SECONDS_A_GB, unit="s"))
     return goals
 
 
@@ -123,7 +131,8 @@ def main(words: list[str] | None = None) -> int:
                 figures += found
                 goals += goals_of(update, share, found)
                 if options.bucket and kind == "bfloat16":
-                    goals += bucket_goals(update, options.bucket, 0 if options.quick else 1e9)
+                    size = 0 if options.quick else 1e9
+                    goals += [g for n in (1, 2) for g in bucket_goals(update, options.bucket, size, n)]
     text = (
         f"`python benchmarks/follow.py --data DIR{' --quick' * options.quick}`; {platform.machine()}, "
         f"{os.cpu_count()} cores, Python {platform.python_version()}, NumPy {np.__version__}. Arrays of "

@@ -65,13 +65,14 @@ class Lccodec(Way):
     """A delta of a lossless chain, and a follower."""
 
     name = "lccodec"
+    workers = 1
 
     def __init__(self, update: Update, directory: Path) -> None:
         super().__init__(update, directory)
         self._chain = lccodec.Chain(directory / "run", "lossless", newest="history", keyframe_every=10**6)
         self._chain.save(0, update.old)
         self._chain.save(1, update.new)
-        self._watch = Watch(DirectoryStore(directory / "run"), 0, None, exact=False)
+        self._watch = Watch(DirectoryStore(directory / "run"), 0, None, exact=False, members=self.workers)
         self._latest = 1
         self._take(0)
 
@@ -100,6 +101,13 @@ class Lccodec(Way):
 
     def commit(self) -> None:
         self._update.apply_to(self.served)
+
+
+class TwoWorkers(Lccodec):
+    """The same, prepared by two processes."""
+
+    name = "lccodec, 2 workers"
+    workers = 2
 
 
 class Xor(Way):
@@ -204,7 +212,7 @@ def all_ways(update: Update, directory: Path) -> list[Way]:
     """Return every way, each with a folder of its own."""
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
-    ways: tuple[type[Way], ...] = (Lccodec, Xor, Overwrite, Full, Safetensors)
+    ways: tuple[type[Way], ...] = (Lccodec, TwoWorkers, Xor, Overwrite, Full, Safetensors)
     return [way(update, directory / str(number)) for number, way in enumerate(ways)]
 
 

@@ -32,6 +32,7 @@ from .checksum import array_sum, sum_change
 # With more than one changed component (or word of eight bytes) in so many, passes over all
 # components take less time than places.
 _CHANGED_RATIO: Final = 4
+_INSERT_RATIO: Final = 1000  # of so many elements, a new one is put in between by two copies
 _MERGE_COST: Final = 4  # places that are changed in the time of finding one of a plane among others
 _SAMPLE_DISTANCE: Final = 64  # of the words that are compared first: where all differ, that is enough
 _PIECE_BYTES: Final = 1 << 19  # that are searched at a time, if these are more than `PIECE` components
@@ -323,15 +324,23 @@ def _joined(planes: Sequence[Sparse], kind: ElementType) -> Codes:
         at = np.searchsorted(places, plane.positions)
         new = places.take(at, mode="clip") != plane.positions if places.size else np.ones(at.size, bool)
         if new.any():
+            some = new.nonzero()[0]
+            places = _between(places, at[some], plane.positions[some])
+            codes = _between(codes, at[some], np.zeros(some.size, kind.bits))
             at += np.cumsum(new) - new
-            old = np.ones(places.size + int(np.count_nonzero(new)), bool)
-            old[at[new]] = False
-            joined, together = np.empty(old.size, np.int64), np.zeros(old.size, kind.bits)
-            joined[old], together[old] = places, codes
-            joined[at] = plane.positions
-            places, codes = joined, together
         codes[at] |= plane.values.astype(kind.bits) << (8 * number)
     if not codes.all():  # a writer stores no 0 among them, but may
         some = codes != 0
         places, codes = places[some], codes[some]
     return Codes(places, codes, kind)
+
+
+def _between(array: Array, at: Array, new: Array) -> Array:
+    """Return an array with new elements before those at some places, which rise."""
+    if at.size * _INSERT_RATIO > array.size:
+        return np.insert(array, at, new)
+    parts, start = [], 0
+    for number, end in enumerate(at.tolist()):
+        parts += [array[start:end], new[number : number + 1]]
+        start = end
+    return np.concatenate([*parts, array[start:]])

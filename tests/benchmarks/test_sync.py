@@ -67,13 +67,17 @@ def test_bounds(tmp_path: Path) -> None:
         Figure("Weight sync", "", "XOR + zstd -1", "bytes", 25.0),
         Figure("Weight sync", "", "lccodec", "prepare", 20.0, seconds=1.0),
         Figure("Weight sync", "", "lccodec", "pause", 2.0, seconds=0.001),
+        Figure("Weight sync", "", "lccodec, 2 workers", "prepare", 12.0, seconds=0.6),
     ]
     goals = {goal.what.partition(": ")[2]: goal for goal in program.goals_of(update, 0.05, figures)}
     assert goals["bytes, over the array's"].measured == pytest.approx(20)
     assert goals["bytes, over XOR + zstd -1"].measured == pytest.approx(0.5)
     assert goals["pause"].measured == pytest.approx(1)
     assert goals["pause"].must > len(update.old)
-    assert goals["one step behind, for 1 GB"].measured == pytest.approx(1.001e9 / update.nbytes)
+    assert goals["prepare, two workers over one"].measured == pytest.approx(0.6)
+    for workers, seconds in (("", 1.001), (", two workers", 0.601)):
+        found = goals[f"one step behind, for 1 GB{workers}"]
+        assert found.measured == pytest.approx(seconds * 1e9 / update.nbytes)
 
 
 @pytest.mark.slow

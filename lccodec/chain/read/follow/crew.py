@@ -84,6 +84,9 @@ class Tellers:
         self._end()
         self._arena, self._places, self._rooms = Arena(), {}, (Arena(), Arena())
 
+    def __del__(self) -> None:
+        self._end()
+
     def _between(self) -> None:
         self._wanted()
 

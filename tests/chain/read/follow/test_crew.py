@@ -71,6 +71,15 @@ def test_updates_are_the_same(tmp_path: Path) -> None:
         assert children() == []
 
 
+def test_a_follower_that_is_dropped_ends_its_workers(tmp_path: Path) -> None:
+    Chain(tmp_path, "lossless").save(0, {"a": np.zeros(5)})
+    follower = lccodec.follow(tmp_path, workers=2)
+    assert follower.prepare(0) is not None
+    assert len(children()) == 1
+    del follower
+    assert children() == []
+
+
 def test_patches_may_be_kept(tmp_path: Path) -> None:
     """A worker puts places and values where it puts those of the update after the next."""
     kept = []
