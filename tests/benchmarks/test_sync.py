@@ -89,4 +89,4 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = results.read_text()
     assert "<!-- follow.py writes from here -->" in text
     assert "| overwrite + zstd -1 | " in text
-    assert len(json.loads(figures.read_text())["figures"]) == 2 * 5 * 4
+    assert len(json.loads(figures.read_text())["figures"]) == 2 * 6 * 4
