@@ -100,8 +100,13 @@ def _text_of(document: Any) -> bytes:
 
 def _edited(data: bytes) -> bytes:
     """Return a manifest of the vectors after some edits."""
-    document = json.loads(_manifests()[(data[0] if data else 0) % len(_manifests())])
-    for start in range(1, min(len(data), 3 * _MAX_EDITS) - 2, 3):
+    return edited(_manifests()[(data[0] if data else 0) % len(_manifests())], data[1:])
+
+
+def edited(manifest: bytes, data: bytes) -> bytes:
+    """Return a manifest after some edits."""
+    document = json.loads(manifest)
+    for start in range(0, min(len(data), 3 * _MAX_EDITS) - 2, 3):
         places = list(_places(document))
         inside, key = places[int.from_bytes(data[start : start + 2], "little") % len(places)]
         edit = data[start + 2] % (len(_VALUES) + 3)

@@ -45,9 +45,11 @@ def bounded_time() -> Iterator[None]:
 
     before = signal.signal(signal.SIGPROF, over)
     signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS)
-    yield
-    signal.setitimer(signal.ITIMER_PROF, 0)
-    signal.signal(signal.SIGPROF, before)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def target(name: str) -> ModuleType:
