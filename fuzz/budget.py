@@ -51,7 +51,20 @@ _OF_CHAINS = (
     ("follow", "FILE"),
 )
 _FOREIGN = (("info", "FILE"), ("convert", "FILE", "OUT.lcc.h5"))
-_VERBS = {"file": _OF_FILES, "chain": _OF_CHAINS, "foreign": _FOREIGN}
+_OF_BUNDLES = (
+    *(verb for verb in _OF_CHAINS if verb[0] not in ("average", "repair")),
+    ("unbundle", "FILE", "OUT"),
+)
+_PROTECTED = tuple(verb for verb in _OF_CHAINS if verb[0] in ("ls", "check", "repair"))
+_SEALED = (*_FOREIGN, ("check", "FILE"))
+_VERBS = {
+    "file": _OF_FILES,
+    "chain": _OF_CHAINS,
+    "bundle": _OF_BUNDLES,
+    "protected": _PROTECTED,
+    "foreign": _FOREIGN,
+    "sealed": _SEALED,
+}
 
 
 def measured(verb: Sequence[str], path: Path) -> tuple[float, int, str]:

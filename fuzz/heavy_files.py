@@ -18,8 +18,12 @@ from pathlib import Path
 import numpy as np
 from heaviest import KINDS, blocks, classed, constant, fields, finished, heavy_frames
 
-from lccodec.constants import METHOD_PLANES, METHOD_SMOOTH
+from lccodec.constants import BUNDLE_MAGIC, METHOD_PLANES, METHOD_SMOOTH, ROOT_SIZE
+from lccodec.container.bundle.index import BundledFile, BundleIndex, BundleTrailer
 from lccodec.container.manifest import INHERITED, Manifest, Parent
+from lccodec.container.parity.layout import Index, Layout, Member
+from lccodec.container.parity.parity_file import ends_of
+from lccodec.container.trailer import root_of
 from lccodec.container.writer import hashed, to_bytes
 
 
@@ -84,6 +88,54 @@ def _fields(half: int) -> Iterator[bytes]:
     yield checkpoint([frame], [1], step=2, parent=parent, tree=INHERITED)
 
 
+def bundle(files: Sequence[bytes]) -> bytes:
+    """Return a bundle of checkpoints, whose steps are their places from 1 on."""
+    index = BundleIndex(
+        {step: BundledFile(len(file), file[-ROOT_SIZE:]) for step, file in enumerate(files, 1)}
+    )
+    text = index.to_bytes()
+    tail = text + BundleTrailer(index.files_length, len(text)).to_bytes()[:-ROOT_SIZE]
+    return b"".join([BUNDLE_MAGIC, *files, tail, root_of(BUNDLE_MAGIC, tail)])
+
+
+def bundles(size: int, chains: Sequence[tuple[str, list[bytes]]]) -> Iterator[tuple[str, bytes]]:
+    """Yield bundles of some chains, and one of as many files as have room."""
+    for name, files in chains:
+        yield f"bundle of {len(files)}, {name}", bundle(files)
+    small = [checkpoint([], [], step=step, tree=None, scalars=[0]) for step in range(1, size // 700)]
+    yield f"bundle of {len(small)} keyframes", bundle(small)
+
+
+def parity_chains(size: int) -> Iterator[tuple[str, dict[str, bytes]]]:
+    """Yield chains with hostile parity files, by the paths of their files."""
+    sound = checkpoint([], [], tree=None, scalars=[0])
+    root = sound[-ROOT_SIZE:]
+    for name, layout in (
+        ("large blocks", Layout(1 << 18, 1, 64, 64, True, _members(64, 1 << 18, root))),
+        ("many rows", Layout(512, size // 32, 1, 1, True, _members(1, size * 16, root))),
+        ("128 columns", Layout(512, 1, 64, 64, False, _members(64, 1024, root))),
+        ("rows that nothing fills", Layout(512, 2**44, 1, 1, True, _members(1, 2**53 - 1, root))),
+    ):
+        hashes = layout.blocks + layout.parity * layout.rows
+        index = Index(layout, bytes(8 * hashes) if hashes < size // 16 else b"")
+        head, end = ends_of(index, 0)
+        room = max(size - len(head) - len(end), 0)
+        blocks = bytes(min(layout.rows * layout.block, room))
+        yield name, {"000000000001.lcc.h5": sound, f".parity/{layout.name(0)}": head + blocks + end}
+
+
+def _members(count: int, length: int, root: bytes) -> tuple[Member, ...]:
+    return tuple(Member(f"{step:012d}.lcc.h5", length, root) for step in range(1, count + 1))
+
+
+def seals(size: int) -> Iterator[tuple[str, bytes]]:
+    """Yield seals of as many files, or tensors of one file, as have room."""
+    line = b"a" * 64 + b"  "
+    yield "many files", b"".join(line + b"%d\n" % n for n in range(size // 72))
+    tensors = b"".join(b'# tensor %s %d %d "%d"\n' % (b"a" * 64, n, n + 1, n) for n in range(size // 90))
+    yield "many tensors", b"# lccodec seal 1\n" + line + b"input.npz\n" + tensors
+
+
 def archives(size: int) -> Iterator[tuple[str, bytes]]:
     """Yield files of other formats."""
     head = np.lib.format.magic(1, 0)
@@ -101,6 +153,13 @@ def archives(size: int) -> Iterator[tuple[str, bytes]]:
                     member.write(bytes(length % (1 << 20)))
                 file.seek(0)
                 yield f"npz, {name}, method {method}", file.read()
+    member = np.lib.format.magic(2, 0) + struct.pack("<I", 1 << 30) + b" " * (size // 4)
+    with tempfile.TemporaryFile() as file:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            for number in range(64):
+                archive.writestr(f"{number}.npy", member)
+        file.seek(0)
+        yield "npz, 64 headers of 1 GiB", file.read()
     with tempfile.TemporaryFile() as file:
         with zipfile.ZipFile(file, "w") as archive:
             for number in range(size // 250):
@@ -124,12 +183,29 @@ def inputs(size: int, folder: Path) -> Iterator[tuple[str, Path, int, str]]:
         path = folder / f"{number}.lcc.h5"
         path.write_bytes(data)
         yield name, path, len(data), "file"
-    for name, files in chains(size):
+    made = list(chains(size))
+    for name, files in made:
         path = folder / name.replace(" ", "-")
         path.mkdir()
         for step, data in enumerate(files, 1):
             (path / f"{step:012}.lcc.h5").write_bytes(data)
         yield f"chain of {len(files)}, {name}", path, sum(map(len, files)), "chain"
+    for number, (name, data) in enumerate(bundles(size, made)):
+        path = folder / f"{number}.lcc"
+        path.write_bytes(data)
+        yield name, path, len(data), "bundle"
+    for name, parts in parity_chains(size):
+        path = folder / f"parity-{name.replace(' ', '-')}"
+        (path / ".parity").mkdir(parents=True)
+        for place, data in parts.items():
+            (path / place).write_bytes(data)
+        yield f"parity, {name}", path, sum(map(len, parts.values())), "protected"
+    for number, (name, data) in enumerate(seals(size)):
+        path = folder / f"sealed-{number}" / "input.npz"
+        path.parent.mkdir()
+        np.savez(path, w=np.zeros(3))
+        path.with_name("input.npz.sha256").write_bytes(data)
+        yield f"seal, {name}", path, len(data), "sealed"
     for number, (name, data) in enumerate(archives(size)):
         path = folder / f"{number}.{name.split(',')[0]}"
         path.write_bytes(data)

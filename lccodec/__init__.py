@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # a name is loaded when it is first used: a command needs few
     from .chain.read.arrivals import Arrivals
     from .chain.read.follow.follower import Follower, follow
     from .chain.read.follow.update import Patch, Update
-    from .chain.read.follow.watch import Lag
+    from .chain.read.follow.watching import Lag
     from .chain.read.info import ArrayInfo, CheckpointInfo
     from .chain.read.validate import Problem, validate
     from .chain.save.planned import ArrayPlan, Estimate, Plan
@@ -146,7 +146,7 @@ _MODULES: Final = {
     "chain.read.arrivals": ("Arrivals",),
     "chain.read.follow.follower": ("Follower", "follow"),
     "chain.read.follow.update": ("Patch", "Update"),
-    "chain.read.follow.watch": ("Lag",),
+    "chain.read.follow.watching": ("Lag",),
     "chain.read.info": ("ArrayInfo", "CheckpointInfo"),
     "chain.read.validate": ("Problem", "validate"),
     "chain.save.planned": ("ArrayPlan", "Estimate", "Plan"),

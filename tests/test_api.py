@@ -129,7 +129,13 @@ def test_public_names_of_the_exchange() -> None:
         (lccodec.bundle, ["directory", "path", "steps", "progress"]),
         (lccodec.unbundle, ["path", "directory", "progress"]),
         (lccodec.validate, ["path", "deep", "max_bytes", "max_deltas"]),
-        (lccodec.follow, ["path", "step", "keys", "exact", "poll", "timeout", "start", "workers"]),
+        (
+            lccodec.follow,
+            [
+                *("path", "step", "keys", "exact", "poll", "timeout", "start"),
+                *("max_bytes", "max_deltas", "workers"),
+            ],
+        ),
         (lccodec.Follower.prepare, ["self", "timeout"]),
         (lccodec.Follower.state, ["self", "dtype"]),
         (lccodec.Follower.get, ["self", "name", "dtype"]),
@@ -164,7 +170,10 @@ def test_public_names_of_the_exchange() -> None:
         ),
         (
             lccodec.Chain.average,
-            ["self", "steps", "last", "weights", "decay", "roles", "keys", "dtype", "progress"],
+            [
+                *("self", "steps", "last", "weights", "decay", "roles", "keys", "dtype", "progress"),
+                *("max_bytes", "max_deltas"),
+            ],
         ),
         (lccodec.Chain.info, ["self", "step"]),
         (lccodec.Chain.rollback, ["self", "step", "delete"]),

@@ -225,6 +225,7 @@ TESTED_WITH = {
     "cursor": "entropy/test_bits",
     "chain/store/exact_file": "chain/read/test_exact",
     "chain/read/surveying/order": "chain/read/surveying/test_walk",
+    "chain/read/follow/watching": "chain/read/follow/test_watch",
     "cli/saving": "cli/verbs/test_planning",
     "quantizers/bins/grid": "quantizers/test_uniform",
     "quantizers/bins/representatives": "quantizers/test_uniform",

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec import ArgumentError, Chain, LimitError
+from lccodec import ROLES, ArgumentError, Chain, LimitError
 from lccodec.chain.bounds import Bounds
 from lccodec.frame import decode
 
@@ -38,6 +38,16 @@ def iterated(path: Path, **bounds: Any) -> Any:
         return dict(chain.restore_iter(**bounds))
 
 
+def averaged(path: Path, **bounds: Any) -> Any:
+    with Chain(path) as chain:
+        return chain.average([2, 3], roles=ROLES, **bounds)
+
+
+def followed(path: Path, **bounds: Any) -> Any:
+    with lccodec.follow(path, step=3, exact=False, timeout=0, **bounds) as follower:
+        return next(follower).step
+
+
 READ: dict[str, Callable[..., Any]] = {
     "open": lambda path, **bounds: lccodec.open(path, **bounds).close(),
     "open a step": lambda path, **bounds: lccodec.open(path, step=3, exact=False, **bounds).close(),
@@ -45,6 +55,8 @@ READ: dict[str, Callable[..., Any]] = {
     "load_file": lambda path, **bounds: lccodec.load_file(path / "000000000003.lcc.h5", **bounds),
     "restore": restored,
     "restore_iter": iterated,
+    "average": averaged,
+    "follow": followed,
     "validate": lambda path, **bounds: lccodec.validate(path, deep=True, **bounds),
     "validate a file": lambda path, **bounds: lccodec.validate(path / "000000000003.lcc.h5", **bounds),
     "validate a bundle": lambda path, **bounds: lccodec.validate(path.parent / "run.lcc", **bounds),
@@ -56,7 +68,7 @@ def test_what_asks_for_more_is_refused_before_it_is_decoded(
     chain: Path, read: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read(chain, max_bytes=NBYTES, max_deltas=3)
-    monkeypatch.delattr(decode, "_decode")
+    monkeypatch.delattr(decode, "_decode_part")
     for bounds, message in (
         ({"max_bytes": NBYTES - 1}, "its arrays have 8,010 bytes, and max_bytes is 8,009"),
         ({"max_deltas": 2}, "it needs 3 other checkpoints, and max_deltas is 2"),
@@ -90,6 +102,13 @@ def test_bytes_in_memory() -> None:
 def test_an_older_step_that_fits_is_restored(chain: Path) -> None:
     with Chain(chain) as opened, pytest.warns(lccodec.LccodecWarning, match="max_deltas"):
         assert opened.restore(fallback=True, max_deltas=1)["w"][0] == 1
+
+
+def test_a_follower_passes_over_what_asks_for_more(chain: Path) -> None:
+    with lccodec.follow(chain, exact=False, timeout=0, max_deltas=2) as follower:
+        with pytest.warns(lccodec.LccodecWarning, match="step 3 cannot be read.*max_deltas is 2"):
+            assert next(follower).step == 2
+        assert list(follower.refused) == [3]
 
 
 @pytest.mark.parametrize("bound", [-1, 1.5, "1"])

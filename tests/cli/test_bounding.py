@@ -30,6 +30,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["check", "run"],
         ["check", "--deep", "run.lcc"],
         ["restore", "run", "-o", "out.npz"],
+        ["average", "run", "--last", "2", "-o", "out.npz"],
         ["show", "run", "w"],
         ["diff", "run", "0", "3"],
         ["convert", "run", "out.safetensors"],

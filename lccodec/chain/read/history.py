@@ -251,17 +251,20 @@ class History:
         keys: Iterable[str] | str | None = None,
         dtype: Literal["float32", "bits"] | None = None,
         progress: Progress = False,
+        max_bytes: int | None = None,
+        max_deltas: int | None = None,
     ) -> Any:
         """Return the weighted mean of `steps`, or of the `last` steps.
 
         Arrays of other roles, integers and scalars are those of the newest step. Steps and weights
         are as in `select_shares`, `roles` as in `average`, both of `lccodec.chain.read.averaging`.
-        The errors of both are raised. The rest is as in `restore`.
+        The errors of both are raised. The rest is as in `restore`; each step must keep `max_bytes`
+        and `max_deltas`.
         """
         shares = select_shares(self._view, steps, last, weights, decay)
         dtype = self._bits if dtype is None else dtype
         with telling(check_progress(progress), "average") as tell:
-            found = average(self._view, shares, roles, keys, dtype, tell)
+            found = average(self._view, shares, roles, keys, dtype, tell, Bounds(max_bytes, max_deltas))
         return as_framework(self.adapter, found.state, found.metadata, keys)
 
     def info(self, step: int | None = None) -> CheckpointInfo:

@@ -277,6 +277,7 @@ def restore(  # one parameter for each option: click passes them by name
 @_key_option
 @_strip_option
 @_dtype_option
+@bounds_options
 def average(  # one parameter for each option: click passes them by name
     directory: Place,
     last: int | None,
@@ -287,6 +288,7 @@ def average(  # one parameter for each option: click passes them by name
     keys: tuple[str, ...],
     strip: bool,
     dtype: Literal["float32"] | None,
+    bounds: Bounds,
     as_json: bool,
 ) -> None:
     """Write the mean of several steps of a chain to a file (.npz, .safetensors, .h5, .lcc.h5).
@@ -302,7 +304,7 @@ def average(  # one parameter for each option: click passes them by name
     with open_path(directory, step=newest, exact=False) as file:
         names = _names(file, keys) or None
     with render.progress("averaging") as update:
-        found = average_steps(store, shares, roles, names, dtype or "bits", update)
+        found = average_steps(store, shares, roles, names, dtype or "bits", update, bounds)
     state, metadata = found.state, found.metadata
     if keys:
         state, metadata = choose(state, metadata, keys if strip else ())

@@ -41,6 +41,7 @@ from ....element_types import Array, check_dtype, unwork, work
 from ....errors import ArgumentError
 from ....parallel import WIDE_PIECE, slices
 from ....policy.roles import ROLES, Role
+from ...bounds import UNBOUNDED, Bounds
 from ...progress import Tell, untold
 from ...store.store import Store
 from ..checkpoint import OpenCheckpoint, checked_names, open_step, without_spare
@@ -48,6 +49,7 @@ from ..heads import Head, next_heads
 from ..info import ArrayInfo, checkpoint_info
 from ..links import Link, value_or_raise
 from ..needed import decoded_together
+from ..newest import kept
 from ..replay import DecodedArray, replay_each
 
 _FLOATS: Final = {kind.name for kind in ELEMENT_TYPES if kind.is_float}
@@ -87,6 +89,7 @@ def average(
     keys: Iterable[str] | str | None = None,
     dtype: Literal["float32", "bits"] | None = None,
     tell: Tell = untold,
+    bounds: Bounds = UNBOUNDED,
 ) -> Average:
     """Return the weighted mean of checkpoints of a chain.
 
@@ -102,9 +105,13 @@ def average(
         As in `lccodec.Chain.restore`.
     tell
         Is told how many arrays are done, and of how many.
+    bounds
+        What each of the steps may ask for.
 
     Raises
     ------
+    LimitError
+        If a step asks for more. Nothing was decoded.
     ArgumentError
         If no array has the roles, or if an array to average is not in each of the steps with the
         same dtype and shape; for unknown roles, keys and `dtype`.
@@ -125,6 +132,8 @@ def average(
     """
     check_dtype(dtype)
     wanted_roles = _check_roles(roles)
+    for step in sorted(shares) if bounds != UNBOUNDED else ():
+        kept(open_step(store, step), bounds).close()
     with ExitStack() as files:
         lines = _lines(store, shares, files)
         links = lines[-1].links

@@ -18,12 +18,14 @@ from ....container.disk.address import Address, checked_place
 from ....element_types import Array, check_dtype
 from ....errors import ArgumentError
 from ....workers.crew import member_count
+from ...bounds import Bounds
 from ...store.directory import DirectoryStore
 from ...store.names import step_index
 from ...store.opening import open_store
 from ..checkpoint import checked_names
 from .update import Update, arrays_by_name
-from .watch import Lag, Watch, Watching
+from .watch import Watch
+from .watching import Lag, Watching
 
 #: Seconds between two looks at the names in a store.
 POLL_SECONDS: Final = 0.25
@@ -191,6 +193,8 @@ def follow(  # which state, and how to wait for it, by keyword
     poll: float = POLL_SECONDS,
     timeout: float | None = None,
     start: tuple[int, Any] | None = None,
+    max_bytes: int | None = None,
+    max_deltas: int | None = None,
     workers: int = 1,
 ) -> Follower:
     """Follow a chain: keep a state at its newest step, and say what is new in it.
@@ -224,6 +228,10 @@ def follow(  # which state, and how to wait for it, by keyword
         one. Others are started with the first state, and wait for updates until the follower is
         closed. Whole arrays, as those of the first state, are decoded by this process.
 
+    max_bytes, max_deltas
+        As for :func:`lccodec.open`. A step that asks for more is passed over with an
+        `LccodecWarning`, as one that is damaged; the `step` that was asked for raises the error.
+
     Returns
     -------
     Follower
@@ -256,13 +264,13 @@ def follow(  # which state, and how to wait for it, by keyword
     """
     pinned = None if step is None else step_index(step)
     between, wait = checked_waits(poll, timeout)
-    members = member_count(workers)
+    members, bounds = member_count(workers), Bounds(max_bytes, max_deltas)
     place = checked_place(path)
     if isinstance(place, Address) or os.path.lexists(place):
         store = open_store(place)
     else:
         store = DirectoryStore(place)
-    watch = Watch(store, pinned, None if keys is None else checked_names(keys), exact, members)
+    watch = Watch(store, pinned, None if keys is None else checked_names(keys), exact, members, bounds)
     if start is not None:
         watch.start(*_checked_start(start))
     return Follower(watch, once=pinned is not None, poll=between, timeout=wait)

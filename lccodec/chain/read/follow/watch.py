@@ -21,71 +21,31 @@ import errno
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from ....constants import EXACT_NAME
 from ....container.leaves import select
 from ....container.tree import unflatten
 from ....element_types import Array, components
 from ....errors import ChainError, ChecksumError, DataError, FormatError, LccodecError, StorageError, warn
+from ...bounds import UNBOUNDED, Bounds
 from ...store.names import check_name
 from ...store.store import Store
+from ..checkpoint import open_name
 from ..links import Link, open_links
-from ..newest import find_exact
+from ..newest import find_exact, kept
 from ..replay import DecodedArray
 from .crew import Tellers
 from .held import CancelledError, Held, Prepared
 from .since import is_state_of, open_since
 from .start import held_from
 from .update import Update
+from .watching import Lag
 
 _MAX_ATTEMPTS: Final = 3  # to read a checkpoint, while others take away what it needs
 
 #: What tells the files of a step from others that take their names.
 _Seen: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...]]
-
-
-class Lag(NamedTuple):
-    """How far a follower is behind: the steps after its own, and the bytes of their files."""
-
-    steps: int
-    nbytes: int
-
-
-class Watching(Protocol):
-    """What a follower needs of what it follows: the state that is held, and what comes after it."""
-
-    @property
-    def place(self) -> object:
-        """What messages call it."""
-
-    @property
-    def step(self) -> int | None:
-        """The held step; ``None`` if there is no state yet."""
-
-    def next(self, wanted: Callable[[], bool]) -> Any:
-        """Prepare the way to a new state; it has the `update` that leads there, or ``None``.
-
-        ``None`` if there is no new state. `wanted` is asked from time to time whether to go on.
-        """
-
-    def commit(self, way: Any) -> None:
-        """Go a way that was prepared. Doing it again does nothing."""
-
-    def refused(self) -> Mapping[int, str]:
-        """Return why newer steps cannot be read, by step."""
-
-    def lag(self) -> Lag:
-        """Return how far the held state is behind."""
-
-    def state(self, dtype: str | None) -> Any:
-        """Return a copy of the held state."""
-
-    def array(self, path: str) -> DecodedArray | None:
-        """Return an array of the held state; it must not be changed."""
-
-    def close(self) -> None:
-        """Release what is held."""
 
 
 class Way(NamedTuple):
@@ -111,12 +71,21 @@ class Watch:
         Whether to prefer the exact file.
     members
         How many processes prepare an update, with this one.
+    bounds
+        What a step may ask for, whole. One that asks for more is refused, as one that is damaged.
     """
 
     def __init__(
-        self, store: Store, pinned: int | None, keys: Sequence[str] | None, exact: bool, members: int = 1
+        self,
+        store: Store,
+        pinned: int | None,
+        keys: Sequence[str] | None,
+        exact: bool,
+        members: int = 1,
+        bounds: Bounds = UNBOUNDED,
     ) -> None:
         self._store, self.pinned, self._keys, self._exact = store, pinned, keys, exact
+        self._bounds = bounds
         self._refused: dict[_Seen, str] = {}  # files that cannot be read, and why
         self._unread: set[_Seen] = set()  # those of them that may be read later
         self._wanted: Callable[[], bool] = lambda: True
@@ -268,6 +237,7 @@ class Watch:
         if self._exact:
             file, problem = find_exact(self._store, step)
             if file is not None:
+                kept(file, self._bounds)
                 try:
                     with file:
                         return self._way(list(file.links), based=False)
@@ -289,6 +259,8 @@ class Watch:
         return self._of_history(name)
 
     def _of_history(self, name: str) -> tuple[Update | None, Prepared] | None:
+        if self._bounds != UNBOUNDED:
+            kept(open_name(self._store, name), self._bounds).close()
         with ExitStack() as opened:
             reader = opened.enter_context(self._store.open(name))
             check_name(name, reader.manifest.step)
