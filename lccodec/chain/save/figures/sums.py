@@ -40,11 +40,11 @@ def first_figures(
 
     NaN stands for what is not known. `sizes` (int64) are those of the samples. `decoded` is
     ``None`` if nothing was lost, and `before` if nothing is known of the save before. Components
-    count by their weights, or equally. Without `spreads`, spread and rms are not known.
+    count by their weights, or equally. Without `spreads`, spread, rms and error are not known.
     """
     starts = starts_of(sizes)
     sums = _sums(values, decoded, before, weights, spreads, starts, sizes)
-    if not np.isfinite(sums if spreads else [sums[0], *sums[3:]]).all():
+    if not np.isfinite(sums if spreads else [sums[0], *sums[4:]]).all():
         given = [each for each in (values, decoded, before, weights) if each is not None]
         finite = np.logical_and.reduce([np.isfinite(each) for each in given])
         most = np.maximum.reduceat(np.where(finite, values, -np.inf), starts)
@@ -103,7 +103,8 @@ def _sums(
     and of the movements, and of the products of these two.
     """
     x = values.astype(np.float64)
-    errors = moved = along = np.zeros(len(starts))
+    moved = along = np.zeros(len(starts))
+    around = squares = errors = moved if spreads else np.full(len(starts), np.nan)
 
     def sum_of(a: Array, b: Array, out: Array | None = None) -> Array:
         product = np.multiply(a, b, out=out)
@@ -124,7 +125,6 @@ def _sums(
     if decoded is not None and spreads:
         errors = sum_of(error, error, error)
     total = sizes.astype(np.float64) if weights is None else np.add.reduceat(weights, starts)
-    around = squares = np.full(len(starts), np.nan)
     if spreads:
         around = np.add.reduceat(x if weights is None else x * weights, starts)
         squares = sum_of(x, x, x)
