@@ -21,6 +21,7 @@ from lccodec.adapters.orbax import LCCheckpointHandler, LCHandler, LCRestore, LC
 from lccodec.adapters.orbax import handler as handler_module
 from lccodec.errors import ArgumentError, ChainError, StorageError
 
+from ...support.jax_processes import with_devices
 from ...support.orbax_states import abstract, check_same, manager, state
 from ...support.processes import children
 
@@ -220,7 +221,7 @@ def free_port():
 @pytest.mark.slow
 def test_two_processes_save_their_shards_and_restore_others(tmp_path):
     command = [sys.executable, "-W", "ignore", str(WORKER), str(tmp_path), str(free_port())]
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    environment = {**os.environ, "XLA_FLAGS": with_devices(2)}
     processes = [
         subprocess.Popen(
             [*command, str(process), "2"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
