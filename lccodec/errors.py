@@ -101,10 +101,13 @@ class LccodecWarning(UserWarning):
 def is_loss(error: LccodecError) -> bool:
     """Return whether an error says that stored bytes are lost.
 
-    A disk that refuses for the moment, a newer format version and a limit do not say that.
+    A disk that refuses for the moment, a newer format version and a limit do not say that. But no
+    version writes a manifest beyond LCC-LIM-04: its length in the trailer is damaged.
     """
     if isinstance(error, StorageError):
         return error.errno in (errno.ENOENT, errno.ENOTDIR)
+    if isinstance(error, LimitError):
+        return error.rule == "LCC-LIM-04"
     return isinstance(error, FormatError | TruncatedError | ChecksumError | ChainError)
 
 

@@ -55,6 +55,10 @@ def test_what_is_newer_or_too_large_is_not_lost(kind: type[DataError]) -> None:
     assert errors.is_loss(kind("LCC-FRM-02", "file", "cut off")) == is_lost
 
 
+def test_a_manifest_longer_than_any_is_a_damaged_length() -> None:
+    assert errors.is_loss(errors.LimitError("LCC-LIM-04", "file", "a manifest of 2^60 bytes is too long"))
+
+
 @pytest.mark.parametrize("code", [errno.ENOENT, errno.ENOTDIR, errno.EIO, errno.EACCES, errno.ESTALE])
 def test_what_a_disk_refuses_is_not_lost(code: int) -> None:
     assert errors.is_loss(StorageError(code, "cannot open")) == (code in (errno.ENOENT, errno.ENOTDIR))

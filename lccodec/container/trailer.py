@@ -20,6 +20,7 @@ from ..constants import (
     TRAILER_SIZE,
 )
 from ..errors import FormatError, LimitError, UnsupportedError
+from .disk.source import Source
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Trailer:
 
 _LAYOUT: Final = 1  # LCC-TRL-04
 _TRAILER: Final = struct.Struct(f"<8sHHI5Q{ROOT_SIZE}s")  # LCC-TRL-02
+_PIECE_BYTES: Final = 1 << 20  # of a manifest that may be of any length, hashed at once
 
 
 def parse_trailer(data: bytes, where: str) -> Trailer:
@@ -92,3 +94,21 @@ def root_of(head: bytes, tail: bytes) -> bytes:
     digest = sha256(head)
     digest.update(tail)
     return digest.digest()
+
+
+def sound_root(source: Source) -> bytes | None:
+    """Return the root of a file of any version, if it is that of the bytes around its payload.
+
+    Otherwise it returns ``None``. Any version is taken to have a trailer of this form.
+    """
+    if source.size < PAYLOAD_OFFSET + TRAILER_SIZE:
+        return None
+    data = source.read(source.size - TRAILER_SIZE, TRAILER_SIZE)
+    magic, _, minor, _, *spans, root = _TRAILER.unpack(data)
+    trailer = Trailer(payload_length=spans[1], manifest_length=spans[3], root=root, minor=minor)
+    if magic != TRAILER_MAGIC or spans != trailer.spans or trailer.file_length != source.size:
+        return None
+    digest, end = sha256(source.read(0, PAYLOAD_OFFSET)), source.size - ROOT_SIZE
+    for start in range(trailer.manifest_offset, end, _PIECE_BYTES):
+        digest.update(source.read(start, min(_PIECE_BYTES, end - start)))
+    return root if digest.digest() == root else None

@@ -14,7 +14,7 @@ from ...errors import DataError, LccodecError, StorageError, reason_of
 from ..mirror.bring import copy
 from ..mirror.compare import parents_first, set_aside_of
 from ..mirror.stand_in import StandIn
-from ..read.exact import is_unknown, may_be_replaced
+from ..read.exact import may_be_replaced
 from ..store.names import checkpoint_name
 from ..store.store import Store, WritableStore
 
@@ -57,10 +57,7 @@ def mend_from_mirrors(
             continue
         try:
             with source.open(name) as reader:
-                is_exact = name == EXACT_NAME
-                if name in lost and is_exact and not may_be_replaced(store, name, reader.root):
-                    continue
-                if name in lost and not is_exact and is_unknown(store, name, reader.root):
+                if name in lost and not may_be_replaced(store, name, reader.root):
                     continue
                 if dry_run:
                     reader.verify()

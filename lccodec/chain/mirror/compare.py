@@ -64,8 +64,11 @@ class Inventory:
         self._store = store
         self._known: dict[str, tuple[tuple[int, ...], tuple[bytes, int]]] = {}
 
-    def read(self) -> Files:
-        """Return what there is now; raise ``StorageError`` if it cannot be listed or read."""
+    def read(self, *, partly: bool = False) -> Files:
+        """Return what there is now; raise ``StorageError`` if it cannot be listed or read.
+
+        With `partly`, a file that cannot be read is one of the unreadable.
+        """
         listed = self._store.snapshot()
         names = listed.names()
         known, unreadable = dict[str, tuple[tuple[int, ...], tuple[bytes, int]]](), dict[str, str]()
@@ -78,9 +81,11 @@ class Inventory:
             except DataError as error:
                 unreadable[name] = str(error)
             except StorageError as error:
-                if error.errno != errno.ENOENT:
+                if error.errno == errno.ENOENT:
+                    continue  # it was removed after it was listed
+                if not partly:
                     raise
-                # It was removed after it was listed.
+                unreadable[name] = str(error)
         self._known = known
         return Files(listed, {name: found for name, (_, found) in known.items()}, unreadable)
 

@@ -47,7 +47,7 @@ class StandIn(Store):
         self.far = store.far
         self._store = store
         self._tell = tell or self._warn
-        here, problems = Inventory(store).read(), []
+        here, problems = Inventory(store).read(partly=True), []
         self._newest = here.newest
         self._mirrors = dict[Store, list[str]]()
         for mirror in mirrors:

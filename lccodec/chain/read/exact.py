@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 from ...constants import EXACT_NAME
 from ...container.reader import CheckpointReader
+from ...container.trailer import sound_root
 from ...errors import (
     DataError,
     FormatError,
@@ -185,35 +186,44 @@ def with_exact(info: CheckpointInfo, store: Store) -> CheckpointInfo:
 
 
 def may_be_replaced(store: Store, name: str, root: bytes) -> bool:
-    """Return whether an exact file that was found damaged may be replaced by one of a root.
+    """Return whether a file that was found damaged may be replaced by one of a root.
 
-    Not if it is whole by now, or only cannot be read: it may be of a newer step, and the only copy.
+    Not if it is whole by now, or only cannot be read, now or by this version: it may be a newer
+    one, and the only copy.
     """
     try:
         with store.open(name) as reader:
             if reader.root == root:
                 return True
             reader.verify()
+    except (UnsupportedError, LimitError):
+        return not _is_other(store, name, root)
     except LccodecError as error:
-        # No version writes so large a manifest: the length in the trailer is damaged.
-        return is_loss(error) or (isinstance(error, DataError) and error.rule == "LCC-LIM-04")
+        return is_loss(error)
     return False
 
 
 def is_unknown(store: Store, name: str, root: bytes) -> bool:
     """Return whether a file is a sound one that this version cannot read, and not that of a root.
 
-    A newer version may have written it anew. Its trailer can be read, and its root is verified
-    before the manifest is refused.
+    A newer version may have written it anew. Its root tells whether it is damaged instead.
     """
     try:
         store.open(name).close()
     except (UnsupportedError, LimitError):
-        with suppress(LccodecError):
-            return store.root(name)[0] != root
+        return _is_other(store, name, root)
     except LccodecError:
         pass
     return False
+
+
+def _is_other(store: Store, name: str, root: bytes) -> bool:
+    """Return whether a file of any version is sound and not that of a root, or cannot be read."""
+    try:
+        with closing(store.source(name)) as source:
+            return sound_root(source) not in (None, root)
+    except LccodecError:
+        return True
 
 
 def is_newest_exact(reader: CheckpointReader, newest: int, named: bytes | None) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import shutil
 import warnings
@@ -29,7 +28,7 @@ from lccodec.chain.mend.redundancy import Redundancy
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.names import checkpoint_name
-from lccodec.constants import EXACT_NAME, PAYLOAD_OFFSET, ROOT_SIZE
+from lccodec.constants import EXACT_NAME, PAYLOAD_OFFSET, ROOT_SIZE, TRAILER_MAGIC
 from lccodec.container.trailer import root_of
 
 from ...support.crashes import broken
@@ -175,7 +174,7 @@ def test_both_are_damaged(run: Path) -> None:
 REFUSALS = [
     *(StorageError(code, "cannot open", "file") for code in (errno.EIO, errno.EACCES, errno.ESTALE)),
     UnsupportedError("LCC-VER-01", "file", "of a newer version"),
-    LimitError("LCC-LIM-04", "file", "too large"),
+    LimitError("LCC-LIM-05", "file", "too large"),
 ]
 
 
@@ -246,33 +245,47 @@ def test_an_older_exact_file_does_not_take_the_place_of_one_that_cannot_be_read_
     (run / checkpoint_name(50)).unlink()  # as after a save that was cut short
     files = chain_files(run)
     refuse(monkeypatch, EXACT_NAME, StorageError(errno.EIO, "cannot open", EXACT_NAME), run, times)
-    with contextlib.suppress(StorageError):  # what cannot be read cannot be compared with a mirror
-        assert repair(DirectoryStore(run), mirrors=mirrors).mended == ()
+    assert repair(DirectoryStore(run), mirrors=mirrors).mended == ()
     monkeypatch.undo()
     assert chain_files(run) == files
     assert_same(Chain(run).restore(), STATES[5])
 
 
-def of_newer_version(data: bytes) -> bytes:
+def of_newer_version(data: bytes, place: str) -> bytes:
     """The bytes of a checkpoint, as a version might write them that this one does not know."""
     start = data.index(b'{"lccodec":[1,')
-    tail = data[start:-ROOT_SIZE].replace(b"[1,", b"[2,", 1)
+    tail = data[start:-ROOT_SIZE]
+    if place == "manifest":
+        tail = tail.replace(b"[1,", b"[2,", 1)
+    else:
+        tail = tail.replace(TRAILER_MAGIC + b"\1", TRAILER_MAGIC + b"\2")
     return data[:start] + tail + root_of(data[:PAYLOAD_OFFSET], tail)
 
 
+@pytest.mark.parametrize("place", ["manifest", "trailer"])
 @pytest.mark.parametrize("other", ["parity", "mirror"])
-def test_a_checkpoint_that_a_newer_version_wrote_anew_stays(run: Path, other: str) -> None:
+def test_a_checkpoint_that_a_newer_version_wrote_anew_stays(run: Path, other: str, place: str) -> None:
     mirrors = [DirectoryStore(run.parent / "m")] if other == "mirror" else []
     if mirrors:
         mirror_of(run, run.parent / "m").bring()
     else:
         protect(DirectoryStore(run), Redundancy(files=1))
-    (run / NEWEST).write_bytes(of_newer_version((run / NEWEST).read_bytes()))
+    (run / NEWEST).write_bytes(of_newer_version((run / NEWEST).read_bytes(), place))
     files = chain_files(run)
     found = repair(DirectoryStore(run), mirrors=mirrors)
     assert (found.mended, found.remade, list(found.lost)) == ((), {}, [NEWEST])
     assert "format version 2" in found.lost[NEWEST]
     assert chain_files(run) == files
+
+
+def test_a_version_that_is_a_damaged_byte_is_mended(run: Path) -> None:
+    protect(DirectoryStore(run), Redundancy(files=1))
+    files = chain_files(run)
+    for name in (NEWEST, EXACT_NAME):
+        data = files[name].replace(TRAILER_MAGIC + b"\1", TRAILER_MAGIC + b"\2")
+        (run / name).write_bytes(data)
+        assert repair(DirectoryStore(run)).mended == (name,)
+        assert chain_files(run) == files
 
 
 # --- the exact file -------------------------------------------------------------------------------

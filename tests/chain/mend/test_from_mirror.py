@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import shutil
 from pathlib import Path
@@ -9,11 +10,12 @@ from pathlib import Path
 import pytest
 
 import lccodec
-from lccodec import Chain, ChainError, Keep, validate
+from lccodec import Chain, ChainError, Keep, StorageError, validate
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.names import checkpoint_name
 from lccodec.constants import PAYLOAD_OFFSET
+from lccodec.container.disk.source import Source
 
 from ...support.damage import damaged, flip, protected_run, put
 from ...support.mirrors import chain_files, mirror_of
@@ -71,6 +73,34 @@ def test_steps_that_follow_come_too_but_not_what_was_rolled_back_or_pruned(run: 
     assert (dict(found.mirrored), found.mended) == ({}, ("exact.lcc.h5",))  # that of step 4, which names it
     assert Chain(run).steps == [3, 4]
     assert Chain(run).info(4).exact
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, place: Path, name: str) -> None:
+    """Let the disk refuse to read a file of a directory."""
+    source = DirectoryStore.source
+
+    def opened(store: DirectoryStore, wanted: str) -> Source:
+        if (store.path, wanted) == (place, name):
+            raise StorageError(errno.EIO, "cannot read", name)
+        return source(store, wanted)
+
+    monkeypatch.setattr(DirectoryStore, "source", opened)
+
+
+def test_what_the_disk_refuses_for_a_moment_stays_and_the_rest_is_mended(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read error does not say that bytes are lost; those of the mirror may be older."""
+    files, damaged_one, refused = chain_files(run), checkpoint_name(1), checkpoint_name(4)
+    flip(run / damaged_one, 300)
+    before = (run / refused).stat()
+    refuse(monkeypatch, run, refused)
+    found = repair(DirectoryStore(run), mirrors=[DirectoryStore(tmp_path / "m")])
+    assert found.mended == (damaged_one,)
+    assert "cannot read" in found.lost[refused]
+    assert (run / refused).stat().st_ino == before.st_ino
+    monkeypatch.undo()
+    assert chain_files(run) == files
 
 
 def test_an_empty_directory_gets_everything(run: Path, tmp_path: Path) -> None:
