@@ -139,7 +139,7 @@ def _step(runs: Sequence[LaneRun]) -> tuple[list[Array], Array]:
     position = np.concatenate([run.starts + 8 * begin for run, begin in zip(runs, begins[:-1], strict=True)])
     position = position.astype(np.uint64)
     sizes = [run.starts.size for run in runs]
-    tables, edges = _Tables([run.lengths for run in runs], sizes), np.cumsum([0, *sizes])
+    tables, edges = _RunTables([run.lengths for run in runs], sizes), np.cumsum([0, *sizes])
     whole = [_whole_steps(run) for run in runs]
     rows = np.empty((whole[0], position.size), np.uint8)
     first = 0
@@ -159,7 +159,7 @@ def _step(runs: Sequence[LaneRun]) -> tuple[list[Array], Array]:
     ], position.view(np.int64)
 
 
-class _Tables:
+class _RunTables:
     """What the next bits of a lane start with, by the code of its run; tables lie end to end.
 
     Parameters

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import fnmatch
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TypedDict
 
@@ -128,7 +128,9 @@ class ChainOptions:
         if self.only is None or alone:
             return self.only
         own = list(names)
-        return [each for each in self.only if each in own or fnmatch.filter(own, each)] or None
+        return [
+            each for each in self.only if each in own or any(fnmatchcase(name, each) for name in own)
+        ] or None
 
     def check_names(self, names: Iterable[str]) -> None:
         """Raise ``ArgumentError`` if a name or pattern of `only` fits no array."""

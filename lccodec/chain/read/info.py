@@ -78,29 +78,9 @@ class ArrayInfo:
     figures: Figures = UNKNOWN
 
 
-class _Child:
-    """What follows from the parents of a checkpoint."""
-
-    parent: int | None
-    later: int | None
-
-    @property
-    def kind(self) -> Literal["keyframe", "delta", "interpolated"]:
-        """What it is stored as."""
-        return "keyframe" if self.parent is None else "delta" if self.later is None else "interpolated"
-
-    @property
-    def parents(self) -> tuple[int, ...]:
-        """The steps of its parents, the earlier one first."""
-        return tuple(step for step in (self.parent, self.later) if step is not None)
-
-
 @dataclass(frozen=True)
-class CheckpointSummary(_Child):
-    """What is known of a checkpoint as a whole. The fields are those of `CheckpointInfo`.
-
-    It takes less time than what is known of each array.
-    """
+class _Whole:
+    """What is known of a checkpoint as a whole; `CheckpointInfo` says what the fields are."""
 
     step: int | None
     parent: int | None
@@ -115,11 +95,27 @@ class CheckpointSummary(_Child):
     replaces: tuple[str, ...]
     since: int | None
     later: int | None
+
+    @property
+    def kind(self) -> Literal["keyframe", "delta", "interpolated"]:
+        """What it is stored as."""
+        return "keyframe" if self.parent is None else "delta" if self.later is None else "interpolated"
+
+    @property
+    def parents(self) -> tuple[int, ...]:
+        """The steps of its parents, the earlier one first."""
+        return tuple(step for step in (self.parent, self.later) if step is not None)
+
+
+@dataclass(frozen=True)
+class CheckpointSummary(_Whole):
+    """What is known of a checkpoint as a whole, which takes less time than each array."""
+
     lossy: bool
 
 
 @dataclass(frozen=True, repr=False)
-class CheckpointInfo(_Child, Shown):
+class CheckpointInfo(_Whole, Shown):
     """What is known of one checkpoint without decoding it.
 
     Parameters
@@ -140,8 +136,6 @@ class CheckpointInfo(_Child, Shown):
         Size of the file in bytes.
     nbytes
         Bytes of all arrays, each counted once.
-    arrays
-        In the order of the state.
     exact
         Whether an exact file holds its state bit for bit: this file, or the one beside the chain.
     exact_root
@@ -152,22 +146,11 @@ class CheckpointInfo(_Child, Shown):
         The step of the save that movements and lags begin at; ``None`` if they are not known.
     later
         The later parent's step of an interpolated checkpoint; ``None`` for all others.
+    arrays
+        In the order of the state.
     """
 
-    step: int | None
-    parent: int | None
-    deltas: int
-    root: str
-    policy: Any
-    metadata: dict[str, str]
-    file_bytes: int
-    nbytes: int
     arrays: tuple[ArrayInfo, ...]
-    exact: bool = False
-    exact_root: str | None = None
-    replaces: tuple[str, ...] = ()
-    since: int | None = None
-    later: int | None = None
 
     @property
     def figures(self) -> dict[Role, Figures]:

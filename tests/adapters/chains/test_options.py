@@ -1,5 +1,8 @@
 """The options of an adapter's chain are checked when they are given, and used at the first save."""
 
+import ntpath
+import os
+
 import numpy as np
 import pytest
 
@@ -71,3 +74,11 @@ def test_a_pattern_may_fit_no_array_of_one_process_of_many():
     assert options.only_of(["a/w"], alone=False) is None  # all that it has
     assert options.only_of(["a/w"], alone=True) == ("*lora*", "head")  # which is an error of the save
     assert ChainOptions("run").only_of(["a/w"], alone=True) is None
+
+
+def test_the_case_of_names_counts_on_every_system(monkeypatch):
+    options = ChainOptions("run", only=["*lora*"])
+    with monkeypatch.context() as windows:
+        windows.setattr(os, "path", ntpath)
+        found = options.only_of(["a/LoRA/w"], alone=False)
+    assert found is None

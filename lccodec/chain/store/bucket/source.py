@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
+from ....constants import PAYLOAD_OFFSET
 from ....container.disk.source import Source
 from ....errors import ChainError, StorageError
 from .backend import MissingError
@@ -27,6 +28,9 @@ _ROUND_BYTES: Final = 48 << 20
 
 #: Rounds that are planned at most.
 _MAX_ROUNDS: Final = 1 << 14
+
+#: Data of so few bytes is read whole where more than its ends may be needed.
+_SMALL_BYTES: Final = 1 << 13
 
 #: An entry of a listing, and start and size of a range of its data.
 Range = tuple[Entry, int, int]
@@ -156,3 +160,11 @@ class BucketSource:
 
     def close(self) -> None:
         """Do nothing: nothing is open."""
+
+
+def ends(entry: Entry) -> list[Range]:
+    """Return the ranges before and behind the payload; all of a small file."""
+    size, tail = entry.object.size, entry.data.tail
+    if size <= _SMALL_BYTES or PAYLOAD_OFFSET + tail >= size:
+        return [(entry, 0, size)]
+    return [(entry, 0, PAYLOAD_OFFSET), (entry, size - tail, tail)]

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from copy import copy
 from typing import Final
 
-from ....constants import CHECKPOINT_SUFFIX, EXACT_NAME, PAYLOAD_OFFSET, ROLLED_BACK_NAME
+from ....constants import CHECKPOINT_SUFFIX, EXACT_NAME, ROLLED_BACK_NAME
 from ....container.disk.address import Address
 from ....container.disk.source import Source
 from ....container.reader import CheckpointReader
@@ -41,7 +41,7 @@ from .keys import (
 from .lease import Lease, LeasedError
 from .patience import PatientBackend
 from .shelf import BucketShelf
-from .source import BucketSource, Range, Reading
+from .source import BucketSource, Reading, ends
 from .writer import ObjectWriter, send
 
 #: Seconds that data without a commit is left alone.
@@ -53,8 +53,6 @@ _MAX_ATTEMPTS: Final = 3  # to list, while others remove
 LOCK_FOLDER: Final = ".lock"
 _SECONDS_BETWEEN_ATTEMPTS: Final = 0.2
 _MAX_SECONDS_TO_WAIT: Final = 600.0
-#: Data of so few bytes is read whole where more than its ends may be needed.
-_SMALL_BYTES: Final = 1 << 13
 
 
 class _Reader:
@@ -156,14 +154,14 @@ class BucketStore(WritableStore):
     def source(self, name: str) -> BucketSource:
         """Open a file for reads of ranges: its ends are fetched, if they are not at hand."""
         entry = self._entry(self._about(name), name)
-        self._reader.reading.ahead(_ends(entry))
+        self._reader.reading.ahead(ends(entry))
         return BucketSource(self._reader.reading, entry, str(self.path / name))
 
     def ahead(self, names: Iterable[str]) -> None:
         """Fetch the ends of files, and of all that they need."""
         if self._listing is not None:
             entries = self._needed(self._listing, names)
-            self._reader.reading.ahead(span for entry in entries for span in _ends(entry))
+            self._reader.reading.ahead(span for entry in entries for span in ends(entry))
 
     @staticmethod
     def _needed(listing: Listing, names: Iterable[str]) -> list[Entry]:
@@ -340,14 +338,6 @@ class _HeldBucket:
 
     def sync(self) -> None:
         """Do nothing."""
-
-
-def _ends(entry: Entry) -> list[Range]:
-    """Return the ranges before and behind the payload; all of a small file."""
-    size, tail = entry.object.size, entry.data.tail
-    if size <= _SMALL_BYTES or PAYLOAD_OFFSET + tail >= size:
-        return [(entry, 0, size)]
-    return [(entry, 0, PAYLOAD_OFFSET), (entry, size - tail, tail)]
 
 
 def _is_old(each: Object) -> bool:
