@@ -115,7 +115,7 @@ class CheckpointSummary(_Whole):
 
 
 @dataclass(frozen=True, repr=False)
-class CheckpointInfo(_Whole, Shown):
+class CheckpointInfo(Shown, _Whole):
     """What is known of one checkpoint without decoding it.
 
     Parameters

@@ -187,7 +187,7 @@ PARAMETERS = {
     "load": ["data", "dtype", "max_bytes"],
     "load_file": ["path", "dtype", "max_bytes", "max_deltas"],
     "validate": ["path", "max_bytes", "max_deltas"],
-    "Chain": ["directory", "workers", "newest"],
+    "Chain": ["directory", "workers", "newest", "reference"],
     "Chain.restore": ["step", "keys", "dtype", "max_bytes", "max_deltas"],
     "Chain.restore_iter": ["step", "keys", "dtype", "max_bytes", "max_deltas"],
     "Chain.info": ["step"],
