@@ -19,6 +19,7 @@ from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.names import checkpoint_name
 from lccodec.element_types import components
 
+from ....support.damage import flip
 from ....support.directories import entries
 from ....support.hashes import chain_of, large_state, small_blocks, touched
 from ....support.walks import assert_same
@@ -81,6 +82,35 @@ def test_another_process_goes_on_without_decoding_anything(tmp_path: Path) -> No
     chain = chain_of(tmp_path)
     assert_same(chain.restore(), touched(large_state(0), 1))
     assert chain.info(1).parent == 0
+
+
+@pytest.mark.parametrize("step", [0, 2])
+def test_another_process_adds_nothing_to_a_damaged_file(tmp_path: Path, step: int) -> None:
+    """The hashes are as good as ever; but nothing that is taken against that step can be restored."""
+    with chain_of(tmp_path) as chain:
+        for each in range(3):
+            chain.save(each, touched(large_state(0), each))
+    flip(tmp_path / checkpoint_name(step), 5000)
+    with (
+        chain_of(tmp_path) as chain,
+        pytest.warns(LccodecWarning, match="writes a keyframe instead of a delta: step 2 cannot be restored"),
+    ):
+        chain.save(3, touched(large_state(0), 3))
+    assert_same(chain.restore(), touched(large_state(0), 3))
+
+
+def test_another_process_mends_a_damaged_step_from_the_exact_file(tmp_path: Path) -> None:
+    with chain_of(tmp_path, newest="exact") as chain:
+        for step in range(3):
+            chain.save(step, touched(large_state(0), step))
+    flip(tmp_path / checkpoint_name(2), 5000)
+    with (
+        chain_of(tmp_path) as chain,
+        pytest.warns(LccodecWarning, match="step 2 was written anew from the exact file"),
+    ):
+        chain.save(3, touched(large_state(0), 3))
+    assert validate(tmp_path, deep=True) == []
+    assert_same(chain.restore(2), touched(large_state(0), 2))
 
 
 def test_after_rollback_prune_compact_and_fork(tmp_path: Path) -> None:
