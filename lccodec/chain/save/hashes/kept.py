@@ -12,6 +12,7 @@ read of it is verified by its hash.
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Collection, Mapping
 from contextlib import closing, suppress
@@ -27,8 +28,8 @@ from ....container.disk.scratch import Scratch
 from ....container.disk.source import FileSource
 from ....container.disk.whole_file import WholeFile, remove_stale_temporaries
 from ....element_table import ELEMENT_TYPES
-from ....errors import ArgumentError, LccodecError, warn
-from ....frame.header import check_shape
+from ....errors import LccodecError, warn
+from ...read.heads import Form
 from ...store.directory import DirectoryStore
 from .segments import HASH_BYTES, MAX_SEGMENT, MIN_SEGMENT, HashedArray
 
@@ -44,6 +45,8 @@ _NOT_HASHES: Final = (
     *(struct.error, RecursionError),
 )
 _SUMMED_FROM: Final = 40  # the bytes behind the SHA-256
+_TEXT_BYTES: Final = 1 << 10  # of what is said of an array but its name: five numbers and its shape
+_ESCAPED_BYTES: Final = 12  # of a character of a name in JSON
 
 
 class Kept:
@@ -71,17 +74,19 @@ class Kept:
             folder.remove([HASHES])
 
     def read(
-        self, roots: Collection[bytes], names: Collection[str]
+        self, roots: Collection[bytes], forms: Mapping[str, Form]
     ) -> tuple[int, dict[str, HashedArray]] | None:
         """Return the bytes of a segment and the hashes of a checkpoint's arrays.
 
         ``None`` if they are not there, are damaged, or are of another checkpoint: its root is among
-        `roots`, and its arrays are `names`.
+        `roots`, and its arrays have the types and shapes of `forms`.
         """
         try:
             with closing(FileSource(self._path / HASHES)) as source:
+                if source.size > _most_bytes(forms):
+                    return None
                 data = memoryview(source.read(0, source.size))
-            return _parse(data, roots, list(names))
+            return _parse(data, roots, forms)
         except _NOT_HASHES:
             return None
 
@@ -110,8 +115,21 @@ class Kept:
                 file.commit()
 
 
+def _most_bytes(forms: Mapping[str, Form]) -> int:
+    """Return how long a file of the hashes of such arrays is at most: no more is read."""
+    names = sum(_ESCAPED_BYTES * len(name) for name in forms)
+    segments = sum(_segments(form, MIN_SEGMENT) for form in forms.values())
+    return _TEXT_BYTES * (1 + len(forms)) + names + HASH_BYTES * segments
+
+
+def _segments(form: Form, segment: int) -> int:
+    """Return how many segments an array has."""
+    kind, shape = form
+    return -(-math.prod(shape) * kind.components * kind.size // segment)
+
+
 def _parse(
-    data: memoryview, roots: Collection[bytes], names: list[str]
+    data: memoryview, roots: Collection[bytes], forms: Mapping[str, Form]
 ) -> tuple[int, dict[str, HashedArray]] | None:
     """Return what a file of hashes has; raise ``ValueError`` or another error for other bytes."""
     magic, digest, length = _HEAD.unpack(data[: _HEAD.size])
@@ -119,7 +137,7 @@ def _parse(
         return None
     head: Any = json.loads(bytes(data[_HEAD.size : _HEAD.size + length]))
     segment = head["segment"]
-    if bytes.fromhex(head["root"]) not in roots or [each[0] for each in head["arrays"]] != names:
+    if bytes.fromhex(head["root"]) not in roots or [each[0] for each in head["arrays"]] != list(forms):
         return None
     if segment not in [1 << log2 for log2 in range(MIN_SEGMENT.bit_length() - 1, MAX_SEGMENT.bit_length())]:
         return None
@@ -127,20 +145,18 @@ def _parse(
     for name, code, shape, offset, total, count in head["arrays"]:
         own = data[start : start + count * HASH_BYTES]
         hashes = np.frombuffer(own, np.uint8).reshape(count, HASH_BYTES)
-        found[name] = _checked(HashedArray(ELEMENT_TYPES[code], tuple(shape), offset, total, hashes), segment)
+        array = HashedArray(ELEMENT_TYPES[code], tuple(shape), offset, total, hashes)
+        found[name] = _checked(array, forms[name], segment)
         start += count * HASH_BYTES
     return (segment, found) if start == len(data) else None
 
 
-def _checked(array: HashedArray, segment: int) -> HashedArray:
-    """Return an array whose numbers fit each other; raise ``ValueError`` otherwise."""
-    try:
-        check_shape(array.shape)
-    except ArgumentError as error:
-        raise ValueError(str(error)) from None
-    count = -(-array.size * array.kind.size // segment)
-    if len(array.hashes) != count or type(array.offset) is not int or type(array.total) is not int:
+def _checked(array: HashedArray, form: Form, segment: int) -> HashedArray:
+    """Return an array whose numbers fit its form; raise ``ValueError`` otherwise."""
+    if (array.kind, array.shape) != form or len(array.hashes) != _segments(form, segment):
         raise ValueError("hashes that do not fit their array")
+    if type(array.offset) is not int or type(array.total) is not int:
+        raise ValueError("no integers")
     if not (0 <= array.offset < 1 << 62 and 0 <= array.total < 1 << 64):
         raise ValueError("numbers out of range")
     return array

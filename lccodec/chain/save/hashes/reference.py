@@ -16,6 +16,7 @@ from ....element_types import Array
 from ....errors import ArgumentError
 from ....policy.policy import Candidate
 from ...read.checkpoint import OpenCheckpoint, open_name
+from ...read.heads import form_of
 from ...read.replay import DecodedArray
 from ...store.directory import DirectoryStore
 from ...store.names import checkpoint_name
@@ -74,7 +75,8 @@ class HashReference:
         with open_name(store, checkpoint_name(step)) as file:
             file.check_name()
             last = file.links[-1]
-            found = None if self._kept is None else self._kept.read(last.reader.roots, last.index_names)
+            forms = {name: form_of(last, name) for name in last.index_names}
+            found = None if self._kept is None else self._kept.read(last.reader.roots, forms)
             if found is not None:
                 self._verify(file)
             else:

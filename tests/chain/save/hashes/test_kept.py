@@ -8,12 +8,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lccodec import LccodecWarning, validate
-from lccodec.chain.save.hashes import reference
+from lccodec.chain.save.hashes import kept, reference
 from lccodec.chain.save.hashes.kept import Kept
+from lccodec.chain.save.hashes.segments import HashedArray
 from lccodec.chain.store.directory import DirectoryStore
+from lccodec.container.disk.source import FileSource
+from lccodec.element_table import ELEMENT_TYPES
 
 from ....support.hashes import chain_of, large_state, touched
 from ....support.walks import assert_same
@@ -106,6 +110,35 @@ def test_a_file_that_is_not_of_the_checkpoint_is_made_anew(
     assert validate(tmp_path, deep=True) == []
 
 
+def test_a_file_that_is_longer_than_hashes_can_be_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = large_state(0)
+    with chain_of(tmp_path) as chain:
+        chain.save(0, state)
+
+    class Huge(FileSource):
+        size = property(lambda _: 1 << 40, lambda *_: None)  # as a file with holes has
+
+        def read(self, offset: int, size: int) -> bytes:
+            assert size < 1 << 30
+            return super().read(offset, size)
+
+    monkeypatch.setattr(kept, "FileSource", Huge)
+    with chain_of(tmp_path) as chain:
+        chain.save(1, touched(state, 1))
+    assert_same(chain.restore(), touched(state, 1))
+
+
+def test_names_of_any_length_fit(tmp_path: Path) -> None:
+    forms = {"\U0001f600\x00" * 5000: (ELEMENT_TYPES[0], (1,) * 32), "": (ELEMENT_TYPES[0], ())}
+    none = np.empty((1, 16), np.uint8)
+    arrays = {name: HashedArray(*form, 0, 0, none) for name, form in forms.items()}
+    found = Kept(DirectoryStore(tmp_path))
+    found.write(b"root", 4096, arrays)
+    assert found.read([b"root"], forms) is not None
+
+
 def test_a_file_that_is_good_is_not_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = large_state(0)
     for step in range(6):
@@ -152,7 +185,7 @@ def test_where_no_folder_can_be_made_the_chain_goes_on_without(tmp_path: Path, o
 
 
 def test_nothing_is_kept_where_nothing_is(tmp_path: Path) -> None:
-    kept = Kept(DirectoryStore(tmp_path))
-    assert kept.read([b""], []) is None
-    kept.remove()
+    found = Kept(DirectoryStore(tmp_path))
+    assert found.read([b""], {}) is None
+    found.remove()
     assert list(tmp_path.iterdir()) == []
