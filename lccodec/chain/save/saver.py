@@ -165,6 +165,9 @@ class Saver:
         try:
             link = self._write(plan, sampling, manifest, flat, base, record.policy.effort, tell)
         except (StorageError, DataError, ChainError, MemoryError) as error:
+            has_room = self._hashes is not None and self._hashes.makes_room(error)
+            if has_room and step not in self._store.checkpoints():  # where only a sync may have failed
+                return self._save(step, flat, metadata, known, tell, last)
             if exact is None or (isinstance(error, ChainError) and not last):
                 raise
             warn(

@@ -6,6 +6,7 @@ should hold, and has another source for it.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from contextlib import suppress
@@ -15,6 +16,9 @@ from typing import Final
 from .folder import Folder
 from .source import read_at
 from .system import OPEN_FLAGS, SYSTEM, System, flag
+
+#: What the system says when there is no room.
+NO_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 _FLAGS: Final = os.O_RDWR | flag("O_NOFOLLOW") | flag("O_NONBLOCK") | OPEN_FLAGS
 
@@ -51,7 +55,7 @@ class Scratch:
         return b"".join(parts)
 
     def write(self, offset: int, data: memoryview) -> None:
-        """Write bytes at a place, unless an earlier call has failed."""
+        """Write bytes at a place, unless an earlier call failed. A full disk gets its room back."""
         if not self.works:
             return
         try:
@@ -59,8 +63,22 @@ class Scratch:
             while data:
                 count = self._system.write_at(self._fd, data, offset)
                 data, offset = data[count:], offset + count
-        except OSError:
+        except OSError as error:
             self.works = False
+            if error.errno in NO_ROOM:
+                self.give_up()
+
+    def give_up(self) -> bool:
+        """Remove the file, and make no other; return whether there was one."""
+        self.works = False
+        try:
+            self._open(make=False)
+            self.close()
+            with Folder(self._directory, self._system) as above, above.inner(self._folder) as folder:
+                self._system.unlink(folder / self._name)
+        except OSError:
+            return False
+        return True
 
     def close(self) -> None:
         """Close the file; the next use opens it again."""

@@ -36,6 +36,18 @@ def test_a_disk_that_is_full_ends_it(tmp_path: Path) -> None:
     scratch.close()
 
 
+def test_a_disk_that_is_full_gets_the_room_back(tmp_path: Path) -> None:
+    numbers = iter(range(10))
+    system = Faulty(errno.ENOSPC, lambda name, _: name == "write_at" and next(numbers) == 1)
+    scratch = Scratch(tmp_path, "inner", "file", system)
+    scratch.write(0, memoryview(b"abc"))
+    scratch.write(3, memoryview(b"def"))
+    assert list((tmp_path / "inner").iterdir()) == []
+    assert scratch.read(0, 3) == b""
+    assert not system.descriptors
+    assert not scratch.give_up()
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes here")
 def test_a_pipe_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "inner").mkdir()
@@ -44,3 +56,5 @@ def test_a_pipe_is_not_used(tmp_path: Path) -> None:
     scratch.write(0, memoryview(b"abc"))
     assert not scratch.works
     assert scratch.read(0, 3) == b""
+    assert not scratch.give_up()
+    assert (tmp_path / "inner" / "file").is_fifo()

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
-from ....container.disk.scratch import Scratch
+from ....container.disk.scratch import NO_ROOM, Scratch
 from ....element_types import Array
-from ....errors import ArgumentError
+from ....errors import ArgumentError, StorageError
 from ....policy.policy import Candidate
 from ...read.checkpoint import OpenCheckpoint, open_name
 from ...read.heads import form_of
@@ -144,6 +144,14 @@ class HashReference:
             self._kept.write(root, stored.segment, arrays)
         parent = Parent(self._store, step, stored.segment, arrays, self._values, self._distrust)
         return _held(parent)
+
+    def makes_room(self, error: Exception) -> bool:
+        """Return whether a save that failed for want of room may have it now.
+
+        The file of values goes for it: a checkpoint is worth more.
+        """
+        is_full = isinstance(error, StorageError) and error.errno in NO_ROOM
+        return is_full and self._kept is not None and self._kept.values.give_up()
 
     def _distrust(self) -> None:
         """Let the next attempt hash the newest step anew."""

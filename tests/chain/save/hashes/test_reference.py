@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 import threading
@@ -11,12 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lccodec import ArgumentError, Chain, Keep, LccodecWarning, bundle, validate
+from lccodec import ArgumentError, Chain, Keep, LccodecWarning, StorageError, bundle, validate
 from lccodec.chain.save.hashes import reference
 from lccodec.chain.save.hashes.kept import Kept
 from lccodec.chain.save.hashes.segments import hash_segments
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.names import checkpoint_name
+from lccodec.container.disk.system import System
 from lccodec.element_types import components
 
 from ....support.damage import flip
@@ -223,6 +226,53 @@ def test_a_save_that_fails_leaves_hashes_of_the_step_before(
         chain.save(3, touched(state, 4))
         assert_same(chain.restore(), touched(state, 4))
         assert_same(chain.restore(1), touched(state, 1))
+
+
+@pytest.mark.parametrize("newest", ["history", "exact"])
+def test_values_make_room_for_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, newest: Any
+) -> None:
+    """They are for speed alone; without them the chain would have room."""
+    values, write = tmp_path / ".hashes" / "values", System.write
+
+    def written(fd: int, data: memoryview) -> int:
+        if values.exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(fd, data)
+
+    state = large_state(0)
+    with chain_of(tmp_path, newest=newest) as chain:
+        chain.save(0, state)
+        monkeypatch.setattr(System, "write", staticmethod(written))
+        with pytest.warns(LccodecWarning, match=r"values cannot be written"):
+            chain.save(1, touched(state, 1))
+        chain.save(2, touched(state, 2))
+        assert not values.exists()
+    with (
+        chain_of(tmp_path, newest=newest) as chain,
+        pytest.warns(LccodecWarning, match=r"values cannot be written"),
+    ):
+        chain.save(3, touched(state, 3))
+        for step in (1, 2, 3):
+            assert_same(chain.restore(step), touched(state, step))
+    assert validate(tmp_path, deep=True) == []
+
+
+def test_a_step_that_is_there_is_not_saved_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fsync = System.fsync
+
+    def synced(fd: int) -> None:
+        if (tmp_path / checkpoint_name(1)).exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(fd)
+
+    state = large_state(0)
+    with chain_of(tmp_path) as chain:
+        chain.save(0, state)
+        monkeypatch.setattr(System, "fsync", staticmethod(synced))
+        with pytest.raises(StorageError, match="committed, but durability unknown"):
+            chain.save(1, touched(state, 1))
+        assert chain.steps == [0, 1]
 
 
 def test_hashes_are_those_of_what_is_stored_while_values_change(
