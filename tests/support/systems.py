@@ -23,6 +23,7 @@ OPERATIONS = (
     "seek",
     "write",
     "write_at",
+    "truncate",
     "fsync",
     "close",
     "link",

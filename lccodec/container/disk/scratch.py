@@ -68,6 +68,13 @@ class Scratch:
             if error.errno in NO_ROOM:
                 self.give_up()
 
+    def cut(self, size: int) -> None:
+        """Give back what lies behind so many bytes."""
+        with suppress(OSError):
+            self._open(make=False)
+            if os.fstat(self._fd).st_size > size:
+                self._system.truncate(self._fd, size)
+
     def give_up(self) -> bool:
         """Remove the file, and make no other; return whether there was one."""
         self.works = False

@@ -84,6 +84,7 @@ class System:
 
     seek = staticmethod(os.lseek)
     write = staticmethod(os.write)
+    truncate = staticmethod(os.ftruncate)
     fsync = staticmethod(os.fsync)
     close = staticmethod(os.close)
     exists = staticmethod(os.path.lexists)

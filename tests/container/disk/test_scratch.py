@@ -26,6 +26,17 @@ def test_bytes_are_where_they_were_put(tmp_path: Path) -> None:
     scratch.close()
 
 
+def test_what_lies_behind_a_place_is_given_back(tmp_path: Path) -> None:
+    scratch = Scratch(tmp_path, "inner", "file")
+    scratch.cut(0)
+    assert list(tmp_path.iterdir()) == []
+    scratch.write(0, memoryview(b"abcdef"))
+    scratch.cut(10)
+    scratch.cut(4)
+    assert scratch.read(0, 10) == b"abcd"
+    scratch.close()
+
+
 def test_a_disk_that_is_full_ends_it(tmp_path: Path) -> None:
     scratch = Scratch(tmp_path, "inner", "file", Faulty(errno.ENOSPC, lambda name, _: name == "write_at"))
     assert scratch.works

@@ -3,6 +3,7 @@
 - `segments`: the hashes of an array, and which segments of it differ.
 - `parent`: values of the parent, some segments at a time, where they are needed.
 - `encode`: the frames of a save, and the hashes of what they hold.
+- `places`: where new arrays lie in the file of values.
 - `kept`: the files beside the chain from which another process goes on.
 - `reference`: all of it together, as a saver uses it.
 """

@@ -27,6 +27,7 @@ from ....quantizers.lossless import Lossless
 from ..plan import SavePlan
 from ..planned import FramePlan
 from .parent import Parent
+from .places import Places
 from .segments import HashedArray, differing, hash_segments, runs_of
 
 #: With a larger share of changed segments, a block is compared whole.
@@ -51,8 +52,8 @@ class Stored:
         Which segments of arrays of the parent differ, bool, by name.
     arrays
         The hashes of what is stored by now.
-    end
-        Where the next new array begins in the file of values.
+    places
+        Where new arrays lie in the file of values.
     between
         Called again and again while arrays are coded.
     """
@@ -62,7 +63,7 @@ class Stored:
     parent: Parent | None = None
     changes: Mapping[str, Array] = field(default_factory=dict)
     arrays: dict[str, HashedArray] = field(default_factory=dict)
-    end: int = 0
+    places: Places = field(default_factory=Places)
     between: Callable[[], None] = lambda: None
 
     def encode(self, plan: SavePlan) -> Iterator[tuple[Iterator[bytes], list[Candidate]]]:
@@ -195,13 +196,11 @@ class Stored:
         return found if found is not None and (found.kind, found.shape) == (c.kind, c.shape) else None
 
     def _place(self, c: Candidate) -> int:
-        """Return where an array lies in the file of values; a new one lies behind all others."""
+        """Return where an array lies in the file of values: that of the parent stays there."""
         known = self._known(c)
         if known is not None:
             return known.offset
-        offset = self.end
-        self.end += -(-c.bits.nbytes // self.segment) * self.segment
-        return offset
+        return self.places.take(-(-c.bits.nbytes // self.segment) * self.segment)
 
     def _keep(self, c: Candidate, array: HashedArray, own: Array, differ: Array) -> None:
         """Keep an array of one block, and the values of its segments that differ."""

@@ -103,6 +103,7 @@ class Kept:
         digest = sha256()
         for part in body:
             digest.update(part)
+        self.values.cut(max((a.offset + len(a.hashes) * segment for a in arrays.values()), default=0))
         with suppress(LccodecError, OSError):
             with Folder(self._store.path, self._store.system) as above:
                 above.make(FOLDER)

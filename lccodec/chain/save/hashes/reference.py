@@ -28,6 +28,7 @@ from .anew import hash_checkpoint
 from .encode import Stored
 from .kept import Kept
 from .parent import Parent, ParentBits
+from .places import Places
 from .segments import changed_segments, segment_size
 
 
@@ -123,8 +124,9 @@ class HashReference:
         segment = segment_size(sum(c.bits.nbytes for c in plan.candidates))
         stored = Stored(segment, self._values, between=self._between)
         if parent is not None:
-            end = max((a.offset + len(a.hashes) * parent.segment for a in parent.arrays.values()), default=0)
-            known = parent, self._changes, dict(parent.arrays), end, self._between
+            stay = [cast(ParentBits, c.reference).hashed for c in plan.candidates if c.reference is not None]
+            places = Places((a.offset, a.offset + len(a.hashes) * parent.segment) for a in stay)
+            known = parent, self._changes, dict(parent.arrays), places, self._between
             stored = Stored(parent.segment, self._values, *known)
         self._stored = stored
         try:

@@ -228,6 +228,23 @@ def test_a_save_that_fails_leaves_hashes_of_the_step_before(
         assert_same(chain.restore(1), touched(state, 1))
 
 
+def test_values_take_no_more_room_than_the_state(tmp_path: Path) -> None:
+    """Also where an array gets another shape with each save, as a buffer that grows does."""
+    rng = np.random.default_rng(0)
+    whole = rng.standard_normal(60_000)
+    with chain_of(tmp_path, keyframe_every=12) as chain:
+        for step in range(16):
+            state = {name: whole[: 3000 * (step + 1)].copy() for name in ("first", f"of {step}", "last")}
+            state["small"] = whole[step:1000]
+            chain.save(step, state)
+            segments = sum(-(-array.nbytes // 4096) for array in state.values())
+            assert (tmp_path / ".hashes" / "values").stat().st_size <= 2 * 4096 * segments
+            assert_same(chain.restore(), state)
+        chain.save(16, {"small": whole[:1000]})
+        assert (tmp_path / ".hashes" / "values").stat().st_size <= 8192
+        assert_same(chain.restore(), {"small": whole[:1000]})
+
+
 @pytest.mark.parametrize("newest", ["history", "exact"])
 def test_values_make_room_for_a_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, newest: Any
