@@ -153,7 +153,7 @@ class Chain(Lifetime):
         self.keyframe_every = check_every(keyframe_every)
         self.exact_every = check_exact_every(exact_every)
         self.hindsight = check_hindsight(hindsight)
-        asked = policy, roles, check_newest(newest), check_reference(reference)
+        asked = policy, roles, check_newest(newest), check_reference(reference, self.hindsight)
         settings = Settings(self._view, *asked)
         every = Every(self.keyframe_every, self.exact_every, self.hindsight)
         back = partial(comes_back, self._store, self._mirrors.opened)
