@@ -337,7 +337,9 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, int | str):  # the most by far, with floats
         return value
     if isinstance(value, float):
-        return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
+        near = float(f"{value:.{_DIGITS}g}")
+        found = near if math.isfinite(near) else value  # the largest are rounded to infinity
+        return found if math.isfinite(found) else None
     if isinstance(value, list | tuple):
         return list(map(_plain, value))
     if isinstance(value, Mapping):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 
 from lccodec.container.figures import Figures
 from lccodec.inspect.report import FIGURES, STREAMS, Checkpoint, Histogram, Report, Run, document
@@ -54,3 +55,10 @@ def test_numbers_are_rounded_and_finite():
     assert found["checkpoints"][0]["metadata"] == found["checkpoints"][0]["roles"] == {}
     assert found["histograms"] == [{"low": -1.0, "high": 2.0, "counts": [[3]]}, None]
     assert found["loss"] is None
+
+
+def test_the_largest_numbers_are_not_rounded_to_infinity():
+    largest = sys.float_info.max
+    run = Run("x", "file", (), [], (), [0], {"rms": [[largest, -largest]]}, [], {})
+    found = document(Report("1", (), [run]))["runs"][0]
+    assert found["figures"]["rms"] == [[largest, -largest]]
