@@ -14,7 +14,7 @@ import numpy as np
 from ....byteorder import read_numbers
 from ....container.disk.scratch import Scratch
 from ....element_types import Array
-from ....errors import ChainError
+from ....errors import ChainError, DataError, StorageError
 from ...read.checkpoint import OpenCheckpoint, open_name
 from ...read.rows import Span, decode_span
 from ...store.names import checkpoint_name
@@ -55,9 +55,8 @@ class Parent:
         Raises
         ------
         ChainError
-            If the hashes are not those of the checkpoint's values.
-        DataError, StorageError
-            If they must be decoded, and the chain cannot be read.
+            If the hashes are not those of the checkpoint's values; or if they must be decoded, and
+            the chain cannot be read. Another attempt hashes the checkpoint anew.
         """
         array = self.arrays[name]
         found = [self._run(name, array, *run) for run in runs_of(segments)]
@@ -68,7 +67,11 @@ class Parent:
         known = self._kept(array, start, stop)
         if known is not None and not differing(hash_segments(known, self.segment), hashes).any():
             return known
-        bits = self._decoded(name, slice(start * size, min(stop * size, array.size)))
+        try:
+            bits = self._decoded(name, slice(start * size, min(stop * size, array.size)))
+        except (DataError, StorageError) as error:
+            self.distrust()
+            raise ChainError(f"step {self.step} cannot be read: {error}") from error
         if differing(hash_segments(bits, self.segment), hashes).any():
             self.distrust()
             raise ChainError(

@@ -102,6 +102,25 @@ def test_another_process_adds_nothing_to_a_damaged_file(tmp_path: Path, step: in
     assert_same(chain.restore(), touched(large_state(0), 3))
 
 
+def test_a_parent_that_cannot_be_read_is_followed_by_a_keyframe(tmp_path: Path) -> None:
+    """What changed would be compared with it; but a save that can be kept is kept."""
+    state = large_state(0)
+    with chain_of(tmp_path) as chain:
+        chain.save(0, state)
+        (tmp_path / ".hashes" / "values").write_bytes(b"")
+        path = tmp_path / checkpoint_name(0)
+        with path.open("r+b") as file:
+            file.seek(3000)
+            file.write(bytes(path.stat().st_size - 30_000))
+        with (
+            pytest.warns(LccodecWarning, match="started again: step 0 cannot be read"),
+            pytest.warns(LccodecWarning, match="this save writes a keyframe instead of a delta"),
+        ):
+            chain.save(1, touched(state, 1))
+    assert_same(chain.restore(), touched(state, 1))
+    assert chain.info(1).parent is None
+
+
 def test_another_process_mends_a_damaged_step_from_the_exact_file(tmp_path: Path) -> None:
     with chain_of(tmp_path, newest="exact") as chain:
         for step in range(3):
