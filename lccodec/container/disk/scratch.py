@@ -94,6 +94,11 @@ class Scratch:
             with suppress(OSError):
                 self._system.close(fd)
 
+    def __del__(self) -> None:
+        if self._fd >= 0:  # a chain was dropped without `close`
+            with suppress(OSError):
+                os.close(self._fd)
+
     def _open(self, *, make: bool) -> None:
         """Open the file, or make it; a link or a pipe is an error."""
         if self._fd >= 0:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 from pathlib import Path
 
@@ -35,6 +36,18 @@ def test_what_lies_behind_a_place_is_given_back(tmp_path: Path) -> None:
     scratch.cut(4)
     assert scratch.read(0, 10) == b"abcd"
     scratch.close()
+
+
+def test_one_that_is_dropped_is_closed(tmp_path: Path) -> None:
+    system = Faulty(0, lambda *_: False)
+    scratch = Scratch(tmp_path, "inner", "file", system)
+    scratch.write(0, memoryview(b"abc"))
+    (descriptor,) = system.descriptors
+    os.fstat(descriptor)
+    del scratch
+    gc.collect()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
 
 
 def test_a_disk_that_is_full_ends_it(tmp_path: Path) -> None:
