@@ -1,13 +1,14 @@
 """Values of the parent, some segments at a time.
 
 They come from the file of values beside the chain, and are verified by their hashes. What is not
-there as it should be is decoded from the chain: no more blocks than that needs.
+there as it should be is decoded from the chain: no more blocks than that needs, and each once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
@@ -15,11 +16,14 @@ from ....byteorder import read_numbers
 from ....container.disk.scratch import Scratch
 from ....element_types import Array
 from ....errors import ChainError, DataError, StorageError
+from ....frame.encode import MAX_BLOCK_COMPONENTS
 from ...read.checkpoint import OpenCheckpoint, open_name
 from ...read.rows import Span, decode_span
 from ...store.names import checkpoint_name
 from ...store.store import Store
 from .segments import HashedArray, differing, hash_segments, runs_of
+
+_PART_COMPONENTS: Final = 1 << 21  # that are decoded at a time: a block of a large array
 
 
 @dataclass(eq=False)
@@ -48,6 +52,7 @@ class Parent:
     distrust: Callable[[], None]
     _file: OpenCheckpoint | None = None
     _together: dict[int, Array] = field(default_factory=dict)  # of the frame that was decoded last
+    _last: dict[tuple[str, int], Array] = field(default_factory=dict)  # decoded last; where it begins
 
     def read(self, name: str, segments: Sequence[int]) -> Array:
         """Return the components of segments of an array, rising, end to end.
@@ -90,7 +95,19 @@ class Parent:
         return bits
 
     def _decoded(self, name: str, part: slice) -> Array:
-        """Decode components of an array from the chain."""
+        """Decode components of an array from the chain, with those of the same block."""
+        size = self.arrays[name].size
+        length = size if size <= MAX_BLOCK_COMPONENTS else _PART_COMPONENTS
+        found = []
+        for start in range(part.start - part.start % length, part.stop, length):
+            bits = self._last.get((name, start))  # most segments that changed lie in the same block
+            if bits is None:
+                self._last.clear()  # its memory is free before the next is decoded
+                bits = self._last[name, start] = self._span(name, slice(start, min(start + length, size)))
+            found.append(bits[max(part.start - start, 0) : part.stop - start])
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+    def _span(self, name: str, part: slice) -> Array:
         if self._file is None:
             self._file = open_name(self.store, checkpoint_name(self.step))
         file = self._file
@@ -105,7 +122,7 @@ class Parent:
 
     def close(self) -> None:
         """Close the files; they are opened again when they are read."""
-        self._together = {}
+        self._together, self._last = {}, {}
         if self._file is not None:
             self._file.close()
             self._file = None

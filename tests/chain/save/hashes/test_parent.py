@@ -9,6 +9,7 @@ import pytest
 
 from lccodec import Chain, LccodecWarning
 from lccodec.chain.save.hashes import parent as module
+from lccodec.chain.save.hashes import reference
 
 from ....support.hashes import chain_of, large_state, small_blocks, touched
 from ....support.paths import checkpoint_path
@@ -62,6 +63,22 @@ def test_values_are_not_decoded_if_they_are_kept(tmp_path: Path, monkeypatch: py
         chain.save(1, touched(state, 1))
         chain.save(2, touched(state, 2))
         assert_same(chain.restore(1), touched(state, 1))
+
+
+def test_a_block_is_decoded_once_whatever_changed_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a bucket, where there is no file of values: there each segment would cost a block."""
+    monkeypatch.setattr(reference, "DirectoryStore", int)
+    spans, decode_span = [], module.decode_span
+    monkeypatch.setattr(module, "decode_span", lambda *given: spans.append(given) or decode_span(*given))
+    table = np.zeros(300_000)
+    with chain_of(tmp_path) as chain:
+        chain.save(0, {"table": table})
+        table[::3000] += 1
+        chain.save(1, {"table": table})
+        assert len(spans) <= 2
+        np.testing.assert_array_equal(chain.restore(1)["table"], table)
 
 
 def test_parts_of_an_array_of_the_parent(tmp_path: Path) -> None:
