@@ -165,8 +165,7 @@ class Saver:
         try:
             link = self._write(plan, sampling, manifest, flat, base, record.policy.effort, tell)
         except (StorageError, DataError, ChainError, MemoryError) as error:
-            has_room = self._hashes is not None and self._hashes.makes_room(error)
-            if has_room and step not in self._store.checkpoints():  # where only a sync may have failed
+            if self._has_room(step, error):
                 return self._save(step, flat, metadata, known, tell, last)
             if exact is None or (isinstance(error, ChainError) and not last):
                 raise
@@ -197,10 +196,17 @@ class Saver:
             manifest = replace(_manifest(plan, flat, step, needed, manifest.metadata, base.tail), exact=root)
             self._write(plan, sampling, manifest, flat, base, record.policy.effort, untold)
         except (LccodecError, OSError, MemoryError) as error:
+            if self._has_room(step, error):
+                return self._finish(step)
             warn(
                 f"{self._store.path}: step {step}, which only the exact file has, cannot be added to the"
                 f" history, and may be lost: {reason_of(error)}"
             )
+
+    def _has_room(self, step: int, error: Exception) -> bool:
+        """Return whether a step for which there was no room may have it now."""
+        has_room = self._hashes is not None and self._hashes.makes_room(error)
+        return has_room and step not in self._store.checkpoints()  # where only a sync may have failed
 
     def _mended(self) -> Store | None:
         """Write the newest step anew from the exact file, if it is lost and does not come back."""

@@ -294,6 +294,34 @@ def test_values_make_room_for_a_checkpoint(
     assert validate(tmp_path, deep=True) == []
 
 
+def test_values_make_room_for_a_step_that_only_the_exact_file_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values, write, link = tmp_path / ".hashes" / "values", System.write, System.link
+
+    def linked(source: Any, target: Any) -> None:
+        if Path(target).name == checkpoint_name(1):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        link(source, target)
+
+    def written(fd: int, data: memoryview) -> int:
+        if values.exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(fd, data)
+
+    state = large_state(0)
+    with chain_of(tmp_path, newest="exact") as chain:
+        chain.save(0, state)
+        with monkeypatch.context() as patch, pytest.warns(LccodecWarning, match="only in the exact file"):
+            patch.setattr(System, "link", staticmethod(linked))
+            chain.save(1, touched(state, 1))
+        monkeypatch.setattr(System, "write", staticmethod(written))
+        with pytest.warns(LccodecWarning, match="values cannot be written"):
+            chain.save(2, touched(state, 2))
+        for step in range(3):
+            assert_same(chain.restore(step), touched(state, step) if step else state)
+
+
 def test_a_step_that_is_there_is_not_saved_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fsync = System.fsync
 
