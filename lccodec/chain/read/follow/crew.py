@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import closing, suppress
 from typing import Final
 
@@ -25,6 +25,7 @@ from .telling import Offer, Tell, Told
 _TIMEOUT_SECONDS: Final = 300.0
 
 _SEGMENT_BYTES: Final = 1 << 26  # of memory for held arrays, at least: each segment is an open file
+_MAX_LOST_BYTES: Final = 1 << 26  # of arrays that got another size or are gone, beside the held ones
 
 _TYPES: Final = (Tell, Done)
 _ERRORS: Final = (
@@ -54,6 +55,7 @@ class Tellers:
         self._process = os.getpid()
         self._wanted: Callable[[], None] = lambda: None
         self._arena, self._places = Arena(), dict[str, Array]()
+        self._lost_bytes = 0  # of the arena
         self._rooms = Arena(), Arena()  # for what is found: of the update that is valid, and the next
         self.valid = 0
 
@@ -82,7 +84,24 @@ class Tellers:
     def close(self) -> None:
         """End the workers, and give up the memory."""
         self._end()
-        self._arena, self._places, self._rooms = Arena(), {}, (Arena(), Arena())
+        self._rooms = Arena(), Arena()
+        self._begin_anew()
+
+    def is_copied(self) -> bool:
+        """Return whether held arrays lie in memory of the process that this one was forked from."""
+        return bool(self._places) and self._process != os.getpid()
+
+    def keep(self, names: Collection[str]) -> None:
+        """Give up the places of all other arrays."""
+        for name in self._places.keys() - names:
+            self._give_up(name)
+
+    def _give_up(self, name: str) -> None:
+        self._lost_bytes += self._places.pop(name).nbytes
+
+    def _begin_anew(self) -> None:
+        """Give up all places. The memory is freed when no array that is held lies there."""
+        self._arena, self._places, self._lost_bytes = Arena(), {}, 0
 
     def __del__(self) -> None:
         self._end()
@@ -100,7 +119,10 @@ class Tellers:
         if self.members == 1 or not has_lock():
             return bits
         place = self._places.get(name)
-        if place is None or (place.size, place.dtype) != (bits.size, bits.dtype):
+        if place is not None and (place.size, place.dtype) != (bits.size, bits.dtype):
+            self._give_up(name)
+            place = None
+        if place is None:
             try:
                 place = self._places[name] = self._arena.empty(bits.size, bits.dtype, _SEGMENT_BYTES)
             except StorageError:  # there is no memory to share: it is sent
@@ -122,6 +144,8 @@ class Tellers:
         self._wanted, done = between, 0
         rooms = self._rooms[self.spare]
         rooms.clear()
+        if self._lost_bytes > max(_MAX_LOST_BYTES, sum(place.nbytes for place in self._places.values())):
+            self._begin_anew()
         try:
             with closing(self.begin().ordered(Offer(task, rooms) for task in tasks())) as results:
                 for result in results:

@@ -142,7 +142,7 @@ class Follower(Iterator[Update]):
         with self._committing:
             self._check_open()
             if self.step is None:
-                raise ArgumentError(f"{self._watch.place}: no step was read yet")
+                raise ArgumentError(f"{self._watch.place}: no step was read yet by this process")
             return self._watch.state(dtype)
 
     def get(self, name: str, dtype: Literal["float32", "bits"] | None = None) -> Any:
@@ -226,7 +226,8 @@ def follow(  # which state, and how to wait for it, by keyword
     workers
         Processes that share the work of an update, with this one; 0 means one for each core but
         one. Others are started with the first state, and wait for updates until the follower is
-        closed. Whole arrays, as those of the first state, are decoded by this process.
+        closed. Whole arrays, as those of the first state, are decoded by this process. In a fork,
+        the follower of its parent begins anew: the next update has all arrays.
 
     max_bytes, max_deltas
         As for :func:`lccodec.open`. A step that asks for more is passed over with an

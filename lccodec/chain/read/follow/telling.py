@@ -16,7 +16,7 @@ from ....byteorder import stored_bytes
 from ....cursor import Stored
 from ....element_types import Array
 from ....entropy.lockstep import Reading, finish, side_by_side
-from ....errors import DataError
+from ....errors import DataError, StorageError
 from ....frame.changed import Changed, changed
 from ....frame.checksum import array_sum
 from ....workers.memory import Arena
@@ -123,7 +123,10 @@ class _Room:
         """Return a 1-D array with undefined values."""
         nbytes = count * dtype.itemsize
         if nbytes > self._left.size:
-            return self._more.empty(count, dtype)
+            try:
+                return self._more.empty(count, dtype)
+            except StorageError:  # there is no memory to share: it is sent
+                return np.empty(count, dtype)
         found = self._left[:nbytes].view(dtype)
         self._left = self._left[-(-nbytes // Arena.ALIGNMENT_BYTES) * Arena.ALIGNMENT_BYTES :]
         return found

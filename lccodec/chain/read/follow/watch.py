@@ -100,6 +100,7 @@ class Watch:
     @property
     def link(self) -> Link | None:
         """The checkpoint of the held state, closed; ``None`` if there is no state yet."""
+        self._leave_copied()
         return self._held.link
 
     @property
@@ -130,6 +131,7 @@ class Watch:
             As :meth:`lccodec.Follower.prepare`. The held state is as before.
         """
         self._wanted = wanted
+        self._leave_copied()
         steps = self._store.steps()
         for step in self._candidates(list(steps)):
             try:
@@ -166,11 +168,12 @@ class Watch:
         self._held.commit(way.prepared)
         if way.update is not None:  # or the one before is still valid
             self._tellers.valid = way.prepared.room
+        self._tellers.keep(self._held.arrays)
         self._seen = way.seen
 
     def array(self, path: str) -> DecodedArray | None:
         """Return an array of the held state by its path; it must not be changed."""
-        link = self._held.link
+        link = self.link
         index = None if link is None else link.paths.get(path)
         return None if link is None or index is None else self._held.arrays.get(link.index_names[index])
 
@@ -198,7 +201,7 @@ class Watch:
 
     def state(self, dtype: str | None) -> Any:
         """Return a copy of the held state; with keys, a dict of these leaves by name."""
-        if (link := self._held.link) is None:
+        if (link := self.link) is None:
             return None
         manifest, arrays = link.manifest, self._held.arrays
         if self._keys is None:
@@ -208,6 +211,12 @@ class Watch:
         names = {index: link.index_names[index] for index in chosen.values()}
         by_index = {index: arrays[name].array(dtype).copy() for index, name in names.items()}
         return {**{name: by_index[index] for name, index in chosen.items()}, **scalars}
+
+    def _leave_copied(self) -> None:
+        """Forget a state that a fork has copied, if the other process goes on in its memory."""
+        if self._tellers.is_copied():
+            self._held, self._seen = Held(), None
+            self._tellers.close()
 
     def _candidates(self, steps: list[int]) -> list[int]:
         """Return the steps to be tried, the best one first."""

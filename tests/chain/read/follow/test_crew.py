@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -155,4 +157,58 @@ def test_a_worker_that_cannot_be_started_is_not_missed(monkeypatch: pytest.Monke
     monkeypatch.setattr(crew.sys, "executable", "")
     tellers = Tellers(2)
     assert tellers.begin().members == 1
+    tellers.close()
+
+
+FORK = """
+import os, sys, numpy as np, lccodec
+chain, follower = lccodec.Chain(sys.argv[1], "lossless"), lccodec.follow(sys.argv[1], workers=2)
+state = {"a": np.arange(20_000)}
+
+def save(step):
+    state["a"][step] = -7
+    chain.save(step, state)
+
+for step in range(3):
+    save(step)
+    assert follower.prepare(0).base == (step - 1 if step else None)
+there, here = os.pipe(), os.pipe()
+process = os.fork()
+os.close((here if process else there)[1])
+if process == 0:
+    os.read(there[0], 1)
+    assert follower.step is None
+    assert follower.prepare(0).names == ("a",)
+    assert (follower.get("a") == chain.restore(3)["a"]).all()
+    os.write(here[1], b"x")
+    follower.close()
+    os._exit(7)
+save(3)
+assert follower.prepare(0).base == 2
+os.write(there[1], b"x")
+os.read(here[0], 1)
+save(4)
+assert follower.prepare(0).base == 3
+assert (follower.get("a") == state["a"]).all()
+assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 7
+follower.close()
+"""
+
+
+def test_a_fork_begins_anew(tmp_path: Path) -> None:
+    """Its arrays lie in memory that its parent writes to, and that it must not write to."""
+    command = [sys.executable, "-W", "ignore", "-c", FORK, str(tmp_path)]
+    subprocess.run(command, timeout=120, check=True)
+
+
+def test_memory_of_arrays_that_grow_or_go_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "_SEGMENT_BYTES", 1)
+    monkeypatch.setattr(crew, "_MAX_LOST_BYTES", 3 << 20)
+    tellers = Tellers(2)
+    for number in range(40):
+        tellers.keep({"grows", f"goes{number}"})
+        for name in ("grows", f"goes{number}"):
+            tellers.visible(name, np.zeros((1 << 20) + number, np.uint8))
+        list(tellers.told(list, lambda: None))
+        assert sum(map(len, tellers._arena.segments)) < 12 << 20
     tellers.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ import lccodec
 from lccodec.chain.read.follow.telling import Offer, Tell, batches_for
 from lccodec.errors import ChecksumError
 from lccodec.frame.checksum import array_sum
+from lccodec.workers import memory
 from lccodec.workers.memory import Arena, place_of
 
 BEFORE = np.arange(40_000, dtype=np.uint16)
@@ -48,6 +50,18 @@ def test_a_worker_finds_the_same_in_shared_memory(room: int) -> None:
             np.testing.assert_array_equal(own, shared)
             assert place_of(shared) is not None
         assert here[2] == there[2]
+
+
+def test_a_worker_without_memory_to_share_sends_what_it_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    staged = replace(Offer(task(7), Arena()).staged(Arena()), room=np.empty(0, np.uint8))
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(memory, "_nameless_file", refuse)
+    ((places, bits, _),) = staged.run({})  # type: ignore[misc]
+    np.testing.assert_array_equal(places, PLACES)
+    assert (bits == 7).all()
 
 
 def test_errors_name_the_array() -> None:
