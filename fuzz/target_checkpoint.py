@@ -9,7 +9,8 @@ The first byte of an input says what the rest is, modulo 4:
 2. a manifest, its length (u32) before it, and then the payload: put into a file, whose root is
    right;
 3. the same, and the manifest is brought into canonical form where it is JSON, its lengths and
-   digests are those of the payload, and the CRC-32 of every frame is right.
+   digests are those of the payload, the CRC-32 of every frame is right, and a parent that lies
+   beside it is named by its root.
 
 The file lies in memory or, where bit 7 of the first byte is set, in a directory beside the parent
 of a delta.
@@ -25,8 +26,9 @@ import struct
 import tempfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +164,9 @@ def _examine(file: OpenCheckpoint) -> bool:
 
 def made(mode: int, rest: bytes) -> bytes:
     """Return the file of an input."""
-    return (_as_it_is, _with_root, _assembled, _repaired)[mode % 4](rest)
+    if mode % 4 == 3:
+        return _repaired(rest, _roots() if mode & _IN_DIRECTORY else {})
+    return (_as_it_is, _with_root, _assembled)[mode % 4](rest)
 
 
 def _as_it_is(file: bytes) -> bytes:
@@ -184,13 +188,19 @@ def _assembled(data: bytes) -> bytes:
     return assemble(data[4 : 4 + size], data[4 + size :])
 
 
-def _repaired(data: bytes) -> bytes:
-    """Return a file as `_assembled`, where all that can be computed from the payload has been."""
+def _repaired(data: bytes, roots: Mapping[int, str]) -> bytes:
+    """Return a file as `_assembled`, where all that can be computed from the payload has been.
+
+    A parent whose root is known gets it.
+    """
     size = int.from_bytes(data[:4], "little")
     manifest, payload = data[4 : 4 + size], data[4 + size :]
     try:
         document = json.loads(manifest)
         document["frames"], payload = _entries(document["frames"], payload)
+        match document.get("parent"):
+            case [int(step), str(), *rest] if step in roots:
+                document["parent"] = [step, roots[step], *rest]
         manifest = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
     except (ValueError, TypeError, KeyError, RecursionError):
         pass
@@ -222,6 +232,14 @@ def assemble(manifest: bytes, payload: bytes) -> bytes:
 
 
 _directories: list[Path] = []
+
+
+@cache
+def _roots() -> dict[int, str]:
+    """Return the roots of the parents by their steps, as a manifest has them."""
+    files = (_directory() / f"{step:012}.lcc.h5" for step in (1, 3))
+    roots = [base64.urlsafe_b64encode(file.read_bytes()[-ROOT_SIZE:]).rstrip(b"=") for file in files]
+    return dict(zip((1, 3), map(bytes.decode, roots), strict=True))
 
 
 def _directory() -> Path:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import json
 import random
 import signal
 import subprocess
 import sys
 import tracemalloc
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +23,7 @@ from lccodec.frame.decode import decode_components
 FUZZ = Path(__file__).parents[1] / "fuzz"
 TARGETS = ("frame", "manifest", "checkpoint", "chain", "bundle", "parity", "foreign")
 REGRESSIONS = sorted((FUZZ / "regressions").glob("*/*"))
+OUTCOMES = json.loads((FUZZ / "regressions" / "outcomes.json").read_bytes())
 MAX_SECONDS = 10  # of CPU: other tests run beside
 MAX_BYTES = 256 << 20  # of inputs of at most 128 KiB
 
@@ -65,6 +68,7 @@ def test_there_are_regressions() -> None:
 @pytest.mark.parametrize("path", REGRESSIONS, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_regression(path: Path) -> None:
     module = target(path.parent.name)
+    before = Counter(module.outcomes)
     tracemalloc.start()
     try:
         with bounded_time():
@@ -72,6 +76,9 @@ def test_regression(path: Path) -> None:
         assert tracemalloc.get_traced_memory()[1] < MAX_BYTES
     finally:
         tracemalloc.stop()
+    if path.parent.name in OUTCOMES:
+        # An input of an older form would be refused early, and test nothing any more.
+        assert list(module.outcomes - before) == [OUTCOMES[path.parent.name][path.name]]
 
 
 def test_the_heaviest_frames_are_light() -> None:
