@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Generator, Iterable
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import closing, suppress
 from typing import Final
 
@@ -19,7 +20,7 @@ from ....workers.crew import Crew, Processes, Threads, has_lock
 from ....workers.memory import Arena
 from ....workers.process import Worker, connect
 from ....workers.task import Done
-from .telling import Offer, Tell, Told
+from .telling import Offer, Rooms, Tell, Told
 
 #: A worker that takes longer for a task, in seconds, counts as dead.
 _TIMEOUT_SECONDS: Final = 300.0
@@ -56,7 +57,7 @@ class Tellers:
         self._wanted: Callable[[], None] = lambda: None
         self._arena, self._places = Arena(), dict[str, Array]()
         self._lost_bytes = 0  # of the arena
-        self._rooms = Arena(), Arena()  # for what is found: of the update that is valid, and the next
+        self._rooms = Rooms(), Rooms()  # for what is found: of the update that is valid, and the next
         self.valid = 0
 
     @property
@@ -84,7 +85,7 @@ class Tellers:
     def close(self) -> None:
         """End the workers, and give up the memory."""
         self._end()
-        self._rooms = Arena(), Arena()
+        self._rooms = Rooms(), Rooms()
         self._begin_anew()
 
     def is_copied(self) -> bool:
@@ -142,14 +143,20 @@ class Tellers:
             As :func:`lccodec.frame.changed.changed`.
         """
         self._wanted, done = between, 0
-        rooms = self._rooms[self.spare]
+        rooms, offers = self._rooms[self.spare], deque[Offer]()
         rooms.clear()
         if self._lost_bytes > max(_MAX_LOST_BYTES, sum(place.nbytes for place in self._places.values())):
             self._begin_anew()
+
+        def offered() -> Iterator[Offer]:
+            for task in tasks():
+                offers.append(Offer(task, rooms))
+                yield offers[-1]
+
         try:
-            with closing(self.begin().ordered(Offer(task, rooms) for task in tasks())) as results:
+            with closing(self.begin().ordered(offered())) as results:
                 for result in results:
-                    yield result
+                    yield offers.popleft().release(result)
                     done += 1
         except WorkerError as error:
             warn(f"{error}; this process prepares the update alone")

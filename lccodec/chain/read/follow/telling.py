@@ -35,6 +35,9 @@ MAX_BATCH_BYTES: Final = 1 << 20
 _MIN_BATCH_BYTES: Final = 1 << 17  # of less, a task takes the time of its calls
 _BATCHES_LEFT: Final = 2  # for each member, of what is left: so that all are done at about one time
 _ROOM_RATIO: Final = 12  # bytes of places and components for a byte of frames: mostly 6 to 10
+_TOLD_RATIO: Final = 4  # components for one that is told: of more changes, nothing is told
+_PLACE_BYTES: Final = 8
+_FULL_RATIO: Final = 3  # a room is kept for a result that takes a third of it
 _SEGMENT_BYTES: Final = 1 << 24  # of shared memory, at least: each segment is an open file
 
 
@@ -132,12 +135,41 @@ class _Room:
         return found
 
 
-@dataclass(frozen=True, eq=False)
+class Rooms:
+    """Shared memory for what workers find: a room for each task."""
+
+    def __init__(self) -> None:
+        self._arena, self._free = Arena(), list[Array]()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the memory."""
+        return sum(map(len, self._arena.segments))
+
+    def clear(self) -> None:
+        """Give up all that was found."""
+        self._arena.clear()
+        self._free.clear()
+
+    def take(self, nbytes: int) -> Array:
+        """Return a room of so many bytes; raise ``StorageError`` if there is no memory."""
+        for number, room in enumerate(self._free):
+            if room.size >= nbytes:
+                return self._free.pop(number)
+        return self._arena.empty(nbytes, np.dtype(np.uint8), _SEGMENT_BYTES)
+
+    def give_back(self, room: Array) -> None:
+        """Leave a room to another task."""
+        self._free.append(room)
+
+
+@dataclass(eq=False)
 class Offer:
     """The same task for any member; `rooms` has memory for what a worker finds."""
 
     tell: Tell
-    rooms: Arena
+    rooms: Rooms
+    _room: Array | None = None
 
     def run(self, bench: Bench) -> list[Told]:
         """Do the task in this process."""
@@ -150,8 +182,24 @@ class Offer:
             copy = arena.empty(len(frame), np.dtype(np.uint8), more)
             copy[:] = np.frombuffer(frame[:], np.uint8)
             frames.append(copy)
-        room = self.rooms.empty(_ROOM_RATIO * more, np.dtype(np.uint8), _SEGMENT_BYTES)
-        return replace(self.tell, frames=frames, room=room)
+        given = zip(self.tell.frames, self.tell.held, strict=True)
+        self._room = self.rooms.take(sum(_room_for(len(frame), bits) for frame, bits in given))
+        return replace(self.tell, frames=frames, room=self._room)
 
     def take(self, staged: Tell) -> None:
         """Do nothing: the result says where it lies."""
+
+    def release(self, result: list[Told]) -> list[Told]:
+        """Return a result: a copy if it takes little of its room, which is free again then."""
+        room, self._room = self._room, None
+        used = sum(told[0].nbytes + told[1].nbytes for told in result if told is not None)
+        if room is None or _FULL_RATIO * used > room.size:
+            return result
+        self.rooms.give_back(room)
+        return [None if told is None else (told[0].copy(), told[1].copy(), told[2]) for told in result]
+
+
+def _room_for(nbytes: int, held: Array) -> int:
+    """Return the bytes that what a frame of `nbytes` tells takes, as a rule."""
+    most = held.size // _TOLD_RATIO * (_PLACE_BYTES + held.itemsize)
+    return min(_ROOM_RATIO * nbytes, most + 2 * Arena.ALIGNMENT_BYTES)

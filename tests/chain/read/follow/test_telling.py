@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec.chain.read.follow.telling import Offer, Tell, batches_for
+from lccodec.chain.read.follow.telling import Offer, Rooms, Tell, Told, batches_for
 from lccodec.errors import ChecksumError
 from lccodec.frame.checksum import array_sum
 from lccodec.workers import memory
@@ -41,7 +41,7 @@ def test_known_sums_are_not_computed_again() -> None:
 @pytest.mark.parametrize("room", [0, 10 * PLACES.size + 100, 1 << 20])
 def test_a_worker_finds_the_same_in_shared_memory(room: int) -> None:
     """Also what has no room."""
-    rooms, offer = Arena(), Offer(task(40_001, 7), Arena())
+    rooms, offer = Arena(), Offer(task(40_001, 7), Rooms())
     staged = replace(offer.staged(Arena()), room=rooms.empty(room, np.dtype(np.uint8)))
     for here, there in zip(offer.run({}), staged.run({}), strict=True):
         assert here is not None
@@ -53,7 +53,7 @@ def test_a_worker_finds_the_same_in_shared_memory(room: int) -> None:
 
 
 def test_a_worker_without_memory_to_share_sends_what_it_finds(monkeypatch: pytest.MonkeyPatch) -> None:
-    staged = replace(Offer(task(7), Arena()).staged(Arena()), room=np.empty(0, np.uint8))
+    staged = replace(Offer(task(7), Rooms()).staged(Arena()), room=np.empty(0, np.uint8))
 
     def refuse(*_: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
@@ -65,10 +65,22 @@ def test_a_worker_without_memory_to_share_sends_what_it_finds(monkeypatch: pytes
 
 
 def test_errors_name_the_array() -> None:
-    offer = Offer(task(7, 8), Arena())
+    offer = Offer(task(7, 8), Rooms())
     for each in (offer.tell, offer.staged(Arena())):
         with pytest.raises(ChecksumError, match=r"^f\.h5: array '8'"):
             replace(each, held=[BEFORE, BEFORE + 1]).run({})
+
+
+def test_a_task_that_finds_little_leaves_its_room_to_others() -> None:
+    rooms, kept = Rooms(), list[Told]()
+    much = memoryview(lccodec.encode(BEFORE[::-1].copy(), "lossless", reference=BEFORE))
+    for number in range(400):
+        offer = Offer(replace(task(40_001, 7), frames=[much, task(number).frames[0]]), rooms)
+        kept.append(offer.release(offer.staged(Arena()).run({}))[1])
+    assert rooms.nbytes == 16 << 20  # one segment
+    for number, told in enumerate(kept):
+        assert told is not None
+        assert (told[1] == number).all()
 
 
 def test_frames_that_change_much_are_decoded_whole() -> None:
