@@ -188,10 +188,19 @@ class Processes(Crew):
                 peer.release()
 
     def _drain(self) -> None:
-        """Wait for all results: none of an abandoned round may be taken for one of the next."""
-        for peer in self._peers:
-            while peer.waiting:
-                self._await(peer.waiting[0].place)
+        """Wait for all results: none of an abandoned round may be taken for one of the next.
+
+        If the wait is cut short, as by a second interrupt, no member may still write what it finds
+        into memory that the next round uses: the workers are ended.
+        """
+        try:
+            for peer in self._peers:
+                while peer.waiting:
+                    self._await(peer.waiting[0].place)
+        except BaseException:
+            if not self.broken:
+                self._lost("a worker was ended")
+            raise
 
     def empty(self, count: int, dtype: np.dtype[Any]) -> Array:
         """Return a 1-D array with undefined values."""

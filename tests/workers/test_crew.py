@@ -103,6 +103,27 @@ def test_a_member_that_dies() -> None:
     crew.close()
 
 
+@pytest.mark.slow
+def test_a_round_that_is_interrupted_twice_leaves_no_member_at_work() -> None:
+    interrupts = [KeyboardInterrupt(), KeyboardInterrupt()]
+    workers = [start_worker() for _ in range(PEERS)]
+    crew = Processes(workers, lambda: None, 60)
+    crew.everywhere(CloseFile())  # they have begun
+
+    def interrupted() -> None:
+        if interrupts:
+            crew._bell.release()  # as an interrupt ends a wait
+            raise interrupts.pop()
+
+    crew.between = interrupted
+    for worker in workers:
+        os.kill(worker.pid, signal.SIGSTOP)  # they are at work
+    with pytest.raises(KeyboardInterrupt):
+        list(crew.ordered(EncodeFrames([frame(crew, value)]) for value in range(20)))
+    assert crew.broken
+    assert [worker.state() for worker in workers] == ["was ended by SIGKILL"] * PEERS
+
+
 def test_a_member_that_does_nothing() -> None:
     workers = [start_worker()]
     crew = Processes(workers, lambda: None, 0.3)
