@@ -54,9 +54,14 @@ class Change:
 
     def kept(self) -> Change:
         """Return the change in memory of its own, if it lies where later ones are put."""
-        if self.places is None or place_of(self.places) is None:
+        if not self.is_shared or self.places is None:
             return self
         return replace(self, places=self.places.copy(), bits=self.bits.copy())
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it lies where later changes are put."""
+        return self.places is not None and place_of(self.places) is not None
 
     def write(self, bits: Array) -> None:
         """Write the new values into the components of an array. Writing them again is no harm."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -72,6 +73,7 @@ class Update:
     root: str
     base_root: str | None
     _changes: Mapping[str, Change] | None
+    _process: int = field(default_factory=os.getpid)
 
     def __repr__(self) -> str:
         return f"Update(step={self.step}, base={self.base}, {len(self.names)} arrays)"
@@ -125,6 +127,9 @@ class Update:
         """Return what is new by name; raise ``ArgumentError`` if the follower has gone on."""
         if self._changes is None:
             raise ArgumentError(f"the update to step {self.step} is not the follower's last one any more")
+        if self._process != os.getpid() and any(each.is_shared for each in self._changes.values()):
+            told = "is in memory of the process that this one was forked from: ask for the next one"
+            raise ArgumentError(f"the update to step {self.step} {told}")
         return self._changes
 
     def expire(self) -> None:

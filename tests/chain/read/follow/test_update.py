@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 
 from lccodec import BFLOAT16_BITS, ArgumentError, Chain, Follower, Patch, Update, follow
+from lccodec.workers.memory import Arena
 
 from ....support.walks import assert_same
 
@@ -112,3 +115,19 @@ def test_bfloat16_as_asked(tmp_path: Path) -> None:
         assert patch.values.dtype == BFLOAT16_BITS
         with pytest.raises(ArgumentError, match="dtype must be"):
             next(update.patches("f4"))  # type: ignore[arg-type]
+
+
+def test_an_update_in_the_memory_of_another_process_is_refused(
+    pair: tuple[Follower, Update], first: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a fork: what a worker found may be overwritten there by now."""
+    _, update = pair
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    update.apply_to(first)  # it is in private memory, which a fork has copied
+    changes = dict(update._changes or {})
+    name = "model/w"
+    shared = Arena().empty(2, np.dtype(np.int64))
+    shared[:] = changes[name].places
+    update._changes = {**changes, name: replace(changes[name], places=shared)}
+    with pytest.raises(ArgumentError, match=r"step 4 is in memory of the process .* forked from"):
+        update.apply_to(first)
