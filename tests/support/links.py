@@ -24,7 +24,7 @@ class FakeLink:
     """A checkpoint in memory: its frames, and the frame of each array (``None``: it has none)."""
 
     numbers: dict[str, int | None]
-    frames: list[bytes] = field(repr=False)  # or a test that fails prints them for each child
+    frames: list[bytes]
     place: str = "link"
     parent: FakeLink | None = None
     later: FakeLink | None = None
