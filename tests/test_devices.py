@@ -121,8 +121,7 @@ def test_memory_that_copies_go_to_is_pinned_until_it_is_given_up(device):
 
 @pytest.mark.parametrize("device", TORCH_DEVICES)
 def test_shared_memory_that_cannot_be_pinned_is_copied_to(monkeypatch, device):
-    cuda, tensor = torch.cuda.cudart(), torch.arange(2**20, device=device)
-    other = np.empty(2**16, np.uint8)
+    tensor, other = torch.arange(2**20, device=device), np.empty(2**16, np.uint8)
     place = (other.__array_interface__["data"][0] + 4095) & -4096, 4096, 0
 
     def refused(*_):
@@ -131,6 +130,7 @@ def test_shared_memory_that_cannot_be_pinned_is_copied_to(monkeypatch, device):
         return error
 
     if tensor.is_cuda:
+        cuda = torch.cuda.cudart()
         assert cuda.cudaHostRegister(*place) == cuda.cudaError.success  # so it can't be pinned again
         here = SimpleNamespace(cudaHostRegister=refused, cudaError=cuda.cudaError)
         monkeypatch.setattr(torch.cuda, "cudart", lambda: here)

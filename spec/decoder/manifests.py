@@ -256,11 +256,11 @@ def check_tree(manifest: dict[str, Any], tree: Any) -> list[str]:
             raise Refused("LCC-LIM-08", "the names of the nodes have more than 2^24 characters")
         if node is None:
             nulls += 1
-        elif is_integer(node, 0, len(names)):
+        elif is_integer(node, 0, min(len(names), len(manifest["arrays"]) - 1)):
             if node == len(names):
                 names.append(path or "")
         elif type(node) is int:
-            raise Refused("LCC-STA-02", "an array appears before its turn")
+            raise Refused("LCC-STA-02", "an array appears before its turn, or there is no such array")
         elif not isinstance(node, dict) and not (isinstance(node, list) and node and node[0] in ("l", "t")):
             raise Refused("LCC-STA-01", "not a node of a tree")
         elif depth == 64:

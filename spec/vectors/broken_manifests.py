@@ -282,6 +282,7 @@ def _trees() -> Iterator[Broken]:
         ("gap", "the indices are 0, 2 and 1", [0, 2, 1]),
         ("left-out", "the second array does not appear", [0, 0]),
         ("negative", "an index is -1", [0, 1, -1]),
+        ("beyond-and-form", "an index is that of no array, and a later node has no form", [0, 1, 2, True]),
     ):
         yield _members(rule, name, why, tree=["l", *nodes, None, None])
     yield _members("LCC-STA-03", "one-more", "there are three scalars for two places", scalars=[1, 2, 3])
@@ -333,7 +334,7 @@ def _limits() -> Iterator[Broken]:
     yield case("LCC-LIM-05", "policy", "the manifest nests 66 deep, in the policy", *policies)
     unclosed = b'{"a":' * 65
     why = "65 objects are not closed, as many as may lie one in the other"
-    yield Broken("LCC-MAN-01", "unclosed", "FormatError", why, file_of(unclosed, _PAYLOAD))
+    yield Broken("LCC-MAN-01", "unclosed", "FormatError", why, file_of(unclosed, _PAYLOAD), SOUND)
     integers = [{"scalars": [None, 10**4096 - 1]}, {"scalars": [None, -(10**4096)]}]
     yield case("LCC-LIM-07", "digits", "a scalar has a sign and 4,097 digits", *integers)
     names = [{"tree": named(characters)} for characters in (1 << 24, (1 << 24) + 1)]
