@@ -62,7 +62,7 @@ def _pin(copy: Array, device: torch.device) -> None:
     """Pin the shared memory that an array lies in, for as long as it is mapped.
 
     A chain uses it again for every save. Memory that is not pinned is copied to through buffers of
-    the driver, which takes five times as long.
+    the driver, which takes four to five times as long (``benchmarks/devices.py``).
     """
     place = place_of(copy)
     if place is None or place[0] in _asked:
