@@ -33,8 +33,8 @@ from .figures.sampling import Samples
 #: Returns a 1-D array with undefined values, as `lccodec.workers.crew.Crew.empty`.
 Empty: TypeAlias = Callable[[int, np.dtype[Any]], Array]
 
-#: Reads the checkpoint of a step into memory of `Empty`, as `read_tail`.
-ReadTail: TypeAlias = "Callable[[Store, int, Empty], Tail]"
+#: Returns the arrays of an open checkpoint by name, as a tail holds them.
+ReadArrays: TypeAlias = Callable[[OpenCheckpoint], dict[str, DecodedArray]]
 
 #: Arrays of fewer bytes are copied to where all workers see them.
 _MIN_OWN_BYTES: Final = 1 << 20
@@ -103,8 +103,8 @@ class Tail:
         return found == [(link.root, link.size) for link in self.links]
 
 
-def read_tail(store: Store, step: int, empty: Empty) -> Tail:
-    """Return the checkpoint of a step, decoded from its files into memory that `empty` returns.
+def read_tail(store: Store, step: int, read: ReadArrays) -> Tail:
+    """Return the checkpoint of a step from its files, with the arrays that `read` returns.
 
     Raises
     ------
@@ -113,10 +113,13 @@ def read_tail(store: Store, step: int, empty: Empty) -> Tail:
     """
     with open_name(store, checkpoint_name(step)) as file:
         file.check_name()
-        last = file.links[-1]
-        file.decode_by(partial(_decode_into, empty))
-        arrays = dict(zip(last.index_names, file.decoded(), strict=True))
-        return Tail(links_of(file), last.manifest, arrays)
+        return Tail(links_of(file), file.links[-1].manifest, read(file))
+
+
+def read_values(empty: Empty, file: OpenCheckpoint) -> dict[str, DecodedArray]:
+    """Return the arrays of a checkpoint by name, decoded into memory that `empty` returns."""
+    file.decode_by(partial(_decode_into, empty))
+    return dict(zip(file.links[-1].index_names, file.decoded(), strict=True))
 
 
 def _decode_into(empty: Empty, file: OpenCheckpoint, indices: list[int]) -> Decoding:
@@ -135,7 +138,7 @@ def find_parent(
     tail: Tail | None,
     store: Store,
     steps: Sequence[int],
-    empty: Empty = np.empty,
+    read: ReadArrays,
     mended: Callable[[], Store | None] = lambda: None,
 ) -> Tail:
     """Return the newest checkpoint, which a save of some arrays adds to.
@@ -155,10 +158,10 @@ def find_parent(
     def parent() -> Tail:
         if tail is not None and tail.step == steps[-1] and tail.is_unchanged(store):
             return tail
-        return read_tail(store, steps[-1], empty)
+        return read_tail(store, steps[-1], read)
 
     try:
-        return _first_or_mended(parent, steps[-1], empty, mended)
+        return _first_or_mended(parent, steps[-1], read, mended)
     except (DataError, ChainError, StorageError) as error:
         message = f"only= adds to step {steps[-1]}, which cannot be restored: save all arrays: {error}"
         raise LostParentError(message) from error
@@ -168,15 +171,13 @@ def find_tail(
     tail: Tail | None,
     store: Store,
     steps: Sequence[int],
-    empty: Empty = np.empty,
+    read: ReadArrays,
     mended: Callable[[], Store | None] = lambda: None,
-    read: ReadTail | None = None,
 ) -> Tail | None:
     """Return the reference of a delta: the tail in memory, or the newest checkpoint without one.
 
-    `steps` are those of the history, rising. `empty` returns memory for a number of components of
-    a type. `mended` is called if the newest checkpoint cannot be read, and returns the store once
-    it can. `read` is by default `read_tail`.
+    `steps` are those of the history, rising. `read` is as for `read_tail`. `mended` is called if
+    the newest checkpoint cannot be read, and returns the store once it can.
 
     Returns
     -------
@@ -187,7 +188,7 @@ def find_tail(
 
     def reference() -> Tail:
         if tail is None:
-            return (read or read_tail)(store, steps[-1], empty)
+            return read_tail(store, steps[-1], read)
         if not steps or steps[-1] < tail.step:
             raise OtherTailError(f"step {tail.step}, which was saved last, is missing")
         if steps[-1] > tail.step:
@@ -197,7 +198,7 @@ def find_tail(
     if tail is None and not steps:
         return None
     try:
-        return _first_or_mended(reference, steps[-1] if steps else None, empty, mended, read)
+        return _first_or_mended(reference, steps[-1] if steps else None, read, mended)
     except (DataError, ChainError, StorageError) as error:
         step = steps[-1] if steps and tail is None else None
         why = str(error) if step is None else f"step {step} cannot be restored: {error}"
@@ -208,9 +209,8 @@ def find_tail(
 def _first_or_mended(
     first: Callable[[], Tail],
     newest: int | None,
-    empty: Empty,
+    read: ReadArrays,
     mended: Callable[[], Store | None],
-    read: ReadTail | None = None,
 ) -> Tail:
     """Return what a function returns; if it cannot read its files, the newest step once mended."""
     try:
@@ -220,7 +220,7 @@ def _first_or_mended(
     except (DataError, ChainError, StorageError):
         if newest is None or (again := mended()) is None:
             raise
-        return (read or read_tail)(again, newest, empty)
+        return read_tail(again, newest, read)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ from .partial.inherit import (
 from .partial.selection import Selection
 from .past import look_back, sampling_after
 from .plan import SavePlan, candidates, make_plan
-from .reference import LostParentError, Tail, TailFile, find_parent, find_tail, held_together
+from .reference import LostParentError, Tail, TailFile, find_parent, find_tail, held_together, read_values
 from .settings import Settings
 
 
@@ -249,13 +250,13 @@ class Saver:
 
         `mended` is as for `find_tail`.
         """
-        steps, empty = list(listed.checkpoints()), self._crew.empty
+        steps = list(listed.checkpoints())
+        read = partial(read_values, self._crew.empty) if self._hashes is None else self._hashes.read
         if not isinstance(flat, Selection):
-            read = None if self._hashes is None else self._hashes.read_tail
-            tail = find_tail(self._tail, listed, steps, empty, mended, read)
+            tail = find_tail(self._tail, listed, steps, read, mended)
             self._tail = tail or self._tail
             return self._groups.base(tail), Whole(flat, metadata, known)
-        parent = self._tail = find_parent(self._tail, listed, steps, empty, mended)
+        parent = self._tail = find_parent(self._tail, listed, steps, read, mended)
         base = self._groups.base(parent)
         if base.is_keyframe and is_put_off(parent, self._every.keyframe):
             renewed = is_renewed(parent, self._every.keyframe)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from lccodec import ArgumentError, ChainError, Keep, LccodecWarning, Plan, StorageError
 from lccodec.chain.save import saver
-from lccodec.chain.save.reference import find_parent, find_tail, read_tail
+from lccodec.chain.save.reference import find_parent, find_tail, read_tail, read_values
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.workers.crew import Processes
 from lccodec.workers.memory import place_of, shared_empty
@@ -21,6 +22,8 @@ from lccodec.workers.memory import place_of, shared_empty
 from ...support.chains import HistoryChain
 from ...support.damage import flip
 from ...support.walks import NAMES, assert_same, walk
+
+VALUES = partial(read_values, shared_empty)
 
 
 def test_another_file_in_the_place_of_the_latest_is_noticed(tmp_path: Path) -> None:
@@ -270,11 +273,11 @@ def test_only_a_step_that_cannot_be_read_is_mended(tmp_path: Path) -> None:
     states, store, asked = walk(4), DirectoryStore(tmp_path), list[None]()
     with HistoryChain(tmp_path, policy="lossless") as chain:
         chain.save(0, states[0])
-        mine = read_tail(store, 0, shared_empty)
+        mine = read_tail(store, 0, VALUES)
         chain.save(1, states[1])
 
     def find(how: Any, steps: list[int], tail: Any = mine) -> None:
-        how(tail, store, steps, shared_empty, lambda: asked.append(None))
+        how(tail, store, steps, VALUES, lambda: asked.append(None))
 
     with pytest.warns(LccodecWarning, match="step 1 was saved by another writer"):
         find(find_tail, [0, 1])
@@ -301,7 +304,7 @@ def test_a_large_reference_is_decoded_to_where_it_stays(tmp_path: Path) -> None:
     with HistoryChain(tmp_path, policy="lossless") as chain:
         chain.save(0, state)
         chain.save(1, {**state, "large": state["large"] + 1})
-    tail = find_tail(None, DirectoryStore(tmp_path), [0, 1], shared_empty)
+    tail = find_tail(None, DirectoryStore(tmp_path), [0, 1], VALUES)
     assert tail is not None
     np.testing.assert_array_equal(tail.arrays["large"].array(), state["large"] + 1)
     np.testing.assert_array_equal(tail.arrays["small"].array(), state["small"])

@@ -15,15 +15,13 @@ from ....container.disk.scratch import NO_ROOM, Scratch
 from ....element_types import Array
 from ....errors import ArgumentError, StorageError
 from ....policy.policy import Candidate
-from ...read.checkpoint import OpenCheckpoint, open_name
+from ...read.checkpoint import OpenCheckpoint
 from ...read.heads import form_of
 from ...read.replay import DecodedArray
 from ...store.directory import DirectoryStore
-from ...store.names import checkpoint_name
-from ...store.store import Store, WritableStore
-from ..figures.sampling import Samples
+from ...store.store import WritableStore
 from ..plan import SavePlan
-from ..reference import Empty, Tail, links_of
+from ..reference import Tail
 from .anew import hash_checkpoint
 from .encode import Stored
 from .kept import Kept
@@ -65,27 +63,25 @@ class HashReference:
         if self._kept is not None:
             self._kept.values.close()
 
-    def read_tail(self, store: Store, step: int, empty: Empty) -> Tail:  # noqa: ARG002 - no values
-        """Return a checkpoint with the hashes of its arrays, kept ones or made of its files.
+    def read(self, file: OpenCheckpoint) -> dict[str, DecodedArray]:
+        """Return the arrays of a checkpoint with their hashes: kept ones, or made of its files.
 
         Raises
         ------
         DataError, ChainError, StorageError
             If the checkpoint cannot be restored.
         """
-        with open_name(store, checkpoint_name(step)) as file:
-            file.check_name()
-            last = file.links[-1]
-            forms = {name: form_of(last, name) for name in last.index_names}
-            found = None if self._kept is None else self._kept.read(last.reader.roots, forms)
-            if found is not None:
-                self._verify(file)
-            else:
-                found = hash_checkpoint(file, self._values if self.keeps else None, self._between)
-                if self._kept is not None and self.keeps:
-                    self._kept.write(last.reader.root, *found)
-            parent = Parent(self._store, step, *found, self._values, self._distrust)
-            return Tail(links_of(file), last.manifest, _held(parent), Samples())
+        last = file.links[-1]
+        forms = {name: form_of(last, name) for name in last.index_names}
+        found = None if self._kept is None else self._kept.read(last.reader.roots, forms)
+        if found is not None:
+            self._verify(file)
+        else:
+            found = hash_checkpoint(file, self._values if self.keeps else None, self._between)
+            if self._kept is not None and self.keeps:
+                self._kept.write(last.reader.root, *found)
+        step = last.manifest.step or 0
+        return _held(Parent(self._store, step, *found, self._values, self._distrust))
 
     def _verify(self, file: OpenCheckpoint) -> None:
         """Raise ``DataError`` if a stored byte is damaged. Kept hashes do not tell that."""

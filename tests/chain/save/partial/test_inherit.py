@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,7 +20,7 @@ from lccodec import ArgumentError, Chain, ChainError, Keep, LccodecWarning, Poli
 from lccodec.chain.save import saver
 from lccodec.chain.save.partial.inherit import DEFERRED, inherit
 from lccodec.chain.save.partial.selection import select
-from lccodec.chain.save.reference import read_tail
+from lccodec.chain.save.reference import read_tail, read_values
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.tree import flatten
 
@@ -396,7 +397,7 @@ def test_a_malformed_note_is_not_inherited(tmp_path: Path, note: str) -> None:
 def test_roles_of_a_newer_version_are_not_inherited(tmp_path: Path) -> None:
     with Chain(tmp_path, "lossless") as chain:
         chain.save(0, state_of(0), roles={"count": "weight"})
-    tail = read_tail(DirectoryStore(tmp_path), 0, np.empty)
+    tail = read_tail(DirectoryStore(tmp_path), 0, partial(read_values, np.empty))
     selection = select(flatten(state_of(1)), ["lora/*"])
     assert [role.role for role in inherit(selection, {}, {}, tail).known.values()] == ["weight"]
     tail.manifest = replace(tail.manifest, policy="of a newer version")
