@@ -15,11 +15,11 @@ from ..container.disk.system import StrPath
 from ..container.scalars import with_metrics
 from ..errors import ArgumentError, LccodecError
 from ..policy.policy import Policy
-from ..policy.record import Kept
+from ..policy.record import Kept, check_newest
 from ..policy.roles import Assignment, Role
 from .adapter import Adapter
 from .life.keep import Keep, check_keep
-from .life.lifetime import Lifetime, check_every
+from .life.lifetime import Lifetime
 from .life.prune import prune, thin_out
 from .life.rollback import rollback
 from .mend.behind import ParityBehind
@@ -30,9 +30,8 @@ from .mirror.bring import Care
 from .progress import Progress, check_progress
 from .save.background.background import WhenBusy, check_when_busy
 from .save.background.client import TIMEOUT_SECONDS, WorkerOptions
-from .save.exact import check_exact_every, check_newest
 from .save.hashes.kinds import ReferenceKind, check_reference
-from .save.hindsight.groups import Every, check_hindsight
+from .save.hindsight.groups import check_every
 from .save.partial.selection import check_only
 from .save.planned import Plan
 from .save.settings import KEYFRAME_EVERY, Settings, without_settings
@@ -150,12 +149,10 @@ class Chain(Lifetime):
         care = Care(rollback, None if kept is None else partial(prune, keep=kept, wait=False))
         self._mirrors = Mirrors(self._store, checked_mirrors(mirror), care, mirror_timeout)
         after = partial(thin_out, self._store, check_keep(keep), self._ancestry, self._parity, self._mirrors)
-        self.keyframe_every = check_every(keyframe_every)
-        self.exact_every = check_exact_every(exact_every)
-        self.hindsight = check_hindsight(hindsight)
+        every = check_every(keyframe_every, exact_every, hindsight)
+        self.keyframe_every, self.exact_every, self.hindsight = every.keyframe, every.exact, every.end
         asked = policy, roles, check_newest(newest), check_reference(reference, self.hindsight)
         settings = Settings(self._view, *asked)
-        every = Every(self.keyframe_every, self.exact_every, self.hindsight)
         back = partial(comes_back, self._store, self._mirrors.opened)
         self._writer = Writer(self._store, adapter, settings, options, every, after, back)
 

@@ -26,6 +26,13 @@ KEPT: Final = ("exact", "history")
 _WHY_RECORDED: Final = "from a framework's structures when it was saved"
 
 
+def check_newest(newest: Kept | None) -> Kept | None:
+    """Return the parameter `newest` of a chain; raise ``ArgumentError`` if it is unknown."""
+    if newest is not None and (not isinstance(newest, str) or newest not in KEPT):
+        raise ArgumentError(f"newest must be 'exact', 'history' or None; got {newest!r}")
+    return newest
+
+
 @dataclass(frozen=True)
 class Record:
     """What a checkpoint says of how its frames were made; readers do not need it (LCC-MAN-03)."""

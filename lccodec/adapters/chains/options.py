@@ -12,7 +12,6 @@ from typing import TypedDict
 from ...chain.adapter import Adapter
 from ...chain.chain import Chain
 from ...chain.life.keep import Keep, check_keep
-from ...chain.save.exact import check_newest
 from ...chain.save.hindsight.groups import check_hindsight
 from ...chain.save.partial.selection import check_only
 from ...chain.save.settings import KEYFRAME_EVERY
@@ -20,7 +19,7 @@ from ...container.disk.system import checked_path
 from ...errors import ArgumentError
 from ...policy.policy import Policy
 from ...policy.presets import resolve_policy
-from ...policy.record import Kept
+from ...policy.record import Kept, check_newest
 from ...policy.roles import check_matches
 
 __all__ = ["ChainOptions", "OtherOptions"]

@@ -12,7 +12,7 @@ from contextlib import closing, nullcontext
 from dataclasses import replace
 from typing import Any
 
-from ...arguments import as_integer
+from ...arguments import integer
 from ...container.disk.address import checked_place
 from ...container.disk.system import checked_path
 from ...errors import ArgumentError
@@ -238,7 +238,7 @@ class Lifetime(Shown, History):
             For a policy or `hindsight` without `directory` or with `dry_run`, or if the directory
             is not empty.
         """
-        every = self.keyframe_every if keyframe_every is None else check_every(keyframe_every)
+        every = self.keyframe_every if keyframe_every is None else integer("keyframe_every", keyframe_every)
         check_progress(progress)
         target = None if directory is None else writable_store(checked_place(directory))
         with (
@@ -335,11 +335,3 @@ class Lifetime(Shown, History):
     def pins(self) -> list[int]:
         """The pinned steps, in rising order."""
         return self._store.pins()
-
-
-def check_every(keyframe_every: object) -> int:
-    """Return the parameter `keyframe_every`; raise ``ArgumentError`` if it cannot be one."""
-    every = as_integer(keyframe_every)
-    if every is None or every < 0:
-        raise ArgumentError(f"keyframe_every must be a non-negative integer; got {keyframe_every!r}")
-    return every

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 
 from ...constants import EXACT_NAME
 from ...errors import LccodecError, is_loss, reason_of
-from ..save.exact import checkpoint_from_exact, exact_from_checkpoint, lost_checkpoint
+from ..save.exact.anew import checkpoint_from_exact, exact_from_checkpoint, lost_checkpoint
 from ..store.names import checkpoint_name
 from ..store.store import Store, WritableStore
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from ...container.manifest import Manifest
 from ...container.tree import Flat, flatten
-from ...errors import ChainError, DataError, LccodecError, StorageError, is_loss, reason_of, warn
+from ...errors import ChainError, DataError, LccodecError, StorageError, reason_of, warn
 from ...frame.encode import Effort
 from ...policy.copies import mark_copies
 from ...policy.record import Record, needed_record, read_record, write_record
@@ -31,7 +31,9 @@ from ..read.exact import open_exact
 from ..store.names import checkpoint_name
 from ..store.store import OvertakenError, Store, WritableStore
 from .encode import decoded_copies, encode_plan, plan_manifest
-from .exact import ExactRoot, Newest, checkpoint_from_exact, lost_checkpoint
+from .exact.anew import renew_newest
+from .exact.newest import Newest
+from .exact.write import ExactRoot
 from .figures.measurement import Measurement
 from .figures.sampling import NOTHING, Sampling
 from .hashes.reference import HashReference
@@ -84,7 +86,7 @@ class Saver:
         self._groups = Groups(store, every.end, every.keyframe)
         self._every = every
         self._crew = crew
-        self._comes_back = comes_back
+        self._renewed = partial(renew_newest, store, comes_back)
         self._tail: Tail | None = None
 
     def forget(self) -> None:
@@ -150,7 +152,7 @@ class Saver:
             if isinstance(flat, Selection) and unfinished not in listed.checkpoints():
                 raise LostParentError(f"only= adds to step {unfinished}, which is not in the history")
         record = self._settings.record
-        base, whole = self._base(listed, flat, metadata, known, self._mended)
+        base, whole = self._base(listed, flat, metadata, known, self._renewed)
         flat, metadata = whole.flat, whole.metadata
         plan, needed, sampling = self._plan(whole, record, base)
         self._groups.check(record)
@@ -208,23 +210,6 @@ class Saver:
         """Return whether a step for which there was no room may have it now."""
         has_room = self._hashes is not None and self._hashes.makes_room(error)
         return has_room and step not in self._store.checkpoints()  # where only a sync may have failed
-
-    def _mended(self) -> Store | None:
-        """Write the newest step anew from the exact file, if it is lost and does not come back."""
-        step = self._store.exact_step()
-        if step is None or step != max(self._store.checkpoints(), default=None):
-            return None
-        if (found := lost_checkpoint(self._store)) is None:
-            return None
-        name, error = found
-        if not is_loss(error) or self._comes_back(name):
-            return None
-        try:
-            checkpoint_from_exact(self._store)
-        except (LccodecError, OSError, MemoryError):
-            return None
-        warn(f"{self._store.path}: step {step} was written anew from the exact file: {error}")
-        return self._store.snapshot()
 
     def plan(self, flat: Flat, known: Mapping[str, Assignment]) -> SavePlan:
         """Return what the next save would do with a state. Nothing is written."""

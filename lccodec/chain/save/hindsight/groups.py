@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from ....arguments import as_integer
+from ....arguments import as_integer, integer
 from ....errors import ArgumentError, reason_of, warn
 from ....policy.hindsight import end_quantizers
 from ....policy.policy import Candidate, Policy
@@ -67,6 +67,11 @@ class Every:
     keyframe: int
     exact: int = 1
     end: int = 0
+
+
+def check_every(keyframe: object, exact: object, end: object) -> Every:
+    """Return these parameters together; raise ``ArgumentError`` for one that is no such number."""
+    return Every(integer("keyframe_every", keyframe), integer("exact_every", exact, 1), check_hindsight(end))
 
 
 @dataclass(frozen=True, eq=False)

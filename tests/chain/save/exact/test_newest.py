@@ -21,7 +21,6 @@ import lccodec
 from lccodec import ArgumentError, Chain, ChainError, DataError, LccodecWarning, StorageError, validate
 from lccodec.chain.read.exact import open_exact_of, with_exact
 from lccodec.chain.read.newest import open_newest
-from lccodec.chain.save.exact import check_newest
 from lccodec.chain.store.claim import _held
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.exact_file import describe_exact
@@ -31,12 +30,13 @@ from lccodec.container.disk.system import System
 from lccodec.container.reader import open_checkpoint
 from lccodec.container.writer import CheckpointWriter
 from lccodec.inspect.examination import examine
+from lccodec.policy.record import check_newest
 from lccodec.policy.roles import Assignment
 
-from ...support.checkpoints import unmeasured
-from ...support.directories import entries
-from ...support.systems import OPERATIONS
-from ...support.walks import assert_same, walk
+from ....support.checkpoints import unmeasured
+from ....support.directories import entries
+from ....support.systems import OPERATIONS
+from ....support.walks import assert_same, walk
 
 STATES = walk(8)
 EXACT = "exact.lcc.h5"
