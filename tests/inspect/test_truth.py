@@ -66,8 +66,9 @@ def test_what_moved_and_what_was_lost(tmp_path: Path, policy: str) -> None:
             intervals = rms(error) / rms(moved)
             assert own["error"][step] == pytest.approx(intervals, rel=0.1)
             lag = -float(np.sum(error * moved) / np.sum(moved * moved))  # at most `intervals`
-            off = 0.1 * max(intervals, 1) if row.role == "second_moment" else 0.05
-            assert own["lag"][step] == pytest.approx(lag, abs=off)
+            # Of a sample, whose products spread as the error does.
+            share = 0.1 if row.role == "second_moment" else 0.05
+            assert own["lag"][step] == pytest.approx(lag, abs=share * max(intervals, 1))
 
 
 @pytest.mark.parametrize("policy", LOSSY)
