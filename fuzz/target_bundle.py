@@ -13,7 +13,6 @@ The first byte of an input says what the rest is, modulo 3:
 
 from __future__ import annotations
 
-import atexit
 import base64
 import hashlib
 import json
@@ -22,20 +21,21 @@ import shutil
 import struct
 import tempfile
 import warnings
-from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from outcomes import Outcomes, TooLargeError
+from scratch import new_directory
 
 import lccodec
 from lccodec.constants import BUNDLE_MAGIC, BUNDLE_TRAILER_SIZE, ROOT_SIZE, TRAILER_MAGIC, TRAILER_SIZE
 from lccodec.container.bundle.bundle import Bundle
 from lccodec.container.bundle.index import BundleTrailer
 
-#: What inputs came to: the rule that refused them, or ``"decoded"``.
-outcomes: Counter[str] = Counter()
+outcomes = Outcomes()
 
 #: Most decoded bytes of a step that is decoded.
 MAX_DECODED = 1 << 22
@@ -58,32 +58,23 @@ def check(data: bytes) -> None:
     mode, rest = data[:1] or b"\0", data[1:]
     path = _directory() / "input.lcc"
     path.write_bytes((_as_it_is, _with_root, _repaired)[mode[0] % 3](rest))
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", lccodec.LccodecWarning)
-            lccodec.validate(path)
-            with Bundle(path) as bundle:
-                steps: list[int | None] = [None, *bundle.steps[:_MAX_STEPS]]
-            for step in steps:
-                if not _examine(path, step):
-                    return
-            lccodec.validate(path, deep=True)
-            _take_apart(path)
-        outcomes["decoded"] += 1
-    except lccodec.LccodecError as error:
-        if isinstance(error.__cause__, MemoryError):  # memory was asked for that the input cannot fill
-            raise
-        outcomes[getattr(error, "rule", type(error).__name__)] += 1
+    with outcomes.counted(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", lccodec.LccodecWarning)
+        lccodec.validate(path)
+        with Bundle(path) as bundle:
+            steps: list[int | None] = [None, *bundle.steps[:_MAX_STEPS]]
+        for step in steps:
+            _examine(path, step)
+        lccodec.validate(path, deep=True)
+        _take_apart(path)
 
 
-def _examine(path: Path, step: int | None) -> bool:
-    """Decode a step; return whether it decodes to as little as is decoded here."""
+def _examine(path: Path, step: int | None) -> None:
+    """Decode a step; raise ``TooLargeError`` if it decodes to more than is decoded here."""
     with lccodec.open(path, step=step) as file:
         if sum(array.nbytes for array in file.info().arrays) > MAX_DECODED:
-            outcomes["too large here"] += 1
-            return False
+            raise TooLargeError
         file.state(dtype="bits")
-    return True
 
 
 def _take_apart(path: Path) -> None:
@@ -150,16 +141,7 @@ def _fit(document: Any, files: list[bytes]) -> None:
             document["exact"][:] = [len(file), root]
 
 
-_directories: list[Path] = []
-
-
-def _directory() -> Path:
-    """Return a directory for the input, made once."""
-    if not _directories:
-        temporary = tempfile.TemporaryDirectory(prefix="lccodec-fuzz-")
-        atexit.register(temporary.cleanup)
-        _directories.append(Path(temporary.name))
-    return _directories[0]
+_directory = cache(new_directory)
 
 
 def seeds() -> Iterator[bytes]:

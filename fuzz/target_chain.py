@@ -13,26 +13,25 @@ the rest is, modulo 5:
 
 from __future__ import annotations
 
-import atexit
-import tempfile
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import target_checkpoint
 import target_parity
+from outcomes import Outcomes, TooLargeError
+from scratch import new_directory
 
 import lccodec
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.policy.roles import Assignment
 
-#: What inputs came to: the rule that refused them, or ``"decoded"``.
-outcomes: Counter[str] = Counter()
+outcomes = Outcomes()
 
 TOKENS = target_checkpoint.TOKENS
 
@@ -40,16 +39,13 @@ TOKENS = target_checkpoint.TOKENS
 MAX_DECODED = 1 << 22
 _ROLES = {f"layer/{k}": Assignment("weight", "") for k in range(2)}
 _EDIT_BYTES = 3
-_TOO_LARGE = "too large here"
 
 
 class _Group:
     """The chain that inputs are put into, and the files that belong there."""
 
     def __init__(self) -> None:
-        temporary = tempfile.TemporaryDirectory(prefix="lccodec-fuzz-")
-        atexit.register(temporary.cleanup)
-        self.path = Path(temporary.name, "run")
+        self.path = new_directory() / "run"
         with (
             warnings.catch_warnings(),
             lccodec.Chain(self.path, "lc-3", newest="exact", hindsight=2, parity=1) as chain,
@@ -86,14 +82,10 @@ class _Group:
             raise AssertionError(f"files beside the chain: {outside}")
 
 
-_groups: list[_Group] = []
-
-
+@cache
 def _group() -> _Group:
     """Return the chain, made once."""
-    if not _groups:
-        _groups.append(_Group())
-    return _groups[0]
+    return _Group()
 
 
 def _state(step: int) -> dict[str, Any]:
@@ -172,28 +164,20 @@ def check(data: bytes) -> None:
     rest, own = data[3:], group.files[name]
     file = _written(own, rest) if how % 5 == 4 else _made(name, how % 5, rest)
     group.put(name, file)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", lccodec.LccodecWarning)
-            if _is_small(group.path / name):
-                verb(group.path)
-                outcomes["decoded"] += 1
-    except lccodec.LccodecError as error:
-        if isinstance(error.__cause__, MemoryError):  # memory was asked for that the input cannot fill
-            raise
-        outcomes[getattr(error, "rule", type(error).__name__)] += 1
+    with outcomes.counted(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", lccodec.LccodecWarning)
+        _check_size(group.path / name)
+        verb(group.path)
     group.check(name, file, may_change=verb is _repair)
 
 
-def _is_small(path: Path) -> bool:
-    """Return whether a file decodes to as little as is decoded here."""
+def _check_size(path: Path) -> None:
+    """Raise ``TooLargeError`` for a file that decodes to more than is decoded here."""
     if path.suffix != ".h5":
-        return True
+        return
     with suppress(lccodec.LccodecError), lccodec.open(path) as file:
         if sum(array.nbytes for array in file.info().arrays) > MAX_DECODED:
-            outcomes[_TOO_LARGE] += 1
-            return False
-    return True
+            raise TooLargeError
 
 
 def _made(name: str, mode: int, rest: bytes) -> bytes:

@@ -18,14 +18,12 @@ of a delta.
 
 from __future__ import annotations
 
-import atexit
 import base64
 import hashlib
 import json
 import struct
 import tempfile
 import zlib
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
@@ -33,6 +31,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from outcomes import Outcomes, TooLargeError
+from scratch import new_directory
 
 import lccodec
 from lccodec.chain.read.checkpoint import OpenCheckpoint, open_data
@@ -50,8 +50,7 @@ from lccodec.policy.roles import Assignment
 #: nothing new.
 MAX_DECODED = 1 << 22
 
-#: What inputs came to: the rule that refused them, or ``"decoded"``.
-outcomes: Counter[str] = Counter()
+outcomes = Outcomes()
 
 _IN_DIRECTORY = 0x80
 _STATE = {
@@ -119,36 +118,28 @@ def check(data: bytes) -> None:
     """Open, look into and load an input; an exception from here breaks the invariant."""
     mode, rest = data[:1] or b"\0", data[1:]
     file = made(mode[0], rest)
-    try:
+    with outcomes.counted():
         if mode[0] & _IN_DIRECTORY:
             path = _directory() / "000000000002.lcc.h5"
             path.write_bytes(file)
             lccodec.validate(path)
             with lccodec.open(path) as opened:
-                if not _examine(opened):
-                    return
+                _examine(opened)
             lccodec.load_file(path)
             lccodec.validate(path, deep=True)
         else:
             with open_data(file) as opened:
-                if not _examine(opened):
-                    return
+                _examine(opened)
             lccodec.load(file, dtype="bits")
-        outcomes["decoded"] += 1
-    except lccodec.LccodecError as error:
-        if isinstance(error.__cause__, MemoryError):  # memory was asked for that the input cannot fill
-            raise
-        outcomes[getattr(error, "rule", type(error).__name__)] += 1
 
 
-def _examine(file: OpenCheckpoint) -> bool:
-    """Look into an open checkpoint; return whether it decodes to as little as is decoded here."""
+def _examine(file: OpenCheckpoint) -> None:
+    """Look into an open checkpoint; raise ``TooLargeError`` for one that decodes to too much."""
     file.metadata()
     info = file.info()
     allowed = [a.nbytes for a in info.arrays if a.relative or a.nbytes <= MAX_EXPANSION * a.stored_bytes]
     if sum(allowed) > MAX_DECODED:
-        outcomes["too large here"] += 1
-        return False
+        raise TooLargeError
     for name in file.keys()[:3]:
         with suppress(lccodec.LccodecError):
             file.get(name, dtype="bits")
@@ -159,7 +150,6 @@ def _examine(file: OpenCheckpoint) -> bool:
                 raise AssertionError from error
         except lccodec.LccodecError:
             pass
-    return True
 
 
 def made(mode: int, rest: bytes) -> bytes:
@@ -231,9 +221,6 @@ def assemble(manifest: bytes, payload: bytes) -> bytes:
     return _with_root(b"".join((skeleton(trailer), payload, manifest, trailer.to_bytes())))
 
 
-_directories: list[Path] = []
-
-
 @cache
 def _roots() -> dict[int, str]:
     """Return the roots of the parents by their steps, as a manifest has them."""
@@ -242,14 +229,12 @@ def _roots() -> dict[int, str]:
     return dict(zip((1, 3), map(bytes.decode, roots), strict=True))
 
 
+@cache
 def _directory() -> Path:
     """Return a directory with the parents that checkpoints of the seeds name, made once."""
-    if not _directories:
-        temporary = tempfile.TemporaryDirectory(prefix="lccodec-fuzz-")
-        atexit.register(temporary.cleanup)
-        _save_group(temporary.name)
-        _directories.append(Path(temporary.name))
-    return _directories[0]
+    directory = new_directory()
+    _save_group(str(directory))
+    return directory
 
 
 def _moved(distance: float) -> dict[str, Any]:

@@ -21,7 +21,6 @@ Without torch, the two of torch.save are skipped.
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import importlib.util
 import io
@@ -30,14 +29,14 @@ import tempfile
 import warnings
 import zipfile
 import zlib
-from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+from outcomes import Outcomes
+from scratch import new_directory
 
-import lccodec
 from lccodec.adapters.files.formats import load_file
 from lccodec.adapters.files.signature import recognize
 from lccodec.adapters.safetensors import save_file as save_safetensors
@@ -45,8 +44,7 @@ from lccodec.adapters.seals.listing import Listing
 from lccodec.adapters.seals.seal import check as check_seal
 from lccodec.adapters.seals.seal import seal
 
-#: What inputs came to: the rule that refused them, or ``"decoded"``.
-outcomes: Counter[str] = Counter()
+outcomes = Outcomes()
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 _SUFFIXES = (*[".npz"] * 3, *[".safetensors"] * 2, ".safetensors.index.json", *[".pt"] * 2, *[".sha256"] * 2)
@@ -87,18 +85,13 @@ def check(data: bytes) -> None:
     path = _directory() / f"input{_SUFFIXES[mode]}"
     path.write_bytes(file)
     try:
-        with warnings.catch_warnings():
+        with outcomes.counted(f"{_SUFFIXES[mode]} "), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns of files of other versions
             if mode in _SEALS:
                 _look_at_seal(file, path)
             else:
                 recognize(path)
                 load_file(path)
-        outcomes["decoded"] += 1
-    except lccodec.LccodecError as error:
-        if isinstance(error.__cause__, MemoryError):  # memory was asked for that the input cannot fill
-            raise
-        outcomes[f"{_SUFFIXES[mode]} {getattr(error, 'rule', type(error).__name__)}"] += 1
     finally:
         path.unlink()
 
@@ -162,20 +155,14 @@ def _torch_file() -> bytes:
         return file.getvalue()
 
 
-_directories: list[Path] = []
-
-
+@cache
 def _directory() -> Path:
     """Return a directory for the input, with what it may name, made once."""
-    if not _directories:
-        temporary = tempfile.TemporaryDirectory(prefix="lccodec-fuzz-")
-        atexit.register(temporary.cleanup)
-        path = Path(temporary.name)
-        for number in (1, 2):
-            _write_shard(path / f"model-{number:05d}-of-00002.safetensors", number)
-        (path / "input").write_bytes(b"sealed")
-        _directories.append(path)
-    return _directories[0]
+    path = new_directory()
+    for number in (1, 2):
+        _write_shard(path / f"model-{number:05d}-of-00002.safetensors", number)
+    (path / "input").write_bytes(b"sealed")
+    return path
 
 
 def _write_shard(path: Path, number: int) -> None:

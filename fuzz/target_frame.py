@@ -7,11 +7,11 @@ noticed, and a frame that asks for a reference is given one of its type and shap
 from __future__ import annotations
 
 import zlib
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from outcomes import Outcomes, TooLargeError
 
 import lccodec
 from lccodec.constants import MAX_EXPANSION
@@ -26,8 +26,7 @@ from lccodec.quantizers import Quantizer
 #: nothing new.
 MAX_DECODED = 1 << 20
 
-#: What inputs came to: the rule that refused them, or ``"decoded"``.
-outcomes: Counter[str] = Counter()
+outcomes = Outcomes()
 
 #: Bytes worth writing over or between others: streams in streams, counts, sizes, header fields.
 TOKENS = (
@@ -41,13 +40,12 @@ TOKENS = (
 def check(data: bytes) -> None:
     """Decode an input; any exception from here is a violation of the invariant."""
     frame = sealed(data)
-    try:
+    with outcomes.counted():
         header = parse_header(frame)
         reference = None
         if header.nbytes > MAX_DECODED:
             if header.relative or header.nbytes <= MAX_EXPANSION * len(frame):
-                outcomes["too large here"] += 1
-                return
+                raise TooLargeError
         elif header.relative:
             reference = reference_array(header.kind, header.shapes[0])
         if header.run:
@@ -55,11 +53,6 @@ def check(data: bytes) -> None:
             decode_components(frame, components(base)[1] if header.relative else None)
         else:
             lccodec.decode(frame, reference, dtype="bits")
-        outcomes["decoded"] += 1
-    except lccodec.LccodecError as error:
-        if isinstance(error.__cause__, MemoryError):  # memory was asked for that the input cannot fill
-            raise
-        outcomes[getattr(error, "rule", type(error).__name__)] += 1
 
 
 def sealed(frame: bytes) -> bytes:
