@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -16,7 +15,7 @@ import torch
 import lccodec
 from lccodec.adapters import torch as adapter
 
-from ..measure.results import put_into
+from ..measure.results import add_results, put_into
 
 #: Parts of the weights that an update changes.
 SHARES: Final = (0.003, 0.01, 0.05)
@@ -151,7 +150,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--device", type=torch.device, default=torch.device("cuda"))
     parser.add_argument("--megabytes", type=float, default=1000, help="of the model")
     parser.add_argument("--rounds", type=int, default=5, help="of each row")
-    parser.add_argument("--results", type=Path, metavar="FILE", help="write a part of RESULTS.md")
+    add_results(parser)
     options = parser.parse_args(arguments)
     name = torch.cuda.get_device_name(options.device) if options.device.type == "cuda" else "the CPU"
     about = f"{name}, a model of {options.megabytes:,.0f} MB; PyTorch {torch.__version__}"

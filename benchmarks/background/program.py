@@ -7,8 +7,6 @@ FILE ...] [--results FILE.md] [--check]``.
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 from ..measure.figures import COPY, Figure, better, dump, load, markdown
 from ..measure.goals import Goal, missed, summary, table
-from ..measure.results import put_into
+from ..measure.results import add_results, machine, tell
 from ..networks.datasets import data_directory
 from . import calls, crews, first, loop, memory
 from .bounds import bounds
@@ -59,8 +57,7 @@ def report(figures: list[Figure], missing: list[str]) -> str:
     noise = max((f.typical for f in figures if f.subject == COPY and f.typical is not None), default=1.0)
     words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]  # the rest is private
     parts = [
-        f"`{' '.join(['python', 'benchmarks/overlap.py', *words])}`; {platform.machine()}, "
-        f"{os.cpu_count()} cores, Python {platform.python_version()}. "
+        f"`{' '.join(['python', 'benchmarks/overlap.py', *words])}`; {machine()}. "
         f"Not installed or left out: {'; '.join(missing) or 'none'}. "
         f"Noise: np.copyto's median up to {noise:.2f} x its best.",
         f"### Bounds\n\n{summary(found)}\n\n{table(found)}",
@@ -91,7 +88,7 @@ def parse_arguments(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--add", type=Path, nargs="+", default=[], metavar="FILE", help="report figures of --json as well"
     )
-    parser.add_argument("--results", type=Path, metavar="FILE", help="put the tables into this markdown file")
+    add_results(parser)
     parser.add_argument("--check", action="store_true", help="exit 1 if a bound is missed")
     return parser.parse_args(words)
 
@@ -130,9 +127,7 @@ def main(words: list[str] | None = None) -> int:
         known = {f.key for f in figures}
         figures += [f for path in options.add for f in load(path) if f.key not in known]
         text = report(figures, missing)
-        print(text)
-        if options.results:
-            put_into(options.results, "overlap.py", text)
+        tell(text, "overlap.py", options.results)
         _store(options, figures, missing)
         if not options.check:
             return 0

@@ -6,8 +6,6 @@ Run ``python benchmarks/report.py --data DIR [--quick] [--results FILE.md]``.
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -23,7 +21,7 @@ import lccodec
 from lccodec.report import write_page
 
 from ..measure.goals import Goal, missed, summary, table
-from ..measure.results import put_into
+from ..measure.results import add_results, machine, tell
 from ..networks.datasets import data_directory
 from .large import large
 
@@ -136,7 +134,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--data", metavar="DIR", help="folder of the data sets (default: $LCCODEC_DATA)")
     parser.add_argument("--quick", action="store_true", help="a small network, few steps: some seconds")
     parser.add_argument("--every", type=int, default=5, metavar="N", help="iterations between saves (5)")
-    parser.add_argument("--results", type=Path, metavar="FILE", help="put the table into this markdown file")
+    add_results(parser)
     options = parser.parse_args(words)
     steps = QUICK_STEPS if options.quick else STEPS
     with TemporaryDirectory(prefix="lccodec-report-") as name:
@@ -147,11 +145,8 @@ def main(words: list[str] | None = None) -> int:
         found += measure_opening("the GPT's chain", directory / "chain.html", OPENINGS)
         found += measure_large(directory / "large.html", *((20, 30) if options.quick else (200, 300)))
     text = (
-        f"`python benchmarks/report.py --data DIR{' --quick' * options.quick}`; {platform.machine()}, "
-        f"{os.cpu_count()} cores, Python {platform.python_version()}. The chain has {steps} steps of "
-        f"{nbytes / 1e6:.1f} MB.\n\n{summary(found)}\n\n{table(found)}"
+        f"`python benchmarks/report.py --data DIR{' --quick' * options.quick}`; {machine()}. "
+        f"The chain has {steps} steps of {nbytes / 1e6:.1f} MB.\n\n{summary(found)}\n\n{table(found)}"
     )
-    print(text)
-    if options.results:
-        put_into(options.results, "report.py", text)
+    tell(text, "report.py", options.results)
     return 1 if missed(found) else 0

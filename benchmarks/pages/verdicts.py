@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,7 +19,7 @@ from lccodec.inspect.examination import examine
 from lccodec.inspect.report import document
 from lccodec.report import write_page
 
-from ..measure.results import put_into
+from ..measure.results import add_results, machine, tell
 from ..networks.datasets import data_directory
 from .broken import FAULTS, RUNS, save_run
 
@@ -102,7 +100,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument(
         "--pages", type=Path, metavar="DIR", help="keep the pages, and in key.json what is wrong with each"
     )
-    parser.add_argument("--results", type=Path, metavar="FILE", help="put the table into this markdown file")
+    add_results(parser)
     options = parser.parse_args(words)
     torch.set_num_threads(1)
     data = data_directory(options.data)
@@ -123,11 +121,9 @@ def main(words: list[str] | None = None) -> int:
     if options.pages:
         (options.pages / "key.json").write_text(json.dumps(key, indent=1))
     text = (
-        f"`python benchmarks/verdicts.py --data DIR{' --quick' * options.quick}`; {platform.machine()}, "
-        f"{os.cpu_count()} cores, Python {platform.python_version()}. {SAVES} saves of each run, one every "
-        f"{every} iterations, seeds {seeds[0]} to {seeds[-1]}, `balanced`.\n\n{table(found, every)}"
+        f"`python benchmarks/verdicts.py --data DIR{' --quick' * options.quick}`; {machine()}. "
+        f"{SAVES} saves of each run, one every {every} iterations, "
+        f"seeds {seeds[0]} to {seeds[-1]}, `balanced`.\n\n{table(found, every)}"
     )
-    print(text)
-    if options.results:
-        put_into(options.results, "verdicts.py", text)
+    tell(text, "verdicts.py", options.results)
     return 0

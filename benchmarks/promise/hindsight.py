@@ -27,7 +27,7 @@ from typing import Final
 
 import lccodec
 
-from ..measure.results import put_into
+from ..measure.results import add_results, tell
 from ..networks.datasets import data_directory
 from . import table
 from .history import history
@@ -171,15 +171,13 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes (default: 2)")
     parser.add_argument("--every", choices=("middle", "others"), default="middle", help="which intervals")
     parser.add_argument("--quick", action="store_true", help=f"only {', '.join(QUICK)}; three seeds")
-    parser.add_argument("--results", type=Path, metavar="FILE", help="put the tables into this markdown file")
+    add_results(parser)
     parser.add_argument("--history", action="store_true", help="only a history of 50 of a GPT of 3.2 M")
     arguments = parser.parse_args()
     if arguments.history:
         prepare()
         text = history(data_directory(arguments.data), arguments.cache)
-        print(text)
-        if arguments.results:
-            put_into(arguments.results, "hindsight.py --history", text)
+        tell(text, "hindsight.py --history", arguments.results)
         return 0
     data, names = data_directory(arguments.data), arguments.kinds or list(QUICK if arguments.quick else KINDS)
     seeds = min(arguments.seeds, 3) if arguments.quick else arguments.seeds
@@ -206,7 +204,5 @@ def main() -> int:
             markdown(rows, shown[1:]),
         ]
     )
-    print(text)
-    if arguments.results:
-        put_into(arguments.results, f"hindsight.py --every {arguments.every}", text)
+    tell(text, f"hindsight.py --every {arguments.every}", arguments.results)
     return 0

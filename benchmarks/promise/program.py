@@ -17,7 +17,7 @@ from typing import Any
 
 from lccodec import Balanced
 
-from ..measure.results import put_into
+from ..measure.results import add_results, tell
 from ..networks.datasets import data_directory
 from . import table
 from .kinds import KINDS, QUICK, Data
@@ -64,7 +64,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=6, metavar="N", help="of the batches (default: 6)")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes (default: 2)")
     parser.add_argument("--quick", action="store_true", help=f"only {', '.join(QUICK)}; three seeds")
-    parser.add_argument("--results", type=Path, metavar="FILE", help="put the tables into this markdown file")
+    add_results(parser)
     parser.add_argument("--plot", type=Path, metavar="STEM", help="draw STEM.png and STEM.svg")
     return parser.parse_args()
 
@@ -94,9 +94,7 @@ def main() -> int:
             table.markdown(rows, policies),
         ]
     )
-    print(text)
-    if arguments.results:
-        put_into(arguments.results, "promise.py", text)
+    tell(text, "promise.py", arguments.results)
     if arguments.plot:
         table.draw(rows, BOUNDS, arguments.plot)
     return 0

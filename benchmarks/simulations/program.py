@@ -6,10 +6,9 @@ import argparse
 import platform
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 from ..measure.goals import Goal, summary, table
-from ..measure.results import put_into
+from ..measure.results import add_results, tell
 from .chemistry import Restart, chemistry, density
 from .coders import CODERS
 from .gray_scott import gray_scott
@@ -32,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print the tables, and return 1 if a bound is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small fields")
-    parser.add_argument("--results", type=Path, help="the file to put the tables into")
+    add_results(parser)
     given = parser.parse_args(arguments)
     simulations = [sedov(48), gray_scott(24)] if given.quick else [sedov(192), gray_scott(96)]
     cases = [Case(each.name, each.checkpoints(4)) for each in simulations]
@@ -76,9 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             *restart_tables(simulations, restarts),
         ]
     )
-    print(text)
-    if given.results:
-        put_into(given.results, "fields.py", text)
+    tell(text, "fields.py", given.results)
     return int(any(not goal.is_met for goal in found))
 
 

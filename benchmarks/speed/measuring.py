@@ -26,7 +26,7 @@ import lccodec
 from lccodec.chain.save import saver
 from lccodec.container.figures import StoredFigures
 
-from ..measure.results import put_into
+from ..measure.results import add_results, tell
 
 BOUND: Final = 0.05  # of a save, with the default preset
 PRESET: Final = "balanced"
@@ -153,7 +153,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="measuring.py", description=__doc__.splitlines()[0])
     parser.add_argument("--saves", type=int, default=15, help="of each row")
     parser.add_argument("--policies", nargs="+", choices=POLICIES, default=POLICIES)
-    parser.add_argument("--results", type=Path, metavar="FILE", help="write a part of RESULTS.md")
+    add_results(parser)
     options = parser.parse_args(arguments)
     rows, over = [], False
     for case in CASES:
@@ -177,7 +177,5 @@ def main(arguments: list[str] | None = None) -> int:
                 rows.append(f"| {' | '.join(cells)} |")
     head = "| state | policy, newest | a save | measuring, median | of all saves | must be | |"
     text = "\n".join([head, "|---|---|---:|---:|---|---:|---|", *rows])
-    print(text)
-    if options.results:
-        put_into(options.results, "measuring.py", text)
+    tell(text, "measuring.py", options.results)
     return int(over)

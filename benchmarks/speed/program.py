@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
-import platform
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -23,7 +21,7 @@ from tempfile import TemporaryDirectory
 
 from ..measure.figures import COPY, Figure, better, dump, load, losses, markdown
 from ..measure.goals import missed, summary, table
-from ..measure.results import put_into
+from ..measure.results import add_results, machine, put_into
 from ..networks.datasets import data_directory
 from . import arrays, bundles, chains, newest, stages, tensors
 from .goals import bounds, goals
@@ -112,7 +110,7 @@ def versions() -> dict[str, str]:
 def report(figures: list[Figure], missing: list[str]) -> str:
     """Return the tables: distance to the bounds, ratios, a profile."""
     found = goals(figures)
-    about = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
+    about = f"{machine()}, "
     about += ", ".join(f"{name} {version}" for name, version in versions().items())
     told = [f for f in figures if f.section == TOLD]
     parts = [
@@ -155,9 +153,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--add", type=Path, nargs="+", default=[], metavar="FILE", help="report figures of --json as well"
     )
-    parser.add_argument(
-        "--results", type=Path, metavar="FILE", help="write its part of benchmarks/RESULTS.md"
-    )
+    add_results(parser)
     parser.add_argument(
         "--check",
         type=Path,

@@ -24,7 +24,7 @@ import numpy as np
 
 import lccodec
 
-from ..measure.results import put_into
+from ..measure.results import add_results, tell
 
 __all__ = ["main"]
 
@@ -170,7 +170,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rows", type=float, default=1e6, help=f"of {COLUMNS} float32 numbers")
     parser.add_argument("--rounds", type=int, default=3, help="of each row: the best time counts")
     parser.add_argument("--directory", type=Path, help="where the chains are written")
-    parser.add_argument("--results", type=Path, metavar="FILE", help="write a part of RESULTS.md")
+    add_results(parser)
     options = parser.parse_args(arguments)
     rows: list[Row] = []
     restarts: dict[str, float] = {}
@@ -189,9 +189,7 @@ def main(arguments: list[str] | None = None) -> int:
         fill(table)
         rows += zstd_rows(table, Path(name), before, options.rounds)
     text, missed = told(rows, restarts, read, hashes, table.nbytes)
-    print(text)
-    if options.results:
-        put_into(options.results, "tables.py", text)
+    tell(text, "tables.py", options.results)
     return int(missed)
 
 

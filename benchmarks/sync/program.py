@@ -6,8 +6,6 @@ Run ``python benchmarks/follow.py --data DIR [--quick] [--results FILE.md]``.
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +14,7 @@ import numpy as np
 
 from ..measure.figures import Figure, dump, markdown
 from ..measure.goals import Goal, missed, summary, table
-from ..measure.results import put_into
+from ..measure.results import add_results, machine, tell
 from ..measure.rounds import Job, measure
 from ..networks.datasets import data_directory
 from .bucket import bucket_goals
@@ -116,7 +114,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=0, metavar="N", help="interleaved rounds (5, or 2)")
     parser.add_argument("--bucket", metavar="ADDRESS", help="measure a follower of a chain there, too")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
-    parser.add_argument("--results", type=Path, metavar="FILE", help="put the tables into this markdown file")
+    add_results(parser)
     options = parser.parse_args(words)
     nbytes = int(options.size or (2e6 if options.quick else 256e6))
     rounds = options.rounds or (2 if options.quick else 5)
@@ -134,15 +132,13 @@ def main(words: list[str] | None = None) -> int:
                     size = 0 if options.quick else 1e9
                     goals += [g for n in (1, 2) for g in bucket_goals(update, options.bucket, size, n)]
     text = (
-        f"`python benchmarks/follow.py --data DIR{' --quick' * options.quick}`; {platform.machine()}, "
-        f"{os.cpu_count()} cores, Python {platform.python_version()}, NumPy {np.__version__}. Arrays of "
-        f"{nbytes / 1e6:.0f} MB. What one step changes: {'; '.join(told)}.\n\n{summary(goals)}\n\n"
-        f"{table(goals)}\n\nBytes are a part of the array's, times are copies of the array.\n\n"
+        f"`python benchmarks/follow.py --data DIR{' --quick' * options.quick}`; {machine()}, "
+        f"NumPy {np.__version__}. Arrays of {nbytes / 1e6:.0f} MB. "
+        f"What one step changes: {'; '.join(told)}.\n\n{summary(goals)}\n\n{table(goals)}\n\n"
+        "Bytes are a part of the array's, times are copies of the array.\n\n"
         f"{markdown(figures)}"
     )
-    print(text)
+    tell(text, "follow.py", options.results)
     if options.json:
         dump(figures, {"rounds": rounds, "bytes": nbytes}, options.json)
-    if options.results:
-        put_into(options.results, "follow.py", text)
     return 1 if missed(goals) else 0

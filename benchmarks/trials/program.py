@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from ..measure.results import put_into
+from ..measure.results import add_results, put_into
 from ..networks.datasets import data_directory
 from ..schemes.catalogue import catalogue
 from . import table
@@ -99,7 +99,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes (default: 2)")
     parser.add_argument("--minutes", type=float, default=float("inf"), metavar="N", help="stop after so long")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures here")
-    parser.add_argument("--results", type=Path, metavar="FILE", help="put the tables into this markdown file")
+    add_results(parser)
     parser.add_argument("--plot", type=Path, metavar="STEM", help="draw STEM.png and STEM.svg")
     parser.add_argument("--quick", action="store_true", help="small networks, fewer cases, for a look")
     return parser.parse_args()

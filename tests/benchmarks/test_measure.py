@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
+
+import pytest
 
 from benchmarks.measure import figures, goals, results, rounds
 
@@ -38,6 +41,17 @@ def test_tables_are_put_between_their_marks(tmp_path: Path) -> None:
     text = path.read_text()
     assert text.startswith("# Results\n") and text.endswith("\n## After\n")
     assert "two" in text and "one" not in text
+
+
+def test_what_a_script_says_is_printed_and_kept_where_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser = argparse.ArgumentParser()
+    results.add_results(parser)
+    for words in ([], ["--results", str(tmp_path / "results.md")]):
+        results.tell("found", "a.py", parser.parse_args(words).results)
+        assert capsys.readouterr().out == "found\n"
+    assert "\n\nfound\n\n" in (tmp_path / "results.md").read_text()
 
 
 def figure(ratio: float, subject: str = "lc-3", *, peer: bool = False):
