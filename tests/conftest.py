@@ -3,12 +3,11 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Generator
-from importlib.metadata import PackageNotFoundError, version
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from .support import requirements
+from .support import jax_processes, requirements
 from .support.strategies import installed
 
 settings.register_profile("dev", max_examples=50, deadline=None)
@@ -36,22 +35,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.markexpr = ""
     config.pluginmanager.register(requirements)
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # most of jax's time is compiling
-    os.environ["XLA_FLAGS"] = _flags_of_xla()
+    os.environ["XLA_FLAGS"] = jax_processes.with_quick_flags(os.environ.get("XLA_FLAGS", ""))
     os.environ["OMP_NUM_THREADS"] = "1"  # torch: the cores are taken by pytest-xdist
-
-
-def _flags_of_xla() -> str:
-    """Return flags with which XLA compiles in a fifth of the time, where its version knows them.
-
-    XLA ends the process at a flag that it does not know.
-    """
-    try:
-        major, minor = map(int, version("jaxlib").split(".")[:2])
-    except PackageNotFoundError:
-        return ""
-    if (major, minor) != (0, 10):
-        return ""
-    return "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 
 
 @pytest.hookimpl(wrapper=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +16,8 @@ from lccodec.adapters import jax as adapter
 from lccodec.adapters.jax import states
 from lccodec.errors import ArgumentError, FormatError
 
-from ...support.jax_processes import finish, run
+from ... import conftest
+from ...support.jax_processes import finish, run, with_quick_flags
 from ...support.jax_trees import (
     BYTES,
     DTYPES,
@@ -266,3 +269,12 @@ def test_the_newest_state_of_a_chain_is_exact(tmp_path):
         assert restored[name].dtype == state[name].dtype
         assert (np.asarray(restored[name]) == np.asarray(state[name])).all()
     assert not (np.asarray(lossy["kernel"]) == np.asarray(kernel)).all()
+
+
+def test_flags_of_a_user_stay_and_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests add flags of their own, once: a worker of pytest-xdist begins with them."""
+    monkeypatch.setattr(os, "environ", {"XLA_FLAGS": "--xla_dump_to=/somewhere"})
+    for _ in range(2):
+        conftest.pytest_configure(mock.MagicMock())
+        assert os.environ["XLA_FLAGS"] == with_quick_flags("--xla_dump_to=/somewhere")
+        assert os.environ["XLA_FLAGS"].endswith("--xla_dump_to=/somewhere")
