@@ -5,8 +5,8 @@ The modules of `lccodec.adapters` fit this protocol; the chain imports none of t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
@@ -28,16 +28,26 @@ class Room(Protocol):
         """Return a 1-D array with undefined values; `more` bytes are needed in all from here on."""
 
 
+#: Says of the name of an array whether its values are needed.
+Wanted: TypeAlias = Callable[[str], bool]
+
+
 class Adapter(Protocol):
     """A framework's states as NumPy arrays, as `lccodec.adapters.torch` and `.jax` provide them."""
 
     def to_numpy(
-        self, state: Any, metadata: Mapping[str, str] | None = None, room: Room | None = None, /
+        self,
+        state: Any,
+        metadata: Mapping[str, str] | None = None,
+        room: Room | None = None,
+        wanted: Wanted | None = None,
+        /,
     ) -> tuple[Any, dict[str, str]]:
         """Return a state of NumPy arrays, and the metadata to keep: those given and its own.
 
         `room` is given for a save in the background, which copies all arrays that do not lie there.
-        What must be copied anyway, as from another device, is best copied there.
+        What must be copied anyway, as from another device, is best copied there. `wanted` is given
+        for a save of some arrays: in the place of others, any array will do, such as `left_out`.
         """
 
     def from_numpy(self, state: Any, metadata: Mapping[str, str], name: str = "", /) -> Any:
@@ -48,6 +58,11 @@ class Adapter(Protocol):
 
     def roles(self, state: Any, /) -> Mapping[str, Assignment]:
         """Return the roles that the framework's structures say, by the names of the arrays."""
+
+
+def left_out() -> Array:
+    """Return an array without values, a new one, for the place of one that is not wanted."""
+    return np.empty(0, np.uint8)
 
 
 def check_adapter(adapter: Adapter | None) -> Adapter | None:
@@ -66,12 +81,16 @@ def from_framework(
     metadata: Mapping[str, Any] | None,
     roles: Mapping[str, Assignment | Role] | None,
     room: Room | None = None,
+    wanted: Wanted | None = None,
 ) -> tuple[Flat, dict[str, str], Mapping[str, Assignment]]:
-    """Return a framework's state with NumPy arrays, its metadata, and all known roles."""
+    """Return a framework's state with NumPy arrays, its metadata, and all known roles.
+
+    `room` and `wanted` are as for `Adapter.to_numpy`.
+    """
     strings, arrays = metadata_strings(metadata), state
     if adapter is not None:
-        rooms = () if room is None else (room,)
-        arrays, strings = adapter.to_numpy(state, strings, *rooms)
+        more = (room,) if wanted is None else (room, wanted)  # what an adapter may do without
+        arrays, strings = adapter.to_numpy(state, strings, *(() if more == (None,) else more))
     found = {} if adapter is None else adapter.roles(state)
     flat = flatten(arrays)
     return flat, strings, {**found, **check_known({} if roles is None else roles, flat.names)}

@@ -15,6 +15,8 @@ from lccodec.chain.adapter import Room, check_adapter
 from lccodec.policy.roles import Assignment
 from lccodec.workers.memory import Arena
 
+from ..support.far import Far, FarAdapter
+
 
 def moved(array: np.ndarray[Any, Any], room: Room) -> np.ndarray[Any, Any]:
     copy = room.empty(array.size, array.dtype, array.nbytes)
@@ -90,3 +92,22 @@ def test_what_an_adapter_copies_to_the_room_is_not_copied_again(
     np.testing.assert_array_equal(stored[0], array - 1)
     np.testing.assert_array_equal(stored[1], turned)
     assert stored[2].tolist() == flags.tolist()
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_what_a_save_leaves_out_is_not_copied(tmp_path: Path, background: bool) -> None:
+    base, lora = Far(np.zeros(3000)), Far(np.zeros(30))
+    with Chain(tmp_path, adapter=FarAdapter()) as chain:
+        chain.save(0, {"base": base, "lora": lora})
+        lora.values += 1
+        if background:
+            chain.save_async(1, {"base": base, "lora": lora}, only=["lo*"]).result()
+        else:
+            chain.save(1, {"base": base, "lora": lora}, only=["lo*"])
+        assert (base.copies, lora.copies) == (1, 2)
+        plan = chain.plan({"base": base, "lora": lora}, only=["lo*"])
+        assert [array.name for array in plan] == ["base", "lora"]
+        assert base.copies == 1
+        found = chain.restore()
+    assert found["base"].tolist() == base.values.tolist()
+    assert found["lora"].tolist() == lora.values.tolist()

@@ -19,13 +19,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...chain.adapter import Adapter
+from ...chain.adapter import Adapter, from_framework
 from ...chain.chain import Chain
 from ...chain.life.prune import thin_out
 from ...chain.save.settings import LOG
 from ...chain.store.opening import writable_store
 from ...chain.store.parents import Ancestry
-from ...container.tree import array_names, flatten
+from ...container.tree import array_names
 from ...errors import ArgumentError
 from ...policy.roles import Assignment
 from ...printable import printable
@@ -165,8 +165,8 @@ class LinkSaver:
         """
         whole, last = self._whole, self._last
         if whole is None and names is None and self._options.only is not None:
-            plain = state if self._adapter is None else self._adapter.to_numpy(state)[0]
-            self._options.check_names(array_names(flatten(plain).tree))
+            flat, *_ = from_framework(self._adapter, state, None, None, wanted=lambda _: False)
+            self._options.check_names(array_names(flat.tree))
         if whole is None or not whole.done() or _has_failed(whole):
             return None
         if last is not None and _has_failed(last.future):

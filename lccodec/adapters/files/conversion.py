@@ -97,7 +97,7 @@ def convert(
             names = _names(_entry(torch_state, model), _entry(torch_state, optimizer), model, optimizer)
             made[optimizer] = adam_to_other(_entry(state, optimizer), names, rules, _entry(like, optimizer))
         left_out = [key for key in state if key not in made]
-    plain, kept = to_plain(made, metadata, lambda value: value, lambda leaf: (leaf, kinds.get(id(leaf))))
+    plain, kept = to_plain(made, metadata, lambda value: value, lambda leaf, _: (leaf, kinds.get(id(leaf))))
     return plain, kept, left_out
 
 

@@ -10,10 +10,11 @@ import jax
 import ml_dtypes
 import numpy as np
 
-from ...chain.adapter import Room
+from ...chain.adapter import Room, Wanted, left_out
+from ...container.tree import leaf_name
 from ...element_types import Array, element_type
 from ...errors import ArgumentError, FormatError
-from ..tree.plain import BYTE_TYPES, TYPES, from_plain, to_plain
+from ..tree.plain import BYTE_TYPES, TYPES, Keys, from_plain, to_plain
 from .tree import inside
 
 __all__ = ["from_numpy", "host_leaf", "placed", "to_numpy"]
@@ -30,6 +31,7 @@ def to_numpy(
     state: Any,
     metadata: Mapping[str, str] | None = None,
     room: Room | None = None,  # noqa: ARG001 - a chain passes it
+    wanted: Wanted | None = None,
 ) -> tuple[Any, dict[str, str]]:
     """Return a pytree as NumPy arrays in plain containers, and the metadata to store with it.
 
@@ -43,6 +45,9 @@ def to_numpy(
         Your own strings.
     room
         Not used: JAX copies to memory of its own only.
+    wanted
+        Says of a name whether the array is needed. Of others nothing is copied; an empty array
+        stands in their place. A chain gives it for a save of some arrays.
 
     Returns
     -------
@@ -57,7 +62,7 @@ def to_numpy(
         For an array that is traced, abstract or deleted, an array of which this process has only a
         part, and a leaf or key of another type. The message names its place.
     """
-    leaf = _ToNumpy()
+    leaf = _ToNumpy(wanted)
     found = to_plain(state, metadata, inside, leaf)
     if not leaf.begun:
         return found
@@ -73,6 +78,11 @@ def is_elsewhere(array: jax.Array) -> bool:
 class _ToNumpy:
     """Converts leaves to arrays. One object becomes one array, stored once.
 
+    Parameters
+    ----------
+    wanted
+        As for `to_numpy`.
+
     Attributes
     ----------
     begins
@@ -81,16 +91,19 @@ class _ToNumpy:
         Whether there was one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: Wanted | None = None) -> None:
         self.begins, self.begun = True, False
+        self._wanted = wanted
         # The leaf is kept beside its array: an id can be used again after its object is deleted.
         self._seen: dict[int, tuple[Any, tuple[Any, str | None]]] = {}
 
-    def __call__(self, value: Any) -> tuple[Any, str | None]:
+    def __call__(self, value: Any, keys: Keys) -> tuple[Any, str | None]:
         if isinstance(value, jax.ShapeDtypeStruct):
             raise ArgumentError("is abstract and has no values")
         if not isinstance(value, jax.Array | np.ndarray | np.generic):
             return value, None
+        if self._wanted is not None and not self._wanted(leaf_name(keys)):
+            return left_out(), None
         if id(value) not in self._seen:
             if self.begins and _has_begun(value):
                 self.begun = True

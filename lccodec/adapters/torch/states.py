@@ -9,12 +9,12 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from ...chain.adapter import Room
+from ...chain.adapter import Room, Wanted, left_out
 from ...chain.read.arrivals import Arrivals
-from ...container.tree import flatten
+from ...container.tree import flatten, leaf_name
 from ...element_types import Array, element_type
 from ...errors import ArgumentError
-from ..tree.plain import from_outline, from_plain, read_types, to_plain
+from ..tree.plain import Keys, from_outline, from_plain, read_types, to_plain
 from .arrays import array_of_bytes, as_tensor, host_array, why_unfit
 from .roles import roles
 from .staging import copy_out, is_elsewhere
@@ -45,7 +45,10 @@ Device = str | torch.device
 
 
 def to_numpy(
-    state: Any, metadata: Mapping[str, str] | None = None, room: Room | None = None
+    state: Any,
+    metadata: Mapping[str, str] | None = None,
+    room: Room | None = None,
+    wanted: Wanted | None = None,
 ) -> tuple[Any, dict[str, str]]:
     """Return a state of tensors as NumPy arrays, and the metadata to store with it.
 
@@ -60,6 +63,9 @@ def to_numpy(
     room
         Where tensors of other devices are copied to, all at a time. A chain gives it for a save in
         the background.
+    wanted
+        Says of a name whether the tensor is needed. Of others nothing is copied; an empty array
+        stands in their place. A chain gives it for a save of some arrays.
 
     Returns
     -------
@@ -75,7 +81,7 @@ def to_numpy(
         For a tensor without values (on the meta device), a sparse, quantized or nested tensor, a
         subclass such as DTensor, and a value or key of another type. The message names its place.
     """
-    leaf = _ToNumpy(waits=room is not None)
+    leaf = _ToNumpy(wanted, waits=room is not None)
     found = to_plain(state, metadata, _inside, leaf)
     if room is None or not leaf.waiting:
         return found
@@ -88,21 +94,25 @@ class _ToNumpy:
 
     Parameters
     ----------
+    wanted
+        As for `to_numpy`.
     waits
         Whether tensors of other devices are left out until `fetch` copies them all.
     """
 
-    def __init__(self, *, waits: bool = False) -> None:
+    def __init__(self, wanted: Wanted | None = None, *, waits: bool = False) -> None:
         self.waiting: dict[object, torch.Tensor] = {}
-        self._waits = waits
+        self._wanted, self._waits = wanted, waits
         self._seen: dict[object, tuple[Array, str | None]] = {}
         self._alive: list[torch.Tensor] = []  # their addresses cannot be used again meanwhile
 
-    def __call__(self, value: Any) -> tuple[Any, str | None]:
+    def __call__(self, value: Any, keys: Keys) -> tuple[Any, str | None]:
         if not isinstance(value, torch.Tensor) or is_wrapper(value):
             return _other_leaf(value)
         if reason := why_unfit(value):
             raise ArgumentError(reason)
+        if self._wanted is not None and not self._wanted(leaf_name(keys)):
+            return left_out(), None
         if not value.numel():
             return host_array(value)
         key = (value.data_ptr(), value.device, value.dtype, value.shape, value.stride(),
@@ -177,7 +187,7 @@ def check(state: Any) -> None:
         As `to_numpy` and saving; the message names the place.
     """
 
-    def leaf(value: Any) -> tuple[Any, str | None]:
+    def leaf(value: Any, _: Keys) -> tuple[Any, str | None]:
         if not isinstance(value, torch.Tensor) or is_wrapper(value):
             return _other_leaf(value)
         if reason := why_unfit(value):

@@ -71,7 +71,7 @@ _INT_KEYS: Final = "int"
 _MAX_KEY_DIGITS: Final = 20  # of an integer key: a sign and 64 bits; converting longer texts is slow
 
 Keys: TypeAlias = tuple[str, ...]
-Leaf: TypeAlias = Callable[[Any], tuple[Any, str | None]]
+Leaf: TypeAlias = Callable[[Any, Keys], tuple[Any, str | None]]
 ArrayLeaf: TypeAlias = Callable[[Array, str | None, str], Any]
 Constructors: TypeAlias = Mapping[str, Callable[[Any], Any]]
 
@@ -86,8 +86,8 @@ def to_plain(
     inside
         Returns a container of the framework as a dict, list or tuple, and any other value as it is.
     leaf
-        Returns a leaf as an array, a scalar or a tuple of these, and its type if the note must name
-        it.
+        Returns a leaf, whose path is given too, as an array, a scalar or a tuple of these; and its
+        type if the note must name it.
 
     Raises
     ------
@@ -114,7 +114,7 @@ class _ToPlain:
             if stored := to_stored(value):
                 kind, value = stored
             elif not isinstance(value, dict) and type(value) not in (list, tuple):
-                value, kind = self._leaf(value)
+                value, kind = self._leaf(value, keys)
         except ArgumentError as error:
             raise _refused(keys, error) from None
         if isinstance(value, dict):

@@ -29,7 +29,7 @@ from .background.state_copy import Question, Snapshot, Staging
 from .forecast import foresee
 from .hindsight.groups import Every
 from .judge import Judge
-from .partial.selection import select
+from .partial.selection import select, wanted_by
 from .plan import SavePlan
 from .planned import Estimate, Plan
 from .saver import Saver
@@ -49,7 +49,8 @@ class Given:
         self, adapter: Adapter | None, room: Room | None = None
     ) -> tuple[Flat, dict[str, str], Mapping[str, Assignment]]:
         """Return what is saved with NumPy arrays, its metadata, and all known roles."""
-        flat, strings, roles = from_framework(adapter, self.state, self.metadata, self.known, room)
+        wanted = None if self.only is None else wanted_by(self.only)
+        flat, strings, roles = from_framework(adapter, self.state, self.metadata, self.known, room, wanted)
         return flat if self.only is None else select(flat, self.only), strings, roles
 
 

@@ -24,6 +24,7 @@ from lccodec.adapters.chains.saver import LinkSaver
 from lccodec.adapters.link import open_linked
 from lccodec.errors import ArgumentError, StorageError, WorkerError
 
+from ...support.far import Far, FarAdapter
 from ...support.processes import children
 
 
@@ -347,6 +348,20 @@ def test_a_name_that_fits_no_array_is_told_at_the_first_save(background: bool, t
     saver.save({"lora": np.zeros(3)}, tmp_path / "0", names=["lora"])  # others may have it
     saver.close()
     assert (tmp_path / "0").exists()
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_the_names_of_arrays_are_known_without_a_copy(background: bool, tmp_path: Path) -> None:
+    options = ChainOptions(tmp_path / "chain", background=background, only=["lora"])
+    saver = LinkSaver(options, FarAdapter())
+    there = {"base": Far(np.zeros(3000)), "lora": Far(np.zeros(30))}
+    copies = []
+    for step in range(2):
+        saver.save(there, tmp_path / f"{step}")
+        saver.wait()
+        copies.append([array.copies for array in there.values()])
+    saver.close()
+    assert copies == [[1, 1], [1, 2]]
 
 
 def test_behind_a_save_that_has_failed_all_arrays_are_saved(tmp_path: Path) -> None:

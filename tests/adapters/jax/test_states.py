@@ -271,6 +271,26 @@ def test_the_newest_state_of_a_chain_is_exact(tmp_path):
     assert not (np.asarray(lossy["kernel"]) == np.asarray(kernel)).all()
 
 
+@pytest.mark.parametrize("background", [False, True])
+def test_what_a_save_leaves_out_stays_where_it_is(tmp_path, monkeypatch, background):
+    taken, take = [], states._array
+    monkeypatch.setattr(states, "_array", lambda value: [taken.append(value.size), take(value)][1])
+    tree = {"base": jnp.zeros(3000), "key": jax.random.key(0), "lora": {3: jnp.zeros(30)}}
+    with lccodec.Chain(tmp_path, "lossless", adapter=adapter) as chain:
+        chain.save(0, tree)
+        del taken[:]
+        tree["lora"][3] += 1
+        if background:
+            chain.save_async(1, tree, only=["lora/*"]).result()
+        else:
+            chain.save(1, tree, only=["lora/*"])
+        assert taken == [30]
+        found = chain.restore()
+    assert (found["lora"][3] == 1).all()
+    assert found["key"] == tree["key"]
+    assert found["base"].shape == (3000,)
+
+
 def test_flags_of_a_user_stay_and_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests add flags of their own, once: a worker of pytest-xdist begins with them."""
     monkeypatch.setattr(os, "environ", {"XLA_FLAGS": "--xla_dump_to=/somewhere"})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -113,3 +115,33 @@ def test_restored_tensors_are_copied(tmp_path: object) -> None:
         future.result()
         restored = chain.restore()
     assert all(torch.equal(restored[name], tensor) for name, tensor in expected.items())
+
+
+@pytest.mark.parametrize("background", [False, True])
+@pytest.mark.usefixtures("elsewhere")
+def test_what_a_save_leaves_out_stays_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, background: bool
+) -> None:
+    """The base of a model on a GPU is not copied for the few arrays that change."""
+    copied: list[int] = []
+    host, out = states.host_array, states.copy_out
+    monkeypatch.setattr(states, "host_array", lambda tensor: [copied.append(tensor.numel()), host(tensor)][1])
+    monkeypatch.setattr(
+        states, "copy_out", lambda ts, r: [copied.extend(t.numel() for t in ts), out(ts, r)][1]
+    )
+    tied = torch.zeros(3000, dtype=torch.float8_e4m3fn)
+    state = {"base": tied, "tied": tied, "half": torch.zeros(40).bfloat16(), "lora": {3: torch.zeros(30)}}
+    with lccodec.Chain(tmp_path, "lossless", adapter=adapter) as chain:
+        chain.save(0, state)
+        assert copied == [3000, 40, 30]
+        state["lora"][3] += 1
+        if background:
+            chain.save_async(1, state, only=["lora/*"]).result()
+        else:
+            chain.save(1, state, only=["lora/*"])
+        assert copied == [3000, 40, 30, 30]
+        found = chain.restore()
+    assert found["base"] is found["tied"]
+    assert found["base"].dtype == torch.float8_e4m3fn
+    assert torch.equal(found["half"], state["half"])
+    assert torch.equal(found["lora"][3], state["lora"][3])

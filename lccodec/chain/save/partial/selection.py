@@ -16,6 +16,7 @@ from ....container.scalars import Json
 from ....container.tree import Flat, array_names, children_of, leaf_name
 from ....errors import ArgumentError
 from ....policy.roles import check_matches
+from ...adapter import Wanted
 
 _LEFT_OUT: Final = "-"  # in the tree of a selection, in place of an array
 
@@ -33,6 +34,12 @@ def check_only(only: object) -> tuple[str, ...] | None:
         if names and all(isinstance(name, str) for name in names):
             return names
     raise ArgumentError(f"only must be a list of names or patterns of arrays; got {only!r:.100}")
+
+
+def wanted_by(only: Sequence[str]) -> Wanted:
+    """Return what says of the name of an array whether one of these names and patterns fits it."""
+    exact = frozenset(only)
+    return lambda name: name in exact or any(fnmatchcase(name, each) for each in only)
 
 
 def select(flat: Flat, only: Sequence[str]) -> Selection:
@@ -53,10 +60,8 @@ def select(flat: Flat, only: Sequence[str]) -> Selection:
     """
     paths = array_names(flat.tree)
     check_matches("only", only, paths)
-    exact = frozenset(only)
-    chosen = sorted(
-        {i for name, i in paths.items() if name in exact or any(fnmatchcase(name, p) for p in only)}
-    )
+    wanted = wanted_by(only)
+    chosen = sorted({i for name, i in paths.items() if wanted(name)})
     places = {index: place for place, index in enumerate(chosen)}
     tree = _replaced(flat.tree, places)
     return Selection(tree, [flat.arrays[i] for i in chosen], flat.scalars, [flat.names[i] for i in chosen])
