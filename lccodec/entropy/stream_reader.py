@@ -5,6 +5,10 @@ Streams may be read side by side: see `lockstep`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
 import numpy as np
 
 from ..byteorder import read_numbers
@@ -27,7 +31,7 @@ from ..errors import FormatError, LimitError, UnsupportedError
 from ..parallel import PIECE, slices
 from .bits import is_filled, packed_size, unpack
 from .classes import Classes
-from .lane_run import read_run
+from .lane_run import LaneRun, read_run
 from .lockstep import Reading, finish, symbols_of
 from .runs import DENSE_RATIO, Form, Packed, Sparse, as_sparse, dense, nonzero_count
 
@@ -47,8 +51,7 @@ def read_stream(cursor: Cursor, count: int, depth: int = 1) -> Form:
 
 def reading(cursor: Cursor, count: int, depth: int = 1) -> Reading[Form]:
     """Read a stream as :func:`read_stream` does, beside others."""
-    if depth > MAX_STREAM_DEPTH:
-        raise LimitError("LCC-STR-03", cursor.where, f"streams nested more than {MAX_STREAM_DEPTH} deep")
+    _check_depth(depth, cursor.where)
     mode = cursor.integer("B", "stream mode")
     if mode == STREAM_CONSTANT:
         value = cursor.integer("B", "constant")
@@ -60,7 +63,8 @@ def reading(cursor: Cursor, count: int, depth: int = 1) -> Reading[Form]:
     if mode == STREAM_HUFFMAN:
         if count == 0:
             raise FormatError("LCC-STR-02", cursor.where, "a Huffman run has no symbols")
-        return (yield from symbols_of(read_run(cursor, count)))
+        (symbols,) = yield from symbols_of(read_run(cursor, count))
+        return symbols
     if mode == STREAM_PACKED:
         return (yield from _read_packed(cursor, count, depth))
     if mode == STREAM_SPARSE:
@@ -68,6 +72,11 @@ def reading(cursor: Cursor, count: int, depth: int = 1) -> Reading[Form]:
     if mode == STREAM_CLASSED:
         return (yield from _read_classed(cursor, count, depth))
     raise UnsupportedError("LCC-STR-01", cursor.where, f"stream mode {mode} is not defined")
+
+
+def _check_depth(depth: int, where: str) -> None:
+    if depth > MAX_STREAM_DEPTH:
+        raise LimitError("LCC-STR-03", where, f"streams nested more than {MAX_STREAM_DEPTH} deep")
 
 
 def _read_packed(cursor: Cursor, count: int, depth: int) -> Reading[Packed]:
@@ -82,32 +91,108 @@ def _read_packed(cursor: Cursor, count: int, depth: int) -> Reading[Packed]:
 
 
 def _read_sparse(cursor: Cursor, count: int, depth: int) -> Reading[Sparse | Array]:
+    opened = yield from _open_sparse(cursor, count, depth)
+    runs = list(opened.runs())
+    symbols = (yield from symbols_of(*runs)) if runs else []
+    return opened.close(iter(symbols))
+
+
+@dataclass(frozen=True, eq=False)
+class _Gaps:
+    """A sparse stream whose Huffman runs are not decoded yet, also those of sparse ones in it.
+
+    So all of them go side by side.
+
+    Parameters
+    ----------
+    count
+        Symbols of the stream.
+    low
+        Low bits of each gap.
+    high, lows, values
+        The parts of the gaps, and the symbols behind them.
+    size
+        Bytes of the stream.
+    where
+        What errors call its place.
+    """
+
+    count: int
+    low: int
+    high: _Part
+    lows: Array
+    values: _Part
+    size: int
+    where: str
+
+    def runs(self) -> Iterator[LaneRun]:
+        """Yield the Huffman runs."""
+        for part in (self.high, self.values):
+            if isinstance(part, LaneRun):
+                yield part
+            elif isinstance(part, _Gaps):
+                yield from part.runs()
+
+    def close(self, decoded: Iterator[Array]) -> Sparse | Array:
+        """Return the symbols of the stream, given those of its runs."""
+        high, values = (_closed(part, decoded) for part in (self.high, self.values))
+        lows, low, stored = self.lows, self.low, values.size
+        last = (int(high.sum(dtype=np.int64)) << low) + int(lows.sum(dtype=np.int64)) + stored - 1
+        if last >= self.count:
+            message = f"a gap leads to position {last} of {self.count} symbols"
+            raise FormatError("LCC-STR-06", self.where, message)
+        _check_places(stored, self.size, self.where)
+        if stored * DENSE_RATIO <= self.count:
+            return Sparse(_positions(high, lows, low, 0), values)
+        symbols, first = np.zeros(self.count, np.uint8), 0
+        for part in slices(stored, PIECE):  # the places of a piece stay in the cache
+            positions = _positions(high[part], lows[part], low, first)
+            symbols[positions] = values[part]
+            first = int(positions[-1]) + 1
+        return symbols
+
+
+#: A stream in a sparse one: its symbols, or what they are decoded from.
+_Part: TypeAlias = Array | LaneRun | _Gaps
+
+
+def _open_sparse(cursor: Cursor, count: int, depth: int) -> Reading[_Gaps]:
+    """Open a sparse stream whose mode was read."""
     start = cursor.position - 1
     low = cursor.integer("B", "low bits")
     stored = cursor.integer("I", "count of gaps")
     if low > 8 or stored > count:
         message = f"{stored} gaps with {low} low bits for {count} symbols"
         raise FormatError("LCC-STR-06", cursor.where, message)
-    high = dense((yield from reading(cursor, stored, depth + 1)), stored)
+    high = yield from _open(cursor, stored, depth + 1)
     lows = np.zeros(0, np.uint8)
     if low:
         parts = cursor.take(packed_size(stored, low), "low bits of the gaps")
         if not is_filled(parts, stored, low):
             raise FormatError("LCC-STR-06", cursor.where, "the padding behind the low bits is not zero")
         lows = unpack(parts, stored, low)
-    last = (int(high.sum(dtype=np.int64)) << low) + int(lows.sum(dtype=np.int64)) + stored - 1
-    if last >= count:
-        raise FormatError("LCC-STR-06", cursor.where, f"a gap leads to position {last} of {count} symbols")
-    values = dense((yield from reading(cursor, stored, depth + 1)), stored)
-    _check_places(stored, cursor, start)
-    if stored * DENSE_RATIO <= count:
-        return Sparse(_positions(high, lows, low, 0), values)
-    symbols, first = np.zeros(count, np.uint8), 0
-    for part in slices(stored, PIECE):  # the places of a piece stay in the cache
-        positions = _positions(high[part], lows[part], low, first)
-        symbols[positions] = values[part]
-        first = int(positions[-1]) + 1
-    return symbols
+    values = yield from _open(cursor, stored, depth + 1)
+    return _Gaps(count, low, high, lows, values, cursor.position - start, cursor.where)
+
+
+def _open(cursor: Cursor, count: int, depth: int) -> Reading[_Part]:
+    """Open a stream in a sparse one."""
+    _check_depth(depth, cursor.where)
+    mode = cursor.next_byte()
+    if mode == STREAM_HUFFMAN and count:
+        cursor.skip(1, "stream mode")
+        return read_run(cursor, count)
+    if mode == STREAM_SPARSE:
+        cursor.skip(1, "stream mode")
+        return (yield from _open_sparse(cursor, count, depth))
+    return dense((yield from reading(cursor, count, depth)), count)
+
+
+def _closed(part: _Part, decoded: Iterator[Array]) -> Array:
+    """Return all symbols of a stream in a sparse one; those of its runs come next in `decoded`."""
+    if isinstance(part, LaneRun):
+        return next(decoded)
+    return dense(part.close(decoded), part.count) if isinstance(part, _Gaps) else part
 
 
 def _positions(high: Array, lows: Array, low: int, first: int) -> Array:
@@ -122,11 +207,10 @@ def _positions(high: Array, lows: Array, low: int, first: int) -> Array:
     return np.cumsum(positions, out=positions)
 
 
-def _check_places(places: int, cursor: Cursor, start: int) -> None:
-    """Raise ``LimitError`` if a stream, from `start` to here, is short for so many places."""
-    size = cursor.position - start
+def _check_places(places: int, size: int, where: str) -> None:
+    """Raise ``LimitError`` if a stream of so many bytes is short for so many places."""
     if places > MAX_STREAM_PLACES * size:
-        raise LimitError("LCC-LIM-14", cursor.where, f"a stream of {size} bytes has {places} places")
+        raise LimitError("LCC-LIM-14", where, f"a stream of {size} bytes has {places} places")
 
 
 def _read_classed(cursor: Cursor, count: int, depth: int) -> Reading[Sparse]:
@@ -157,7 +241,7 @@ def _read_classed(cursor: Cursor, count: int, depth: int) -> Reading[Sparse]:
     streams = []
     for size in sizes:
         streams.append((yield from reading(cursor, size, depth + 1)))
-    _check_places(sum(map(nonzero_count, streams, sizes)), cursor, start)
+    _check_places(sum(map(nonzero_count, streams, sizes)), cursor.position - start, cursor.where)
     cells = []
     for k, size in enumerate(sizes):
         found = as_sparse(streams[k], size)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec.cursor import Cursor
+from lccodec.entropy.lockstep import decode_runs
 from lccodec.entropy.runs import dense
-from lccodec.entropy.stream_reader import read_stream
+from lccodec.entropy.stream_reader import read_stream, reading
+from lccodec.entropy.stream_writer import write_stream
 from lccodec.errors import DataError, FormatError, LimitError, UnsupportedError
 
 
@@ -39,3 +42,18 @@ def test_any_bytes_are_symbols_or_an_error(stored: bytes, count: int) -> None:
     except DataError:
         return
     assert dense(run, count).shape == (count,)
+
+
+def test_all_runs_of_sparse_streams_inside_each_other_are_wanted_at_once() -> None:
+    rng = np.random.default_rng(0)
+    symbols = np.where(rng.random(300_000) < 0.3, rng.geometric(0.4, 300_000), 0).astype(np.uint8)
+    symbols[: 1 << 18] *= np.arange(1 << 18) % 4096 == 0  # most gaps are 0, and few are long
+    stored = b"".join(write_stream(symbols))
+    cursor = Cursor(memoryview(stored), "stream")
+    stream = reading(cursor, symbols.size)
+    runs = next(stream)
+    assert len(runs) > 2
+    assert cursor.remaining == 0
+    with pytest.raises(StopIteration) as done:
+        stream.send(decode_runs(runs))
+    np.testing.assert_array_equal(dense(done.value.value, symbols.size), symbols)
