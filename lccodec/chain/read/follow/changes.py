@@ -68,7 +68,7 @@ class Change:
         if self.places is None:
             bits[:] = self.bits
         else:
-            bits.put(self.places, self.bits, mode="clip")
+            bits[self.places] = self.bits
 
 
 def change_of(before: DecodedArray, places: Array, bits: Array) -> Change | None:
