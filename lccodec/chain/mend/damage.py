@@ -16,7 +16,7 @@ from ...constants import EXACT_NAME
 from ...container.disk.source import FileSource
 from ...container.disk.whole_file import WholeFile
 from ...container.parity.layout import Member, block_hash
-from ...container.parity.parity_file import damaged_rows, read_block
+from ...container.parity.parity_file import is_whole_block, read_block
 from ...container.reader import CheckpointReader, open_checkpoint
 from ...errors import ChainError, DataError, StorageError, is_loss
 from ...parity.code import Block, rebuild
@@ -63,13 +63,11 @@ class GroupDamage:
         there = {i for i, member in enumerate(members) if store.has(member.name)}
         others = {i for i in there if self._is_other(members[i], members[i].name in problems)}
         self.is_stale = bool(others)
-        damaged = {
-            i for i in there - others if members[i].name in problems and self._may_be_mended(members[i])
-        }
+        named = {i for i in there - others if members[i].name in problems}
+        damaged = {i for i in named if may_be_replaced(store, members[i].name, members[i].root)}
         missing = set(range(len(members))) - there
         self._wanted = damaged | (set() if self.is_stale else missing)
-        left = {i for i in there if members[i].name in problems} - damaged
-        self._unsure = damaged | missing | others | left  # whose blocks may be anything
+        self._unsure = named | missing | others  # whose blocks may be anything
         self._sources = dict[int, FileSource]()
         for i in there - others:
             with suppress(DataError, StorageError):
@@ -89,10 +87,6 @@ class GroupDamage:
             return is_unknown(self._store, member.name, member.root)
         return declared(self._store, member.name) != (member.root, member.length)
 
-    def _may_be_mended(self, member: Member) -> bool:
-        is_exact = member.name.rpartition("/")[2] == EXACT_NAME
-        return not is_exact or may_be_replaced(self._store, member.name, member.root)
-
     def _look(self) -> None:
         """Find the lost blocks of each row, and which files can be mended."""
         layout = self.layout
@@ -105,8 +99,9 @@ class GroupDamage:
                     lost[row].append(column)
         gone = [set[int]() for _ in range(layout.rows)]
         for column in range(layout.parity):
-            for row in damaged_rows(self.index, column, self._parity.get(column)):
-                gone[row].add(column)
+            for row in range(layout.rows):
+                if self._is_gone(column, row):
+                    gone[row].add(column)
         beyond: dict[int, tuple[int, int]] = {}
         for row in range(layout.rows):
             parity = tuple(i for i in range(layout.parity) if i not in gone[row])
@@ -127,8 +122,18 @@ class GroupDamage:
     def _is_lost(self, column: int, row: int) -> bool:
         if self._unsure.isdisjoint(self._members_in(column, row, 1)):
             return False
-        block, is_whole = read_band(self.layout, self._sources, column, row, 1)
+        try:
+            block, is_whole = read_band(self.layout, self._sources, column, row, 1)
+        except StorageError:  # such as a bad sector
+            return True
         return not is_whole or block_hash(block.data) != self.index.data_hash(column, row)
+
+    def _is_gone(self, column: int, row: int) -> bool:
+        """Return whether a block of parity is lost."""
+        try:
+            return not is_whole_block(self.index, column, self._parity.get(column), row)
+        except StorageError:
+            return True
 
     def mend(self, reasons: dict[str, str]) -> set[int]:
         """Write the files that can be mended; return those that are whole now.

@@ -176,10 +176,12 @@ class FileSource(_Near):
             return self._opened().read(offset, size)
         if start < 0 or offset + size > self.size:
             return descriptor.read(offset, size)
-        end = self._end
-        if end is None:
-            end = self._end = descriptor.read(self._end_offset, self.size - self._end_offset)
-        return end[start : start + size]
+        if self._end is None:
+            try:
+                self._end = descriptor.read(self._end_offset, self.size - self._end_offset)
+            except StorageError:  # a bad sector may lie in another part of it
+                return descriptor.read(offset, size)
+        return self._end[start : start + size]
 
     def rest(self, root: bytes) -> None:
         """Share the descriptor from now on. `root`, the end of the file, identifies it later."""

@@ -177,11 +177,12 @@ def check_file(source: Source, name: str, file_name: str) -> Index:
 
 def damaged_rows(index: Index, column: int, source: Source | None) -> list[int]:
     """Return the rows whose parity block is missing or does not match its hash."""
-    return [
-        row
-        for row in range(index.layout.rows)
-        if block_hash(read_block(index, source, row)) != index.parity_hash(column, row)
-    ]
+    return [row for row in range(index.layout.rows) if not is_whole_block(index, column, source, row)]
+
+
+def is_whole_block(index: Index, column: int, source: Source | None, row: int) -> bool:
+    """Return whether a parity block is there and matches its hash."""
+    return block_hash(read_block(index, source, row)) == index.parity_hash(column, row)
 
 
 def read_block(index: Index, source: Source | None, row: int) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import os
 import random
 import shutil
 import subprocess
@@ -19,6 +20,8 @@ import lccodec
 from lccodec import Chain, LccodecWarning, StorageError
 from lccodec.chain.mend.repair import Repair, repair
 from lccodec.chain.store.directory import DirectoryStore
+from lccodec.constants import PAYLOAD_OFFSET
+from lccodec.container.disk import source
 from lccodec.container.disk.system import System
 
 from ...support.crashes import broken
@@ -154,6 +157,83 @@ def test_parity_of_another_chain_is_not_trusted(tmp_path: Path) -> None:
     assert {n: d for n, d in before.items() if "3.lcc.h5" not in n}.items() <= files_in(
         tmp_path / "other"
     ).items()
+
+
+def refuse_to_read(monkeypatch: pytest.MonkeyPatch, path: Path, place: int) -> None:
+    """Let the disk refuse every read of a file that has the byte at a place."""
+    read, file = source.read_at, path.stat().st_ino
+
+    def read_or_fail(fd: int, size: int, offset: int) -> bytes:
+        if os.fstat(fd).st_ino == file and offset <= place < offset + size:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read(fd, size, offset)
+
+    monkeypatch.setattr(source, "read_at", read_or_fail)
+
+
+def refuse_to_open(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    opened = DirectoryStore.source
+
+    def open_or_fail(store: DirectoryStore, name: str) -> source.Source:
+        if name == path.name:
+            raise StorageError(errno.EIO, "cannot open", name)
+        return opened(store, name)
+
+    monkeypatch.setattr(DirectoryStore, "source", open_or_fail)
+
+
+@pytest.mark.parametrize("what", ["open", "read"])
+def test_a_checkpoint_whose_head_the_disk_refuses_to_read_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """A read error may pass; nothing says then that this file is the one that parity knows."""
+    protected_run(tmp_path, 1, 4)
+    files, path = files_in(tmp_path), tmp_path / "000000000002.lcc.h5"
+    flip(tmp_path / "000000000003.lcc.h5")
+    before = path.stat()
+    with monkeypatch.context() as patch:
+        if what == "read":
+            refuse_to_read(patch, path, before.st_size - 1)
+        else:
+            refuse_to_open(patch, path)
+        told = repair(DirectoryStore(tmp_path), dry_run=True)
+        found = repair(DirectoryStore(tmp_path))
+    assert found == told
+    assert path.stat().st_ino == before.st_ino
+    assert f"cannot {what}" in found.lost[path.name]
+    assert path.name not in found.mended
+    assert repair(DirectoryStore(tmp_path)).lost == {}  # the error has passed
+    assert files_in(tmp_path) == files
+
+
+def test_a_bad_sector_of_parity_costs_its_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    protected_run(tmp_path, 2, 4)
+    files = files_in(tmp_path)
+    first, *_ = sorted((tmp_path / ".parity").iterdir())
+    (tmp_path / "000000000002.lcc.h5").unlink()
+    with monkeypatch.context() as patch:
+        refuse_to_read(patch, first, first.stat().st_size // 2)
+        found = repair(DirectoryStore(tmp_path))
+    assert (found.mended, found.parity) == (("000000000002.lcc.h5",), (first.name,))
+    assert files_in(tmp_path) == files
+
+
+@pytest.mark.parametrize("components", [100, 100_000])
+def test_a_bad_sector_of_a_payload_is_mended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, components: int
+) -> None:
+    """Also of a small file, which is otherwise read at once."""
+    with Chain(tmp_path, "lossless", parity=1) as chain:
+        for step in range(3):
+            chain.save(step, {"w": np.random.default_rng(step).random(components)})
+    files, path = files_in(tmp_path), tmp_path / "000000000001.lcc.h5"
+    before = path.stat()
+    with monkeypatch.context() as patch:
+        refuse_to_read(patch, path, PAYLOAD_OFFSET + 100)
+        found = repair(DirectoryStore(tmp_path))
+    assert found.mended == (path.name,)
+    assert path.stat().st_ino != before.st_ino
+    assert files_in(tmp_path) == files
 
 
 def test_an_exact_file_is_not_replaced_by_an_older_one(tmp_path: Path) -> None:
