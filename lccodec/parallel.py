@@ -6,6 +6,7 @@ Threads help because NumPy releases the interpreter's lock during its calls.
 from __future__ import annotations
 
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -30,6 +31,18 @@ Result = TypeVar("Result")
 def thread_count(threads: int) -> int:
     """Return the number of threads to use: `threads` itself, or one for each core if it is 0."""
     return integer("threads", threads) or os.cpu_count() or 1
+
+
+def member_count(workers: int) -> int:
+    """Return the number of workers to use: `workers`, or for 0 the cores but one, at least one."""
+    count = integer("workers", workers)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return count or max(cores - 1, 1)
+
+
+def has_lock() -> bool:
+    """Return whether the interpreter has a global lock, so that threads do not help."""
+    return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
 
 
 def slices(size: int, length: int = PIECE) -> Iterator[slice]:

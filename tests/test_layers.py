@@ -211,6 +211,26 @@ def test_optional_packages_are_imported_where_they_are_used() -> None:
     assert not set(run.stdout.split()) & {*OPTIONAL, "jaxlib", "flax", "optax"}
 
 
+#: What a chain does only when it is asked to: saving, saving in the background, and its verbs.
+LATE = {
+    *("chain/life/compact", "chain/life/fork", "chain/life/hindsight", "chain/life/rewrite_step"),
+    *("chain/mend/damage", "chain/mend/from_exact", "chain/mend/repair", "chain/mend/salvage"),
+    *("chain/read/crew", "chain/read/surveying/survey", "chain/save/encode", "chain/save/saver"),
+    *("chain/save/background/background", "chain/save/background/worker", "chain/save/hindsight/groups"),
+    *("chain/save/hashes/reference", "workers/crew", "workers/memory", "workers/process"),
+}
+
+
+def test_a_chain_loads_what_it_needs_to_be_read(tmp_path: Path) -> None:
+    """With the rest, its import takes a third more; nothing was saved, so `close` loads nothing."""
+    program = "import sys, lccodec\nwith lccodec.Chain(sys.argv[1]) as c: c.steps\nprint(*sys.modules)"
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    loaded = set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    assert set(modules()) >= LATE
+    assert {module for module in LATE if f"lccodec.{module.replace('/', '.')}" in loaded} == set()
+    assert not loaded & {"h5py", "multiprocessing", "socket", "subprocess", "tempfile"}
+
+
 @pytest.mark.parametrize("module", sorted(modules()))
 def test_no_assert_guards_input(module: str) -> None:
     assert not [n.lineno for n in ast.walk(modules()[module]) if isinstance(n, ast.Assert)]
@@ -236,6 +256,7 @@ TESTED_WITH = {
     "frame/symbols": "frame/test_frame",
     "frame/header": "frame/test_frame",
     "chain/save/encode": "chain/save/test_plan",
+    "chain/save/options": "chain/test_chain",
     "chain/read/history": "chain/test_chain",
     "chain/mend/damage": "chain/mend/test_repair",
     "chain/store/bucket/backend": "chain/store/bucket/test_obstore",

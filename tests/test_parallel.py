@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec import ArgumentError
-from lccodec.parallel import SideThread, ordered, slices, stretches, thread_count
+from lccodec.parallel import SideThread, has_lock, member_count, ordered, slices, stretches, thread_count
 
 
 @given(st.integers(0, 5000), st.integers(1, 700))
@@ -85,3 +85,12 @@ def test_a_side_thread_tells_what_was_raised() -> None:
     with pytest.raises(ValueError, match="beside"), SideThread() as side:
         for _ in range(10):
             side.call(fail)
+
+
+def test_numbers_of_members() -> None:
+    assert member_count(3) == 3
+    assert member_count(0) >= 1
+    assert has_lock()
+    for bad in (-1, 1.5, True, "2"):
+        with pytest.raises(ArgumentError, match="workers must be"):
+            member_count(bad)  # type: ignore[arg-type]

@@ -28,10 +28,8 @@ from .mend.redundancy import parse_redundancy
 from .mirror.behind import SECONDS_TO_CLOSE, Mirrors, checked_mirrors
 from .mirror.bring import Care
 from .progress import Progress, check_progress
-from .save.background.background import WhenBusy, check_when_busy
-from .save.background.client import TIMEOUT_SECONDS, WorkerOptions
 from .save.hashes.kinds import ReferenceKind, check_reference
-from .save.hindsight.groups import check_every
+from .save.options import TIMEOUT_SECONDS, WhenBusy, WorkerOptions, check_every, check_when_busy
 from .save.partial.selection import check_only
 from .save.planned import Plan
 from .save.settings import KEYFRAME_EVERY, Settings, without_settings

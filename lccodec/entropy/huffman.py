@@ -25,11 +25,17 @@ PREFERRED_CODE_BITS: Final = 12
 #: Longer codes are taken if they save at least one bit in this many.
 _MIN_SAVED_RATIO: Final = 500
 
+
+def _reversed_numbers(bits: int) -> Array:
+    """Return the numbers of so many bits with their bits in reverse order, as uint16."""
+    numbers = np.zeros(1, np.uint16)
+    for bit in reversed(range(bits)):
+        numbers = np.concatenate([numbers, numbers | np.uint16(1 << bit)])
+    return numbers
+
+
 #: The 15-bit numbers with their bits in reverse order.
-REVERSED: Final = (
-    (np.arange(1 << MAX_CODE_BITS)[:, None] >> np.arange(MAX_CODE_BITS) & 1)
-    @ (1 << np.arange(MAX_CODE_BITS)[::-1])
-).astype(np.uint16)
+REVERSED: Final = _reversed_numbers(MAX_CODE_BITS)
 
 
 class PackageMerge:

@@ -7,8 +7,6 @@ so what is made of them does not depend on the number of members.
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
@@ -17,7 +15,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..arguments import integer
 from ..element_types import Array
 from ..errors import StorageError, WorkerError
 from ..parallel import ordered
@@ -98,18 +95,6 @@ class Threads(Crew):
         for result in ordered(lambda task: task.run(self.bench), tasks, self.members):
             self.between()
             yield result
-
-
-def has_lock() -> bool:
-    """Return whether the interpreter has a global lock, so that threads do not help."""
-    return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
-
-
-def member_count(workers: int) -> int:
-    """Return the number of workers to use: `workers`, or for 0 the cores but one, at least one."""
-    count = integer("workers", workers)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return count or max(cores - 1, 1)
 
 
 class Processes(Crew):

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from lccodec import ArgumentError, Lossless, WorkerError
+from lccodec import Lossless, WorkerError
 from lccodec.chain.read.crew import CloseFile
 from lccodec.chain.save.background.worker import start_worker
 from lccodec.chain.save.encode import CloseFrame, EncodeBlock, EncodeFrames, FrameInput, OpenFrame
 from lccodec.element_types import components
-from lccodec.workers.crew import Crew, Processes, Threads, has_lock, member_count
+from lccodec.workers.crew import Crew, Processes, Threads
 from lccodec.workers.memory import place_of
 
 PEERS = 2
@@ -153,12 +153,3 @@ def test_between_tasks_a_call_is_made() -> None:
     crew.everywhere(OpenFrame(frame(crew, 1)))
     list(crew.ordered(EncodeFrames([frame(crew, 1)]) for _ in range(3)))
     assert len(calls) == 4
-
-
-def test_numbers_of_members() -> None:
-    assert member_count(3) == 3
-    assert member_count(0) >= 1
-    assert has_lock()
-    for bad in (-1, 1.5, True, "2"):
-        with pytest.raises(ArgumentError, match="workers must be"):
-            member_count(bad)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from contextlib import closing, nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...arguments import integer
 from ...container.disk.address import checked_place
@@ -24,31 +24,29 @@ from ..adapter import Adapter
 from ..mend.parity_folder import directory_of
 from ..mend.protect import Protection, protect
 from ..mend.redundancy import parse_redundancy
-from ..mend.repair import Repair, repair
-from ..mend.salvage import Salvage, salvage
 from ..mend.upkeep import unprotect
 from ..mirror.behind import Mirrors
 from ..mirror.bring import MirrorState
 from ..mirror.stand_in import Found, read_whole
 from ..overview import chain_overview
 from ..progress import Progress, Tell, check_progress, telling
-from ..read.crew import Restorers
 from ..read.history import History
-from ..save.background.client import WorkerOptions
-from ..save.hindsight.groups import check_hindsight, check_lossy
+from ..save.options import WorkerOptions, check_hindsight, check_lossy
 from ..save.writer import Writer
 from ..store.directory import DirectoryStore
 from ..store.opening import writable_store
 from ..store.parents import Ancestry
 from ..store.store import Store, WritableStore
-from .compact import Compaction, code_anew, compact
-from .fork import duplicate_chain, fork
-from .hindsight import code_with_hindsight
 from .keep import Keep
 from .pins import pin, unpin
 from .prune import Pruning, prune
 from .rollback import rollback
 from .set_aside import RolledBack, delete_rolled_back, list_rolled_back, undo_rollback
+
+if TYPE_CHECKING:  # loaded by the methods that call them: most runs save and restore
+    from ..mend.repair import Repair
+    from ..mend.salvage import Salvage
+    from .compact import Compaction
 
 
 class Lifetime(Shown, History):
@@ -63,8 +61,12 @@ class Lifetime(Shown, History):
         adapter: Adapter | None,
         options: WorkerOptions,
     ) -> None:
-        alone = options.workers is None
-        super().__init__(directory, adapter, None if alone else Restorers(options.members, options.crew))
+        restorers = None
+        if options.workers is not None:
+            from ..save.background.client import restorers_of
+
+            restorers = restorers_of(options)
+        super().__init__(directory, adapter, restorers)
         self._options = options
         self._ancestry = Ancestry(self._store)
         self._mirrors = Mirrors(self._store, ())
@@ -174,6 +176,8 @@ class Lifetime(Shown, History):
 
         Errors are those of `lccodec.chain.life.fork.fork`.
         """
+        from .fork import fork
+
         with closing(writable_store(checked_place(directory))) as target:
             return fork(self._store, target, step)
 
@@ -238,6 +242,9 @@ class Lifetime(Shown, History):
             For a policy or `hindsight` without `directory` or with `dry_run`, or if the directory
             is not empty.
         """
+        from .compact import compact
+        from .fork import duplicate_chain
+
         every = self.keyframe_every if keyframe_every is None else integer("keyframe_every", keyframe_every)
         check_progress(progress)
         target = None if directory is None else writable_store(checked_place(directory))
@@ -265,6 +272,9 @@ class Lifetime(Shown, History):
         hindsight: int,
         tell: Tell,
     ) -> Compaction:
+        from .compact import code_anew
+        from .hindsight import code_with_hindsight
+
         called = "compact(hindsight=...)" if hindsight else "compact(policy=...)"
         if target is None or dry_run:
             raise ArgumentError(f"{called} needs directory= and does not support dry_run")
@@ -300,6 +310,8 @@ class Lifetime(Shown, History):
         What cannot be mended stays as it is, and is named. With `dry_run`, nothing is changed.
         Errors are those of `lccodec.chain.mend.repair.repair`.
         """
+        from ..mend.repair import repair
+
         mirrors = self._mirrors.to_read()
         if dry_run:
             return repair(self._store, dry_run=True, mirrors=mirrors)
@@ -313,6 +325,8 @@ class Lifetime(Shown, History):
 
         The new chain loses nothing of it. The result lists what is gone.
         """
+        from ..mend.salvage import salvage
+
         target = DirectoryStore(checked_path(directory))
         if target.names():
             raise ArgumentError(f"salvage() needs a new or empty directory; {target.path} is not empty")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ...container.disk.system import storage_errors
 from ...errors import ArgumentError, ChainError, DataError, LccodecError, warn
@@ -23,8 +24,9 @@ from ..store.names import checkpoints_among, pins_among
 from ..store.parents import Ancestry, waves
 from ..store.store import WritableStore
 from .keep import Keep, check_keep
-from .rewrite_step import Rewriting
-from .rewrite_step import rewrite as rewrite_step
+
+if TYPE_CHECKING:  # loaded where steps are rewritten: most prunes only remove
+    from .rewrite_step import Rewriting
 
 
 @dataclass(frozen=True, repr=False)
@@ -122,7 +124,8 @@ def prune(
     ancestry = Ancestry(store) if ancestry is None else ancestry
     if dry_run or not store.checkpoints():
         return _dry_run(store, keep, ancestry, mirrored, rewrite, tell)
-    removed, freed, written = set[int](), 0, list[Rewriting]()
+    removed, freed = set[int](), 0
+    written: list[Rewriting] = []
     lock = store.locked() if wait else store.locked_if_free()
     with storage_errors("cannot prune", store.path), lock as held:
         store.remove_stale()
@@ -178,6 +181,8 @@ def _rewritten(
 
     A step that cannot be restored stays as it is, with what it needs.
     """
+    from .rewrite_step import rewrite as rewrite_step
+
     steps = store.checkpoints()
     parents = {step: ancestry.parents(step, steps) for step in steps}
     deltas = {step for step, above in parents.items() if len(above) < 2}  # may be parents of deltas

@@ -20,7 +20,6 @@ from ..store.claim import Claim
 from ..store.names import pin_name, step_index
 from ..store.parents import Ancestry, remove_steps
 from ..store.store import WritableStore
-from .rewrite_step import end_at
 from .set_aside import RolledBack, cut_short, list_rolled_back, verified_exact_step
 
 
@@ -56,6 +55,8 @@ def rollback(
     DataError, StorageError
         If the step cannot be read, or the operating system refuses. What is there can be restored.
     """
+    from .rewrite_step import end_at  # here, as every chain loads this module, and few roll back
+
     step = step_index(step)
     open_step(store, step).close()
     with (

@@ -15,10 +15,8 @@ from ..read.checkpoint import open_name
 from ..store.directory import DirectoryStore
 from ..store.names import checkpoint_name
 from ..store.store import Store
-from .damage import GroupDamage
 from .homes import above
 from .parity_folder import ParityFolder
-from .repair import damaged_among
 
 
 def comes_back(store: Store, mirrors: Callable[[], Sequence[Store]], name: str) -> bool:
@@ -52,6 +50,8 @@ def _from_parity(store: DirectoryStore, name: str) -> bool:
     places = [(place, before) for place, before in places if place.has(PARITY_FOLDER)]
     if not places:
         return False
+    from .repair import damaged_among  # here, as a chain loads this module, and few have parity
+
     lost = {each for each in _needed(store, name) if damaged_among(store, [each])}
     for place, before in places:
         found = _given_back(place, {f"{before}{each}" for each in lost})
@@ -70,6 +70,9 @@ def _needed(store: Store, name: str) -> Iterator[str]:
 
 def _given_back(store: DirectoryStore, lost: Collection[str]) -> set[str]:
     """Return the files among some lost ones that parity in a directory gives back."""
+    from .damage import GroupDamage
+    from .repair import damaged_among
+
     folder, found = ParityFolder(store), set[str]()
     for group in folder.groups()[0]:
         members = [member.name for member in group.index.layout.members]

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ...container.disk.address import checked_place
 from ...container.disk.system import storage_errors
@@ -26,11 +26,13 @@ from .arrivals import Arrivals
 from .averaging.average import average
 from .averaging.shares import select_shares
 from .checkpoint import OpenCheckpoint, checked_names, open_step
-from .crew import Restorers
 from .exact import ExactFile, with_exact
 from .info import CheckpointInfo
 from .newest import kept, open_newest
 from .rows import Keys
+
+if TYPE_CHECKING:  # of those that have workers
+    from .crew import Restorers
 
 Found = TypeVar("Found")
 

@@ -3,6 +3,7 @@
 - `saver`: one save, and what is kept of it if a file cannot be written; `reference`: what the next
   delta is taken against.
 - `partial`: a save of some arrays; `hashes`: a saver that keeps hashes of the newest state instead.
+- `options`: how often, and with which workers, a chain saves.
 - `settings`: the policy and roles that saves go by; `judge`: what a loss says of them.
 - `plan` and `planned`: what a save does with each array; `estimate`: in how many bytes; `forecast`:
   the same of a run that has not begun.

@@ -37,7 +37,8 @@ from .exact.write import ExactRoot
 from .figures.measurement import Measurement
 from .figures.sampling import NOTHING, Sampling
 from .hashes.reference import HashReference
-from .hindsight.groups import Base, Every, Groups
+from .hindsight.groups import Base, Groups
+from .options import Every
 from .partial.inherit import (
     Whole,
     inherit,

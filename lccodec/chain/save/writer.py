@@ -12,28 +12,30 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
 from ...container.tree import Flat
 from ...errors import ArgumentError, ChainError, warn
+from ...parallel import has_lock
 from ...policy.roles import Assignment, Role
-from ...workers.memory import Arena
 from ..adapter import Adapter, Room, from_framework
 from ..progress import Progress, telling_of_save
 from ..store.claim import Claim
 from ..store.store import WritableStore, check_next
-from .background.background import Background, WhenBusy, open_background
-from .background.client import WorkerOptions
-from .background.state_copy import Question, Snapshot, Staging
 from .forecast import foresee
-from .hindsight.groups import Every
 from .judge import Judge
+from .options import Every, WhenBusy, WorkerOptions
 from .partial.selection import select, wanted_by
 from .plan import SavePlan
 from .planned import Estimate, Plan
-from .saver import Saver
 from .settings import Settings
+
+if TYPE_CHECKING:  # loaded by the first save, or the first in the background
+    from ...workers.memory import Arena
+    from .background.background import Background
+    from .background.state_copy import Question, Snapshot
+    from .saver import Saver
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,13 +91,21 @@ class Writer:
         self.turn = threading.RLock()  # held by whoever saves, or keeps others from it
         self._store, self._adapter, self._options, self._after = store, adapter, options, after
         self._every, self._comes_back = every, comes_back
-        self._saver = Saver(store, settings, every, options.threads(), comes_back)
         self._judge = Judge(store, adapter, settings.given[0], settings)
         self._background: Background | None = None
         self._claim = store.claim()
         self._closed = False
         self._saved_in: int | None = None  # the process
         self._last: int | None = None  # the step that was saved last in the background
+
+    @cached_property
+    def _saver(self) -> Saver:
+        """Who saves in this process, made when something is saved: many chains are only read."""
+        from ...workers.crew import Threads
+        from .saver import Saver
+
+        threads = Threads(1 if has_lock() else self._options.members)
+        return Saver(self._store, self.settings, self._every, threads, self._comes_back)
 
     def save(  # what `Chain.save` is given
         self,
@@ -180,7 +190,10 @@ class Writer:
         """Return what saves in the background; its workers have the reference from now on."""
         if (found := self._own_background()) is not None:
             return found
-        opening = self._options.opening(self._store, self.settings, self._every)
+        from .background.background import open_background
+        from .background.client import opening_of
+
+        opening = opening_of(self._store, self.settings, self._options, self._every)
         policy, count = self.settings.record.policy, self._options.max_concurrent_saves
         self._background = open_background(
             *(self._store, opening, self._claim, policy, self._saver, count, self._after, self._comes_back)
@@ -225,6 +238,8 @@ class Writer:
 
     def _copied(self, step: int, given: Given, arena: Arena, **how: Any) -> Snapshot:
         """Copy a state into an arena, as workers take it."""
+        from .background.state_copy import Staging
+
         staging = Staging(arena)
         flat, strings, roles = given.taken(self._adapter, staging)
         told = {**self.settings.for_workers(), **how}
@@ -272,7 +287,8 @@ class Writer:
 
     def _release(self) -> None:
         self._last = None
-        self._saver.forget()
+        if "_saver" in vars(self):  # else nothing was saved, and it is not loaded to forget that
+            self._saver.forget()
         background, self._background = self._own_background(), None
         if background is not None:
             background.close()

@@ -16,7 +16,8 @@ from typing import Final
 from .... import errors
 from ....element_types import Array
 from ....errors import StorageError, WorkerError, warn
-from ....workers.crew import Crew, Processes, Threads, has_lock
+from ....parallel import has_lock
+from ....workers.crew import Crew, Processes, Threads
 from ....workers.memory import Arena
 from ....workers.process import Worker, connect
 from ....workers.task import Done

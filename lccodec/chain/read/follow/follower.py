@@ -17,7 +17,7 @@ from ....arguments import as_number
 from ....container.disk.address import Address, checked_place
 from ....element_types import Array, check_dtype
 from ....errors import ArgumentError
-from ....workers.crew import member_count
+from ....parallel import member_count
 from ...bounds import Bounds
 from ...store.directory import DirectoryStore
 from ...store.names import step_index

@@ -16,34 +16,26 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any
 
-from ....arguments import check_choice
 from ....errors import StorageError, WorkerError, warn
+from ....parallel import has_lock
 from ....policy.policy import Policy
 from ....printable import printable
-from ....workers.crew import has_lock
 from ....workers.memory import Arena, PrivateArena
 from ....workers.task import Done
 from ...progress import Progress, Tell, telling_of_save, untold
 from ...store.claim import Claim
 from ...store.names import checkpoint_name
 from ...store.store import WritableStore
+from ..options import WhenBusy
 from ..saver import Saver
 from ..settings import LOG
 from .client import Client, find_obstacle
 from .state_copy import Snapshot
 from .worker import Opening, Report
 
-#: What a call does while as many saves run as may: it waits, or saves nothing.
-WhenBusy: TypeAlias = Literal["wait", "skip"]
-
 _open: weakref.WeakSet[Background] = weakref.WeakSet()
-
-
-def check_when_busy(when_busy: object) -> None:
-    """Raise ``ArgumentError`` for an unknown `when_busy`."""
-    check_choice("when_busy", when_busy, get_args(WhenBusy))
 
 
 class Background:

@@ -6,63 +6,46 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any
 
-from ....arguments import integer, number
 from ....errors import StorageError, WorkerError
 from ....frame.checked import Checked
+from ....parallel import has_lock
 from ....policy.policy import Policy
 from ....quantizers.base import Quantizer
 from ....quantizers.registry import QUANTIZERS
-from ....workers.crew import Crew, Threads, has_lock, member_count
+from ....workers.crew import Crew, Threads
 from ....workers.process import Worker
 from ...progress import Tell
+from ...read.crew import Restorers
 from ...store.claim import Claim
 from ...store.store import WritableStore
-from ..hindsight.groups import Every
+from ..options import Every, WorkerOptions
 from ..settings import LOG, Settings
 from .state_copy import Snapshot
 from .worker import Beat, Doubt, Opening, Report, make_crew, start_worker
 
-#: Without progress for as long, a worker counts as dead. An fsync may take minutes.
-TIMEOUT_SECONDS: Final = 300.0
+
+def opening_of(store: WritableStore, settings: Settings, options: WorkerOptions, every: Every) -> Opening:
+    """Return what a leader must know of a chain."""
+    policy, roles, newest = settings.given
+    written = None if policy is None else policy.to_json()
+    members, worker_timeout = options.members, float(options.worker_timeout)
+    told = str(store.path), written, roles, newest, every, members, worker_timeout
+    return Opening(*told, settings.reference)
 
 
-@dataclass(frozen=True)
-class WorkerOptions:
-    """How a chain uses workers; as for `Chain`."""
+def crew_of(options: WorkerOptions) -> Crew:
+    """Return the crew for restores in this process: threads only help without a global lock."""
+    if not has_lock():
+        return Threads(options.members)
+    return make_crew(options.members, lambda: None, options.worker_timeout)
 
-    workers: int | None = None
-    max_concurrent_saves: int = 1
-    worker_timeout: float = TIMEOUT_SECONDS
 
-    def __post_init__(self) -> None:
-        integer("max_concurrent_saves", self.max_concurrent_saves, 1)
-        number("worker_timeout", self.worker_timeout, "a number of seconds above 0", lambda n: n > 0)
-        if self.workers is not None:
-            member_count(self.workers)
-
-    @property
-    def members(self) -> int:
-        """The number of workers; one if no number was given."""
-        return 1 if self.workers is None else member_count(self.workers)
-
-    def threads(self) -> Threads:
-        """Return the crew for saves in this process: threads only help without a global lock."""
-        return Threads(1 if has_lock() else self.members)
-
-    def crew(self) -> Crew:
-        """Return the crew for restores in this process."""
-        return make_crew(self.members, lambda: None, self.worker_timeout) if has_lock() else self.threads()
-
-    def opening(self, store: WritableStore, settings: Settings, every: Every) -> Opening:
-        """Return what a leader must know of a chain."""
-        policy, roles, newest = settings.given
-        written = None if policy is None else policy.to_json()
-        members, worker_timeout = self.members, float(self.worker_timeout)
-        told = str(store.path), written, roles, newest, every, members, worker_timeout
-        return Opening(*told, settings.reference)
+def restorers_of(options: WorkerOptions) -> Restorers:
+    """Return who decodes for a chain with workers."""
+    return Restorers(options.members, partial(crew_of, options))
 
 
 class Client:

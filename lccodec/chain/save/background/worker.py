@@ -37,7 +37,7 @@ from ...read.crew import TASKS as DECODING_TASKS
 from ...store.opening import writable_store
 from ..encode import TASKS as ENCODING_TASKS
 from ..hashes.kinds import ReferenceKind
-from ..hindsight.groups import Every
+from ..options import Every
 from ..planned import ArrayPlan, Estimate
 from ..saver import Saver
 from ..settings import LOG, Settings

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from ....arguments import as_integer, integer
 from ....errors import ArgumentError, reason_of, warn
 from ....policy.hindsight import end_quantizers
 from ....policy.policy import Candidate, Policy
@@ -24,6 +23,7 @@ from ....policy.record import Record
 from ....quantizers.base import Quantizer
 from ...store.store import WritableStore
 from ..figures.sampling import Samples
+from ..options import check_lossy
 from ..past import movements
 from ..reference import Tail
 from .settle import settle, unsettled
@@ -36,42 +36,6 @@ _LOOKED_AT: Final = 3
 
 #: Groups that may wait until one is settled at once: the ends of each are in memory.
 _MAX_WAITING: Final = 1
-
-
-def check_hindsight(hindsight: object) -> int:
-    """Return the parameter `hindsight`; raise ``ArgumentError`` if it cannot be one."""
-    size = as_integer(hindsight)
-    if size is None or size < 0 or size == 1:
-        raise ArgumentError(f"hindsight must be 0 or an integer of at least 2; got {hindsight!r}")
-    return size
-
-
-def check_lossy(policy: Policy) -> None:
-    """Raise ``ArgumentError`` for a policy that gains nothing from groups."""
-    if not policy.lossy:
-        raise ArgumentError(f"hindsight= needs a policy that loses something; {policy.name!r} loses nothing")
-
-
-@dataclass(frozen=True)
-class Every:
-    """How often something is done: after how many saves, or deltas; as for `Chain`.
-
-    Parameters
-    ----------
-    keyframe, exact
-        As `keyframe_every` and `exact_every`.
-    end
-        As `hindsight`.
-    """
-
-    keyframe: int
-    exact: int = 1
-    end: int = 0
-
-
-def check_every(keyframe: object, exact: object, end: object) -> Every:
-    """Return these parameters together; raise ``ArgumentError`` for one that is no such number."""
-    return Every(integer("keyframe_every", keyframe), integer("exact_every", exact, 1), check_hindsight(end))
 
 
 @dataclass(frozen=True, eq=False)
