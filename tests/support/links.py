@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from hypothesis.vendor.pretty import RepresentationPrinter
 
 from lccodec import Policy
 from lccodec.chain.read.replay import DecodedArray
@@ -19,7 +20,7 @@ from lccodec.workers.crew import Threads
 Arrays = dict[str, np.ndarray]
 
 
-@dataclass
+@dataclass(repr=False)
 class FakeLink:
     """A checkpoint in memory: its frames, and the frame of each array (``None``: it has none)."""
 
@@ -37,6 +38,17 @@ class FakeLink:
     def __post_init__(self) -> None:
         self.index_names = list(self.numbers)
         self.names = {name: index for index, name in enumerate(self.numbers)}
+
+    def __repr__(self) -> str:
+        """Say what it is in one line; frames are long."""
+        sizes, parents = [len(frame) for frame in self.frames], [link.place for link in self.parents]
+        told = f"{self.place!r} on {parents}: frames {self.numbers} of {sizes} bytes"
+        copies = {name: f"{source} as {kind.name}" for name, (source, kind) in self.copies.items()}
+        return f"<{told}, copies {copies}>" if copies else f"<{told}>"
+
+    def _repr_pretty_(self, printer: RepresentationPrinter, _: bool) -> None:
+        """Let Hypothesis print that, and not all fields of a dataclass."""
+        printer.text(repr(self))
 
     @property
     def parents(self) -> list[FakeLink]:

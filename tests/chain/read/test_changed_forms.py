@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.vendor.pretty import pretty
 
 import lccodec
 from lccodec import Chain, DataError, FormatError
@@ -99,6 +100,13 @@ def any_links(draw: st.DrawFn) -> list[FakeLink]:
 @given(any_links(), st.sampled_from(ROWS), st.sampled_from(list(WAYS)))
 def test_rows_of_any_links_are_those_of_the_whole(links: list[Any], rows: slice, name: str) -> None:
     assert_as_the_whole(links, rows, name)
+
+
+def test_links_of_an_example_that_fails_can_be_read() -> None:
+    low, high = link_of(FORMS[0]), link_of(FORMS[1])
+    links = [low, high, Pieced({"w": None}, [], "link", low, high, copies={"half": ("w", COPY_TYPES[9])})]
+    assert len(pretty(links)) < 400
+    assert "{'half': 'w as float16'}" in pretty(links)
 
 
 @pytest.mark.parametrize("low", FORMS)
