@@ -68,6 +68,18 @@ def program_of(framework: str) -> str:
     return program
 
 
+def assert_as_shown(directory: Path) -> None:
+    """The page shows about as many bytes as a run of its program has; initial weights differ."""
+    shown = re.search(r"keyframes: ([\d,]+) bytes for ([\d,]+) \(([\d.]+)x\)", START.read_text())
+    assert shown is not None
+    stored, whole = (int(number.replace(",", "")) for number in shown.groups()[:2])
+    chain = lccodec.Chain(directory)
+    infos = [chain.info(step) for step in chain.steps]
+    assert sum(info.nbytes for info in infos) == whole
+    assert abs(sum(info.file_bytes for info in infos) / stored - 1) < 0.1
+    assert f"{whole / stored:.1f}" == shown[3]
+
+
 def begin_equally() -> None:
     """Let a new model begin with the same weights in every run."""
     torch.manual_seed(0)
@@ -82,6 +94,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], bytes]:
         with contextlib.chdir(tmp_path_factory.mktemp("whole")):
             begin_equally()
             run(program_of(framework), lambda *_: None)
+            if framework == "torch":
+                assert_as_shown(Path("run"))
             return newest_state()
 
     return of_framework
