@@ -150,7 +150,8 @@ class DirectoryClaim(Claim):
         self._uses = 0
 
     def __del__(self) -> None:
-        self.release()
+        if self._locks and _changing is not None:  # which is gone at the end of a program
+            self.release()
 
     @property
     def descriptors(self) -> Sequence[int]:  # type: ignore[override]  # a property is enough

@@ -81,7 +81,8 @@ class Folder:
                 self.system.close(fd)
 
     def __del__(self) -> None:
-        if getattr(self, "_fd", -1) >= 0:  # an interrupt came before it could be closed
+        # An interrupt came before it could be closed. Names are gone at the end of a program.
+        if getattr(self, "_fd", -1) >= 0 and suppress is not None:
             with suppress(OSError):
                 os.close(self._fd)
 

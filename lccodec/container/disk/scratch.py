@@ -95,7 +95,8 @@ class Scratch:
                 self._system.close(fd)
 
     def __del__(self) -> None:
-        if self._fd >= 0:  # a chain was dropped without `close`
+        # A chain was dropped without `close`. Names are gone at the end of a program.
+        if self._fd >= 0 and suppress is not None:
             with suppress(OSError):
                 os.close(self._fd)
 

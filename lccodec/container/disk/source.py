@@ -144,7 +144,8 @@ class _Descriptor:
                 os.close(fd)
 
     def __del__(self) -> None:
-        if self._fd >= 0:  # an interrupt came before the file could be closed
+        # An interrupt came before the file could be closed. Names are gone at the end of a program.
+        if self._fd >= 0 and suppress is not None:
             with suppress(OSError):
                 os.close(self._fd)
 
@@ -224,7 +225,8 @@ class FileSource(_Near):
             descriptor.close()
 
     def __del__(self) -> None:
-        _RESTING.pop(id(self), None)
+        if _RESTING is not None:  # at the end of a program
+            _RESTING.pop(id(self), None)
 
 
 class BytesSource(_Near):

@@ -238,6 +238,21 @@ def test_one_chain_of_a_process_saves_at_a_time(
         one.close()
 
 
+@pytest.mark.parametrize("held", [False, True])
+def test_a_claim_that_outlives_its_module_says_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: bool
+) -> None:
+    """At the end of a program, as after Ctrl-C in a framework that keeps the frames of callers."""
+    own = DirectoryClaim(tmp_path)
+    if held:
+        own.take()
+    with monkeypatch.context() as patch:
+        for name in [name for name in vars(claim) if not name.startswith("__")]:
+            patch.setattr(claim, name, None)
+        own.__del__()
+    own.release()
+
+
 def test_a_save_that_is_refused_uses_it_no_longer(tmp_path: Path) -> None:
     with Chain(tmp_path, "lossless") as one, Chain(tmp_path, "lossless") as two:
         one.save(0, STATES[0])

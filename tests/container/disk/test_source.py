@@ -64,6 +64,23 @@ def test_a_small_file_is_read_by_one_call(directory: Path, monkeypatch: pytest.M
     assert len(calls) == 1
 
 
+def test_a_source_that_outlives_its_module_says_nothing(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the end of a program, as after Ctrl-C in a framework that keeps the frames of callers."""
+    opened, resting = FileSource(directory / LATEST), FileSource(directory / PARENT)
+    resting.rest(b"")
+    assert opened._descriptor is not None
+    with monkeypatch.context() as patch:
+        for name in [name for name in vars(source) if not name.startswith("__")]:
+            patch.setattr(source, name, None)
+        for each in (opened, opened._descriptor, resting):
+            each.__del__()
+    opened.close()
+    resting.close()
+    assert open_files(directory) == []
+
+
 def test_only_the_end_of_a_large_file_is_kept(tmp_path: Path) -> None:
     data = np.random.default_rng(0).bytes(50_000)
     (tmp_path / "large").write_bytes(data)
