@@ -187,7 +187,7 @@ def test_public_names_of_the_exchange() -> None:
         ),
         (lccodec.Chain.protect, ["self", "redundancy"]),
         (lccodec.Chain.unprotect, ["self"]),
-        (lccodec.Chain.repair, ["self", "dry_run"]),
+        (lccodec.Chain.repair, ["self", "dry_run", "max_bytes", "max_deltas"]),
         (lccodec.Chain.salvage, ["self", "directory"]),
         (lccodec.Chain.pin, ["self", "step"]),
         (lccodec.Chain.unpin, ["self", "step"]),

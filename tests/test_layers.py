@@ -257,6 +257,7 @@ TESTED_WITH = {
     "frame/header": "frame/test_frame",
     "chain/save/encode": "chain/save/test_plan",
     "chain/save/options": "chain/test_chain",
+    "chain/life/mending": "chain/mend/test_repair",
     "chain/read/history": "chain/test_chain",
     "chain/mend/damage": "chain/mend/test_repair",
     "chain/store/bucket/backend": "chain/store/bucket/test_obstore",

@@ -82,7 +82,13 @@ def protect_together(directory: Place, redundancy: Redundancy | str | int) -> Pr
     return found
 
 
-def repair_together(directory: Place, *, dry_run: bool = False, mirrors: Sequence[Store] = ()) -> Repair:
+def repair_together(
+    directory: Place,
+    *,
+    dry_run: bool = False,
+    mirrors: Sequence[Store] = (),
+    bounds: Bounds = UNBOUNDED,
+) -> Repair:
     """Mend a chain; if it holds records of DCP, also the files of the ranks.
 
     Parameters
@@ -93,6 +99,8 @@ def repair_together(directory: Place, *, dry_run: bool = False, mirrors: Sequenc
         Return what would be done, and do nothing.
     mirrors
         Those of the chain itself. The ranks' files are mended from parity and exact files.
+    bounds
+        What a checkpoint may ask for, as for `Chain.repair`.
 
     Returns
     -------
@@ -105,14 +113,14 @@ def repair_together(directory: Place, *, dry_run: bool = False, mirrors: Sequenc
     ChainError, StorageError
         As `Chain.repair`.
     """
-    options: dict[str, Any] = {"dry_run": dry_run, "mirrors": mirrors}
+    options: dict[str, Any] = {"dry_run": dry_run, "mirrors": mirrors, "bounds": bounds}
     found = repair(store := writable_store(directory), **options)
     if not isinstance(store, DirectoryStore):
         return found
     for base in _saves_below(store):
         if (before := _before(base, store)) == "":
             continue  # they are in the same directory, and mended
-        more = repair(DirectoryStore(base), dry_run=dry_run)
+        more = repair(DirectoryStore(base), dry_run=dry_run, bounds=bounds)
         found = replace(
             found,
             mended=(*found.mended, *(f"{before}{name}" for name in more.mended)),
@@ -154,15 +162,16 @@ def check_together(path: Place, deep: bool = False, bounds: Bounds = UNBOUNDED) 
     return problems
 
 
-def repairable(path: Place) -> str | None:
+def repairable(path: Place, bounds: Bounds = UNBOUNDED) -> str | None:
     """Return whether a chain can be mended: ``"yes"``, ``"no"`` or ``"in part"``.
 
-    ``None`` if it has nothing for that: no parity, and no other copy. Nothing is changed.
+    ``None`` if it has nothing for that: no parity, and no other copy. Nothing is changed. What asks
+    for more than `bounds` is not decoded.
     """
     if isinstance(path, Address) or not path.is_dir():
         return None
     store = DirectoryStore(path)
-    found = repair_together(path, dry_run=True)
+    found = repair_together(path, dry_run=True, bounds=bounds)
     places = [store, *map(DirectoryStore, _saves_below(store))]
     if not found.mended and all(
         recorded(each, of_ranks=flag) is None for each in places for flag in (False, True)

@@ -12,6 +12,7 @@ import pytest
 import lccodec
 from lccodec import ROLES, ArgumentError, Chain, LimitError
 from lccodec.chain.bounds import Bounds
+from lccodec.constants import EXACT_NAME
 from lccodec.frame import decode
 
 STATE = {"w": np.arange(1000.0), "v": [np.zeros(10, np.int8), 3], "empty": np.zeros((0, 1 << 30))}
@@ -109,6 +110,32 @@ def test_a_follower_passes_over_what_asks_for_more(chain: Path) -> None:
         with pytest.warns(lccodec.LccodecWarning, match="step 3 cannot be read.*max_deltas is 2"):
             assert next(follower).step == 2
         assert list(follower.refused) == [3]
+
+
+@pytest.mark.parametrize("bounds", [{"max_bytes": NBYTES - 1}, {"max_deltas": 0}])
+def test_a_repair_decodes_nothing_that_asks_for_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bounds: dict[str, int]
+) -> None:
+    with Chain(tmp_path, "lossless", newest="exact") as chain:
+        for step in range(2):
+            chain.save(step, {**STATE, "w": STATE["w"] + step})
+        (tmp_path / EXACT_NAME).write_bytes(b"")
+        with monkeypatch.context() as patch:
+            patch.delattr(decode, "_decode_part")
+            for dry_run in (True, False):
+                (lost,) = chain.repair(dry_run=dry_run, **bounds).lost.values()
+                assert f"{next(iter(bounds))} is {next(iter(bounds.values()))}" in lost.replace(",", "")
+        assert (tmp_path / EXACT_NAME).read_bytes() == b""
+        assert list(chain.repair(max_bytes=NBYTES, max_deltas=1).remade) == [EXACT_NAME]
+
+
+def test_a_repair_says_nothing_of_a_whole_checkpoint_that_asks_for_more(tmp_path: Path) -> None:
+    with Chain(tmp_path, "lossless", newest="exact", keyframe_every=0) as chain:
+        for step in range(2):
+            chain.save(step, STATE)
+        (tmp_path / "000000000000.lcc.h5").write_bytes(b"")
+        found = chain.repair(max_bytes=0)
+    assert (list(found.lost), found.mended) == (["000000000000.lcc.h5"], ())
 
 
 @pytest.mark.parametrize("bound", [-1, 1.5, "1"])

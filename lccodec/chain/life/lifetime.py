@@ -14,42 +14,34 @@ from typing import TYPE_CHECKING, Any
 
 from ...arguments import integer
 from ...container.disk.address import checked_place
-from ...container.disk.system import checked_path
 from ...errors import ArgumentError
 from ...policy.policy import Policy
 from ...policy.presets import resolve_policy
 from ...policy.record import Kept
 from ...table import Overview, Shown
 from ..adapter import Adapter
-from ..mend.parity_folder import directory_of
-from ..mend.protect import Protection, protect
-from ..mend.redundancy import parse_redundancy
-from ..mend.upkeep import unprotect
 from ..mirror.behind import Mirrors
 from ..mirror.bring import MirrorState
 from ..mirror.stand_in import Found, read_whole
 from ..overview import chain_overview
 from ..progress import Progress, Tell, check_progress, telling
-from ..read.history import History
 from ..save.options import WorkerOptions, check_hindsight, check_lossy
 from ..save.writer import Writer
-from ..store.directory import DirectoryStore
 from ..store.opening import writable_store
 from ..store.parents import Ancestry
 from ..store.store import Store, WritableStore
 from .keep import Keep
+from .mending import Mending
 from .pins import pin, unpin
 from .prune import Pruning, prune
 from .rollback import rollback
 from .set_aside import RolledBack, delete_rolled_back, list_rolled_back, undo_rollback
 
-if TYPE_CHECKING:  # loaded by the methods that call them: most runs save and restore
-    from ..mend.repair import Repair
-    from ..mend.salvage import Salvage
+if TYPE_CHECKING:  # loaded by the methods that call it
     from .compact import Compaction
 
 
-class Lifetime(Shown, History):
+class Lifetime(Shown, Mending):
     """What a `Chain` can do besides saving and restoring."""
 
     keyframe_every: int
@@ -288,51 +280,6 @@ class Lifetime(Shown, History):
         made: Any = type(self)
         with made(target.path, policy, keyframe_every=every, newest="history") as other:
             return code_anew(self._store, target, other.save, tell)
-
-    def protect(self, redundancy: str | int) -> Protection:
-        """Make parity files beside the chain, from which `repair` mends damaged and lost files.
-
-        `redundancy` is a share of the bytes, such as ``"5%"``, or a number of files of each 64 that
-        may be lost whole. Files that are protected already are left alone. Errors are those of
-        `lccodec.chain.mend.protect.protect`; an `ArgumentError` for another redundancy.
-        """
-        return protect(directory_of(self._store), parse_redundancy(redundancy))
-
-    def unprotect(self) -> int:
-        """Remove all parity files; return the bytes that this frees."""
-        return unprotect(directory_of(self._store))
-
-    def repair(self, *, dry_run: bool = False) -> Repair:
-        """Mend the files that are damaged or missing, bit for bit: from parity, then from mirrors.
-
-        If the newest checkpoint is lost still, it is written anew, as a keyframe of the exact file.
-        A lost exact file is written anew from a checkpoint that has lost nothing.
-        What cannot be mended stays as it is, and is named. With `dry_run`, nothing is changed.
-        Errors are those of `lccodec.chain.mend.repair.repair`.
-        """
-        from ..mend.repair import repair
-
-        mirrors = self._mirrors.to_read()
-        if dry_run:
-            return repair(self._store, dry_run=True, mirrors=mirrors)
-        with self._writer.at_rest() as claim:
-            found = repair(self._store, claim=claim, mirrors=mirrors)
-        self._mirrors.look_again()
-        return found
-
-    def salvage(self, directory: str | os.PathLike[str]) -> Salvage:
-        """Save what can still be read, each step and each array, to a new chain in `directory`.
-
-        The new chain loses nothing of it. The result lists what is gone.
-        """
-        from ..mend.salvage import salvage
-
-        target = DirectoryStore(checked_path(directory))
-        if target.names():
-            raise ArgumentError(f"salvage() needs a new or empty directory; {target.path} is not empty")
-        made: Any = type(self)
-        with self._writer.at_rest(), made(target.path, "lossless", newest="history") as other:
-            return salvage(self._store, other.save)
 
     def pin(self, step: int) -> None:
         """Pin a step: no prune of any process removes it, or the steps that it needs.

@@ -13,14 +13,20 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from ...constants import EXACT_NAME
-from ...errors import LccodecError, is_loss, reason_of
+from ...errors import LccodecError, LimitError, is_loss, reason_of
+from ..bounds import UNBOUNDED, Bounds, is_bound
 from ..save.exact.anew import checkpoint_from_exact, exact_from_checkpoint, lost_checkpoint
 from ..store.names import checkpoint_name
 from ..store.store import Store, WritableStore
 
 
 def mend_from_exact(
-    store: WritableStore, lost: Mapping[str, str], mended: Collection[str] = (), *, dry_run: bool
+    store: WritableStore,
+    lost: Mapping[str, str],
+    mended: Collection[str] = (),
+    *,
+    dry_run: bool,
+    bounds: Bounds = UNBOUNDED,
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Write anew what is lost of the newest step, from the other of its two files.
 
@@ -30,6 +36,8 @@ def mend_from_exact(
         The files that are damaged, each with the reason.
     mended
         The files that are, or would be, mended in another way.
+    bounds
+        What a checkpoint may ask for. One that asks for more is not decoded.
 
     Returns
     -------
@@ -40,15 +48,17 @@ def mend_from_exact(
     if EXACT_NAME in lost:
         found = _lost_exact(store)
     else:  # all of a step is read for that
-        found = lost_checkpoint(store) if lost or _lacks_parent(store, mended) else None
+        found = lost_checkpoint(store, bounds) if lost or _lacks_parent(store, mended) else None
     if found is None or (dry_run and not _needs_lost(store, found[0], lost, mended)):
         return made, left
     name, problem = found
+    if name not in lost and isinstance(problem, LimitError) and is_bound(problem):
+        return made, left  # its bytes are as they were, and what they decode to was not asked
     try:
         if not is_loss(problem):
             raise problem
         if name == EXACT_NAME:
-            exact_from_checkpoint(store, dry_run=dry_run)
+            exact_from_checkpoint(store, dry_run=dry_run, bounds=bounds)
             made[name] = "bit for bit, from the checkpoint of its step"
         else:
             checkpoint_from_exact(store, dry_run=dry_run)

@@ -20,6 +20,7 @@ from ...constants import EXACT_NAME
 from ...container.disk.system import storage_errors
 from ...container.parity.parity_file import check_file
 from ...errors import LccodecError
+from ..bounds import UNBOUNDED, Bounds
 from ..store.claim import Claim
 from ..store.directory import DirectoryStore
 from ..store.store import Store, WritableStore
@@ -70,6 +71,7 @@ def repair(
     dry_run: bool = False,
     claim: Claim | None = None,
     mirrors: Sequence[Store] = (),
+    bounds: Bounds = UNBOUNDED,
 ) -> Repair:
     """Mend the files of a chain that are damaged or missing, from its parity, then from mirrors.
 
@@ -85,6 +87,9 @@ def repair(
         The claim of a `Chain`, which may be held already.
     mirrors
         The mirrors of the chain.
+    bounds
+        What a checkpoint may ask for; from one that asks for more nothing is written anew. What
+        parity and mirrors give is verified, but not decoded.
 
     Raises
     ------
@@ -94,7 +99,7 @@ def repair(
         If the operating system refuses. Every file is as it was before, or mended.
     """
     if dry_run:
-        return _repair(store, mirrors, dry_run=True)
+        return _repair(store, mirrors, bounds, dry_run=True)
     if mirrors:
         store.make()
     with ExitStack() as stack:
@@ -106,7 +111,7 @@ def repair(
         for each in (store, *homes):
             stack.enter_context(each.locked())
             each.remove_stale()
-        found = _repair(store, mirrors, dry_run=False)
+        found = _repair(store, mirrors, bounds, dry_run=False)
     if not found.lost and isinstance(store, DirectoryStore):
         redundancy, of_ranks = recorded(store), recorded(store, of_ranks=True)
         ParityFolder(store).remove(found.parity)
@@ -123,7 +128,7 @@ def _rank_homes(store: Store) -> list[DirectoryStore]:
     return homes_of(store, [member.name for group in groups for member in group.index.layout.members])
 
 
-def _repair(store: WritableStore, mirrors: Sequence[Store], *, dry_run: bool) -> Repair:
+def _repair(store: WritableStore, mirrors: Sequence[Store], bounds: Bounds, *, dry_run: bool) -> Repair:
     if isinstance(store, DirectoryStore):
         found = _from_parity(store, dry_run=dry_run)
     else:
@@ -133,12 +138,12 @@ def _repair(store: WritableStore, mirrors: Sequence[Store], *, dry_run: bool) ->
     if mirrors:  # of the chain itself
         brought, own = mend_from_mirrors(store, mirrors, own, found.mended, dry_run=dry_run)
         found = replace(found, mended=(*found.mended, *brought), mirrored=brought)
-    made, lost = mend_from_exact(store, own, found.mended, dry_run=dry_run)
+    made, lost = mend_from_exact(store, own, found.mended, dry_run=dry_run, bounds=bounds)
     for home in _rank_homes(store) if of_ranks else ():
         before = f"{home.path.name}/"
         theirs = {n.removeprefix(before): of_ranks.pop(n) for n in [*of_ranks] if n.startswith(before)}
         whole = {n.removeprefix(before) for n in found.mended if n.startswith(before)}
-        more, left = mend_from_exact(home, theirs, whole, dry_run=dry_run)
+        more, left = mend_from_exact(home, theirs, whole, dry_run=dry_run, bounds=bounds)
         made |= {f"{before}{name}": text for name, text in more.items()}
         lost |= {f"{before}{name}": text for name, text in left.items()}
     mended = tuple(dict.fromkeys([*found.mended, *made]))  # a checkpoint may need what is lost

@@ -161,7 +161,11 @@ def check(paths: tuple[Place, ...], deep: bool, threads: int, bounds: Bounds, as
     count = sum(len(problems) for _, problems in found)
     if as_json:
         results = [
-            {"path": str(path), "problems": problems, "repairable": repairable(path) if problems else None}
+            {
+                "path": str(path),
+                "problems": problems,
+                "repairable": repairable(path, bounds) if problems else None,
+            }
             for path, problems in found
         ]
         say(render.dump_json({"sound": not count, "deep": deep, "paths": results}))
@@ -171,7 +175,7 @@ def check(paths: tuple[Place, ...], deep: bool, threads: int, bounds: Bounds, as
                 say(printable(f"{path}: {p.where}: {p.message} [{p.rule}]"))
             if not problems:
                 say(printable(f"{path}: sound"))
-            elif (answer := repairable(path)) is not None:
+            elif (answer := repairable(path, bounds)) is not None:
                 say(printable(f"{path}: repairable: {answer}"))
     return 1 if count else 0
 

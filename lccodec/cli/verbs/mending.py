@@ -9,6 +9,7 @@ import click
 
 from ...adapters import seals
 from ...adapters.ranks import protect_together, repair_together
+from ...chain.bounds import UNBOUNDED, Bounds
 from ...chain.chain import Chain
 from ...chain.life.rollback import rollback
 from ...chain.mend.parity_folder import directory_of
@@ -23,6 +24,7 @@ from ...container.disk.address import Place
 from ...errors import ChainError
 from ...printable import printable
 from .. import render
+from ..bounding import bounds_options
 from ..program import say_result, verb
 from .parameters import FILE_OR_FOLDER, NEW, PLACE, chain_argument, threads_option
 
@@ -65,8 +67,14 @@ def _protection_text(found: Protection) -> str:
 @click.option(
     "--salvage", "target", metavar="NEW", type=NEW, help="Save what can still be read to a new chain instead."
 )
+@bounds_options
 def repair(
-    directory: Place, dry_run: bool, mirrors: tuple[Place, ...], target: Path | None, as_json: bool
+    directory: Place,
+    dry_run: bool,
+    mirrors: tuple[Place, ...],
+    target: Path | None,
+    bounds: Bounds,
+    as_json: bool,
 ) -> int:
     """Mend the damaged and missing files of DIR, bit for bit, from its parity or a mirror.
 
@@ -74,16 +82,17 @@ def repair(
     step is mended from its exact file: a lost checkpoint is written anew, as a keyframe of the
     exact state. A lost exact file is written anew from a checkpoint that has lost nothing.
 
-    What cannot be mended stays as it is, and is named; the exit code is 1 then.
+    What cannot be mended stays as it is, and is named; the exit code is 1 then. With --max-bytes
+    or --max-deltas, nothing is written anew from a checkpoint that asks for more.
     """
     if target is not None:
-        if dry_run or mirrors:
-            raise click.UsageError("--salvage cannot be combined with --dry-run or --mirror")
+        if dry_run or mirrors or bounds != UNBOUNDED:
+            raise click.UsageError("--salvage can be combined with --json only")
         saved = Chain(directory).salvage(target)
         say_result(as_json, {"directory": str(directory), "new": str(target), **asdict(saved)}, _text(saved))
         return 1 if saved.partial or saved.gone else 0
     others = [writable_store(mirror) for mirror in mirrors]
-    found = repair_together(directory, dry_run=dry_run, mirrors=others)
+    found = repair_together(directory, dry_run=dry_run, mirrors=others, bounds=bounds)
     document = {"directory": str(directory), "dry_run": dry_run, **asdict(found)}
     say_result(as_json, document, _repair_text(found, dry_run))
     return 1 if found.lost else 0

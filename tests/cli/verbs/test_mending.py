@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+import lccodec
 from lccodec.adapters import safetensors
 
 from ...support.commands import damage, run, run_json
@@ -73,7 +74,16 @@ def test_salvage(tmp_path: Path) -> None:
     assert out.splitlines()[0] == "2 steps are whole"
     assert "step 1: lost: " in out
     run("check", tmp_path / "new")
-    run("repair", tmp_path / "run", "--salvage", tmp_path / "n", "--dry-run", code=2)
+    for option in (["--dry-run"], ["--max-bytes", "1GB"]):
+        run("repair", tmp_path / "run", "--salvage", tmp_path / "n", *option, code=2)
+
+
+def test_a_repair_keeps_bounds(tmp_path: Path) -> None:
+    with lccodec.Chain(tmp_path, "lossless", newest="exact") as chain:
+        chain.save(0, {"w": np.zeros(1000)})
+    (tmp_path / "exact.lcc.h5").write_bytes(b"")
+    assert "max_bytes is 1,000" in run("repair", tmp_path, "--max-bytes", "1kB", code=1)[0]
+    run("repair", tmp_path, "--max-bytes", "8kB", "--max-deltas", "0")
 
 
 def test_a_mirror_is_brought_up_to_date(tmp_path: Path) -> None:

@@ -22,7 +22,9 @@ from ....container.writer import root_of_file
 from ....cursor import Cursor
 from ....errors import ChainError, DataError, LccodecError, StorageError, is_loss, warn
 from ....policy.copies import mark_copies
+from ...bounds import UNBOUNDED, Bounds
 from ...read.checkpoint import open_name
+from ...read.newest import kept
 from ...store.exact_file import check_exact, link_problem
 from ...store.names import checkpoint_name
 from ...store.store import Store, WritableStore
@@ -30,20 +32,21 @@ from ..plan import candidates
 from .write import commit_exact, lay_out
 
 
-def lost_checkpoint(store: Store) -> tuple[str, LccodecError] | None:
+def lost_checkpoint(store: Store, bounds: Bounds = UNBOUNDED) -> tuple[str, LccodecError] | None:
     """Return the checkpoint of the exact file's step and its error, if it cannot be restored.
 
     ``None`` if it can be, or is not there. Whether the error means that something is lost, says
-    `lccodec.errors.is_loss`.
+    `lccodec.errors.is_loss`. If it asks for more than `bounds`, it is not decoded, and that is the
+    error.
     """
     step = store.exact_step()
     if step is None or not store.has(name := checkpoint_name(step)):
         return None
     try:
-        _verify(store, name)
+        _verify(store, name, bounds)
     except ChainError:  # or a prune has removed a parent while it was read
         try:
-            _verify(store, name)
+            _verify(store, name, bounds)
         except LccodecError as error:
             return name, error
     except LccodecError as error:
@@ -51,11 +54,11 @@ def lost_checkpoint(store: Store) -> tuple[str, LccodecError] | None:
     return None
 
 
-def _verify(store: Store, name: str) -> None:
+def _verify(store: Store, name: str, bounds: Bounds) -> None:
     with open_name(store, name) as file:
         for link in file.links:  # first: headers of damaged bytes may be of any version
             link.reader.verify()
-        file.verify()
+        kept(file, bounds).verify()
 
 
 def renew_newest(store: WritableStore, comes_back: Callable[[str], bool]) -> Store | None:
@@ -102,7 +105,7 @@ def checkpoint_from_exact(store: WritableStore, *, dry_run: bool = False) -> str
     ------
     ChainError
         If the exact file is not that of the checkpoint, or another checkpoint needs this one.
-    DataError, StorageError, is_loss, warn
+    DataError, StorageError
         If the exact file is damaged or missing, or the operating system refuses. The checkpoint
         is as it was.
     """
@@ -135,19 +138,19 @@ def _chunks(reader: CheckpointReader, index: int) -> Iterator[Bytes]:
     return Cursor(reader.frame(index), reader.name).chunks(length, "frame")
 
 
-def exact_from_checkpoint(store: WritableStore, *, dry_run: bool = False) -> None:
+def exact_from_checkpoint(store: WritableStore, *, dry_run: bool = False, bounds: Bounds = UNBOUNDED) -> None:
     """Write the exact file anew from the newest checkpoint that names one, bit for bit.
 
     Raises
     ------
     ChainError
         If no checkpoint names an exact file, or the one that does has other values than that had.
-    DataError, StorageError, is_loss, warn
-        If the checkpoint cannot be restored, or the operating system refuses. The exact file is as
-        it was.
+    DataError, StorageError
+        If the checkpoint cannot be restored, asks for more than `bounds`, or the operating system
+        refuses. The exact file is as it was.
     """
     name, named = _named_exact(store)
-    with open_name(store, name) as file:
+    with kept(open_name(store, name), bounds) as file:
         flat = flatten(file.state(dtype="bits"))
         checkpoint = file.links[-1].manifest
     arrays = candidates(flat, {})
