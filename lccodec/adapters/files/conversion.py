@@ -20,6 +20,8 @@ __all__ = ["Exchange", "convert"]
 
 #: The last parts of names in a module's state that are no parameters.
 _BUFFERS: Final = ("running_mean", "running_var", "num_batches_tracked")
+#: Entries that only the state of an optimizer has: torch's, and that of NNX.
+_OPTIMIZER: Final = frozenset(["param_groups", "opt_state"])
 #: Types that are stored as arrays with other elements: no layout applies to these.
 _TYPES_AS_BITS: Final = BYTE_TYPES | {"complex32"}
 
@@ -89,6 +91,7 @@ def convert(
     rules, model, optimizer = exchange.rules, exchange.model, exchange.optimizer
     left_out: list[str] = []
     if model is None:
+        _check_module(state)
         made = to_other(state, rules, like)
     else:
         made = {model: to_other(_entry(state, model), rules, _entry(like, model))}
@@ -99,6 +102,18 @@ def convert(
         left_out = [key for key in state if key not in made]
     plain, kept = to_plain(made, metadata, lambda value: value, lambda leaf, _: (leaf, kinds.get(id(leaf))))
     return plain, kept, left_out
+
+
+def _check_module(state: Any) -> None:
+    """Raise ``ArgumentError`` if a state is a training state: no rule maps all of its entries."""
+    entries = state if isinstance(state, Mapping) else {}
+    for name, entry in entries.items():
+        if isinstance(entry, Mapping) and not _OPTIMIZER.isdisjoint(entry):
+            others = ", ".join(repr(other) for other in entries if other != name) or "none"
+            raise ArgumentError(
+                f"entry {name!r} is the state of an optimizer: name the module's entry with --model (the"
+                f" others are {others}), and this one with --optimizer"
+            )
 
 
 def _typed(state: Any, metadata: Mapping[str, str]) -> tuple[Any, dict[int, str]]:

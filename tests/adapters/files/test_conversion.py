@@ -5,6 +5,7 @@ import re
 
 import jax
 import numpy as np
+import optax
 import pytest
 import torch
 from flax import nnx
@@ -123,6 +124,19 @@ def test_options_that_do_not_go_together(gpt, tmp_path, monkeypatch, words, mess
     stderr = run("convert", "torch.lcc.h5", tmp_path / "b.lcc.h5", *words, code=2)[1]
     assert re.search(message, stderr)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_training_state_needs_the_names_of_its_entries(gpt, tmp_path):
+    """Not a list of all that no rule maps: the settings of an optimizer are many."""
+    adam = nnx.Optimizer(NETWORKS["gpt"].both()[1], optax.adamw(1e-3), wrt=nnx.Param)
+    jax_adapter.save_file({"net": {"w": np.ones(3)}, "opt": nnx.state(adam)}, tmp_path / "flax.lcc.h5")
+    words = ["--from", "torch", "--to", "flax"], ["--from", "flax", "--to", "torch"]
+    for file, each in zip((gpt[0] / "torch.lcc.h5", tmp_path / "flax.lcc.h5"), words, strict=True):
+        stderr = run("convert", file, tmp_path / "b.lcc.h5", *each, code=2)[1]
+        assert stderr.count("\n") == 1
+        name, others = ("'optimizer'", "'model', 'epoch'") if file.name[0] == "t" else ("'opt'", "'net'")
+        assert f"entry {name} is the state of an optimizer: name the module's entry with --model" in stderr
+        assert f"(the others are {others}), and this one with --optimizer" in stderr
 
 
 def test_float8_is_refused(tmp_path):
