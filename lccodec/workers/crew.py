@@ -64,6 +64,17 @@ class Crew(ABC):
     def ordered(self, tasks: Iterable[Task]) -> Generator[Any, None, None]:
         """Yield the results of tasks in their order; each task is done by one member."""
 
+    @property
+    def begun(self) -> int:
+        """How many workers there are that have begun."""
+        return 0
+
+    def beside(self, tasks: Sequence[Task], own: Callable[[], None]) -> None:
+        """Let workers that have begun do a task each; this process does `own`, and the rest."""
+        own()
+        for task in tasks:
+            task.run(self.bench)
+
     def empty(self, count: int, dtype: np.dtype[Any]) -> Array:
         """Return a 1-D array with undefined values, in memory that all members see."""
         return np.empty(count, dtype)
@@ -111,11 +122,20 @@ class Processes(Crew):
         As for `Crew`; it is also made while this process waits.
     timeout
         Seconds that a worker may take for a task before it counts as dead.
+    at_a_time
+        Tasks that a worker has at a time. More of them keep it busy while this process is not here;
+        fewer leave the others more where tasks are few.
     """
 
-    def __init__(self, peers: Sequence[Worker], between: Callable[[], None], timeout: float) -> None:
+    def __init__(
+        self,
+        peers: Sequence[Worker],
+        between: Callable[[], None],
+        timeout: float,
+        at_a_time: int = _TASKS_AT_A_TIME,
+    ) -> None:
         super().__init__(1 + len(peers), between)
-        self._timeout = timeout
+        self._timeout, self._at_a_time = timeout, at_a_time
         self._bell = threading.Semaphore(0)
         self._peers = [Peer(worker, self._bell) for worker in peers]
 
@@ -139,6 +159,26 @@ class Processes(Crew):
         for place in places:
             self._await(place).value()
 
+    @property
+    def begun(self) -> int:
+        """How many workers there are that have begun; raise ``WorkerError`` if one is gone."""
+        self._collect()
+        return sum(peer.begun for peer in self._peers)
+
+    def beside(self, tasks: Sequence[Task], own: Callable[[], None]) -> None:
+        """Let workers that have begun do a task each; this process does `own`, and the rest."""
+        try:
+            peers = [peer for peer in self._peers if peer.begun]
+            places = [self._give(peer, task) for peer, task in zip(peers, tasks, strict=False)]
+            super().beside(tasks[len(places) :], own)
+            for place in places:
+                self._await(place).value()
+        except WorkerError:
+            raise
+        except BaseException:
+            self._drain()
+            raise
+
     def ordered(self, tasks: Iterable[Task]) -> Generator[Any, None, None]:
         """Yield the results of tasks in their order."""
         coming = iter(tasks)
@@ -148,13 +188,13 @@ class Processes(Crew):
         try:
             while more or places:
                 for peer in filter(lambda peer: peer.begun, self._peers):
-                    while more and len(peer.waiting) < _TASKS_AT_A_TIME and len(places) < most:
+                    while more and len(peer.waiting) < self._at_a_time and len(places) < most:
                         if (task := next(coming, None)) is None:
                             more = False
                             break
                         places.append(self._give(peer, task))
                 waits = not (places and places[0])  # for the result to be yielded next
-                if more and waits and len(places) <= _TASKS_AT_A_TIME * self.members:
+                if more and waits and len(places) <= self._at_a_time * self.members:
                     if (task := next(coming, None)) is None:
                         more = False
                         continue

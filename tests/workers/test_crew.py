@@ -89,6 +89,47 @@ def test_memory(crew: Crew) -> None:
     assert (place_of(shared) is not None) == isinstance(crew, Processes)
 
 
+def test_workers_do_a_task_each_beside_this_process(crew: Crew) -> None:
+    frames = [frame(crew, value) for value in range(PEERS + 2)]
+    crew.everywhere(CloseFile())
+    assert crew.begun == (PEERS if isinstance(crew, Processes) else 0)
+    done = list[int]()
+    crew.beside([EncodeFrames([f]) for f in frames], lambda: done.append(1))
+    assert done == [1]
+    for value, f in enumerate(frames):
+        assert (f.out.view(np.float32) == value).all()
+
+
+def test_what_is_done_beside_may_be_interrupted(crew: Crew) -> None:
+    frames = [frame(crew, value) for value in range(PEERS)]
+    crew.everywhere(CloseFile())
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        crew.beside([EncodeFrames([f]) for f in frames], interrupted)
+    expected = EncodeFrames(frames[:1]).run({})
+    assert list(crew.ordered([EncodeFrames(frames[:1])] * 3)) == [expected] * 3
+
+
+def test_few_tasks_may_be_given_at_a_time() -> None:
+    crew = Processes([start_worker() for _ in range(PEERS)], lambda: None, 60, 1)
+    crew.everywhere(CloseFile())
+    frames = [frame(crew, value) for value in range(30)]
+    expected = [EncodeFrames([f]).run({}) for f in frames]
+    waiting = set[int]()
+
+    def tasks() -> Iterator[EncodeFrames]:
+        for f in frames:
+            waiting.update(len(peer.waiting) for peer in crew._peers)
+            yield EncodeFrames([f])
+
+    assert list(crew.ordered(tasks())) == expected
+    assert waiting == {0, 1}
+    crew.close()
+
+
 @pytest.mark.slow
 def test_a_member_that_dies() -> None:
     workers = [start_worker() for _ in range(PEERS)]

@@ -22,6 +22,7 @@ from ..replay import DecodedArray
 #: If at most one component in this many differs, changing only their places is faster than a copy.
 SPARSE_RATIO: Final = 8
 _WORD_BYTES: Final = 8
+_FEW_BYTES: Final = 1 << 15  # are compared at once: more calls take longer
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +114,9 @@ def _differing(one: Array, other: Array) -> Array:
 
     Words of eight bytes are compared first: where few values differ, most words are the same.
     """
+    if one.nbytes <= _FEW_BYTES:
+        places: Array = (one != other).nonzero()[0]
+        return places
     ratio = _WORD_BYTES // one.itemsize
     end = one.size - one.size % ratio
     left, right = one[:end].view(np.uint64), other[:end].view(np.uint64)

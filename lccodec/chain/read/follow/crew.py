@@ -1,4 +1,4 @@
-"""Who reads the frames of an update: the process of a follower alone, or with workers.
+"""Who reads the frames of an update, and writes it: a follower's process alone, or with workers.
 
 Workers are started with the first state, and wait for the next update. A follower whose worker is
 gone goes on alone, and starts others with the next update.
@@ -22,14 +22,16 @@ from ....workers.memory import Arena
 from ....workers.process import Worker, connect
 from ....workers.task import Done
 from .telling import Offer, Rooms, Tell, Told
+from .writing import Put, Write, shares, write_all
 
+_TASKS_AT_A_TIME: Final = 2  # of a worker: there are few, and each is smaller than those before
 #: A worker that takes longer for a task, in seconds, counts as dead.
 _TIMEOUT_SECONDS: Final = 300.0
 
 _SEGMENT_BYTES: Final = 1 << 26  # of memory for held arrays, at least: each segment is an open file
 _MAX_LOST_BYTES: Final = 1 << 26  # of arrays that got another size or are gone, beside the held ones
 
-_TYPES: Final = (Tell, Done)
+_TYPES: Final = (Tell, Put, Done)
 _ERRORS: Final = (
     *(e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, errors.LccodecError)),
     MemoryError,
@@ -77,7 +79,7 @@ class Tellers:
             with suppress(WorkerError):  # the others do its share
                 workers.extend(Worker(__name__, _TYPES, _ERRORS) for _ in range(self.members - 1))
         if workers:
-            self._crew = Processes(workers, self._between, _TIMEOUT_SECONDS)
+            self._crew = Processes(workers, self._between, _TIMEOUT_SECONDS, _TASKS_AT_A_TIME)
         else:
             threads = 1 if has_lock() else self.members
             self._crew = Threads(threads, self._between)
@@ -165,6 +167,19 @@ class Tellers:
                 if number >= done:
                     between()
                     yield task.run({})
+
+    def write(self, writes: Iterable[Write]) -> None:
+        """Write new values into held arrays. Doing it again does nothing."""
+        every, crew = list(writes), self._crew
+        self._wanted = lambda: None  # it is not given up half done
+        if crew is None or crew.broken or self._process != os.getpid():
+            crew = Threads()
+        try:
+            tasks, own = shares(every, crew.begun)
+            crew.beside(tasks, lambda: write_all(own))
+        except (WorkerError, MemoryError) as error:
+            write_all(every)
+            warn(f"{error}; this process has written the update alone")
 
 
 def main() -> None:

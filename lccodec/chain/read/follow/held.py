@@ -12,6 +12,7 @@ are kept. A whole array that differs keeps the buffer.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -29,7 +30,9 @@ from ..replay import DecodedArray, replay_each, within_frame
 from .changes import Change, change_of, difference
 from .crew import Tellers
 from .telling import Tell, Told, batches_for
+from .writing import Write
 
+_CALLS_BYTES: Final = 1 << 11  # of a frame are read in the time of the calls that each frame takes
 _NOTHING: Final[Mapping[str, DecodedArray]] = MappingProxyType({})
 
 
@@ -125,60 +128,83 @@ class Held:
         buffer = _Buffer()
         touched = _touched(links) if based else {*self.arrays, *links[-1].names}
         found.outdated = self.arrays.keys() & touched
-        telling = based and len(links) == 1 and links[0].later is None
         every = groups_of(links, names)
-        read_ahead(_spans(links, every))
+        alone = self._candidates(links, every) if based else {}
+        others = deque(group for group in every if group[0] not in alone)
+        read_ahead(_spans(links, [*([name] for name in alone), *others]))
 
         def between() -> None:
             if not wanted():
                 raise CancelledError
 
-        if telling:
-            sizes = [_frame_bytes(links[0], group) for group in every]
-            batches = list(batches_for(every, sizes, tellers.members))
-            results: Generator[dict[str, Told], None, None] = self._telling(
-                links[0], batches, tellers, between
-            )
-        else:
-            batches = [[group] for group in every]
-            results = ({} for _ in batches)
-        with closing(results):
-            for groups, told in zip(batches, results, strict=True):
+        def decode(group: Sequence[str]) -> None:
+            new = [name for name in group if name in touched]
+            if new:
+                before = {name: self.arrays[name] for name in group if name in self.arrays}
+                self._decode(links, new, before, based, found, buffer)
+            found.outdated.difference_update(new)
+
+        def decode_others() -> None:
+            while others:
+                between()
+                decode(others.popleft())
+
+        with closing(self._telling(links[-1], alone, tellers, between, decode_others)) as results:
+            for some, told in results:
                 between()
                 done = self._take(told, found)
-                for group in groups:
-                    new = [name for name in group if name in touched]
-                    if new and done.isdisjoint(group):
-                        before = {name: self.arrays[name] for name in group if name in self.arrays}
-                        self._decode(links, new, before, based, found, buffer)
-                    found.outdated.difference_update(new)
+                for name in some:
+                    if name not in done:
+                        decode([name])
+                found.outdated.difference_update(done)
+        decode_others()
         return found
 
+    def _candidates(self, links: Sequence[Link], groups: Iterable[Sequence[str]]) -> dict[str, int]:
+        """Return arrays whose own frames may say what changes, and these frames, largest first."""
+        link, found = links[-1], list[tuple[int, str, int]]()
+        if len(links) > 1 or link.later is not None:
+            return {}
+        for group in groups:
+            number = link.frame_of(link.names[group[0]])
+            if len(group) == 1 and number is not None and group[0] in self.arrays:
+                found.append((link.manifest.frames[number].length, group[0], number))
+        found.sort(key=lambda each: each[0], reverse=True)
+        return {name: number for _, name, number in found}
+
     def _telling(
-        self, link: Link, batches: Sequence[list[list[str]]], tellers: Tellers, between: Callable[[], None]
-    ) -> Generator[dict[str, Told], None, None]:
-        """Yield what the frames of a link tell, batch by batch; some arrays have none that may."""
+        self,
+        link: Link,
+        frames: Mapping[str, int],
+        tellers: Tellers,
+        between: Callable[[], None],
+        meanwhile: Callable[[], None],
+    ) -> Generator[tuple[list[str], dict[str, Told]], None, None]:
+        """Yield some arrays at a time, and what the frames of those tell that may.
+
+        `meanwhile` is called when workers have what is left of it.
+        """
+        sizes = [link.manifest.frames[number].length + _CALLS_BYTES for number in frames.values()]
+        batches = list(batches_for(frames, sizes, tellers.members))
         asked = list[dict[str, int]]()
 
         def tasks() -> Iterator[Tell]:
-            for number, groups in enumerate(batches):
+            for number, names in enumerate(batches):
                 if number == len(asked):
-                    frames = {group[0]: self._frame_of(link, group[0]) for group in groups if len(group) == 1}
-                    asked.append({name: frame for name, frame in frames.items() if frame is not None})
+                    asked.append(
+                        {name: frames[name] for name in names if self._may_tell(link, name, frames[name])}
+                    )
                 yield self._task(link, asked[number], tellers)
+            meanwhile()
 
         with closing(tellers.told(tasks, between)) as results:
-            for number, told in enumerate(results):
-                yield dict(zip(asked[number], told, strict=True))
+            for number, (names, told) in enumerate(zip(batches, results, strict=True)):
+                yield names, dict(zip(asked[number], told, strict=True))
 
-    def _frame_of(self, link: Link, name: str) -> int | None:
-        """Return the frame of an array if it may say what it changes of the held one."""
-        number, before = link.frame_of(link.names[name]), self.arrays.get(name)
-        if number is None or before is None:
-            return None
-        header = link.header(number)
-        fits = (before.kind, (before.shape,)) == (header.kind, header.shapes)
-        return number if fits and may_tell(header) else None
+    def _may_tell(self, link: Link, name: str, number: int) -> bool:
+        """Return whether a frame may say what it changes of a held array."""
+        before, header = self.arrays[name], link.header(number)
+        return (before.kind, (before.shape,)) == (header.kind, header.shapes) and may_tell(header)
 
     def _task(self, link: Link, frames: Mapping[str, int], tellers: Tellers) -> Tell:
         """Return the task that reads frames of arrays."""
@@ -241,11 +267,13 @@ class Held:
                 found.decoded[name] = after
                 buffer.give_away()
 
-    def commit(self, prepared: Prepared) -> None:
+    def commit(self, prepared: Prepared, tellers: Tellers) -> None:
         """Go to a state that was prepared from this one. Doing it again does nothing."""
-        for name, change in prepared.changes.items():
-            if name not in prepared.decoded:
-                change.write(self.arrays[name].bits)
+        tellers.write(
+            Write(self.arrays[name].bits, change.places, change.bits)
+            for name, change in prepared.changes.items()
+            if name not in prepared.decoded and change.places is not None
+        )
         names = prepared.link.names.keys() - prepared.outdated
         kept = {name: array for name, array in self.arrays.items() if name in names}
         self.arrays = {**kept, **prepared.decoded}
@@ -289,12 +317,6 @@ def _spans(links: Sequence[Link], groups: Iterable[Sequence[str]]) -> Iterator[t
             numbers = (link.frame_of(link.names[name]) for name in group if name in link.names)
             for number in dict.fromkeys(number for number in numbers if number is not None):
                 yield link.reader.span(number)
-
-
-def _frame_bytes(link: Link, group: Sequence[str]) -> int:
-    """Return the bytes of the frame of arrays that are decoded together; 0 if none is known."""
-    number = link.frame_of(link.names[group[0]])
-    return 0 if number is None else link.manifest.frames[number].length
 
 
 def groups_of(links: Sequence[Link], names: Iterable[str]) -> list[list[str]]:

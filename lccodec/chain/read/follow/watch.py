@@ -165,7 +165,7 @@ class Watch:
 
     def commit(self, way: Way) -> None:
         """Go a way that was prepared. Doing it again does nothing."""
-        self._held.commit(way.prepared)
+        self._held.commit(way.prepared, self._tellers)
         if way.update is not None:  # or the one before is still valid
             self._tellers.valid = way.prepared.room
         self._tellers.keep(self._held.arrays)

@@ -8,6 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lccodec import BFLOAT16_BITS, ArgumentError
+from lccodec.chain.read.follow import changes
 from lccodec.chain.read.follow.changes import (
     SPARSE_RATIO,
     Change,
@@ -55,6 +56,20 @@ def test_a_change_leads_from_one_to_the_other(pair: tuple[Array, Array]) -> None
     elif change.places is not None:
         assert (np.diff(change.places) > 0).all()
         assert change.places.size * SPARSE_RATIO <= before.size
+
+
+@given(before_and_after())
+def test_words_are_compared_as_components_are(pair: tuple[Array, Array]) -> None:
+    found = []
+    for least in (0, 1 << 30):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(changes, "_FEW_BYTES", least)
+            found.append(difference(*map(decoded, pair)))
+    one, other = found
+    assert (one is None) == (other is None)
+    if one is not None and other is not None:
+        np.testing.assert_array_equal(one.places, other.places)
+        np.testing.assert_array_equal(one.bits, other.bits)
 
 
 @given(before_and_after())

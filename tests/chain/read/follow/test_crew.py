@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,12 @@ import pytest
 
 import lccodec
 from lccodec import Chain, LccodecWarning
-from lccodec.chain.read.follow import crew, telling
+from lccodec.chain.read.follow import crew, telling, writing
 from lccodec.chain.read.follow.crew import Tellers
 from lccodec.chain.read.follow.telling import Tell
 from lccodec.workers import memory
-from lccodec.workers.crew import Crew
+from lccodec.workers.crew import Crew, Processes
+from lccodec.workers.task import Task
 
 from ....support.processes import children
 
@@ -39,6 +40,7 @@ def all_begin(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Tellers, "begin", begun)
     monkeypatch.setattr(telling, "_MIN_BATCH_BYTES", 1)
+    monkeypatch.setattr(writing, "_MIN_PLACES", 1)
 
 
 def states(steps: int) -> Iterator[dict[str, Any]]:
@@ -120,6 +122,34 @@ def test_a_follower_goes_on_alone_if_a_worker_is_gone(tmp_path: Path) -> None:
                 np.testing.assert_array_equal(array, state[name])
         assert len(children()) == 1
     assert children() == []
+
+
+def test_an_update_is_whole_if_a_worker_dies_while_it_writes(tmp_path: Path) -> None:
+    beside = Processes.beside
+
+    def killed(crew: Processes, tasks: Sequence[Task], own: Callable[[], None]) -> None:
+        assert tasks
+        os.kill(children()[0], signal.SIGSTOP)  # so that it has the task when it is killed
+
+        def kill() -> None:
+            own()
+            os.kill(children()[0], signal.SIGKILL)
+
+        beside(crew, tasks, kill)
+
+    with Chain(tmp_path, "lossless") as chain, lccodec.follow(tmp_path, workers=2) as follower:
+        for step, state in enumerate(states(3)):
+            chain.save(step, state)
+            with pytest.MonkeyPatch.context() as patch:
+                if step == 1:
+                    patch.setattr(Processes, "beside", killed)
+                    with pytest.warns(LccodecWarning, match="SIGKILL; this process has written"):
+                        update = follower.prepare(0)
+                else:
+                    update = follower.prepare(0)
+            assert update is not None
+            for name, array in follower.state().items():
+                np.testing.assert_array_equal(array, state[name])
 
 
 def test_damage_is_told_as_by_one(tmp_path: Path) -> None:

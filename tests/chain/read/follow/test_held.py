@@ -61,24 +61,24 @@ def expected(step: int) -> dict[str, Any]:
 
 def test_nothing_is_seen_before_the_commit(store: DirectoryStore) -> None:
     held = Held()
-    held.commit(prepared(held, store, 1))
+    held.commit(prepared(held, store, 1), Tellers())
     way = prepared(held, store, 4)
     assert state_of(held) == expected(1)
-    held.commit(way)
-    held.commit(way)  # after an interrupt
+    held.commit(way, Tellers())
+    held.commit(way, Tellers())  # after an interrupt
     assert state_of(held) == expected(4)
 
 
 def test_an_array_with_few_new_values_stays_where_it_is(store: DirectoryStore) -> None:
     held = Held()
-    held.commit(prepared(held, store, 0))
+    held.commit(prepared(held, store, 0), Tellers())
     memory = {name: array.bits for name, array in held.arrays.items()}
     way = prepared(held, store, 3)
     assert way.changes.keys() == {"a", "small"}
     assert way.decoded.keys() == {"small"}
-    held.commit(way)
+    held.commit(way, Tellers())
     assert [held.arrays[name].bits is bits for name, bits in memory.items()] == [True, True, False, True]
-    held.commit(prepared(held, store, 4))
+    held.commit(prepared(held, store, 4), Tellers())
     assert state_of(held) == expected(4)
     assert not np.shares_memory(held.arrays["a"].bits, held.arrays["b"].bits)
 
@@ -86,23 +86,23 @@ def test_an_array_with_few_new_values_stays_where_it_is(store: DirectoryStore) -
 def test_it_does_not_keep_the_checkpoints_that_there_were(store: DirectoryStore) -> None:
     held = Held()
     for step in range(4):
-        held.commit(prepared(held, store, step))
+        held.commit(prepared(held, store, step), Tellers())
         assert held.link is not None
         assert held.link.parents == ()
 
 
 def test_what_is_not_followed_is_not_kept_when_it_is_outdated(store: DirectoryStore) -> None:
     held = Held()
-    held.commit(prepared(held, store, 0, "a", "b"))
+    held.commit(prepared(held, store, 0, "a", "b"), Tellers())
     assert held.arrays.keys() == {"a", "b"}
-    held.commit(prepared(held, store, 1, "b"))
+    held.commit(prepared(held, store, 1, "b"), Tellers())
     assert held.arrays.keys() == {"b"}  # step 1 has new values of "a"
     assert state_of(held) == {"b": expected(1)["b"]}
 
 
 def test_it_reaches_only_what_it_has_references_for(store: DirectoryStore) -> None:
     held = Held()
-    held.commit(prepared(held, store, 0, "b"))
+    held.commit(prepared(held, store, 0, "b"), Tellers())
     with ExitStack() as opened:
         assert held.link is not None
         links = open_since(store.open(store.checkpoints()[4]), held.link, store, opened)
@@ -134,7 +134,7 @@ def test_one_step_behind_no_array_is_compared(store: DirectoryStore, monkeypatch
     differing = changes._differing
     monkeypatch.setattr(changes, "_differing", counted)
     held = Held()
-    held.commit(prepared(held, store, 0))
+    held.commit(prepared(held, store, 0), Tellers())
     compared.clear()
     way = prepared(held, store, 1, "a")
     assert compared == []
@@ -150,7 +150,7 @@ def test_one_step_behind_no_array_is_compared(store: DirectoryStore, monkeypatch
 @pytest.mark.parametrize("place", [1, 7])  # that step 1 changes, and that it does not
 def test_sums_go_on_from_those_of_the_state_before(store: DirectoryStore, place: int) -> None:
     held = Held()
-    held.commit(prepared(held, store, 0))
+    held.commit(prepared(held, store, 0), Tellers())
     held.arrays["a"].bits[place] += 5
     with pytest.raises(ChecksumError, match=r"^0+1\..*'a'.*LCC-FRM-09"):
         prepared(held, store, 1, "a")
@@ -174,7 +174,7 @@ def test_sums_go_on_through_steps_of_every_kind(tmp_path: Path) -> None:
     for step, array in enumerate(states):
         way = prepared(held, store, step, "a")
         forms += [None if each.places is None else each.places.size for each in way.changes.values()]
-        held.commit(way)
+        held.commit(way, Tellers())
         np.testing.assert_array_equal(held.arrays["a"].array(), array)
     assert len(forms) == 9  # a step without changes makes none
     assert [form is None for form in forms] == [True, False, True, False, True, False, False, True, False]
