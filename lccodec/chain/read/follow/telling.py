@@ -165,21 +165,23 @@ class Rooms:
 
 @dataclass(eq=False)
 class Offer:
-    """The same task for any member; `rooms` has memory for what a worker finds."""
+    """The same task for any member; `rooms` has memory for frames of a worker, and what it finds."""
 
     tell: Tell
     rooms: Rooms
+    _frames: Array | None = None
     _room: Array | None = None
 
     def run(self, bench: Bench) -> list[Told]:
         """Do the task in this process."""
         return self.tell.run(bench)
 
-    def staged(self, arena: Arena) -> Tell:
-        """Return the task for a worker: the frames lie in an arena."""
-        frames, more = list[Stored | Array](), sum(map(len, self.tell.frames))
+    def staged(self, arena: Arena) -> Tell:  # noqa: ARG002 - the rooms are warm
+        """Return the task for a worker."""
+        left = self._frames = self.rooms.take(sum(map(len, self.tell.frames)))
+        frames = list[Stored | Array]()
         for frame in self.tell.frames:
-            copy = arena.empty(len(frame), np.dtype(np.uint8), more)
+            copy, left = left[: len(frame)], left[len(frame) :]
             copy[:] = np.frombuffer(frame[:], np.uint8)
             frames.append(copy)
         given = zip(self.tell.frames, self.tell.held, strict=True)
@@ -191,7 +193,9 @@ class Offer:
 
     def release(self, result: list[Told]) -> list[Told]:
         """Return a result: a copy if it takes little of its room, which is free again then."""
-        room, self._room = self._room, None
+        if self._frames is not None:
+            self.rooms.give_back(self._frames)
+        room, self._frames, self._room = self._room, None, None
         used = sum(told[0].nbytes + told[1].nbytes for told in result if told is not None)
         if room is None or _FULL_RATIO * used > room.size:
             return result
