@@ -165,7 +165,7 @@ class Rooms:
 
 @dataclass(eq=False)
 class Offer:
-    """The same task for any member; `rooms` has memory for frames of a worker, and what it finds."""
+    """The same task for any member; `rooms` has memory for what a worker gets and finds."""
 
     tell: Tell
     rooms: Rooms
