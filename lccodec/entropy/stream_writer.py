@@ -57,8 +57,16 @@ _STRETCH_SYMBOLS: Final = 1 << 16  # length of the stretch whose gaps are looked
 
 _MAX_GAP: Final = 255  # of a stream whose gaps have no low bits
 
-#: Symbols next to each other, on average, from which on the gaps between runs of them are padded.
+#: Symbols next to each other, on average, from which on they may be rows of a matrix.
+_MIN_ROW_SYMBOLS: Final = 6
+#: The same, from which on the gaps between runs of them are padded.
 _MIN_RUN_SYMBOLS: Final = 16
+
+#: Binary logarithms of the lengths of rows that are tried: a row of 768 is three of 256.
+_ROW_WIDTHS: Final = range(3, 13)
+_SAMPLED_POSITIONS: Final = 1 << 13  # by which the length is chosen
+_MAX_FILLING: Final = 1.1  # cells of rows over symbols that are not 0
+_SURE_ROW_SYMBOLS: Final = 1 << 10  # from which on rows are known to take less than gaps
 
 _SPARSE_HEAD: Final = struct.Struct("<BBI")  # mode, low bits, count
 _CLASSED_HEAD: Final = struct.Struct("<BHB")  # mode, columns, classes
@@ -88,7 +96,7 @@ def write_stream(symbols: Array, depth: int = 1) -> list[Piece]:
         return [bytes([STREAM_RAW]), symbols.data]
     inside = depth < MAX_STREAM_DEPTH  # whether another stream may lie inside this one
     if inside and _is_sparse(nonzero, symbols.size):
-        return _write_sparse(as_sparse(symbols, symbols.size), depth)
+        return _write_sparse(as_sparse(symbols, symbols.size), symbols.size, depth)
     width = next(width for width in (1, 2, 4, 8) if largest < 1 << width) if inside else 8
     groups = pack(symbols, width)
     counts = histogram(groups)
@@ -100,7 +108,7 @@ def write_stream(symbols: Array, depth: int = 1) -> list[Piece]:
     options.append(_coded(symbols, counts, b""))
     size, write = min(options, key=lambda option: option[0])
     if inside and _sparse_estimate(symbols, counts) < size:
-        return _write_sparse(as_sparse(symbols, symbols.size), depth)
+        return _write_sparse(as_sparse(symbols, symbols.size), symbols.size, depth)
     return write()
 
 
@@ -115,7 +123,7 @@ def write_run(run: Sparse | Array, count: int, columns: int = 0, depth: int = 1)
         if pieces and nonzero_count(run, count) <= MAX_STREAM_PLACES * sum(map(len, pieces)):
             return pieces
     if isinstance(run, Sparse) and run.positions.size and _is_sparse(run.positions.size, count):
-        return _write_sparse(run, depth)
+        return _write_sparse(run, count, depth)
     return write_stream(dense(run, count), depth)
 
 
@@ -126,7 +134,7 @@ def write_plane(run: Sparse | Array, count: int) -> list[Piece]:
             return [bytes([STREAM_CONSTANT, 0])]
         largest = int(run.values.max())
         if _is_sparse(run.positions.size, count) and not (largest >> 7 and _is_noise(run, count)):
-            return _write_sparse(run, 1)
+            return _write_sparse(run, count, 1)
     return write_stream(dense(run, count))
 
 
@@ -206,13 +214,22 @@ def _low_bits(zeros: int, gaps: int) -> int:
     return min(max((zeros // gaps).bit_length() - 2, 0), 8)
 
 
-def _write_sparse(symbols: Sparse, depth: int) -> list[Piece]:
-    positions, values = symbols.positions, symbols.values
-    gaps = positions.astype(np.uint32)
+def _write_sparse(symbols: Sparse, count: int, depth: int) -> list[Piece]:
+    gaps = symbols.positions.astype(np.uint32)
     np.subtract(gaps[1:], gaps[:-1].copy(), out=gaps[1:])
     gaps[1:] -= 1
+    together = gaps.size // (int(np.count_nonzero(gaps)) or 1)  # symbols next to each other, on average
+    rows = _write_rows(symbols, count) if depth == 1 and together >= _MIN_ROW_SYMBOLS else []
+    if rows and gaps.size >= _SURE_ROW_SYMBOLS:
+        return rows
+    others = _write_gaps(symbols, gaps, together, depth)
+    return rows if rows and sum(map(len, rows)) < sum(map(len, others)) else others
+
+
+def _write_gaps(symbols: Sparse, gaps: Array, together: int, depth: int) -> list[Piece]:
+    positions, values = symbols.positions, symbols.values
     low = _low_bits(int(positions[-1]) + 1 - positions.size, positions.size)
-    if low and np.count_nonzero(gaps) * _MIN_RUN_SYMBOLS <= gaps.size:
+    if low and together >= _MIN_RUN_SYMBOLS:
         if depth == 1 and (runs := _write_runs(gaps, values, low)):
             return runs
         low = 0 if depth > 1 else low
@@ -230,6 +247,39 @@ def _gaps_and_values(gaps: Array, values: Array, low: int, depth: int) -> list[P
     if low:
         pieces.append(stored_bytes(pack(gaps.astype(np.uint8) & np.uint8((1 << low) - 1), low)))
     return [*pieces, *write_stream(values, depth + 1)]
+
+
+def _write_rows(symbols: Sparse, count: int) -> list[Piece]:
+    """Code symbols that fill some rows of a matrix, as of a table of which some rows changed.
+
+    The rows that have any are one class, with all of their cells, and the others are the other.
+
+    Returns
+    -------
+    list
+        Empty if there are no such rows: the symbols fill no rows of any length that is tried.
+    """
+    widths = [log2 for log2 in _ROW_WIDTHS if 1 << log2 < count <= MAX_SIDE << log2]
+    sample = symbols.positions[:_SAMPLED_POSITIONS]
+    cells_of = [(1 + np.count_nonzero(np.diff(sample >> log2))) << log2 for log2 in widths]
+    few = [log2 for log2, n in zip(widths, cells_of, strict=True) if n <= _MAX_FILLING * sample.size]
+    if not few:
+        return []
+    log2 = few[-1]  # the fewest rows take the fewest bytes to say which they are
+    rows = symbols.positions >> log2
+    levels = np.zeros(-(-count >> log2), np.uint8)
+    levels[rows] = 1
+    number = np.cumsum(levels, dtype=np.int64)[rows] - 1  # of each row, among those that changed
+    cells = np.zeros((int(number[-1]) + 1) << log2, np.uint8)
+    if cells.size > _MAX_FILLING * rows.size:
+        return []
+    cells[symbols.positions - ((rows - number) << log2)] = symbols.values
+    length = 1 << log2
+    unchanged = levels.size * length - cells.size
+    head = _CLASSED_HEAD.pack(STREAM_CLASSED, length, 2) + struct.pack("<BI", 1, unchanged)
+    constant = bytes([STREAM_CONSTANT, 0])  # the levels of the columns, and the cells of other rows
+    pieces = [head, *write_stream(levels, 2), constant, constant, *write_stream(cells, 2)]
+    return pieces if rows.size <= MAX_STREAM_PLACES * sum(map(len, pieces)) else []
 
 
 def _write_runs(gaps: Array, values: Array, low: int) -> list[Piece]:
@@ -257,10 +307,10 @@ def _write_runs(gaps: Array, values: Array, low: int) -> list[Piece]:
     stepping = first + np.arange(first.size)
     pieces: list[Piece] = [_SPARSE_HEAD.pack(STREAM_SPARSE, 0, count)]
     if stepping.size:
-        pieces += _write_sparse(Sparse(stepping, np.full(stepping.size, _MAX_GAP, np.uint8)), 2)
+        pieces += _write_sparse(Sparse(stepping, np.full(stepping.size, _MAX_GAP, np.uint8)), count, 2)
     else:
         pieces += [bytes([STREAM_CONSTANT, 0])]
-    pieces += _write_sparse(Sparse(places, values), 2)
+    pieces += _write_sparse(Sparse(places, values), count, 2)
     return pieces if count <= MAX_STREAM_PLACES * sum(map(len, pieces)) else []
 
 
