@@ -52,7 +52,10 @@ def open_newest(store: Store, step: int | None = None, *, strict: bool = False) 
         if strict:
             checkpoint.close()
             raise ChainError(f"{store.path}: the exact file is missing")
-        warn(f"{store.path}: the exact file is missing; returned the newest lossy state of the history")
+        warn(
+            f"{store.path}: the exact file is missing (a rollback sets it aside); returned the newest lossy"
+            " state of the history"
+        )
     return checkpoint
 
 

@@ -213,7 +213,8 @@ def test_bad_arguments_of_a_restore_are_not_the_file_s_fault(chain: Chain) -> No
 
 def test_missing(chain: Chain) -> None:
     (chain.directory / EXACT).unlink()
-    from_history(chain, "the exact file is missing; returned the newest lossy state of the history")
+    message = r"the exact file is missing \(a rollback sets it aside\); returned the newest lossy state of"
+    from_history(chain, f"{message} the history")
     Chain(chain.directory).save(3, STATES[3])
     assert is_exact(chain.restore(), 3)
 
