@@ -14,7 +14,7 @@ from ...chain.adapter import Room, Wanted, left_out
 from ...container.tree import leaf_name
 from ...element_types import Array, element_type
 from ...errors import ArgumentError, FormatError
-from ..tree.plain import BYTE_TYPES, TYPES, Keys, from_plain, to_plain
+from ..tree.plain import BYTE_TYPES, TYPES, WITHOUT_ADAPTER, Keys, from_plain, to_plain
 from .tree import inside
 
 __all__ = ["from_numpy", "host_leaf", "placed", "to_numpy"]
@@ -194,7 +194,7 @@ def host_leaf(array: Array, kind: str | None, name: str) -> Any:
         except (TypeError, ValueError) as error:
             raise ArgumentError(f"{where} of type {kind}: {error}") from None
     if kind not in _ONE_BYTE_TYPES.values():
-        raise ArgumentError(f"{where} is of type {kind}, which JAX does not have")
+        raise ArgumentError(f"{where} is of type {kind}, which JAX does not have: {WITHOUT_ADAPTER}")
     if array.dtype != np.uint8:
         raise FormatError(TYPES, where, f"{array.dtype} is noted as {kind}")
     return array.view(getattr(ml_dtypes, kind))
@@ -208,7 +208,10 @@ def placed(value: Any, sharding: Any, name: str) -> Any:
     if isinstance(value, jax.Array):
         return value if sharding in (None, value.sharding) else jax.device_put(value, sharding)
     if jax.dtypes.canonicalize_dtype(value.dtype) != value.dtype:
-        raise ArgumentError(f"array {name!r} is {value.dtype}, which JAX has only with jax_enable_x64")
+        raise ArgumentError(
+            f"array {name!r} is {value.dtype}, which JAX has only with jax_enable_x64: set it, or"
+            f" {WITHOUT_ADAPTER}"
+        )
     if sharding is None:
         return jax.device_put(value)
     # Every process and every device takes only its own part.

@@ -10,7 +10,7 @@ import torch
 from ...element_table import ELEMENT_TYPES
 from ...element_types import BFLOAT16_BITS, Array, element_type
 from ...errors import ArgumentError, FormatError
-from ..tree.plain import BYTE_TYPES, TYPES
+from ..tree.plain import BYTE_TYPES, TYPES, WITHOUT_ADAPTER
 from .wrappers import TENSOR_TYPES, class_name
 
 __all__ = ["array_of_bytes", "as_tensor", "host_array", "why_unfit"]
@@ -94,7 +94,7 @@ def as_tensor(array: Array, kind: str | None, name: str) -> torch.Tensor:
             raise FormatError(TYPES, where, f"{array.dtype} {array.shape} is noted as complex32")
         return torch.view_as_complex(torch.from_numpy(array))
     if kind not in _ONE_BYTE_TYPES.values():
-        raise ArgumentError(f"{where} is of type {kind}, which PyTorch does not have")
+        raise ArgumentError(f"{where} is of type {kind}, which PyTorch does not have: {WITHOUT_ADAPTER}")
     if array.dtype != np.uint8:
         raise FormatError(TYPES, where, f"{array.dtype} is noted as {kind}")
     dtype: torch.dtype = getattr(torch, kind)

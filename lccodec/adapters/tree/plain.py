@@ -48,6 +48,7 @@ from .values import OF_INT, from_stored, to_stored
 __all__ = [
     "BYTE_TYPES",
     "TYPES",
+    "WITHOUT_ADAPTER",
     "below",
     "check_same",
     "from_outline",
@@ -69,6 +70,9 @@ BYTE_TYPES: Final = frozenset(
 
 _INT_KEYS: Final = "int"
 _MAX_KEY_DIGITS: Final = 20  # of an integer key: a sign and 64 bits; converting longer texts is slow
+
+#: What to do about an array of a type that a framework lacks.
+WITHOUT_ADAPTER: Final = "choose others by keys=, or load it without the adapter, as a NumPy array"
 
 Keys: TypeAlias = tuple[str, ...]
 Leaf: TypeAlias = Callable[[Any, Keys], tuple[Any, str | None]]

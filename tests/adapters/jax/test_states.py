@@ -83,6 +83,8 @@ def test_64_bits_are_not_rounded_to_32(name):
         adapter.load(data)
     with pytest.raises(ArgumentError, match="jax_enable_x64"):
         adapter.load(data, target={"x": jax.ShapeDtypeStruct((2,), name)})
+    with pytest.raises(ArgumentError, match="set it, or choose others by keys=, or load it without the"):
+        adapter.load(data)
     assert adapter.load(data, target={"x": np.zeros(2, name)})["x"].dtype == name
 
 

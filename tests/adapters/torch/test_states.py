@@ -321,6 +321,16 @@ def test_a_type_that_pytorch_does_not_have(kind):
         adapter.load(data)
 
 
+def test_what_pytorch_has_of_a_state_with_random_keys_of_jax(tmp_path):
+    state = {"key": np.ones(2, np.uint32), "w": np.ones(3)}
+    with lccodec.Chain(tmp_path, "lossless") as plain:
+        plain.save(0, state, {"lccodec.types": '{"key<threefry2x32>": ["key"]}'})
+    with pytest.raises(ArgumentError, match="choose others by keys=, or load it without the adapter"):
+        lccodec.Chain(tmp_path, adapter=adapter).restore()
+    assert lccodec.Chain(tmp_path, adapter=adapter).restore(keys=["w"])["w"].tolist() == [1, 1, 1]
+    assert plain.restore()["key"].tolist() == [1, 1]
+
+
 leaves = (
     st.builds(random_tensor, st.sampled_from(DTYPES), st.sampled_from([(), (3,), (2, 2)]), st.integers(0, 9))
     | st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=3)
