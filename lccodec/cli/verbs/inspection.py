@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -172,12 +173,20 @@ def check(paths: tuple[Place, ...], deep: bool, threads: int, bounds: Bounds, as
     else:
         for path, problems in found:
             for p in problems:
-                say(printable(f"{path}: {p.where}: {p.message} [{p.rule}]"))
+                say(printable(f"{path}: {_below(path, p.where)}{p.message} [{p.rule}]"))
             if not problems:
                 say(printable(f"{path}: sound"))
             elif (answer := repairable(path, bounds)) is not None:
                 say(printable(f"{path}: repairable: {answer}"))
     return 1 if count else 0
+
+
+def _below(path: Place, where: str) -> str:
+    """Return the place of a problem below a path, as words before it; empty if it is the path."""
+    rest = where.removeprefix(str(path))
+    if len(rest) < len(where) and rest[:1] in ("", ":", "/", os.sep):
+        where = rest.lstrip(f":/{os.sep} ")
+    return f"{where}: " if where else ""
 
 
 def _checked(path: Place, deep: bool, threads: int, bounds: Bounds) -> list[Problem]:

@@ -163,8 +163,13 @@ def prune(  # one parameter for each option: click passes them by name
     The newest step and pinned steps are always kept. With --rewrite, nothing is done if the chain
     would grow. With --named-by, DIR may hold the chains of several ranks.
     """
-    if places and (latest or every or best or steps or newer_than):
+    chosen = bool(latest or every or best or steps or newer_than is not None)
+    if places and chosen:
         raise click.UsageError("--named-by cannot be combined with other options that say what to keep")
+    if not places and not chosen:
+        raise click.UsageError(
+            "say what to keep: --latest, --every, --best, --step, --newer-than or --named-by"
+        )
     if grow and not rewrite:
         raise click.UsageError("--grow needs --rewrite")
     keep = None if places else Keep(latest, every, best, steps, newer_than)

@@ -176,6 +176,17 @@ def test_check(chain):
     assert document["paths"][1]["problems"] == []
 
 
+def test_a_problem_names_its_path_once(chain, tmp_path):
+    damage(step_file(chain, 20))
+    alone = tmp_path / "alone.lcc.h5"
+    alone.write_bytes(step_file(chain, 20).read_bytes())
+    (tmp_path / "text").write_text("text")
+    name = step_file(chain, 20).name
+    assert run("check", chain, code=1)[0].startswith(f"{chain}: {name}: frame ")
+    assert run("check", alone, code=1)[0].startswith(f"{alone}: frame ")
+    assert run("check", tmp_path / "text", code=1)[0].startswith(f"{tmp_path / 'text'}: not an lccodec")
+
+
 def test_what_the_exact_file_is(chain):
     assert run_json("ls", chain)["exact"] is None
     assert run_json("ls", chain)["checkpoints"][-1]["policy"] == {"policy": "lc-3", "newest": "history"}

@@ -80,6 +80,7 @@ def test_prune(chain):
         [],
     ):
         run("prune", chain, *words, code=2)
+    assert "say what to keep: --latest, --every, --best" in run("prune", chain, code=2)[1]
     assert "keeps none of the 5" in run("prune", chain, "--step", 7, code=2)[1]
 
 
