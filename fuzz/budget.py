@@ -26,7 +26,12 @@ MEMORY_BYTES = 512 << 20
 WALL_SECONDS = 120  # then a verb is killed
 HERE = Path(__file__).parent
 
-_FOLLOW = "import sys, lccodec; next(iter(lccodec.follow(sys.argv[1])))"
+#: Verbs that are no commands of the shell.
+_PROGRAMS = {
+    "follow": "import sys, lccodec; next(iter(lccodec.follow(sys.argv[1], timeout=0)))",
+    "versions": "import sys; from lccodec.adapters.weights import follow;"
+    " next(iter(follow(sys.argv[1], timeout=0)))",
+}
 
 #: Arguments of the verbs, by what they are given. FILE, OUT and DIR stand for paths.
 _OF_FILES = (
@@ -49,10 +54,12 @@ _OF_CHAINS = (
     ("average", "FILE", "--last", "9", "-o", "OUT.npz"),
     ("repair", "FILE"),
     ("follow", "FILE"),
+    ("publish", "FILE", "OUT", "--as", "weight-versions"),
+    ("pull", "FILE", "OUT"),
 )
 _FOREIGN = (("info", "FILE"), ("convert", "FILE", "OUT.lcc.h5"))
 _OF_BUNDLES = (
-    *(verb for verb in _OF_CHAINS if verb[0] not in ("average", "repair")),
+    *(verb for verb in _OF_CHAINS if verb[0] not in ("average", "repair", "publish")),
     ("unbundle", "FILE", "OUT"),
 )
 _PROTECTED = tuple(verb for verb in _OF_CHAINS if verb[0] in ("ls", "check", "repair"))
@@ -64,6 +71,7 @@ _VERBS = {
     "protected": _PROTECTED,
     "foreign": _FOREIGN,
     "sealed": _SEALED,
+    "versions": (("versions", "FILE"),),
 }
 
 
@@ -73,8 +81,8 @@ def measured(verb: Sequence[str], path: Path) -> tuple[float, int, str]:
         words = {"FILE": str(path), "NAME": "0"}
         arguments = [words.get(word, word.replace("OUT", f"{out}/out")) for word in verb]
         command = [sys.executable, "-m", "lccodec", *arguments]
-        if verb[0] == "follow":
-            command = [sys.executable, "-c", _FOLLOW, str(path)]
+        if verb[0] in _PROGRAMS:
+            command = [sys.executable, "-c", _PROGRAMS[verb[0]], str(path)]
         with tempfile.TemporaryFile() as told:
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=told)
             status, ended = 0, time.monotonic() + WALL_SECONDS

@@ -6,6 +6,7 @@ directory, its bytes and its kind.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import struct
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 from heaviest import KINDS, blocks, classed, constant, fields, finished, heavy_frames
+from heavy_foreign import hdf5_files, torch_files, weight_versions
 
 from lccodec.constants import BUNDLE_MAGIC, METHOD_PLANES, METHOD_SMOOTH, ROOT_SIZE
 from lccodec.container.bundle.index import BundledFile, BundleIndex, BundleTrailer
@@ -210,6 +212,16 @@ def inputs(size: int, folder: Path) -> Iterator[tuple[str, Path, int, str]]:
         path = folder / f"{number}.{name.split(',')[0]}"
         path.write_bytes(data)
         yield name, path, len(data), "foreign"
+    for number, (name, data) in enumerate(itertools.chain(hdf5_files(size), torch_files(size))):
+        path = folder / f"other-{number}.{'h5' if name.startswith('HDF5') else 'pt'}"
+        path.write_bytes(data)
+        yield name, path, len(data), "foreign"
+    for number, (name, parts) in enumerate(weight_versions(size)):
+        path = folder / f"weights-{number}"
+        for place, data in parts.items():
+            (path / place).parent.mkdir(parents=True, exist_ok=True)
+            (path / place).write_bytes(data)
+        yield name, path, sum(map(len, parts.values())), "versions"
     for name in ("0.lcc.h5", "0.npz", "0.safetensors", "0.h5", "0.pt"):
         path = folder / f"fifo-{name}"
         os.mkfifo(path)

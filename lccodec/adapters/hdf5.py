@@ -8,7 +8,8 @@ float32 for programs that do not know it. Metadata are attributes of the root gr
 
 Files of other programs are read too, Keras' ``.weights.h5`` among them: groups become dicts. Soft
 and external links, external storage and virtual datasets are refused, because they lead to other
-files. Datasets may be 4,096 times as large as the file at most, all together.
+files. Datasets may be 4,096 times as large as the file at most, all together; they may have one
+chunk for each byte of the file, or one dimension scale for each 32.
 
 Unlike the reader of checkpoints, this one hands stored bytes to the HDF5 library. A damaged file
 can make that library loop without end: read files from strangers in a process that can be ended.
@@ -41,6 +42,8 @@ __all__ = ["load_metadata", "load_state", "save_file"]
 
 _RULE: Final = "hdf5"
 _MAX_VARYING: Final = MAX_FILE_EXPANSION  # elements of variable length, read together: each may be the file
+#: That a dimension scale of an axis takes of a file, at the least. To open one is slow.
+_SCALE_BYTES: Final = 32
 _ALL: Final = h5py.h5s.ALL
 _BFLOAT16_FIELDS: Final = ((15, 7, 8, 0, 7), 127)  # sign, exponent and mantissa; the bias
 _ERRNO: Final = re.compile(r"errno = (\d+)")
@@ -115,6 +118,7 @@ class _Walk:
         self.types: dict[str, str] = {}  # of attributes that are numbers
         self.leaves: dict[str, Any] = {}
         self._where, self._left = where, MAX_FILE_EXPANSION * size
+        self._parts = size  # bytes that chunks and scales take at the least, and may still take
         self._arrays: dict[int, Any] = {}
         self._groups: set[int] = set()
 
@@ -149,9 +153,14 @@ class _Walk:
         if address not in self._arrays:
             if dataset.external or dataset.is_virtual:
                 raise FormatError(_RULE, f"{self._where}: {name!r}", "has its values in another file")
+            for axis in dataset.dims:
+                self._part(_SCALE_BYTES * len(axis), "dimension scales", name)
             self.attributes(dataset, name)
             if dataset.shape is not None:
                 self._spend(dataset.size, dataset.id.get_type(), name)
+            if dataset.chunks is not None:  # HDF5 takes memory and time for each, stored or not
+                sides = zip(dataset.shape, dataset.chunks, strict=True)
+                self._part(math.prod(-(-length // side) for length, side in sides), "chunks", name)
             value = _value(dataset, f"{self._where}: dataset {name!r}")
             if isinstance(value, str | bytes):
                 self._take(len(value), name)
@@ -177,6 +186,13 @@ class _Walk:
         if self._left < 0:
             message = f"asks for more than {MAX_FILE_EXPANSION} times the bytes of the file"
             raise LimitError(_RULE, f"{self._where}: {name!r}", message)
+
+    def _part(self, count: int, what: str, name: str) -> None:
+        self._parts -= count
+        if self._parts < 0:
+            raise LimitError(
+                _RULE, f"{self._where}: {name!r}", f"there are more {what} than a file of its size can have"
+            )
 
     def note_types(self) -> None:
         """Add the types of attributes to the metadata, once all are known."""

@@ -192,13 +192,28 @@ def _huge(file):
 
 def _many_references(file):
     for group in range(70):
-        file.create_dataset(f"g{group}", shape=(1 << 20,), dtype="u1", chunks=(1024,), fillvalue=1)
+        file.create_dataset(f"g{group}", shape=(1 << 20,), dtype="u1", chunks=(1 << 18,), fillvalue=1)
     file.create_dataset("link", shape=(1 << 40,), dtype="u1", chunks=(1024,))
+
+
+def _many_chunks(file):
+    file.create_dataset("link", shape=(100_000,), dtype="u1", chunks=(1,))
+
+
+def _many_scales(file):
+    file["s"] = np.zeros(1)
+    file["s"].make_scale("s")
+    file["link"] = np.zeros(1)
+    scales = np.empty(1, object)
+    scales[0] = np.array([file["s"].ref] * 10_000, h5py.ref_dtype)
+    file["link"].attrs.create("DIMENSION_LIST", scales, (1,), h5py.vlen_dtype(h5py.ref_dtype))
 
 
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
+        (_many_chunks, LimitError, "'link'.*more chunks than"),
+        (_many_scales, LimitError, "'link'.*more dimension scales than"),
         (_soft, FormatError, "'link'.*soft or external link"),
         (_external, FormatError, "'link'.*soft or external link"),
         (_storage, FormatError, "'link'.*in another file"),

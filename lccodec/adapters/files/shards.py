@@ -21,13 +21,21 @@ from ...errors import ArgumentError, DataError, FormatError, StorageError
 from ..seals.reading import read_sealed
 from .disk import replacing
 
-__all__ = ["INDEX_SUFFIX", "SHARD_BYTES", "is_index", "load_shards", "read_index", "save_shards"]
+__all__ = [
+    "INDEX_SUFFIX",
+    "SHARD_BYTES",
+    "SHARD_NAME",
+    "is_index",
+    "load_shards",
+    "read_index",
+    "save_shards",
+]
 
 INDEX_SUFFIX: Final = ".index.json"
 SHARD_BYTES: Final = 5_000_000_000  # of the tensors in a shard, as in transformers
 _SIZE_KEY: Final = "total_size"  # of the metadata: the bytes of all tensors
 _RULE: Final = "safetensors"
-_SHARD_NAME: Final = re.compile(r"[^/\\:\0]+\.safetensors")  # no directory, no drive, and not another index
+SHARD_NAME: Final = re.compile(r"[^/\\:\0]+\.safetensors")  # no directory, no drive, and not another index
 
 Value = TypeVar("Value")
 
@@ -62,7 +70,7 @@ def read_index(path: str | os.PathLike[str]) -> tuple[dict[Path, list[str]], dic
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise FormatError(_RULE, where, "not an index of shards: it has no weight_map") from None
     for file in files:
-        if type(file) is not str or not _SHARD_NAME.fullmatch(file):
+        if type(file) is not str or not SHARD_NAME.fullmatch(file):
             raise FormatError(
                 _RULE, where, f"not the name of a .safetensors file in the same directory: {file!r}"
             )

@@ -34,6 +34,7 @@ _ZIP_START: Final = b"PK\x03\x04"
 _REFUSED: Final = re.compile(r"GLOBAL (\S+)|call reduce for unrecognized function (.+)")
 _REASON: Final = re.compile(r"WeightsUnpickler error: *(.+)")
 _MAX_LISTED: Final = 8  # names of refused types in one error
+_ENTRIES_PER_BYTE: Final = 4  # of a file: looking at each takes time
 
 
 def load_archive(path: str | os.PathLike[str]) -> Any:
@@ -131,8 +132,10 @@ def _check_sizes(state: Any, size: int, where: str) -> None:
     """Refuse a state of too many values: shared containers, and tensors that repeat their values.
 
     A stored state has at most as many nodes as characters in names (LCC-LIM-08). The file
-    may decode to `MAX_FILE_EXPANSION` times its bytes.
+    may decode to `MAX_FILE_EXPANSION` times its bytes. An entry takes a byte or more of it, unless
+    a container is there several times.
     """
+    most = min(MAX_NAME_CHARACTERS, _ENTRIES_PER_BYTE * size)
     nodes, nbytes = 0, 0
     seen: set[object] = set()
     stack: list[Any] = [state]
@@ -148,10 +151,8 @@ def _check_sizes(state: Any, size: int, where: str) -> None:
             children = value
         for child in children:
             nodes += 1
-            if nodes > MAX_NAME_CHARACTERS:
-                raise LimitError(
-                    _RULE, where, f"has more than {MAX_NAME_CHARACTERS} entries, or contains itself"
-                )
+            if nodes > most:
+                raise LimitError(_RULE, where, f"has more than {most} entries, or contains itself")
             stack.append(child)
 
 

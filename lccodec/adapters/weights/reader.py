@@ -23,7 +23,7 @@ from ...chain.read.replay import DecodedArray
 from ...container.disk.system import checked_path, storage_errors
 from ...container.tree import leaf_name
 from ...element_types import Array, components
-from ...errors import ArgumentError, ChainError, DataError, FormatError, LccodecError, warn
+from ...errors import ArgumentError, ChainError, DataError, FormatError, LccodecError, StorageError, warn
 from ..files.disk import regular_file
 from ..files.header import read_header
 from ..files.tensor_types import FLOAT8_NAMES
@@ -86,6 +86,8 @@ class _Versions:
         self._directory, self._base = directory, base
         self._held: _State | None = None
         self._refused: dict[int, tuple[tuple[int, ...], str]] = {}
+        self._unread: set[int] = set()  # of those, the ones that may be read later
+        self._indices: dict[int, VersionIndex | None] = {}  # that were read for one update
 
     @property
     def step(self) -> int | None:
@@ -101,15 +103,16 @@ class _Versions:
             own, held = -1, None
         else:
             held = self._held
+        self._indices = {}
         for version in reversed([each for each in there if each > own]):
             seen = self._look_at(version)
-            if self._refused.get(version, ((), ""))[0] == seen:
+            if self._refused.get(version, ((), ""))[0] == seen and version not in self._unread:
                 continue
             try:
                 return self._prepare(version, held, wanted)
             except CancelledError:
                 return None
-            except (DataError, ChainError) as error:
+            except (DataError, ChainError, StorageError) as error:
                 self._refuse(version, seen, error)
         return None
 
@@ -117,6 +120,7 @@ class _Versions:
         """Go a way that was prepared."""
         self._held = way.state
         self._refused = {v: why for v, why in self._refused.items() if v > way.state.version}
+        self._unread.intersection_update(self._refused)
 
     def refused(self) -> Mapping[int, str]:
         """Return why newer versions cannot be read."""
@@ -153,17 +157,21 @@ class _Versions:
 
     def _size(self, version: int) -> int:
         with storage_errors("cannot look at", self._path(version)):
-            return sum(path.stat().st_size for path in self._path(version).iterdir())
+            return sum(path.lstat().st_size for path in self._path(version).iterdir())
 
     def _look_at(self, version: int) -> tuple[int, ...]:
         with storage_errors("cannot look at", self._path(version)):
             files = sorted(self._path(version).iterdir())
-            return tuple(
-                number for path in files for number in (path.stat().st_size, path.stat().st_mtime_ns)
-            )
+            found = [path.lstat() for path in files]
+        return tuple(number for status in found for number in (status.st_size, status.st_mtime_ns))
 
     def _refuse(self, version: int, seen: tuple[int, ...], error: LccodecError) -> None:
-        self._refused[version] = seen, str(error)
+        said, self._refused[version] = self._refused.get(version), (seen, str(error))
+        self._unread.discard(version)
+        if isinstance(error, StorageError):  # what the system cannot read is tried again
+            self._unread.add(version)
+        if said == self._refused[version]:
+            return
         stays = "there is no state yet" if self._held is None else f"the state stays at version {self.step}"
         warn(f"{self._directory}: version {version} cannot be read, and {stays}: {error}")
 
@@ -172,8 +180,9 @@ class _Versions:
         deltas = list[VersionIndex]()
         number, full = version, None
         while number > (0 if held is None else held.version):
-            index = read_index_of(self._path(number))
-            if index is None:
+            if number not in self._indices:
+                self._indices[number] = read_index_of(self._path(number))
+            if (index := self._indices[number]) is None:
                 full = self._path(number)
                 break
             if index.version != number or index.base_version != number - 1:

@@ -19,6 +19,7 @@ Sources, read in their code: slime at 624b824 (``update_weight_from_disk_delta.p
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import zlib
@@ -30,7 +31,16 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import numpy as np
 
 from ...element_types import Array
-from ...errors import ArgumentError, ChecksumError, DependencyError, FormatError, UnsupportedError
+from ...errors import (
+    ArgumentError,
+    ChecksumError,
+    DependencyError,
+    FormatError,
+    StorageError,
+    UnsupportedError,
+)
+from ..files.disk import regular_file
+from ..files.shards import SHARD_NAME
 from .layout import INDEX_NAME
 
 __all__ = ["CHECKSUMS", "ENCODINGS", "Checksum", "Encoding", "VersionIndex"]
@@ -90,13 +100,18 @@ def read_index_of(directory: Path) -> VersionIndex | None:
     ------
     FormatError, UnsupportedError
         If the index is damaged, or names an encoding, compression or digest that is not known.
+    StorageError
+        If it is no regular file, or the operating system cannot read it.
     """
     path = directory / INDEX_NAME
     try:
-        document: Any = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except ValueError:
+        with regular_file(path) as file:
+            document: Any = json.loads(file.read())
+    except StorageError as error:
+        if error.errno == errno.ENOENT:
+            return None
+        raise
+    except (ValueError, RecursionError):
         raise FormatError(RULE, str(path), "not JSON") from None
     metadata = document.get("metadata") if isinstance(document, dict) else None
     if not isinstance(metadata, dict) or "delta_encoding" not in metadata:
@@ -110,7 +125,7 @@ def read_index_of(directory: Path) -> VersionIndex | None:
         weights = {str(name): str(file) for name, file in document["weight_map"].items()}
     except (ValueError, TypeError, KeyError, AttributeError):
         raise FormatError(RULE, str(path), "no version, base version or weight map") from None
-    if any("/" in file or "\\" in file or not file.endswith(".safetensors") for file in weights.values()):
+    if not all(map(SHARD_NAME.fullmatch, weights.values())):
         raise FormatError(RULE, str(path), "not the name of a .safetensors file in the same directory")
     own = {key: str(value) for key, value in metadata.items()}
     return VersionIndex(version, base, metadata["delta_encoding"], metadata["checksum_format"], weights, own)

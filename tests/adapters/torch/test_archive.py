@@ -139,15 +139,20 @@ def test_tensors_that_repeat_their_values_are_bounded(tmp_path):
 
 
 def test_containers_that_repeat_themselves_are_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(archive, "MAX_NAME_CHARACTERS", 100_000)
+    monkeypatch.setattr(archive, "MAX_NAME_CHARACTERS", 3000)
     state = [torch.ones(1)]
     for _ in range(40):
         state = [state, state]
     endless: list[object] = []
     endless.append(endless)
     for hostile in (state, endless):
-        with pytest.raises(LimitError, match="more than 100000 entries"):
-            load_archive(saved(hostile, tmp_path / "a.pt"))
+        path = saved(hostile, tmp_path / "a.pt")
+        with pytest.raises(LimitError, match="more than 3000 entries"):
+            load_archive(path)
+        with monkeypatch.context() as patch:  # of a small file, fewer
+            patch.setattr(archive, "_ENTRIES_PER_BYTE", 1)
+            with pytest.raises(LimitError, match=f"more than {path.stat().st_size} entries"):
+                load_archive(path)
 
 
 def test_numbers_and_random_states_of_numpy(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ import zstandard
 
 from lccodec import ArgumentError, Chain, LccodecWarning
 from lccodec import follow as follow_chain
-from lccodec.adapters.weights import follow, publish
+from lccodec.adapters.weights import follow, publish, reader
+from lccodec.adapters.weights.versions import read_index_of
 
 from ...support.following import Served
 from ...support.models import bytes_of, small_model, trained, write_model
@@ -109,6 +111,13 @@ def edit_index(path: Path, **change: Any) -> None:
     (path / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
+def renamed(version: Path, file: str) -> None:
+    """Let the index name another file."""
+    index = json.loads((version / "model.safetensors.index.json").read_text())
+    index["weight_map"] = dict.fromkeys(index["weight_map"], file)
+    (version / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
 def flip(version: Path) -> None:
     file = next(version.glob("*.safetensors"))
     data = bytearray(file.read_bytes())
@@ -142,6 +151,11 @@ def rewritten(version: Path, plain: bytes) -> None:
         (lambda v: edit_index(v, compression_format="lz4"), "'lz4' is not one of"),
         (lambda v: edit_index(v, checksum_format="md5"), "'md5' is not one of"),
         (lambda v: (v / "model.safetensors.index.json").write_text("{"), "not JSON"),
+        (lambda v: (v / "model.safetensors.index.json").write_text("[" * 50_000), "not JSON"),
+        (lambda v: renamed(v, "../a.safetensors"), "not the name of a .safetensors file"),
+        (lambda v: renamed(v, "a\0.safetensors"), "not the name of a .safetensors file"),
+        (lambda v: renamed(v, f"{'a' * 300}.safetensors"), "File name too long"),
+        (lambda v: (v / "link").symlink_to("nothing") or renamed(v, "link.safetensors"), "No such file"),
         (lambda v: next(v.glob("*.safetensors")).unlink(), "No such file"),
         (lambda v: rewritten(v, b""), "0 bytes for a tensor"),
         (lambda v: rewritten(v, bytes(1 << 20)), "more than"),
@@ -154,10 +168,6 @@ def test_a_damaged_version(tmp_path: Path, base: Path, damage: Any, message: str
         taken(follower, served)
         write(versions, 3)
         damage(versions / "weight_v000003")
-        if message == "No such file":
-            with pytest.raises(OSError, match=message):
-                follower.prepare(0)
-            return
         with pytest.warns(
             LccodecWarning, match=f"version 3 cannot be read, and the state stays.*({message})"
         ):
@@ -182,6 +192,33 @@ def test_hostile_places(tmp_path: Path, base: Path, plain: bytes) -> None:
         pytest.warns(LccodecWarning, match="bytes for .* places|a place behind the end"),
     ):
         assert follower.prepare(0) is None
+
+
+def test_each_index_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many versions that cannot be read, each would read those before it again."""
+    write(tmp_path / "versions", 1)
+    for version in range(2, 9):
+        shutil.copytree(tmp_path / "versions/weight_v000001", tmp_path / f"versions/weight_v{version:06d}")
+        edit_index(tmp_path / f"versions/weight_v{version:06d}", version=version, base_version=version - 1)
+    read = list[Path]()
+    monkeypatch.setattr(reader, "read_index_of", lambda path: read.append(path) or read_index_of(path))
+    with follow(tmp_path / "versions") as follower, pytest.warns(LccodecWarning, match="no base was given"):
+        assert follower.prepare(0) is None
+        assert len(follower.refused) == len(read) == 8
+
+
+def test_an_index_that_is_a_fifo(tmp_path: Path, base: Path) -> None:
+    """It may be of an older version, which is not looked at before."""
+    write(tmp_path / "versions", 1, 2)
+    index = tmp_path / "versions/weight_v000001/model.safetensors.index.json"
+    index.unlink()
+    os.mkfifo(index)
+    with follow(tmp_path / "versions", base) as follower:
+        with pytest.warns(LccodecWarning, match="version 2 cannot be read.*not a regular file"):
+            assert follower.prepare(0) is None
+        shutil.rmtree(index.parent)
+        write(tmp_path / "versions", 1)
+        assert follower.prepare(0).step == 2  # it was not forgotten
 
 
 def test_without_a_base(tmp_path: Path) -> None:
