@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ...chain.store.names import HASHES_FOLDER, checkpoints_among
 from ...container.disk.folder import is_temporary
 from ...container.disk.system import storage_errors
 
@@ -44,8 +45,10 @@ class Found:
 
 
 def found_in(directory: Path) -> Iterator[Found]:
-    """Yield the files below a directory. Its seal, and temporary files of lccodec, are left out.
+    """Yield the files below a directory, but for its seal and what comes and goes with a chain.
 
+    These are temporary files, and the folder of hashes and values beside checkpoints, which each
+    save writes anew.
     A link in the directory to a file in it is that file. A link to a directory in it is left out:
     the files there are found anyway.
 
@@ -59,17 +62,20 @@ def found_in(directory: Path) -> Iterator[Found]:
     with storage_errors("cannot list", directory):
         while folders:
             folder = folders.pop()
-            with os.scandir(Path(directory, folder)) as entries:
-                for entry in entries:
-                    name = folder + entry.name
-                    if is_temporary(entry.name) or name == SEAL_NAME:
-                        continue
-                    if entry.is_dir(follow_symlinks=False):
+            with os.scandir(Path(directory, folder)) as listed:
+                entries = list(listed)
+            is_chain = bool(checkpoints_among(entry.name for entry in entries))
+            for entry in entries:
+                name = folder + entry.name
+                if is_temporary(entry.name) or name == SEAL_NAME:
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    if not (is_chain and entry.name == HASHES_FOLDER):
                         folders.append(f"{name}/")
-                        continue
-                    found = _found(name, Path(entry.path), root)
-                    if found is not None:
-                        yield found
+                    continue
+                found = _found(name, Path(entry.path), root)
+                if found is not None:
+                    yield found
 
 
 def _found(name: str, path: Path, root: str) -> Found | None:

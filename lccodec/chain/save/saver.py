@@ -178,13 +178,16 @@ class Saver:
                 f" {reason_of(error)}"
             )
             return exact.size
-        if problem is not None:
-            warn(f"step {step} is saved, but {problem}")
         if record.newest == "history":
             self._newest.remove(step)
         seconds = time.perf_counter() - start
         self._settings.saved(plan, link, seconds)
         self._groups.settle(seconds, self._crew.between)
+        # Warnings come last: a user may have made errors of them.
+        if problem is not None:
+            warn(f"step {step} is saved, but {problem}")
+        if self._hashes is not None:
+            self._hashes.warn()
         return link.size
 
     def _finish(self, step: int) -> None:

@@ -17,6 +17,9 @@ from ...constants import CHECKPOINT_SUFFIX, EXACT_NAME, PIN_SUFFIX
 from ...container.disk.folder import is_temporary
 from ...errors import ArgumentError, FormatError
 
+#: Beside the checkpoints: what a writer keeps for itself (:mod:`lccodec.chain.save.hashes.kept`).
+HASHES_FOLDER: Final = ".hashes"
+
 _STEP: Final = "([0-9]{12}|[1-9][0-9]{12,15})"
 _CHECKPOINT: Final = re.compile(_STEP + re.escape(CHECKPOINT_SUFFIX))
 _PIN: Final = re.compile(_STEP + re.escape(PIN_SUFFIX))

@@ -28,6 +28,14 @@ def test_files_at_all_depths_are_found(tmp_path: Path) -> None:
     assert {found.size for found in found_in(tmp_path) if found.name == "sub/deep/b"} == {10}
 
 
+def test_what_a_writer_keeps_beside_a_chain_is_left_out(tmp_path: Path) -> None:
+    for name in ("run/000000000001.lcc.h5", "run/.hashes/values", "run/.parity/a", "other/.hashes/values"):
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).touch()
+    expected = ("run/000000000001.lcc.h5", "run/.parity/a", "other/.hashes/values")
+    assert names(tmp_path) == dict.fromkeys(expected, "")
+
+
 def test_links_in_the_directory_are_what_they_lead_to(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "a").write_bytes(b"abc")

@@ -31,9 +31,9 @@ from ....element_table import ELEMENT_TYPES
 from ....errors import LccodecError, warn
 from ...read.heads import Form
 from ...store.directory import DirectoryStore
+from ...store.names import HASHES_FOLDER
 from .segments import HASH_BYTES, MAX_SEGMENT, MIN_SEGMENT, HashedArray
 
-FOLDER: Final = ".hashes"
 HASHES: Final = "hashes"
 VALUES: Final = "values"
 
@@ -60,8 +60,8 @@ class Kept:
 
     def __init__(self, store: DirectoryStore) -> None:
         self._store = store
-        self._path: Path = store.path / FOLDER
-        self.values = Scratch(store.path, FOLDER, VALUES, store.system)
+        self._path: Path = store.path / HASHES_FOLDER
+        self.values = Scratch(store.path, HASHES_FOLDER, VALUES, store.system)
         self._told = False  # whether a warning was given
 
     def remove(self) -> None:
@@ -69,7 +69,7 @@ class Kept:
         with (
             suppress(LccodecError, OSError),
             Folder(self._store.path, self._store.system) as above,
-            above.inner(FOLDER) as folder,
+            above.inner(HASHES_FOLDER) as folder,
         ):
             folder.remove([HASHES])
 
@@ -90,11 +90,14 @@ class Kept:
         except _NOT_HASHES:
             return None
 
-    def write(self, root: bytes, segment: int, arrays: Mapping[str, HashedArray]) -> None:
-        """Replace the hashes. What the system refuses is not done: the file is not needed."""
+    def warn(self) -> None:
+        """Warn if the file of values cannot be written: once."""
         if not self.values.works and not self._told:
             self._told = True
             warn(f"{self._path / VALUES} cannot be written: saves read what changed from the checkpoints")
+
+    def write(self, root: bytes, segment: int, arrays: Mapping[str, HashedArray]) -> None:
+        """Replace the hashes. What the system refuses is not done: the file is not needed."""
         told = [
             [name, a.kind.code, list(a.shape), a.offset, a.total, len(a.hashes)] for name, a in arrays.items()
         ]
@@ -106,8 +109,8 @@ class Kept:
         self.values.cut(max((a.offset + len(a.hashes) * segment for a in arrays.values()), default=0))
         with suppress(LccodecError, OSError):
             with Folder(self._store.path, self._store.system) as above:
-                above.make(FOLDER)
-                with above.inner(FOLDER) as folder:
+                above.make(HASHES_FOLDER)
+                with above.inner(HASHES_FOLDER) as folder:
                     remove_stale_temporaries(folder)
             with WholeFile(self._path / HASHES, overwrite=True, system=self._store.system) as file:
                 file.write(_MAGIC + digest.digest())

@@ -143,6 +143,11 @@ class HashReference:
         parent = Parent(self._store, step, stored.segment, arrays, self._values, self._distrust)
         return _held(parent)
 
+    def warn(self) -> None:
+        """Warn if the file of values cannot be written: once."""
+        if self._kept is not None:
+            self._kept.warn()
+
     def makes_room(self, error: Exception) -> bool:
         """Return whether a save that failed for want of room may have it now.
 

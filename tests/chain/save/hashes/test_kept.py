@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import warnings
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -182,6 +183,19 @@ def test_where_no_folder_can_be_made_the_chain_goes_on_without(tmp_path: Path, o
             chain.save(step, touched(state, step))
             assert_same(chain.restore(), touched(state, step))
     assert list(elsewhere.iterdir()) == []
+
+
+def test_a_warning_that_is_an_error_comes_after_the_save(tmp_path: Path) -> None:
+    (tmp_path / ".hashes").write_bytes(b"mine")
+    state = large_state(0, 20_000)
+    with chain_of(tmp_path) as chain:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", LccodecWarning)
+            with pytest.raises(LccodecWarning, match="values cannot be written"):
+                chain.save(0, state)
+            chain.save(1, touched(state, 1))  # it is told once
+        assert chain.info(1).parent == 0
+        assert_same(chain.restore(), touched(state, 1))
 
 
 def test_nothing_is_kept_where_nothing_is(tmp_path: Path) -> None:
