@@ -33,7 +33,7 @@ Empty: TypeAlias = Callable[[int, "np.dtype[Any]"], Array]
 #: Frames that are read together: what is made of them takes memory.
 MAX_BATCH_BYTES: Final = 1 << 20
 _MIN_BATCH_BYTES: Final = 1 << 17  # of less, a task takes the time of its calls
-_BATCHES_LEFT: Final = 1.5  # for each member, of what is left: so that all are done at about one time
+_BATCHES_LEFT: Final = 2.5  # for each member, of what is left: so that all are done at about one time
 _ROOM_RATIO: Final = 12  # bytes of places and components for a byte of frames: mostly 6 to 10
 _TOLD_RATIO: Final = 4  # components for one that is told: of more changes, nothing is told
 _PLACE_BYTES: Final = 8
@@ -53,7 +53,7 @@ def batches_for(
     >>> [len(batch) for batch in batches_for(range(32), [1 << 18] * 32, 1)]
     [4, 4, 4, 4, 4, 4, 4, 4]
     >>> [len(batch) for batch in batches_for(range(32), [1 << 18] * 32, 2)]
-    [4, 4, 4, 4, 4, 3, 3, 2, 1, 1, 1, 1]
+    [4, 4, 4, 4, 4, 3, 2, 2, 1, 1, 1, 1, 1]
     """
     left, batch, together = sum(sizes), list[Item](), 0
     for item, size in zip(items, sizes, strict=True):
