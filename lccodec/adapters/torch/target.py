@@ -101,7 +101,8 @@ def _fitting(target: Any, state: Any, strict: bool, prefix: Any) -> Any:
         part = _assembled(target, part, keys)
     check = _Check(strict)
     check.compare(target, part, keys)
-    check_same(check.wanted, check.found, check.more)
+    advice = "strict=False skips what only one of the two has" if strict else ""
+    check_same(check.wanted, check.found, check.more, advice)
     return part
 
 

@@ -312,13 +312,17 @@ def _parse(text: str) -> Mapping[str, str]:
     raise FormatError(TYPES, "metadata", "not a JSON object of lists of names")
 
 
-def check_same(wanted: Mapping[str, str], found: Mapping[str, str], more: Iterable[str] = ()) -> None:
+def check_same(
+    wanted: Mapping[str, str], found: Mapping[str, str], more: Iterable[str] = (), advice: str = ""
+) -> None:
     """Compare the leaves of a target with the leaves of a state, each described in words.
 
     Parameters
     ----------
     more
         Misfits that are already known.
+    advice
+        What to do about leaves that only one of the two has.
 
     Raises
     ------
@@ -336,4 +340,5 @@ def check_same(wanted: Mapping[str, str], found: Mapping[str, str], more: Iterab
         *more,
     ]
     if problems:
-        raise ArgumentError("\n  ".join(["the state does not fit the target", *problems]))
+        told = f": {advice}" if advice and wanted.keys() != found.keys() else ""
+        raise ArgumentError("\n  ".join([f"the state does not fit the target{told}", *problems]))

@@ -155,8 +155,16 @@ def test_all_mismatches_are_listed_and_the_target_is_untouched():
         "optimizer: groups of [6] parameters, where the target has groups of [7]",
     ):
         assert f"  {line}" in message.splitlines()
+    assert message.splitlines()[0].endswith(": strict=False skips what only one of the two has")
     assert_same(dict(model.state_dict()), before)
     assert not optimizer.state
+
+
+def test_what_strict_would_not_help_against_is_not_advised():
+    for strict, state in ((True, {"w": torch.ones(2)}), (False, {"w": torch.ones(2), "x": 1})):
+        with pytest.raises(ArgumentError) as caught:
+            adapter.load_into({"w": torch.ones(3)}, state, strict=strict)
+        assert str(caught.value).splitlines()[0] == "the state does not fit the target"
 
 
 def test_loading_into_tensors_and_containers():
