@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from ..container.disk.address import Place
-from ..errors import ChainError, DataError, StorageError, warn
+from ..errors import ChainError, DataError, LccodecError, StorageError, is_loss, warn
 
 Found = TypeVar("Found")
 
@@ -17,6 +18,21 @@ def steps_until(steps: Iterable[int], step: int | None) -> list[int]:
     if step is None:
         return there
     return [each for each in there if each <= step] if step in there else []
+
+
+@contextmanager
+def advice(steps: Callable[[], list[int]], text: str) -> Iterator[None]:
+    """Add a note to the error of a step that is damaged, if there is an older one to restore.
+
+    `steps` returns those of `steps_until`.
+    """
+    try:
+        yield
+    except LccodecError as error:
+        with suppress(LccodecError):
+            if is_loss(error) and len(steps()) > 1:
+                error.add_note(text)
+        raise
 
 
 def newest_whole(place: Place, steps: Iterable[int], read: Callable[[int], Found]) -> Found:

@@ -99,6 +99,8 @@ def _fail(error: BaseException, message: str, code: int, words: Sequence[str]) -
     if "--json" in words:
         say(render.dump_json({"error": error_document(error, message)}))
     tell("error", message)
+    for note in getattr(error, "__notes__", ()):
+        tell("note", note)
     return code
 
 

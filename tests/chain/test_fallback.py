@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lccodec import ArgumentError, Chain, ChainError, ChecksumError, LccodecWarning
+from lccodec import ArgumentError, Chain, ChainError, ChecksumError, DataError, LccodecWarning
 
 from ..support.checkpoints import damage_array
 from ..support.commands import damage, run, run_json, step_file
@@ -65,6 +65,24 @@ def test_the_newest_whole_step_is_restored(
     )
     assert found["step"] == restored
     assert np.array_equal(found["weight"], state(restored)["weight"])
+
+
+def notes_of(chain: Chain, *arguments: Any) -> list[str]:
+    with pytest.raises((DataError, ChainError)) as caught:
+        chain.restore(*arguments)
+    return getattr(caught.value, "__notes__", [])
+
+
+def test_the_error_of_a_damaged_step_says_how_an_older_one_is_restored(directory: Path) -> None:
+    note = "the newest step before it that is whole"
+    chain = Chain(directory)
+    damage_steps(directory, 0, 40)
+    assert notes_of(chain) == notes_of(chain, 40) == [f"restore(fallback=True) returns {note}"]
+    assert notes_of(chain, 0) == notes_of(chain, 35) == []  # no older one, no such step
+    words = "restore", directory, "-o", directory.parent / "state.npz"
+    assert run(*words, code=1)[1].splitlines()[-1] == f"lccodec: note: --fallback restores {note}"
+    assert note not in run(*words, "--step", 0, code=1)[1]
+    assert note not in run(*words, "--step", 35, code=1)[1]
 
 
 def test_a_missing_parent_is_skipped(directory: Path) -> None:

@@ -17,7 +17,7 @@ from ...container.disk.system import storage_errors
 from ...policy.roles import Role
 from ..adapter import Adapter, as_framework, check_adapter
 from ..bounds import Bounds
-from ..fallback import newest_whole, steps_until
+from ..fallback import advice, newest_whole, steps_until
 from ..progress import Progress, check_progress, telling
 from ..store.names import step_index
 from ..store.opening import writable_store
@@ -160,8 +160,13 @@ class History:
         def whole(each: int | None) -> Any:
             return self._whole(partial(read, each))
 
-        steps = steps_until(self.steps, None if step is None else step_index(step)) if fallback else []
-        return newest_whole(self.directory, steps, whole) if steps else whole(step)
+        def before() -> list[int]:
+            return steps_until(self.steps, None if step is None else step_index(step))
+
+        if fallback and (steps := before()):
+            return newest_whole(self.directory, steps, whole)
+        with advice(before, "restore(fallback=True) returns the newest step before it that is whole"):
+            return whole(step)
 
     def restore_iter(
         self,

@@ -12,7 +12,7 @@ from ...adapters.files.formats import check_suffix
 from ...adapters.files.structure import choose
 from ...chain.bounds import Bounds
 from ...chain.chain import Chain
-from ...chain.fallback import newest_whole, steps_until
+from ...chain.fallback import advice, newest_whole, steps_until
 from ...chain.overview import roles_text
 from ...chain.read.averaging.average import average as average_steps
 from ...chain.read.averaging.shares import select_shares
@@ -234,8 +234,13 @@ def restore(  # one parameter for each option: click passes them by name
     --strip. The newest step comes from the exact file, if the chain has one.
     """
     _check_output(output, keys, strip)
-    steps = steps_until(steps_of(place), step) if fallback else []
-    with render.progress("restoring") as update:
+
+    def before() -> list[int]:
+        return steps_until(steps_of(place), step)
+
+    steps = before() if fallback else []
+    note = "--fallback restores the newest step before it that is whole"
+    with advice(before, note), render.progress("restoring") as update:
 
         def read(each: int | None) -> tuple[CheckpointInfo, dict[str, str], Any]:
             with open_path(place, step=each, exact=not history, bounds=bounds) as file:
