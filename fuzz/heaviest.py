@@ -18,9 +18,11 @@ from lccodec.constants import (
     MAX_CLASSES,
     MAX_EXPANSION,
     MAX_LEVEL,
+    MAX_PARTS,
     MAX_SIDE,
     MAX_SMOOTH_BLOCK_LOG2,
     MAX_SMOOTH_COMPONENTS,
+    MAX_SPLIT_SYMBOLS,
     MAX_STREAM_DEPTH,
     METHOD_CODEBOOK,
     METHOD_PLANES,
@@ -113,6 +115,18 @@ def classed(cells: Stream, columns: int) -> Stream:
         head += struct.pack(f"<{MAX_CLASSES - 1}I", *sizes[:-1])
         streams = [cells(size, depth + 1) if size else bytes(2) for size in sizes]
         return b"".join((head, *map(levels_stream, levels), *streams))
+
+    return make
+
+
+def split(kind: ElementType) -> Stream:
+    """Return a maker of split streams of zeros, all in one part, of as few bytes as may be."""
+
+    def make(count: int, _depth: int) -> bytes:
+        head = bytes([6, MAX_PARTS]) + b"".join(n.to_bytes(kind.size, "little") for n in (1, 2, 3))
+        head += struct.pack("<3I", count, 0, 0) + bytes(6)
+        filler = max(-(-count // MAX_SPLIT_SYMBOLS) - len(head) - 9, 0)
+        return head + struct.pack("<BBI", 3, 0, filler) + bytes([1] + [0] * filler) + bytes(2)
 
     return make
 

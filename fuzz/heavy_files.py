@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from heaviest import KINDS, blocks, classed, constant, fields, finished, heavy_frames
+from heaviest import KINDS, blocks, classed, constant, fields, finished, heavy_frames, split
 from heavy_foreign import hdf5_files, torch_files, weight_versions
 
 from lccodec.constants import BUNDLE_MAGIC, METHOD_PLANES, METHOD_SMOOTH, ROOT_SIZE
@@ -58,12 +58,15 @@ def checkpoints(size: int) -> Iterator[tuple[str, bytes]]:
 def chains(size: int) -> Iterator[tuple[str, list[bytes]]]:
     """Yield chains: half of the bytes are a keyframe, the others small deltas."""
     half = size // 2
-    for name, stream in (
-        ("nothing changes", constant(0)),
-        ("all changes", constant(1)),
-        ("classed", classed(constant(0), 0xFFFF)),
+    for name, dtype, stream in (
+        ("nothing changes", "uint8", constant(0)),
+        ("all changes", "uint8", constant(1)),
+        ("classed", "uint8", classed(constant(0), 0xFFFF)),
+        ("split", "uint8", split(KINDS["uint8"])),
+        ("split, planes", "float64", split(KINDS["float64"])),
     ):
-        kind, count = KINDS["uint8"], (half - 1024) * 1024
+        kind = KINDS[dtype]
+        count = (half - 1024) * 1024 // kind.size
         body = blocks(kind, count, 20, constant(0))
         frame, out = finished(METHOD_PLANES, kind, (count,), 20, body)
         files = [checkpoint([frame], [1])]

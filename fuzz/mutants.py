@@ -37,7 +37,7 @@ TABLE = HERE / "README.md"
 #: Modules that read stored bytes. Of each, the functions count that an answer needs, and the
 #: constants in them: the others write, or read only a part of a file.
 READERS = {
-    ".": ["byteorder", "constants", "cursor"],
+    ".": ["byteorder", "constants", "cursor", "masks"],
     "entropy": [
         "bits",
         "classes",
@@ -45,9 +45,9 @@ READERS = {
         "lane_run",
         "lanes",
         "lockstep",
-        "masks",
         "numbers",
         "runs",
+        "split",
         "stream_reader",
         "zigzag",
     ],

@@ -37,6 +37,7 @@ from scratch import new_directory
 import lccodec
 from lccodec.chain.read.checkpoint import OpenCheckpoint, open_data
 from lccodec.constants import (
+    FORMAT_MINOR,
     MAX_EXPANSION,
     PAYLOAD_OFFSET,
     ROOT_SIZE,
@@ -216,8 +217,9 @@ def _entries(frames: list[Any], payload: bytes) -> tuple[list[Any], bytes]:
 
 
 def assemble(manifest: bytes, payload: bytes) -> bytes:
-    """Return a file of any manifest and payload."""
-    trailer = Trailer(len(payload), len(manifest))
+    """Return a file of any manifest and payload, of version 1.0 if the manifest is."""
+    minor = 0 if manifest.startswith(b'{"lccodec":[1,0]') else FORMAT_MINOR
+    trailer = Trailer(len(payload), len(manifest), minor=minor)
     return _with_root(b"".join((skeleton(trailer), payload, manifest, trailer.to_bytes())))
 
 

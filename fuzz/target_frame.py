@@ -14,12 +14,15 @@ import numpy as np
 from outcomes import Outcomes, TooLargeError
 
 import lccodec
-from lccodec.constants import MAX_EXPANSION
+from lccodec.constants import MAX_EXPANSION, METHOD_PLANES, STREAM_SPLIT
 from lccodec.element_table import ELEMENT_TYPES, ElementType
 from lccodec.element_types import Array, components, from_components, unwork
+from lccodec.entropy.stream_writer import write_stream
+from lccodec.entropy.zigzag import zigzag
+from lccodec.frame.checksum import SUM_MASK, array_sum
 from lccodec.frame.decode import decode_components
 from lccodec.frame.encode import Content, encode_content
-from lccodec.frame.header import parse_header
+from lccodec.frame.header import FrameHeader, parse_header
 from lccodec.quantizers import Quantizer
 
 #: Most decoded bytes of an input that is decoded. The format allows more; inputs beyond tell
@@ -30,7 +33,7 @@ outcomes = Outcomes()
 
 #: Bytes worth writing over or between others: streams in streams, counts, sizes, header fields.
 TOKENS = (
-    *(bytes([mode, value]) for mode in range(6) for value in (0, 1, 2, 4, 255)),
+    *(bytes([mode, value]) for mode in range(7) for value in (0, 1, 2, 4, 255)),
     *(value.to_bytes(size, "little") for size in (2, 4, 8) for value in (0, 1, 8, 255, 256, 0xFFFF)),
     *(value.to_bytes(4, "little") for value in (1 << 15, 1 << 16, 1 << 20, 1 << 24, 0xFFFF_FFFF)),
     *(value.to_bytes(8, "little") for value in (1 << 24, 1 << 40, 1 << 63, (1 << 64) - 1)),
@@ -104,6 +107,8 @@ def seeds() -> Iterator[bytes]:
         yield from _runs(kind, quantizers if kind.is_float else quantizers[:1])
         if kind.is_float:
             yield from _classed(kind)
+        yield from _split(kind)
+        yield from _split(kind)
 
 
 def _runs(kind: ElementType, quantizers: Sequence[Quantizer]) -> Iterator[bytes]:
@@ -126,6 +131,29 @@ def _classed(kind: ElementType) -> Iterator[bytes]:
         change = (rng.standard_normal(active.size) * (rng.random(active.size) < active)).astype(np.float32)
         array = from_components(_plus(base, change, kind), kind, base.shape, "bits")
         yield lccodec.encode(array, lccodec.UniformDeadzone(step=0.5), base, effort="high")
+
+
+def _split(kind: ElementType) -> Iterator[bytes]:
+    """Yield frames whose planes are split by one bound, and by three."""
+    base = reference_array(kind, (600,))
+    before = components(base)[1]
+    moved = (np.random.default_rng(3).random(before.size) < 0.05).astype(np.float32)
+    codes, top = zigzag(_plus(base, moved, kind), before, kind), 8 * kind.size - 1
+    for bounds in ((1 << top - 1,), (1, 3 << top - 3, 1 << top)):
+        size = before & before.dtype.type((1 << top) - 1)
+        number = np.searchsorted(np.array(bounds, before.dtype), size, side="right")
+        head = bytes([STREAM_SPLIT, len(bounds)])
+        head += b"".join(bound.to_bytes(kind.size, "little") for bound in bounds)
+        head += np.bincount(number, minlength=len(bounds))[: len(bounds)].astype("<u4").tobytes()
+        content = b""
+        for plane in ((codes >> (8 * place)).astype(np.uint8) for place in range(kind.size)):
+            parts = [plane[number == part] for part in range(len(bounds))]
+            rest = np.where(number == len(bounds), plane, 0).astype(np.uint8)
+            content += head + b"".join(b"".join(write_stream(run, 2)) for run in (*parts, rest))
+        frame = FrameHeader(METHOD_PLANES, kind, True, (base.shape,), 20).to_bytes()
+        frame += len(content).to_bytes(4, "little") + content + bytes(8)
+        out = decode_components(sealed(frame + bytes(4)), before, check_sum=False)
+        yield sealed(frame[:-8] + (array_sum(out) & SUM_MASK).to_bytes(8, "little") + bytes(4))
 
 
 def _plus(base: Array, change: Array, kind: ElementType) -> Array:

@@ -9,7 +9,8 @@ from typing import Final
 
 # LCC-VER-01: major.minor of the newest format that this package writes and reads.
 FORMAT_MAJOR: Final = 1
-FORMAT_MINOR: Final = 0
+FORMAT_MINOR: Final = 1  # LCC-VER-01: of checkpoint files
+INDEX_MINOR: Final = 0  # of bundles and parity files: version 1.0 has all that they hold
 
 # --- frame (SPEC section 6) ---------------------------------------------------------------------
 
@@ -40,10 +41,13 @@ STREAM_HUFFMAN: Final = 2
 STREAM_SPARSE: Final = 3
 STREAM_PACKED: Final = 4
 STREAM_CLASSED: Final = 5
+STREAM_SPLIT: Final = 6  # since version 1.1
 MAX_SIDE: Final = (1 << 16) - 1  # LCC-STR-07: rows or columns; a reader has tables of both for each class
 MAX_LEVEL: Final = 15  # LCC-STR-07: a reader has a table of columns for each level
 MAX_CLASSES: Final = 16  # LCC-STR-07
+MAX_PARTS: Final = 3  # LCC-STR-08: a reader makes a pass over the reference for each
 MAX_STREAM_PLACES: Final = 1 << 8  # LCC-LIM-14: of symbols, per byte of their stream: each takes time
+MAX_SPLIT_SYMBOLS: Final = 1 << 12  # LCC-LIM-14: per byte of a split stream: the passes take time
 MAX_STREAM_DEPTH: Final = 4  # LCC-STR-03: streams inside streams; bounds the recursion
 MAX_CODE_BITS: Final = 15  # LCC-HUF-01
 MAX_LANE_SYMBOLS: Final = 1 << 11  # LCC-LAN-02: a lane is decoded symbol by symbol, which is slow

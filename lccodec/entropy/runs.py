@@ -9,9 +9,9 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from ..element_types import Array
+from ..masks import true_places
 from ..parallel import slices
 from .bits import unpack
-from .masks import true_places
 
 #: With more than one symbol in so many, places take more memory than all symbols.
 DENSE_RATIO: Final = 4

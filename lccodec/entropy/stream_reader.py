@@ -1,4 +1,4 @@
-"""Streams to symbols: constant, raw, Huffman, sparse, packed or classed. Source: SPEC 7.4.
+"""Streams to symbols: constant, raw, Huffman, sparse, packed, classed or split. Source: SPEC 7.4.
 
 Streams may be read side by side: see `lockstep`.
 """
@@ -15,7 +15,9 @@ from ..byteorder import read_numbers
 from ..constants import (
     MAX_CLASSES,
     MAX_LEVEL,
+    MAX_PARTS,
     MAX_SIDE,
+    MAX_SPLIT_SYMBOLS,
     MAX_STREAM_DEPTH,
     MAX_STREAM_PLACES,
     STREAM_CLASSED,
@@ -24,16 +26,18 @@ from ..constants import (
     STREAM_PACKED,
     STREAM_RAW,
     STREAM_SPARSE,
+    STREAM_SPLIT,
 )
 from ..cursor import Cursor
 from ..element_types import Array
-from ..errors import FormatError, LimitError, UnsupportedError
+from ..errors import ChecksumError, FormatError, LimitError, UnsupportedError
 from ..parallel import PIECE, slices
 from .bits import is_filled, packed_size, unpack
 from .classes import Classes
 from .lane_run import LaneRun, read_run
 from .lockstep import Reading, finish, symbols_of
 from .runs import DENSE_RATIO, Form, Packed, Sparse, as_sparse, dense, nonzero_count
+from .split import References
 
 
 def read_stream(cursor: Cursor, count: int, depth: int = 1) -> Form:
@@ -49,8 +53,13 @@ def read_stream(cursor: Cursor, count: int, depth: int = 1) -> Form:
     return finish(reading(cursor, count, depth))
 
 
-def reading(cursor: Cursor, count: int, depth: int = 1) -> Reading[Form]:
-    """Read a stream as :func:`read_stream` does, beside others."""
+def reading(
+    cursor: Cursor, count: int, depth: int = 1, references: References | None = None
+) -> Reading[Form]:
+    """Read a stream as :func:`read_stream` does, beside others.
+
+    `references` are given for an outermost stream of byte planes that has a reference.
+    """
     _check_depth(depth, cursor.where)
     mode = cursor.integer("B", "stream mode")
     if mode == STREAM_CONSTANT:
@@ -71,6 +80,8 @@ def reading(cursor: Cursor, count: int, depth: int = 1) -> Reading[Form]:
         return (yield from _read_sparse(cursor, count, depth))
     if mode == STREAM_CLASSED:
         return (yield from _read_classed(cursor, count, depth))
+    if mode == STREAM_SPLIT:
+        return (yield from _read_split(cursor, count, references))
     raise UnsupportedError("LCC-STR-01", cursor.where, f"stream mode {mode} is not defined")
 
 
@@ -252,3 +263,58 @@ def _read_classed(cursor: Cursor, count: int, depth: int) -> Reading[Sparse]:
     if together.size and int(positions[-1]) >= count:
         raise FormatError("LCC-STR-07", cursor.where, "a symbol behind the last one is not 0")
     return Sparse(positions, together.astype(np.uint8))
+
+
+def _read_split(cursor: Cursor, count: int, references: References | None) -> Reading[Sparse | Array]:
+    start = cursor.position - 1
+    if references is None:
+        message = "a split stream lies inside another stream, or has no reference"
+        raise FormatError("LCC-STR-08", cursor.where, message)
+    number = cursor.integer("B", "parts")
+    if not 0 < number <= MAX_PARTS:
+        raise FormatError("LCC-STR-08", cursor.where, f"{number} parts")
+    dtype = references.bits.dtype
+    bounds = read_numbers(cursor.take(number * dtype.itemsize, "bounds of parts"), dtype)
+    if (bounds[1:] <= bounds[:-1]).any():
+        raise FormatError("LCC-STR-08", cursor.where, f"the bounds {bounds.tolist()} do not rise")
+    sizes = read_numbers(cursor.take(4 * number, "sizes of parts"), np.uint32).tolist()
+    if sum(sizes) > count:
+        raise FormatError("LCC-STR-08", cursor.where, f"parts have {sum(sizes)} of {count} components")
+    sizes.append(count)
+    streams = []
+    for size in sizes:
+        streams.append((yield from reading(cursor, size, 2)))
+    size = cursor.position - start
+    _check_places(sum(map(nonzero_count, streams, sizes)), size, cursor.where)
+    if count > MAX_SPLIT_SYMBOLS * size:
+        raise LimitError("LCC-LIM-14", cursor.where, f"a split stream of {size} bytes has {count} symbols")
+    parts = references.parts(bounds)
+    found = [part.size for part in parts]
+    if found != sizes[:-1]:
+        message = f"parts have the sizes {sizes[:-1]}, but the reference gives {found}"
+        reason = "the reference is not the one it was coded against"
+        raise ChecksumError("LCC-STR-09", cursor.where, f"{message}: {reason}")
+    own = list(map(as_sparse, streams[:-1], sizes))
+    places = [part.take(run.positions) for part, run in zip(parts, own, strict=True)]
+    return _joined(streams[-1], count, places, [run.values for run in own], cursor.where)
+
+
+def _joined(rest: Form, count: int, places: list[Array], values: list[Array], where: str) -> Sparse | Array:
+    """Return a run of `count` symbols, and with it those of its parts; no place may have two."""
+    message = "a component has two symbols that are not 0"
+    if isinstance(rest, Sparse):
+        rest = as_sparse(rest, count)
+        together = np.concatenate([rest.positions, *places])
+        together <<= 8
+        together |= np.concatenate([rest.values, *values])
+        together.sort(kind="stable")  # each of them is sorted already, which makes this fast
+        positions = together >> 8
+        if (positions[1:] == positions[:-1]).any():
+            raise ChecksumError("LCC-STR-09", where, message)
+        return Sparse(positions, together.astype(np.uint8))
+    symbols = dense(rest, count).copy()
+    for at, own in zip(places, values, strict=True):
+        if symbols.take(at).any():
+            raise ChecksumError("LCC-STR-09", where, message)
+        symbols[at] = own
+    return symbols

@@ -1,10 +1,11 @@
-"""Symbols to streams: constant, raw, Huffman, sparse (gaps and values), packed or classed.
+"""Symbols to streams: constant, raw, Huffman, sparse (gaps and values), packed, classed, split.
 
 A *stream* codes a known number of bytes. A Huffman code cannot take less than one bit for a symbol.
 So a run that is mostly zeros is stored *sparse*: the gaps between its non-zero symbols, and their
 values. A run over a small alphabet is *packed*: several symbols form one group, which gets one
 code. A run that is a matrix can be *classed*: its cells are coded apart by the levels of their row
-and column. These three forms contain streams again.
+and column. A plane that has a reference can be *split*: where that is small, symbols stand apart.
+These four forms contain streams again.
 
 Source: SPEC 7.1 (packing) and 7.4 (streams).
 """
@@ -20,6 +21,7 @@ import numpy as np
 from ..byteorder import stored_bytes
 from ..constants import (
     MAX_SIDE,
+    MAX_SPLIT_SYMBOLS,
     MAX_STREAM_DEPTH,
     MAX_STREAM_PLACES,
     STREAM_CLASSED,
@@ -28,6 +30,7 @@ from ..constants import (
     STREAM_PACKED,
     STREAM_RAW,
     STREAM_SPARSE,
+    STREAM_SPLIT,
 )
 from ..element_types import Array
 from . import huffman, lanes
@@ -35,6 +38,7 @@ from .bits import group_symbols, pack
 from .classes import Classes, find_classes
 from .histogram import entropy_bits, histogram
 from .runs import Gathered, Sparse, as_sparse, dense, nonzero_count, parts
+from .split import Small
 
 # All of these are an encoder's choice.
 
@@ -127,15 +131,29 @@ def write_run(run: Sparse | Array, count: int, columns: int = 0, depth: int = 1)
     return write_stream(dense(run, count), depth)
 
 
-def write_plane(run: Sparse | Array, count: int) -> list[Piece]:
-    """Code a run of `count` symbols (uint8) as the stream that :func:`write_stream` makes of it."""
+def write_plane(run: Sparse | Array, count: int, small: Small | None = None, depth: int = 1) -> list[Piece]:
+    """Code a run of `count` symbols (uint8) as the stream that :func:`write_stream` makes of it.
+
+    It is split if that saves enough; `small` has what is known of its reference.
+    """
+    if small is not None and (divided := small.divide(run, count)):
+        pieces = _write_split(*divided, count, small)
+        size = sum(map(len, pieces))
+        if nonzero_count(run, count) <= MAX_STREAM_PLACES * size and count <= MAX_SPLIT_SYMBOLS * size:
+            return pieces
     if isinstance(run, Sparse):
         if run.positions.size == 0:
             return [bytes([STREAM_CONSTANT, 0])]
         largest = int(run.values.max())
         if _is_sparse(run.positions.size, count) and not (largest >> 7 and _is_noise(run, count)):
-            return _write_sparse(run, count, 1)
-    return write_stream(dense(run, count))
+            return _write_sparse(run, count, depth)
+    return write_stream(dense(run, count), depth)
+
+
+def _write_split(own: Sparse | Array, rest: Sparse | Array, count: int, small: Small) -> list[Piece]:
+    size = small.places.size
+    head = [bytes([STREAM_SPLIT, small.bounds.size]), stored_bytes(small.bounds), struct.pack("<I", size)]
+    return [*head, *write_plane(own, size, depth=2), *write_plane(rest, count, depth=2)]
 
 
 def _write_classed(run: Sparse | Array, classes: Classes) -> list[Piece]:

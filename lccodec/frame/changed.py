@@ -94,7 +94,7 @@ def changed(
             some.append((block, slice(start, min(start + length, header.components))))
         try:
             found = yield from side_by_side(
-                planes.reading_codes(block, here.stop - here.start, header.kind) for block, here in some
+                planes.reading_codes(block, reference[here], header.kind) for block, here in some
             )
         except MemoryError as error:
             raise LimitError("LCC-LIM-02", "frame", "not enough memory for its blocks") from error

@@ -17,11 +17,11 @@ from ..cursor import Cursor
 from ..element_table import ElementType
 from ..element_types import Array, add, add_at, unwork, work
 from ..entropy.bits import group_symbols
-from ..entropy.masks import true_places
 from ..entropy.runs import Packed, Sparse, as_sparse, dense
 from ..entropy.stream_reader import read_stream
 from ..entropy.stream_writer import Piece, write_run
 from ..errors import FormatError
+from ..masks import true_places
 from ..parallel import PIECE, slices
 from ..quantizers.bins.residual import Owner
 from .content import part_of

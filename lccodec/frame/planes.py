@@ -21,11 +21,12 @@ from ..cursor import Cursor
 from ..element_table import ElementType
 from ..element_types import Array
 from ..entropy.lockstep import Reading, finish
-from ..entropy.masks import true_places
 from ..entropy.runs import Form, Sparse, as_sparse, dense
+from ..entropy.split import References, find_small
 from ..entropy.stream_reader import reading
 from ..entropy.stream_writer import Piece, write_plane
 from ..entropy.zigzag import unzigzag, zigzag
+from ..masks import true_places
 from ..parallel import PIECE, slices
 from .checksum import array_sum, sum_change
 
@@ -60,10 +61,13 @@ def write_block(
         Index of the block's first word in the array sum.
     """
     planes = _Planes(bits.size, kind, first)
+    small = None if reference is None else find_small(bits, reference)
     for part in slices(bits.size, _part_length(bits.size, kind)):
         here = first + part.start * kind.size // 8
         before = None if reference is None else reference[part]
         target = None if out is None else out[part]
+        if before is not None and small is not None:
+            small.add(before)  # which `out` may be
         changes = None if before is None else _changes(bits[part], before)
         if before is None or changes is None:
             own = bits[part].copy()
@@ -78,7 +82,7 @@ def write_block(
                 target[:] = before
             changes.apply(target)
         planes.add(part, changes)
-    return [b"".join(write_plane(run, bits.size)) for run in planes.runs()], planes.total
+    return [b"".join(write_plane(run, bits.size, small)) for run in planes.runs()], planes.total
 
 
 def write_codes(size: int, kind: ElementType, places: Array, codes: Array) -> list[Piece]:
@@ -241,7 +245,7 @@ class _Planes:
 
 def read_block(cursor: Cursor, reference: Array | None, kind: ElementType, out: Array) -> None:
     """Read one block into `out`, which may be `reference`; both are components."""
-    planes = finish(_reading(cursor, out.size, kind))
+    planes = finish(_reading(cursor, reference, kind, out.size))
     few = [plane for plane in planes if isinstance(plane, Sparse)]
     if len(few) < kind.size:
         _combine([dense(plane, out.size) for plane in planes], reference, kind, out)
@@ -256,12 +260,13 @@ def read_block(cursor: Cursor, reference: Array | None, kind: ElementType, out: 
         out[codes.places[part]] = values[part]
 
 
-def _reading(cursor: Cursor, size: int, kind: ElementType) -> Reading[list[Form]]:
+def _reading(cursor: Cursor, reference: Array | None, kind: ElementType, size: int) -> Reading[list[Form]]:
     """Read the planes of a block, all whole if the places of few codes would not take less time."""
     planes: list[Form] = []
+    references = None if reference is None else References(reference)
     changed = 0
     for number in range(kind.size):
-        planes.append((yield from reading(cursor, size)))
+        planes.append((yield from reading(cursor, size, references=references)))
         count = planes[-1].positions.size if isinstance(planes[-1], Sparse) else size
         changed += count * _MERGE_COST if number else count
         if changed * _CHANGED_RATIO > size:
@@ -275,10 +280,8 @@ class Codes:
 
     Parameters
     ----------
-    places
-        Where they are in the block: int64, rising.
-    codes
-        Zigzag codes.
+    places, codes
+        Where they are in the block (int64, rising), and the zigzag codes.
     """
 
     places: Array
@@ -293,14 +296,14 @@ class Codes:
             yield part, out[:0] if before is None else before
 
 
-def reading_codes(cursor: Cursor, size: int, kind: ElementType) -> Reading[Codes | None]:
-    """Read a block of `size` components; ``None`` if many of its codes are not 0.
+def reading_codes(cursor: Cursor, reference: Array, kind: ElementType) -> Reading[Codes | None]:
+    """Read a block, given the components of its reference; ``None`` if many of its codes are not 0.
 
     Then the rest of the block is not read.
     """
     if cursor.next_byte() in _WHOLE_PLANES:
         return None
-    planes = yield from _reading(cursor, size, kind)
+    planes = yield from _reading(cursor, reference, kind, reference.size)
     few = [plane for plane in planes if isinstance(plane, Sparse)]
     return _joined(few, kind) if len(few) == kind.size else None
 

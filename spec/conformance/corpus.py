@@ -106,8 +106,9 @@ def cases(scratch: Path) -> Iterator[Case]:
     """Yield the questions about all vectors; damaged copies are made in an empty directory."""
     sections = {name: rule["section"] for name, rule in rules().items()}
     entries = json.loads((VECTORS / "manifest.json").read_bytes())
-    for entry in json.loads((VECTORS / "frozen" / "manifest.json").read_bytes()):
-        entries.append({**entry, "name": f"frozen/{entry['name']}"})
+    for frozen in ("frozen", "frozen-1.1"):
+        for entry in json.loads((VECTORS / frozen / "manifest.json").read_bytes()):
+            entries.append({**entry, "name": f"{frozen}/{entry['name']}"})
     for entry in entries:
         for question, expected in _questions(entry):
             name = entry["name"] + (f"@{question['step'] or 'newest'}" if "step" in question else "")

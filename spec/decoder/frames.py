@@ -148,7 +148,7 @@ def planes_block(cursor: Cursor, n: int, element: ElementType, reference: memory
     size, bits = element.size, 8 * element.size
     codes = bytearray(n * size)
     for k in range(size):
-        codes[k::size] = stream(cursor, n)
+        codes[k::size] = stream(cursor, n, 1, reference, size)
     references = repeat(0) if reference is None else components(reference, size)
     out = bytearray()
     for z, r in zip(components(codes, size), references, strict=False):

@@ -167,8 +167,47 @@ def classed_stream(cursor: Cursor, n: int, depth: int) -> bytearray:
     return symbols[:n]
 
 
-def stream(cursor: Cursor, n: int, depth: int = 1) -> bytearray:
-    """The n symbols of a stream (7.4)."""
+def split_stream(cursor: Cursor, n: int, depth: int, reference: memoryview | None, size: int) -> bytearray:
+    """The symbols of a split stream (LCC-STR-08, LCC-STR-09)."""
+    start = len(cursor.data) + 1
+    if depth != 1 or reference is None:
+        raise Refused("LCC-STR-08", "a split stream inside another, or without a reference")
+    parts = cursor.integer(1)
+    if not 1 <= parts <= 3:
+        raise Refused("LCC-STR-08", f"{parts} parts")
+    bounds = [cursor.integer(size) for _ in range(parts)]
+    if any(a >= b for a, b in pairwise(bounds)):
+        raise Refused("LCC-STR-08", "the bounds do not rise")
+    counts = [cursor.integer(4) for _ in range(parts)]
+    if sum(counts) > n:
+        raise Refused("LCC-STR-08", f"{sum(counts)} of {n} components are in parts")
+    streams = [stream(cursor, count, depth + 1) for count in (*counts, n)]
+    check_places(sum(len(symbols) - symbols.count(0) for symbols in streams), start - len(cursor.data))
+    if n > 4096 * (start - len(cursor.data)):
+        raise Refused("LCC-LIM-14", f"{n} symbols in a split stream of {start - len(cursor.data)} bytes")
+    members: list[list[int]] = [[] for _ in bounds]
+    for i, component in enumerate(components(reference, size)):
+        own = component & (1 << 8 * size - 1) - 1
+        if own < bounds[-1]:
+            members[sum(bound <= own for bound in bounds)].append(i)
+    if [len(part) for part in members] != counts:
+        raise Refused("LCC-STR-09", "the parts have other numbers of components than the reference gives")
+    symbols = streams[-1]
+    for part, found in zip(members, streams, strict=False):
+        for i, symbol in zip(part, found, strict=True):
+            if symbol and symbols[i]:
+                raise Refused("LCC-STR-09", "a component has two symbols that are not 0")
+            symbols[i] |= symbol
+    return symbols
+
+
+def stream(
+    cursor: Cursor, n: int, depth: int = 1, reference: memoryview | None = None, size: int = 0
+) -> bytearray:
+    """The n symbols of a stream (7.4).
+
+    A stream of a planes frame with a reference is given the components of that, and their size.
+    """
     if depth > 4:
         raise Refused("LCC-STR-03", "streams nest more than four deep")
     form = cursor.integer(1)
@@ -188,4 +227,6 @@ def stream(cursor: Cursor, n: int, depth: int = 1) -> bytearray:
         return bytearray(packed(inner, n, width, "LCC-STR-05"))
     if form == 5:
         return classed_stream(cursor, n, depth)
+    if form == 6:
+        return split_stream(cursor, n, depth, reference, size)
     raise Refused("LCC-STR-01", f"a stream of form {form}")

@@ -240,7 +240,7 @@ function decodeBlocks(cursor, header, values) {
     }
     return;
   }
-  const decode = method === 'planes' ? planesDecoder(type, values) : codebookDecoder(cursor, header, values);
+  const decode = method === 'planes' ? planesDecoder(type, values, relative) : codebookDecoder(cursor, header, values);
   for (let start = 0; start < components; start += blockSize) {
     inBlock((block) => decode(block, start, Math.min(blockSize, components - start)));
   }

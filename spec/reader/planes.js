@@ -4,19 +4,23 @@
 
 import { readStream } from './streams.js';
 import { stepper } from './steps.js';
+import { sizes } from './sizes.js';
 import { wordsOf } from './elementtypes.js';
 
 /**
  * @param {import('./elementtypes.js').ElementType} type
  * @param {Uint8Array} values the reference, or zeros; becomes what is decoded
+ * @param {boolean} [relative] whether they are a reference
  * @returns {(block: import('./bytes.js').Cursor, start: number, count: number) => void} decodes a
  *   block of so many components from one on
  */
-export function planesDecoder(type, values) {
-  const step = stepper(type, wordsOf(type, values));
+export function planesDecoder(type, values, relative = false) {
+  const words = wordsOf(type, values);
+  const step = stepper(type, words);
   const { size } = type;
   return (block, start, count) => {
-    const planes = Array.from({ length: size }, () => readStream(block, count));
+    const reference = relative ? sizes(words, size, start) : null;
+    const planes = Array.from({ length: size }, () => readStream(block, count, 1, reference));
     const low = codes(planes.slice(0, 4), count);
     const high = size === 8 ? codes(planes.slice(4), count) : null;
     for (let i = 0; i < count; i++) {

@@ -3,8 +3,9 @@
  */
 
 import { packedSize, unpack } from './bits.js';
-import { FormatError, LimitError, UnsupportedError } from './errors.js';
+import { ChecksumError, FormatError, LimitError, UnsupportedError } from './errors.js';
 import { readHuffmanRun } from './huffman.js';
+import { rises } from './sizes.js';
 
 const MAX_DEPTH = 4;
 const MAX_LOW_BITS = 8;
@@ -12,15 +13,18 @@ const MAX_SIDE = 65535;
 const MAX_CLASSES = 16;
 const MAX_LEVEL = 15;
 const MAX_PLACES = 256; // of a byte
+const MAX_PARTS = 3;
+const MAX_SPLIT_SYMBOLS = 4096; // of a byte
 
 /**
  * Read a stream.
  * @param {import('./bytes.js').Cursor} cursor
  * @param {number} count of its symbols
  * @param {number} [depth] 1 for the outermost stream
+ * @param {import('./sizes.js').Sizes?} [sizes] of the reference, for a stream that may be split
  * @returns {Uint8Array} the symbols; those of a raw stream are not copied
  */
-export function readStream(cursor, count, depth = 1) {
+export function readStream(cursor, count, depth = 1, sizes = null) {
   if (depth > MAX_DEPTH) throw new LimitError('LCC-STR-03', `streams nest ${depth} deep`);
   const form = cursor.u8();
   switch (form) {
@@ -37,6 +41,8 @@ export function readStream(cursor, count, depth = 1) {
       return readPacked(cursor, count, depth);
     case 5:
       return readClassed(cursor, count, depth);
+    case 6:
+      return readSplit(cursor, count, depth, sizes);
     default:
       throw new UnsupportedError('LCC-STR-01', `a stream has the form ${form}`);
   }
@@ -126,8 +132,7 @@ function readClassed(cursor, count, depth) {
   const sizes = countCells(rowLevels, columnLevels, classOf, classes);
   if (stored.some((size, k) => size !== sizes[k])) refuse('the classes have other numbers of cells');
   const cells = Array.from(sizes, (size) => readStream(cursor, size, depth + 1));
-  const places = cells.reduce((sum, each) => sum + each.reduce((few, symbol) => few + (symbol !== 0), 0), 0);
-  checkPlaces(places, cursor.position - start);
+  checkPlaces(nonzero(cells), cursor.position - start);
   const next = new Uint32Array(classes);
   const symbols = new Uint8Array(count);
   for (let row = 0, i = 0; row < rows; row++) {
@@ -160,4 +165,54 @@ function countCells(rowLevels, columnLevels, classOf, classes) {
     columns.forEach((columnCount, column) => (sizes[classOf[row + column]] += rowCount * columnCount));
   });
   return sizes;
+}
+
+/** How many symbols of some streams are not 0. */
+function nonzero(streams) {
+  let count = 0;
+  for (const symbols of streams) for (const symbol of symbols) count += symbol !== 0;
+  return count;
+}
+
+/**
+ * Read a split stream: components whose reference is small stand apart (LCC-STR-08, LCC-STR-09).
+ * @param {import('./bytes.js').Cursor} cursor
+ * @param {number} count
+ * @param {number} depth
+ * @param {import('./sizes.js').Sizes?} sizes
+ */
+function readSplit(cursor, count, depth, sizes) {
+  const refuse = (message) => {
+    throw new FormatError('LCC-STR-08', message);
+  };
+  const start = cursor.position - 1;
+  if (depth !== 1) refuse('a split stream is inside another');
+  if (sizes === null) refuse('a stream without a reference is split');
+  const parts = cursor.u8();
+  if (parts < 1 || parts > MAX_PARTS) refuse(`a split stream has ${parts} parts`);
+  const bounds = sizes.readBounds(cursor, parts);
+  if (bounds.some((bound, k) => k > 0 && !rises(bounds[k - 1], bound))) refuse('the bounds of parts do not rise');
+  const stored = bounds.map(() => cursor.u32());
+  const together = stored.reduce((sum, each) => sum + each, 0);
+  if (together > count) refuse(`${together} of ${count} components are in parts`);
+  const streams = [...stored, count].map((own) => readStream(cursor, own, depth + 1));
+  const bytes = cursor.position - start;
+  checkPlaces(nonzero(streams), bytes);
+  if (count > MAX_SPLIT_SYMBOLS * bytes) {
+    throw new LimitError('LCC-LIM-14', `a split stream of ${bytes} bytes has ${count} symbols`);
+  }
+  const symbols = Uint8Array.from(streams[parts]); // that of a raw stream is not ours
+  const next = new Uint32Array(parts);
+  let doubled = false;
+  for (let i = 0; i < count; i++) {
+    const k = bounds.findIndex((bound) => sizes.isBelow(i, bound));
+    if (k < 0) continue;
+    const symbol = streams[k][next[k]++] ?? 0;
+    doubled ||= symbol !== 0 && symbols[i] !== 0;
+    symbols[i] |= symbol;
+  }
+  if (stored.some((own, k) => own !== next[k]) || doubled) {
+    throw new ChecksumError('LCC-STR-09', 'a split stream is not that of this reference');
+  }
+  return symbols;
 }

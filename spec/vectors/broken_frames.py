@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 from broken import Broken
+from broken_parts import broken_parts
 from broken_streams import broken_streams
 from fields import broken_fields
 from pieces import (
@@ -67,6 +68,7 @@ def broken_frames() -> Iterator[Broken]:
     yield from _symbols()
     yield from broken_fields()
     yield from broken_streams()
+    yield from broken_parts()
 
 
 _NUMBERS = np.arange(5, dtype=np.uint8)

@@ -163,13 +163,13 @@ def _forms() -> Iterator[Broken]:
     """Yield forms that are not defined, Huffman runs of nothing, and streams too deep."""
     rule, error = "LCC-STR-01", "UnsupportedError"
     symbols = [*range(16)]
-    for form in (6, 255):
+    for form in (7, 255):
         stream = bytes([form, *symbols])
         yield _case(
             rule, f"form-{form}", f"a stream has the form {form}", stream, symbols, raw(symbols), error
         )
-    inside, sound = packed(4, bytes([6, *[0x10] * 8])), packed(4, raw([0x10] * 8))
-    yield _case(rule, "form-6-inside", "a stream inside has the form 6", inside, [0, 1] * 8, sound, error)
+    inside, sound = packed(4, bytes([7, *[0x10] * 8])), packed(4, raw([0x10] * 8))
+    yield _case(rule, "form-7-inside", "a stream inside has the form 7", inside, [0, 1] * 8, sound, error)
 
     rule, zeros = "LCC-STR-02", [0] * 30
     nothing = bytes([2]) + _TABLE + struct.pack("<HHB", 1, 0, 0)

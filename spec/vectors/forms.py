@@ -32,7 +32,7 @@ def stream_forms(frame: bytes) -> list[str]:
         if method == CODEBOOK:
             escapes, at = frame[at], at + 1
         for _ in range(streams + wide + escapes):
-            at = _walk(frame, at, size, found)
+            at = _walk(frame, at, size, found, kind.size)
         place += 4 + length
     return sorted(found)
 
@@ -85,8 +85,11 @@ def frame_head(frame: bytes) -> tuple[int, int, int, list[tuple[int, ...]], int]
     return method, code, log2, shapes, place
 
 
-def _walk(data: bytes, at: int, count: int, found: set[str]) -> int:
-    """Add the forms of the stream at an offset to `found`; return where it ends."""
+def _walk(data: bytes, at: int, count: int, found: set[str], size: int = 0) -> int:
+    """Add the forms of the stream at an offset to `found`; return where it ends.
+
+    `size` is that of a component, for a stream that may be split.
+    """
     form, at = data[at], at + 1
     if form == 0:
         found.add("constant")
@@ -98,10 +101,10 @@ def _walk(data: bytes, at: int, count: int, found: set[str]) -> int:
         found.add("huffman")
         at += 1 + (data[at] + 2) // 2
         lanes, least, width = struct.unpack_from("<HHB", data, at)
-        size = -(-lanes * width // 8)
-        directory = int.from_bytes(data[at + 5 : at + 5 + size], "little")
+        table = -(-lanes * width // 8)
+        directory = int.from_bytes(data[at + 5 : at + 5 + table], "little")
         excess = sum(directory >> (lane * width) & ((1 << width) - 1) for lane in range(lanes))
-        return at + 5 + size + lanes * least + excess
+        return at + 5 + table + lanes * least + excess
     if form == 3:
         low, gaps = struct.unpack_from("<BI", data, at)
         found.add("sparse with low bits" if low else "sparse")
@@ -115,6 +118,14 @@ def _walk(data: bytes, at: int, count: int, found: set[str]) -> int:
         rows = -(-count // columns)
         for extent in (rows, columns, *sizes, rows * columns - sum(sizes)):
             at = _walk(data, at, extent, found)
+        return at
+    if form == 6:
+        found.add("split")
+        parts, at = data[at], at + 1 + data[at] * size
+        sizes = struct.unpack_from(f"<{parts}I", data, at)
+        at += 4 * parts
+        for own in (*sizes, count):
+            at = _walk(data, at, own, found)
         return at
     found.add(f"packed {data[at]}")
     return _walk(data, at + 1, -(-count * data[at] // 8), found)

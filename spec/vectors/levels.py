@@ -19,6 +19,8 @@ _RULES = {
     "LCC-EXA": CHAIN,
     "LCC-MAN-12": CHAIN,
     "LCC-STR-07": FULL,
+    "LCC-STR-08": FULL,
+    "LCC-STR-09": FULL,
     "LCC-LIM-10": FULL,
     "LCC-LIM-12": FULL,
     "LCC-SMO": FULL,
@@ -61,7 +63,7 @@ def _of_head(frame: bytes) -> Iterator[int]:
 def _of_frame(frame: bytes) -> Iterator[int]:
     """Yield the levels of a sound frame."""
     yield from _of_head(frame)
-    yield FULL if "classed" in stream_forms(frame) else FILE
+    yield FULL if {"classed", "split"} & set(stream_forms(frame)) else FILE
 
 
 def _of_manifest(file: bytes, beside: Path | None) -> Iterator[int]:

@@ -44,6 +44,7 @@ from edges import edge_frames
 from fields import assembled_fields
 from forms import frame_head, stream_forms
 from levels import level_of
+from parts import split_frames
 from pieces import FLOATS, KINDS, METHODS, Frame
 from tables import broken_tables, cut_files
 
@@ -255,6 +256,15 @@ def of_every_shape() -> Iterator[Frame]:
         )
 
 
+def of_sizes() -> Iterator[Frame]:
+    """Yield a small step from the same numbers: it changes more of the small ones."""
+    kind = KINDS["bfloat16"]
+    base = numbers(kind, bell(20_000, 8))
+    near = numbers(kind, bell(20_000, 8) + bell(20_000, 9) / 4096)
+    why = "a step that small numbers feel and large ones do not"
+    yield encoded("planes-bfloat16-split", why, elements(near, kind), reference=elements(base, kind))
+
+
 def frames() -> Iterator[Frame]:
     """Yield every frame vector."""
     yield from of_every_type()
@@ -263,6 +273,8 @@ def frames() -> Iterator[Frame]:
     yield from assembled_frames()
     yield from assembled_fields()
     yield from edge_frames()
+    yield from of_sizes()
+    yield from split_frames()
 
 
 # --- checkpoint files -----------------------------------------------------------------------------

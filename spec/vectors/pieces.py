@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lccodec.element_table import ELEMENT_TYPES
+from lccodec.element_table import ELEMENT_TYPES, ElementType
 from lccodec.element_types import Array
 
 METHODS = ("raw", "planes", "codebook", "smooth")
@@ -126,6 +126,48 @@ def classed(
     head = struct.pack("<BHB", 5, columns, len(classes)) + bytes(bounds)
     head += struct.pack(f"<{len(sizes)}I", *sizes) + raw(levels[0]) + raw(levels[1])
     return head + b"".join(map(coded, classes))
+
+
+def split(
+    bounds: Sequence[int],
+    reference: Sequence[int],
+    symbols: Sequence[int],
+    kind: ElementType,
+    coded: Sequence[Callable[[Sequence[int]], bytes]],
+    left: Sequence[int] = (),
+) -> bytes:
+    """Return a split stream, component by component.
+
+    `coded` makes the stream of each part, and that of the rest. Components of parts whose symbols
+    stand in the rest are `left`.
+    """
+    parts: list[list[int]] = [[] for _ in bounds]
+    rest = list(symbols)
+    for place, component in enumerate(reference):
+        size = int(component) & ((1 << (8 * kind.size - 1)) - 1)
+        number = sum(bound <= size for bound in bounds)
+        if number < len(bounds):
+            parts[number].append(0 if place in left else symbols[place])
+            rest[place] = symbols[place] if place in left else 0
+    head = bytes([6, len(bounds)]) + b"".join(bound.to_bytes(kind.size, "little") for bound in bounds)
+    head += struct.pack(f"<{len(parts)}I", *map(len, parts))
+    return head + b"".join(code(run) for code, run in zip(coded, (*parts, rest), strict=True))
+
+
+def moved(reference: Sequence[int] | Array, codes: Sequence[int] | Array, kind: ElementType) -> Array:
+    """Return the components of zigzag codes, number by number (LCC-PLN-01, LCC-PLN-02)."""
+    ones = (1 << (8 * kind.size)) - 1
+    top = (ones >> 1) + 1
+
+    def ordered(pattern: int) -> int:
+        return pattern if not kind.is_float else pattern ^ (ones if pattern & top else top)
+
+    found = []
+    for before, code in zip(reference, codes, strict=True):
+        step = int(code) >> 1 if int(code) % 2 == 0 else -(int(code) + 1 >> 1)
+        number = (ordered(int(before)) + step) & ones
+        found.append(number if not kind.is_float else number ^ (top if number & top else ones))
+    return np.array(found, kind.bits.newbyteorder("<"))
 
 
 def huffman(lengths: Sequence[int], symbols: Sequence[int], lanes: int, width: int | None = None) -> bytes:

@@ -38,12 +38,12 @@ def with_manifest(data: bytes, payload: bytes = b"".join(FRAMES)) -> bytes:
 def test_manifest_bytes() -> None:
     digests = [base64.urlsafe_b64encode(hashlib.sha256(f).digest()[:16]).decode().rstrip("=") for f in FRAMES]
     assert KEYFRAME.to_bytes().decode() == (
-        '{"lccodec":[1,0],"step":7,"parent":null,"policy":"lc-3","metadata":{"run":"é"},'
+        '{"lccodec":[1,1],"step":7,"parent":null,"policy":"lc-3","metadata":{"run":"é"},'
         '"tree":{"a":0,"b":["l",1,null],"c":["t",2,0]},"scalars":[{"f":"0.1"}],'
         f'"arrays":[1,2,3],"frames":[[11,"{digests[0]}"],[1,"{digests[1]}"],[15,"{digests[2]}"]]}}'
     )
     assert DELTA.to_bytes().decode() == (
-        '{"lccodec":[1,0],"step":8,"parent":[7,"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8"],"policy":"lc-3",'
+        '{"lccodec":[1,1],"step":8,"parent":[7,"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8"],"policy":"lc-3",'
         f'"scalars":[{{"f":"0.1"}}],"arrays":[0,1,0],"frames":[[1,"{digests[1]}"]]}}'
     )
 
@@ -141,7 +141,7 @@ HOSTILE_MANIFESTS: list[tuple[bytes, str]] = [
     (changed(frames=[[1, "é" * 22]]), "LCC-MAN-08"),
     (changed(frames=[[1, "A" * 21 + "B"]]), "LCC-MAN-08"),
     (changed(lccodec=[2, 0]), "LCC-MAN-09"),
-    (changed(lccodec=[1, 1]), "LCC-MAN-09"),
+    (changed(lccodec=[1, 0]), "LCC-MAN-09"),
     (changed(lccodec=[1, 65_535]), "LCC-MAN-09"),
     (changed(lccodec=[1]), "LCC-MAN-09"),
     (changed(lccodec=[True, 0]), "LCC-MAN-09"),
@@ -197,8 +197,8 @@ def test_unknown_keys_and_versions_are_unsupported() -> None:
 
 
 def test_a_newer_minor_version_without_anything_new_is_read() -> None:
-    manifest = replace(KEYFRAME, minor=1)
-    trailer = Trailer(KEYFRAME.payload_length, len(manifest.to_bytes()), minor=1).to_bytes()[:-ROOT_SIZE]
+    manifest = replace(KEYFRAME, minor=2)
+    trailer = Trailer(KEYFRAME.payload_length, len(manifest.to_bytes()), minor=2).to_bytes()[:-ROOT_SIZE]
     middle = PAYLOAD_OFFSET + KEYFRAME.payload_length
     tail = manifest.to_bytes() + trailer
     root = hashlib.sha256(FILE[:PAYLOAD_OFFSET] + tail).digest()

@@ -8,6 +8,7 @@ import pytest
 
 from lccodec.constants import (
     FORMAT_MAJOR,
+    FORMAT_MINOR,
     MAX_MANIFEST_BYTES,
     PAYLOAD_OFFSET,
     TRAILER_MAGIC,
@@ -28,7 +29,16 @@ def test_trailer_fields() -> None:
     bounds = itertools.pairwise([8, 10, 12, *range(16, 57, 8)])
     numbers = [int.from_bytes(data[start:stop], "little") for start, stop in bounds]
     end = PAYLOAD_OFFSET + 0x1122334455
-    assert numbers == [FORMAT_MAJOR, 0, 1, PAYLOAD_OFFSET, 0x1122334455, end, 0x667788, end + 0x667788 + 88]
+    assert numbers == [
+        FORMAT_MAJOR,
+        FORMAT_MINOR,
+        1,
+        PAYLOAD_OFFSET,
+        0x1122334455,
+        end,
+        0x667788,
+        end + 0x667788 + 88,
+    ]
     assert data[56:] == bytes(range(32))
     assert parse_trailer(data, "here") == trailer
 

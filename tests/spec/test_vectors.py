@@ -32,7 +32,13 @@ from lccodec.frame.header import parse_header
 
 VECTORS = Path(__file__).parents[2] / "spec" / "vectors"
 VALID = [entry for entry in json.loads((VECTORS / "manifest.json").read_bytes()) if "rule" not in entry]
-FROZEN = json.loads((VECTORS / "frozen" / "manifest.json").read_bytes())
+#: The folders of frozen vectors, each with the sum of the sums of its files.
+FOLDERS = {
+    "frozen": "ffc29e84b5fb50a939ab77c137774e1d65191418100522582b5d49e3a35e309e",
+    "frozen-1.1": "7596d039e4de2da7aa9080ad1d2c5a9e48a2fb815ef3bb337fa16b2a9847ba5d",
+}
+LISTS = {folder: json.loads((VECTORS / folder / "manifest.json").read_bytes()) for folder in FOLDERS}
+FROZEN = [entry for entries in LISTS.values() for entry in entries]
 ENTRIES = VALID + FROZEN
 FRAMES = [entry for entry in ENTRIES if entry["kind"] == "frame"]
 CHECKPOINTS = [entry for entry in ENTRIES if entry["kind"] == "checkpoint"]
@@ -187,8 +193,8 @@ def test_they_cover_the_format(make: ModuleType) -> None:
     for kind in ELEMENT_TYPES:
         if kind.kind == "f":
             assert {("smooth", kind.name, False), ("smooth", kind.name, True)} <= seen
-    for method in ("planes", "codebook"):
-        assert {form for found, form in forms if found == method} == FORMS
+    for method, more in (("planes", {"split"}), ("codebook", set())):
+        assert {form for found, form in forms if found == method} == FORMS | more
 
 
 def test_they_are_made_anew_byte_by_byte(make: ModuleType, tmp_path: Path) -> None:
@@ -199,14 +205,15 @@ def test_they_are_made_anew_byte_by_byte(make: ModuleType, tmp_path: Path) -> No
         assert data == (VECTORS / path).read_bytes(), path
 
 
-def test_frozen_vectors_are_never_changed() -> None:
-    """Files of a new version are added at the end, with their sums; the first lines stay."""
-    sums = (VECTORS / "frozen" / "SHA256SUMS").read_bytes()
-    assert sha256(sums).hexdigest() == "ffc29e84b5fb50a939ab77c137774e1d65191418100522582b5d49e3a35e309e"
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_frozen_vectors_are_never_changed(folder: str) -> None:
+    """A new version gets a folder of its own."""
+    sums = (VECTORS / folder / "SHA256SUMS").read_bytes()
+    assert sha256(sums).hexdigest() == FOLDERS[folder]
     listed = {name: right for right, name in (line.split("  ") for line in sums.decode().splitlines())}
-    found = {path.name: sha256(path.read_bytes()).hexdigest() for path in (VECTORS / "frozen").iterdir()}
+    found = {path.name: sha256(path.read_bytes()).hexdigest() for path in (VECTORS / folder).iterdir()}
     assert listed == {name: sum for name, sum in found.items() if name != "SHA256SUMS"}
-    assert {f"frozen/{name}" for name in listed} - {"frozen/manifest.json"} == files_of(FROZEN)
+    assert {f"{folder}/{name}" for name in listed} - {f"{folder}/manifest.json"} == files_of(LISTS[folder])
 
 
 def test_a_file_of_each_structure_is_frozen() -> None:
@@ -225,7 +232,7 @@ def test_a_file_of_each_structure_is_frozen() -> None:
     } - {("planes", False, True)}
     assert any(header.ordered for header in headers.values())
     forms = {form for entry in FROZEN if entry["kind"] == "frame" for form in entry["forms"]}
-    assert forms >= FORMS
+    assert forms == FORMS | {"split"}
     with_members = set[str]()
     for entry in FROZEN:
         if entry["kind"] == "checkpoint":

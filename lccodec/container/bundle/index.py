@@ -20,7 +20,7 @@ from ...constants import (
     BUNDLE_MAGIC,
     BUNDLE_TRAILER_SIZE,
     FORMAT_MAJOR,
-    FORMAT_MINOR,
+    INDEX_MINOR,
     MAX_MANIFEST_BYTES,
     MAX_STEP,
     ROOT_SIZE,
@@ -131,7 +131,7 @@ class BundleTrailer:
     files_length: int
     index_length: int
     root: bytes = bytes(ROOT_SIZE)
-    minor: int = FORMAT_MINOR
+    minor: int = INDEX_MINOR
 
     @property
     def index_offset(self) -> int:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-from ...constants import FORMAT_MAJOR, FORMAT_MINOR, PARITY_HEAD_SIZE, PARITY_MAGIC, ROOT_SIZE
+from ...constants import FORMAT_MAJOR, INDEX_MINOR, PARITY_HEAD_SIZE, PARITY_MAGIC, ROOT_SIZE
 from ...errors import ChecksumError, DataError, FormatError, TruncatedError, UnsupportedError
 from ..disk.source import Source
 from .layout import Index, Layout, block_hash, check_size, parse_index, parse_layout
@@ -43,7 +43,7 @@ class Head:
     description_length: int
     index_length: int
     digest: bytes = bytes(ROOT_SIZE)
-    minor: int = FORMAT_MINOR
+    minor: int = INDEX_MINOR
 
     def to_bytes(self) -> bytes:
         """Return the head as stored."""
@@ -167,7 +167,9 @@ def check_file(source: Source, name: str, file_name: str) -> Index:
         raise FormatError("LCC-PAR-01", name, f"its name would be {index.layout.name(column)}")
     if source.size != file_length(index):
         raise FormatError("LCC-PAR-02", name, f"{source.size} bytes instead of {file_length(index)}")
-    if source.read(source.size - blocks_offset(index), blocks_offset(index)) != ends_of(index, column)[1]:
+    size = blocks_offset(index)
+    front, behind = source.read(0, size), source.read(source.size - size, size)
+    if behind != front[PARITY_HEAD_SIZE:] + front[:PARITY_HEAD_SIZE]:  # a head of any minor version
         raise ChecksumError("LCC-PAR-02", name, "the copy of the index at the end is another")
     damaged = damaged_rows(index, column, source)
     if damaged:

@@ -24,7 +24,7 @@ import numpy as np
 
 from ...element_table import ElementType
 from ...element_types import Array, octaves, subtract
-from ...entropy.masks import true_places
+from ...masks import true_places
 from ...parallel import PIECE, stretches
 
 _MAX_KEPT_BYTES: Final = 1 << 25  # of differences, and of their places

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import shutil
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.names import checkpoint_name
 from lccodec.constants import EXACT_NAME, PAYLOAD_OFFSET, ROOT_SIZE, TRAILER_MAGIC
+from lccodec.container.manifest import Manifest
 from lccodec.container.trailer import root_of
 
 from ...support.crashes import broken
@@ -318,6 +320,23 @@ def test_the_exact_file_comes_back_bit_for_bit(
     assert found == told
     assert dict(found.remade) == {EXACT_NAME: "bit for bit, from the checkpoint of its step"}
     assert chain_files(run) == files
+
+
+def test_an_exact_file_of_an_older_version_comes_back_with_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or it would have another root than its checkpoint names."""
+    with monkeypatch.context() as patch, Chain(tmp_path, "lossless", newest="exact") as chain:
+        patch.setattr("lccodec.chain.save.encode.Manifest", partial(Manifest, minor=0))
+        chain.save(0, {"w": np.arange(3000.0)})
+        chain.save(1, {"w": np.arange(3000.0) + 1})
+    files = chain_files(tmp_path)
+    assert b'{"lccodec":[1,0]' in files[EXACT_NAME]
+    hurt(tmp_path / EXACT_NAME, "cut")
+    assert dict(Chain(tmp_path).repair().remade) == {
+        EXACT_NAME: "bit for bit, from the checkpoint of its step"
+    }
+    assert chain_files(tmp_path) == files
 
 
 def test_a_lossy_checkpoint_has_not_all_of_it(run: Path) -> None:

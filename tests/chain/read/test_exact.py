@@ -18,6 +18,7 @@ from lccodec import Chain, FormatError, validate
 from lccodec.chain.read.exact import open_exact
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.exact_file import link_problem
+from lccodec.constants import FORMAT_MINOR
 from lccodec.container.reader import open_checkpoint
 from lccodec.container.writer import to_bytes
 
@@ -113,7 +114,7 @@ def test_its_manifest(tmp_path: Path) -> None:
         info = chain.info()
     with open_exact(DirectoryStore(tmp_path)) as file:
         manifest = file.links[-1].manifest
-        assert (manifest.step, manifest.parent, manifest.minor) == (8, None, 0)
+        assert (manifest.step, manifest.parent, manifest.minor) == (8, None, FORMAT_MINOR)
         assert (manifest.is_exact, manifest.exact, manifest.policy) == (True, None, "lc-3")
         assert b'"exact":true' in manifest.to_bytes()
         assert file.links[-1].reader.root.hex() == info.exact_root

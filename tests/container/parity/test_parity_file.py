@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import replace
+
 import pytest
 
 from lccodec.container.disk.source import BytesSource
@@ -98,3 +101,14 @@ def test_a_description_is_read_without_hashes() -> None:
 def test_another_name() -> None:
     with pytest.raises(DataError, match="LCC-PAR-01"):
         check_file(BytesSource(FILE), "", LAYOUT.name(0))
+
+
+def test_a_head_of_a_newer_minor_version() -> None:
+    """Both copies of the head are compared with each other, not with what this version writes."""
+    text = INDEX.to_bytes()
+    bare = replace(parse_head(FILE[:64], "head"), minor=7).to_bytes()[:32]
+    head = bare + hashlib.sha256(bare + text).digest()
+    newer = head + FILE[64:-64] + head
+    assert check_file(BytesSource(newer), "", LAYOUT.name(1)) == INDEX
+    with pytest.raises(DataError, match="LCC-PAR-02"):
+        check_file(BytesSource(head + FILE[64:]), "", LAYOUT.name(1))

@@ -12,9 +12,9 @@ import numpy as np
 
 from ....element_table import ElementType
 from ....element_types import Array, components, element_type, from_components
-from ....entropy.masks import true_places
 from ....errors import ArgumentError
 from ....frame.header import Shape
+from ....masks import true_places
 from ....parallel import slices
 from ....workers.memory import place_of
 from ..replay import DecodedArray

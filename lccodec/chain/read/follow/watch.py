@@ -42,6 +42,8 @@ from .start import held_from
 from .update import Update
 from .watching import Lag
 
+#: What a checkpoint is refused for that was made against another state than the one held.
+_OF_ANOTHER_REFERENCE: Final = ("LCC-FRM-09", "LCC-STR-09")
 _MAX_ATTEMPTS: Final = 3  # to read a checkpoint, while others take away what it needs
 
 #: What tells the files of a step from others that take their names.
@@ -283,7 +285,7 @@ class Watch:
                     try:
                         return self._way(links, based=True)
                     except ChecksumError as error:
-                        if error.rule != "LCC-FRM-09":  # a sum that only another reference fits
+                        if error.rule not in _OF_ANOTHER_REFERENCE:
                             raise
             return self._way(open_links(reader, self._store, opened), based=False)
 

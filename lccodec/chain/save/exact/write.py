@@ -73,7 +73,8 @@ def lay_out(
     step, policy, metadata = checkpoint.step, checkpoint.policy, checkpoint.metadata
     manifest = plan_manifest(raw, flat, step=step, policy=policy, metadata=metadata)
     read = None if before is None else partial(_values_of, before, threading.Lock())
-    return raw_frames(raw, read), replace(manifest, is_exact=True)
+    # A file that is written anew has the version that it had, or its root would be another.
+    return raw_frames(raw, read), replace(manifest, is_exact=True, minor=checkpoint.minor)
 
 
 def commit_exact(store: WritableStore, frames: Sequence[RawFrame], manifest: Manifest) -> ExactRoot:

@@ -11,10 +11,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lccodec import Chain, ChainError, DataError, Keep, LccodecWarning, StorageError, follow
+from lccodec import (
+    Chain,
+    ChainError,
+    ChecksumError,
+    DataError,
+    Keep,
+    LccodecWarning,
+    StorageError,
+    decode,
+    follow,
+)
 from lccodec.chain.life.rewrite_step import rewrite
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.disk.source import FileSource
+from lccodec.container.reader import open_checkpoint
 
 from ....support.damage import flip
 from ....support.following import Run, Served, open_root, taken
@@ -364,3 +375,25 @@ def test_a_flipped_bit_of_the_held_state_is_found_where_all_is_decoded(tmp_path:
             assert np.flatnonzero(follower.get("a") != array).tolist() == wrong
             steps = update.steps
     assert steps == 6  # from the keyframe
+
+
+def test_a_split_stream_finds_that_the_held_state_is_another(tmp_path: Path) -> None:
+    """By the sizes of its parts, before any sum (LCC-STR-09)."""
+    rng = np.random.default_rng(0)
+    wide = rng.standard_normal(200_000)
+    both = (wide, wide + 2.0**-15 * rng.standard_normal(wide.size))
+    before, after = ((x.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16) for x in both)
+    with Chain(tmp_path, "lossless") as chain, follow(tmp_path, timeout=0) as follower:
+        chain.save(0, {"a": before})
+        assert follower.prepare(0) is not None
+        follower._watch.array("a").bits[:1000] = 0
+        chain.save(1, {"a": after})
+        with (
+            open_checkpoint(tmp_path / NAMES[1]) as reader,
+            pytest.raises(ChecksumError, match="LCC-STR-09"),
+        ):
+            decode(bytes(reader.frame(0)), reference=0 * before)
+        update = follower.prepare(0)
+        assert update is not None
+        assert update.steps == 2  # from the keyframe
+        np.testing.assert_array_equal(follower.get("a"), after)
