@@ -48,7 +48,8 @@ class FsspecBackend:
         with suppress(AttributeError):
             self._files.invalidate_cache()
         try:
-            found = self._files.find(self._path(folder) if folder else self._base, detail=True)
+            path = self._path(folder) if folder else self._base
+            found = self._walked(path) if self._reads_only else self._files.find(path, detail=True)
         except FileNotFoundError:
             return []
         except Exception as error:
@@ -62,6 +63,18 @@ class FsspecBackend:
             ]
         except Exception as error:
             raise self._meaning(error, "") from error
+
+    def _walked(self, path: str) -> dict[str, dict[str, Any]]:
+        """Return the files below a folder of the web; `find` finds none if a server is away."""
+        found = dict[str, dict[str, Any]]()
+        for each in self._files.ls(path, detail=True):
+            name = each["name"].rstrip("/")
+            if each["type"] != "directory":
+                found[name] = each
+            elif name != path.rstrip("/"):
+                with suppress(FileNotFoundError):  # it was removed meanwhile
+                    found.update(self._walked(name))
+        return found
 
     def _size(self, path: str, found: dict[str, Any]) -> int:
         """Return the bytes of a file, which listings of the web do not have."""
@@ -128,11 +141,19 @@ class FsspecBackend:
             return ExistsError(where)
         if isinstance(error, FileNotFoundError):
             return MissingError(where)
-        if isinstance(error, PermissionError):
+        if isinstance(error, PermissionError) or getattr(error, "status", 0) in (401, 403):
             return refused(where, str(error))
-        if isinstance(error, OSError):  # of a network, as all others are known
+        if isinstance(error, OSError) or _may_pass(error):  # of a network, as all others are known
             return UnreachableError(None, f"the store does not answer as it should: {error}", where)
         return StorageError(None, f"the store refuses the request: {error!r}", where)
+
+
+def _may_pass(error: Exception) -> bool:
+    """Return whether a server of the web that is busy or away has raised an error of aiohttp."""
+    status, names = getattr(error, "status", None), {kind.__name__ for kind in type(error).__mro__}
+    if isinstance(status, int):
+        return status >= 500 or status == 429
+    return not names.isdisjoint(("ClientConnectionError", "ClientPayloadError"))
 
 
 def _modified(found: dict[str, Any]) -> float:
