@@ -37,7 +37,7 @@ TOKENS = target_checkpoint.TOKENS
 
 #: Most decoded bytes of a checkpoint that is decoded.
 MAX_DECODED = 1 << 22
-_ROLES = {f"layer/{k}": Assignment("weight", "") for k in range(2)}
+ROLES = {f"layer/{k}": Assignment("weight", "") for k in range(2)}
 _EDIT_BYTES = 3
 
 
@@ -52,7 +52,7 @@ class _Group:
         ):
             warnings.simplefilter("ignore", lccodec.LccodecWarning)
             for step in range(1, 5):
-                chain.save(step, _state(step), roles=_ROLES)
+                chain.save(step, state_at(step), roles=ROLES)
         self.files = {str(path.relative_to(self.path)): path.read_bytes() for path in self._found()}
         self.names = [name for name in self.files if name.endswith((".h5", ".par"))]
 
@@ -88,7 +88,8 @@ def _group() -> _Group:
     return _Group()
 
 
-def _state(step: int) -> dict[str, Any]:
+def state_at(step: int) -> dict[str, Any]:
+    """Return the state of a step."""
     weights = [np.arange(60, dtype=np.float32).reshape(6, 10) + np.float32(step * step / 4)] * 2
     return {"layer": weights, "moment": np.full(7, step, np.float16), "step": step, "flag": True}
 
@@ -162,7 +163,7 @@ def check(data: bytes) -> None:
     group = _group()
     name, verb = group.names[which % len(group.names)], _VERBS[what % len(_VERBS)]
     rest, own = data[3:], group.files[name]
-    file = _written(own, rest) if how % 5 == 4 else _made(name, how % 5, rest)
+    file = written(own, rest) if how % 5 == 4 else _made(name, how % 5, rest)
     group.put(name, file)
     with outcomes.counted(), warnings.catch_warnings():
         warnings.simplefilter("ignore", lccodec.LccodecWarning)
@@ -186,7 +187,8 @@ def _made(name: str, mode: int, rest: bytes) -> bytes:
     return made
 
 
-def _written(file: bytes, edits: bytes) -> bytes:
+def written(file: bytes, edits: bytes) -> bytes:
+    """Return a file after edits: a place of two bytes and the byte to write there, for each."""
     changed = bytearray(file)
     for start in range(0, len(edits) - _EDIT_BYTES + 1, _EDIT_BYTES):
         changed[int.from_bytes(edits[start : start + 2], "little") % len(file)] = edits[start + 2]

@@ -120,7 +120,7 @@ class _Versions:
         """Go a way that was prepared."""
         self._held = way.state
         self._refused = {v: why for v, why in self._refused.items() if v > way.state.version}
-        self._unread.intersection_update(self._refused)
+        self._unread = set(self._refused)  # they may have needed what could not be read before
 
     def refused(self) -> Mapping[int, str]:
         """Return why newer versions cannot be read."""

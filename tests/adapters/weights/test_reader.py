@@ -194,6 +194,23 @@ def test_hostile_places(tmp_path: Path, base: Path, plain: bytes) -> None:
         assert follower.prepare(0) is None
 
 
+def test_a_version_whose_base_is_mended(tmp_path: Path, base: Path) -> None:
+    versions, served = tmp_path / "versions", Served()
+    write(versions, 1)
+    with follow(versions, base) as follower:
+        taken(follower, served)
+        write(versions, 2, 3)
+        whole = shutil.copytree(versions / "weight_v000002", tmp_path / "whole")
+        flip(versions / "weight_v000002")
+        with pytest.warns(LccodecWarning, match="cannot be read"):
+            assert taken(follower, served) == []
+        assert sorted(follower.refused) == [2, 3]
+        shutil.rmtree(versions / "weight_v000002")
+        shutil.copytree(whole, versions / "weight_v000002")
+        assert [update.step for update in taken(follower, served)] == [2, 3]
+    served.check(STATES[3])
+
+
 def test_each_index_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of many versions that cannot be read, each would read those before it again."""
     write(tmp_path / "versions", 1)

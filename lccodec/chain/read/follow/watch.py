@@ -158,7 +158,7 @@ class Watch:
                 self._refuse(seen, error)
                 continue
             self._refused = {each: why for each, why in self._refused.items() if each[0] > step}
-            self._unread.intersection_update(self._refused)
+            self._unread = set(self._refused)  # they may have needed what could not be read before
             if found is not None:
                 return Way(*found, seen)
             self._seen = seen
@@ -236,6 +236,7 @@ class Watch:
     def _refuse(self, seen: _Seen, error: LccodecError) -> None:
         """Say that a step cannot be read, once. What the system cannot read is tried again."""
         said, self._refused[seen] = self._refused.get(seen), str(error)
+        self._unread.discard(seen)
         if isinstance(error, StorageError):
             self._unread.add(seen)
         if said == str(error):

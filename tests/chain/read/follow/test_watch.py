@@ -261,6 +261,10 @@ def test_deltas_to_a_damaged_step_wait_for_the_next_keyframe(tmp_path: Path) -> 
         assert found == [0, 1, 2, 3, 4, 5, 6]
         assert [text.split(" cannot")[0][-6:] for text in warned] == ["step 7", "step 8"]
         assert list(follower.refused) == [7, 8]
+        shutil.copy(tmp_path / "run" / NAMES[7], copy)  # it is mended
+        assert [update.step for update in taken(follower, served)] == [7, 8]
+        served.check(run.states[8])
+        assert not follower.refused
 
 
 def test_a_damaged_file_that_is_not_the_newest_is_passed_over(tmp_path: Path) -> None:
