@@ -20,16 +20,27 @@ import numpy as np
 from heaviest import KINDS, blocks, classed, constant, fields, finished, heavy_frames, split
 from heavy_foreign import hdf5_files, torch_files, weight_versions
 
-from lccodec.constants import BUNDLE_MAGIC, METHOD_PLANES, METHOD_SMOOTH, ROOT_SIZE
+from lccodec.constants import (
+    BUNDLE_MAGIC,
+    MAX_EQUAL_COPIES,
+    MAX_EXPANSION,
+    METHOD_PLANES,
+    METHOD_SMOOTH,
+    ROOT_SIZE,
+)
 from lccodec.container.bundle.index import BundledFile, BundleIndex, BundleTrailer
+from lccodec.container.copies import Copy
 from lccodec.container.manifest import INHERITED, Manifest, Parent
 from lccodec.container.parity.layout import Index, Layout, Member
 from lccodec.container.parity.parity_file import ends_of
 from lccodec.container.trailer import root_of
 from lccodec.container.writer import hashed, to_bytes
 
+#: The most copies that an array may have.
+MADE = (*[Copy(0, None)] * MAX_EQUAL_COPIES, Copy(0, KINDS["bfloat16"]))
 
-def checkpoint(frames: Sequence[bytes], arrays: Sequence[int], **members: object) -> bytes:
+
+def checkpoint(frames: Sequence[bytes], arrays: Sequence[int | None], **members: object) -> bytes:
     """Return a checkpoint file of frames, and of arrays by the numbers of their frames, from 1."""
     tree: object = ["l", *range(len(arrays))]
     given = {"step": 1, "parent": None, "policy": None, "metadata": {}, "tree": tree, "scalars": []}
@@ -44,6 +55,7 @@ def checkpoints(size: int) -> Iterator[tuple[str, bytes]]:
             yield heavy.name, checkpoint([heavy.data], [1])
     run = next(heavy for heavy in heavy_frames(size // 12) if heavy.arrays > 1)
     yield run.name, checkpoint([run.data], [1] * run.arrays)
+    yield "copies", copied(size - 1024)
     small = finished(METHOD_PLANES, KINDS["uint8"], (0,), 10, b"")[0]
     count = size // (len(small) + 40)
     yield "empty arrays", checkpoint([small] * count, range(1, count + 1))
@@ -53,6 +65,27 @@ def checkpoints(size: int) -> Iterator[tuple[str, bytes]]:
     leaves = min((1 << 24) // len(key) - 2, size // 8)
     yield "a long key", checkpoint([], [], tree={key: ["l", *[None] * leaves]}, scalars=[0] * leaves)
     yield "long numbers", checkpoint([], [], tree=["l", *[None] * 14], scalars=[10**4095] * 14)
+
+
+def copied(size: int) -> bytes:
+    """Return a file of one array, and of as many copies of it as may be."""
+    kind, count = KINDS["float32"], size * MAX_EXPANSION // 4
+    frame, _ = finished(METHOD_PLANES, kind, (count,), 20, blocks(kind, count, 20, constant(0)))
+    return checkpoint([frame], [1, *[None] * len(MADE)], copies=MADE)
+
+
+def copying(size: int) -> Iterator[bytes]:
+    """Yield a keyframe of copies, and deltas that make all of them anew; half of the bytes each."""
+    root = b""
+    for step in range(1, 1000):
+        parent = Parent(step - 1, root) if root else None
+        how = {"step": step, "parent": parent, "tree": INHERITED, "copies": MADE}
+        file = checkpoint([], [0, *[None] * len(MADE)], **how) if root else copied(size // 2 - 1024)
+        size -= len(file)
+        root = file[-32:]
+        yield file
+        if size < 0:
+            return
 
 
 def chains(size: int) -> Iterator[tuple[str, list[bytes]]]:
@@ -79,6 +112,7 @@ def chains(size: int) -> Iterator[tuple[str, list[bytes]]]:
             left -= len(files[-1])
         yield name, files
     yield "fields", list(_fields(half))
+    yield "copies made anew", list(copying(size))
 
 
 def _fields(half: int) -> Iterator[bytes]:

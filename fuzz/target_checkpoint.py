@@ -109,6 +109,7 @@ TOKENS = tuple(
             '"parent":null',
             '"parent":[1,"' + "A" * 43 + '"]',
             '"copies":[[0,10]],',
+            '"copies":[[0,255]],',
             '"later":[3,"' + "A" * 43 + '",128],',
         ),
     )

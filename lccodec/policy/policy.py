@@ -50,7 +50,7 @@ class Candidate:
     bits: Array  # its components
     reference: Array | None  # the parent's as decoded; None if the parent has no such array
     past: Past | None = None  # if it is known
-    source: str | None = None  # the array whose rounding it is, bit for bit; if it is known
+    source: str | None = None  # the array whose rounding it is, or whose equal; if it is known
     inherited: bool = False  # whether the save leaves it out: it is its reference, bit for bit
     changed: float | None = None  # most of it that differs from the reference; if hashes say so
 

@@ -196,9 +196,11 @@ def pieces_of(table: bytes, data: bytes) -> list[tuple[int, int, bytes]]:
 
 
 def copy_of(source: Array, code: int) -> Array:
-    """An array rounded to another type (LCC-CPY-02, LCC-CPY-03)."""
+    """An array as it is, or rounded to another type (LCC-CPY-02, LCC-CPY-03)."""
+    if code == 255:
+        return Array(*source)  # an object of its own
     if source.dtype != "float32":
-        raise Refused("LCC-CPY-02", "the source of a copy is not float32")
+        raise Refused("LCC-CPY-02", "the source of a rounding is not float32")
     element = ELEMENTS[code]
     patterns = [round_to(pattern, element) for (pattern,) in struct.iter_unpack("<I", source.data)]
     return Array(element.name, source.shape, struct.pack(f"<{len(patterns)}H", *patterns))

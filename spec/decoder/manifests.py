@@ -6,6 +6,7 @@ import base64
 import json
 import re
 import struct
+from collections import Counter
 from typing import Any, NoReturn
 
 from .streams import Refused
@@ -143,16 +144,18 @@ def check_copies(manifest: dict[str, Any]) -> None:
         raise Refused("LCC-CPY-01", "no copies, which is not said")
     if not isinstance(copies, list) or len(copies) != arrays.count(None):
         raise Refused("LCC-CPY-01", "not one entry for each array without a number")
-    sources = set()
+    used: Counter[Any] = Counter()
     for entry in copies:
         if not isinstance(entry, list) or [type(item) for item in entry] != [int, int]:
             raise Refused("LCC-CPY-01", "an entry is not two integers")
         source, code = entry
-        if code not in (9, 10):
-            raise Refused("LCC-CPY-01", "a copy of another type than float16 and bfloat16")
-        if not is_integer(source, 0, len(arrays) - 1) or arrays[source] is None or source in sources:
-            raise Refused("LCC-CPY-01", "a source that is not there, is a copy, or has another copy")
-        sources.add(source)
+        if code not in (9, 10, 255):
+            raise Refused("LCC-CPY-01", "neither a rounding to float16 or bfloat16 nor an equal copy")
+        if not is_integer(source, 0, len(arrays) - 1) or arrays[source] is None:
+            raise Refused("LCC-CPY-01", "a source that is not there, or is a copy")
+        used[source, code == 255] += 1
+        if used[source, False] > 1 or used[source, True] > 3:
+            raise Refused("LCC-CPY-01", "a source of two roundings, or of more than three equal copies")
 
 
 def check_links(manifest: dict[str, Any]) -> None:

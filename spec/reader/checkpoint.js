@@ -4,7 +4,7 @@
 
 import { sameBytes } from './bytes.js';
 import { readTrailer, readVerifiedManifest } from './container.js';
-import { roundedCopy } from './copies.js';
+import { copyOf } from './copies.js';
 import { ChecksumError, FormatError } from './errors.js';
 import { decodeBody, readHeader } from './frame.js';
 import { readManifest } from './manifest.js';
@@ -90,9 +90,8 @@ export function* decodeArrays(checkpoint, parent) {
   const copies = copiesBySource(manifest);
   function* withCopy(array, index) {
     yield { ...array, name: names[index], index };
-    const copy = copies.get(index);
-    if (copy !== undefined)
-      yield { ...roundedCopy(array, copy.type), name: names[copy.index], index: copy.index };
+    for (const copy of copies.get(index) ?? [])
+      yield { ...copyOf(array, copy.type), name: names[copy.index], index: copy.index };
   }
   for (const [index, number] of manifest.arrays.entries()) {
     if (number === 0) yield* withCopy(arrayOf(parent, names[index]), index);
@@ -107,12 +106,14 @@ export function* decodeArrays(checkpoint, parent) {
 
 /**
  * @param {import('./manifest.js').Manifest} manifest
- * @returns {Map<number, {index: number, type: import('./elementtypes.js').ElementType}>} the copies
- *   by the indices of their sources
+ * @returns {Map<number, {index: number, type: import('./elementtypes.js').ElementType|null}[]>} the
+ *   copies by the indices of their sources
  */
 function copiesBySource({ arrays, copies }) {
   const indices = [...arrays.keys()].filter((index) => arrays[index] === null);
-  return new Map(copies.map(({ source, type }, k) => [source, { index: indices[k], type }]));
+  const found = new Map(copies.map(({ source }) => [source, []]));
+  for (const [k, { source, type }] of copies.entries()) found.get(source).push({ index: indices[k], type });
+  return found;
 }
 
 /**
@@ -136,11 +137,11 @@ export function* surveyArrays(checkpoint) {
   const unchanged = checkpoint.manifest.later ? 'between the parents' : 'as in the parent';
   function* withCopy(array) {
     yield array;
-    const copy = copies.get(array.index);
-    if (copy === undefined) return;
-    const { index, type } = copy;
-    const bytes = array.bytes && roundedCopy(array, type).bytes;
-    yield { index, type, shape: array.shape, bytes, why: 'a copy of another array' };
+    for (const copy of copies.get(array.index) ?? []) {
+      const type = copy.type ?? array.type;
+      const bytes = array.bytes && copyOf(array, copy.type).bytes;
+      yield { index: copy.index, type, shape: array.shape, bytes, why: 'a copy of another array' };
+    }
   }
   for (const [index, number] of checkpoint.manifest.arrays.entries()) {
     if (number === 0) yield* withCopy({ index, type: null, shape: null, bytes: null, why: unchanged });

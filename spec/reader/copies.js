@@ -1,5 +1,5 @@
 /**
- * Copies: arrays that are another one, rounded to their own type (LCC-CPY-02, LCC-CPY-03).
+ * Copies: arrays that are another one, bit for bit or rounded (LCC-CPY-02, LCC-CPY-03).
  */
 
 import { aligned } from './elementtypes.js';
@@ -8,12 +8,13 @@ import { numberToFloat16 } from './floats.js';
 
 /**
  * @param {import('./frame.js').DecodedArray} source
- * @param {import('./elementtypes.js').ElementType} type float16 or bfloat16
+ * @param {import('./elementtypes.js').ElementType|null} type float16 or bfloat16; null for an equal copy
  * @returns {import('./frame.js').DecodedArray}
  */
-export function roundedCopy(source, type) {
+export function copyOf(source, type) {
+  if (type === null) return { type: source.type, shape: source.shape, bytes: source.bytes.slice() };
   if (source.type.name !== 'float32') {
-    throw new FormatError('LCC-CPY-02', `the source of a copy is ${source.type.name}`);
+    throw new FormatError('LCC-CPY-02', `the source of a rounding is ${source.type.name}`);
   }
   const { buffer, byteOffset, length } = aligned(source.bytes);
   const patterns = new Uint32Array(buffer, byteOffset, length / 4);

@@ -33,6 +33,8 @@ const MIN_PIECE_BYTES = 1024;
 const ROOT_SIZE = 32;
 const DIGEST_SIZE = 16;
 const COPY_TYPES = ['float16', 'bfloat16'];
+const EQUAL_COPY = 255;
+const MAX_EQUAL_COPIES = 3;
 
 /**
  * @typedef {import('./json.js').JsonValue} JsonValue
@@ -52,8 +54,8 @@ const COPY_TYPES = ['float16', 'bfloat16'];
  * @property {JsonValue[]} scalars as they are stored
  * @property {(number|null)[]} arrays the number of the frame of each, from 1 on; 0 for an array of
  *   the parent, null for a copy
- * @property {{source: number, type: import('./elementtypes.js').ElementType}[]} copies in the order of
- *   the nulls of `arrays`
+ * @property {{source: number, type: import('./elementtypes.js').ElementType|null}[]} copies in the
+ *   order of the nulls of `arrays`; the type is null for an equal copy
  * @property {FrameEntry[]} frames
  *
  * @typedef {object} FrameEntry
@@ -299,20 +301,26 @@ function readCopies(json, arrays) {
   if (!Array.isArray(copies) || copies.length !== count || (count === 0 && json.has('copies'))) {
     throw new FormatError('LCC-CPY-01', `there is no list of ${count} copies`);
   }
-  const sources = new Set();
+  const roundings = new Map();
+  const equals = new Map();
   return copies.map((entry) => {
     if (!Array.isArray(entry) || entry.length !== 2 || !entry.every((part) => isInteger(part, 0))) {
       throw new FormatError('LCC-CPY-01', 'a copy is no list of a source and a type');
     }
-    const [source, type] = entry;
-    if (!COPY_TYPES.includes(ELEMENT_TYPES[type]?.name)) {
-      throw new UnsupportedError('LCC-CPY-01', `a copy has the element type ${type}`);
+    const [source, code] = entry;
+    const isEqual = code === EQUAL_COPY;
+    if (!isEqual && !COPY_TYPES.includes(ELEMENT_TYPES[code]?.name)) {
+      throw new UnsupportedError('LCC-CPY-01', `a copy has the code ${code}`);
     }
-    if (source >= arrays.length || arrays[source] === null || sources.has(source)) {
-      throw new FormatError('LCC-CPY-01', `array ${source} is not there, is a copy, or has another copy`);
+    if (source >= arrays.length || arrays[source] === null) {
+      throw new FormatError('LCC-CPY-01', `array ${source} is not there, or is a copy`);
     }
-    sources.add(source);
-    return { source, type: ELEMENT_TYPES[type] };
+    const [counts, most] = isEqual ? [equals, MAX_EQUAL_COPIES] : [roundings, 1];
+    counts.set(source, (counts.get(source) ?? 0) + 1);
+    if (counts.get(source) > most) {
+      throw new FormatError('LCC-CPY-01', `array ${source} has more than ${most} copies of its kind`);
+    }
+    return { source, type: isEqual ? null : ELEMENT_TYPES[code] };
   });
 }
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from broken import Broken
-from broken_checkpoints import COUNTS, WEIGHT, Document, delta, entry, file_of, keyframe, text_of
+from broken_checkpoints import COUNTS, WEIGHT, Document, base64_of, delta, entry, file_of, keyframe, text_of
 from pieces import KINDS, RAW, assembled, little
 
 from lccodec.element_types import from_components
@@ -84,6 +84,65 @@ def rounded_file() -> tuple[bytes, dict[str, np.ndarray[Any, Any]]]:
     return file_of(text_of(document), b"".join(frames)), state
 
 
+def equal_files() -> Iterator[tuple[str, str, bytes, dict[str, np.ndarray[Any, Any]]]]:
+    """Yield a keyframe and a delta with equal copies: name, description, file and state."""
+    single, brain = (np.array(column, "<u4") for column in list(zip(*ROUNDED, strict=True))[:2])
+    counts, pairs = np.arange(300, dtype="<i2"), np.arange(7, dtype="<c8") * (1 - 1j)
+    weight = _of(single, "float32")
+    state = {
+        "first": weight.copy(),
+        "second": weight.copy(),
+        "counts": counts.reshape(3, 100),
+        "weight": weight,
+        "rounded": _of(brain, "bfloat16"),
+        "third": weight.copy(),
+        "again": counts.reshape(3, 100),
+        "pairs": ("equal", [pairs, pairs.copy()]),
+    }
+    tree = {**{name: index for index, name in enumerate(state)}, "pairs": ["t", None, ["l", 7, 8]]}
+    frames = [
+        assembled("", "", (RAW, "int16", (3, 100), 0), little(counts), counts).data,
+        _raw(single),
+        assembled("", "", (RAW, "complex64", (7,), 0), little(pairs), pairs).data,
+    ]
+    document = {
+        "lccodec": [1, 1],
+        "step": 185,
+        "parent": None,
+        "policy": "by hand",
+        "tree": tree,
+        "scalars": ["equal"],
+        "arrays": [None, None, 1, 2, None, None, None, 3, None],
+        "copies": [[3, 255], [3, 255], [3, 10], [3, 255], [2, 255], [7, 255]],
+        "frames": [entry(frame) for frame in frames],
+    }
+    first = file_of(text_of(document), b"".join(frames), minor=1)
+    what = "a keyframe with equal copies: three of an array that has a rounding, too, and two of others"
+    yield "000000000185", what, first, state
+    changed = np.roll(single, 1)
+    frame = assembled("", "", (RAW, "float32", changed.shape, 0), little(changed), changed).data
+    document = {
+        "lccodec": [1, 1],
+        "step": 186,
+        "parent": [185, base64_of(first[-32:])],
+        "policy": "by hand",
+        "scalars": ["equal"],
+        "arrays": [1, None, 0, 0, None, 0, 0, 0, 0],
+        "copies": [[0, 255], [0, 10]],
+        "frames": [entry(frame)],
+    }
+    second = file_of(text_of(document), frame, minor=1)
+    moved = _of(changed, "float32")
+    rounded = _of(np.roll(brain, 1), "bfloat16")
+    what = "a delta against step 185: an array that was a copy is the source of another one now"
+    yield "000000000186", what, second, {**state, "first": moved, "second": moved.copy(), "rounded": rounded}
+    document["parent"] = [186, base64_of(second[-32:])]
+    document |= {"step": 187, "arrays": [None, 0, 0, 0, 0, 0, 0, 0, 0], "copies": [[5, 255]], "frames": []}
+    third = file_of(text_of(document), b"", minor=1)
+    what = "a delta against step 186 without frames: a copy of an unchanged array"
+    yield "000000000187", what, third, {**state, "second": moved, "rounded": rounded}
+
+
 def copying(copies: Any = ..., arrays: Any = (1, 2, None), **members: Any) -> Document:
     """Return the manifest of `SOUND` with a third array, a copy of the first."""
     tree = {"weight": 0, "list": ["l", 1, None], "pair": ["t", None, 0], "copy": 2}
@@ -123,11 +182,22 @@ def broken_copies() -> Iterator[Broken]:
     for name, why, copies in (
         ("chain", "an array is a copy of a copy", [[0, 10], [2, 10]]),
         ("circle", "two arrays are copies of each other", [[3, 10], [2, 10]]),
-        ("twice", "an array has two copies", [[0, 10], [0, 9]]),
+        ("twice", "an array has two roundings", [[0, 10], [0, 9]]),
+        ("equal-chain", "an array is an equal copy of an equal copy", [[0, 255], [2, 255]]),
+        ("equal-rounding", "an array is an equal copy of a rounding", [[0, 10], [2, 255]]),
     ):
         yield case(rule, name, why, copying(copies, [1, 2, None, None], tree=four))
-    for code in (-1, 11, 15):
-        why = f"a copy has the element type {code}"
+    many = {**four, "more": ["l", 4, 5]}
+    why = "an array has four equal copies"
+    yield case(rule, "four", why, copying([[0, 255]] * 4, [1, 2, *[None] * 4], tree=many))
+    for name, why, source in (
+        ("equal-beyond", "the source of an equal copy is not there", 3),
+        ("equal-negative", "the source of an equal copy is -1", -1),
+        ("equal-itself", "an array is an equal copy of itself", 2),
+    ):
+        yield case(rule, name, why, copying([[source, 255]]))
+    for code in (-1, 11, 15, 254, 256):
+        why = f"a copy has the code {code}"
         yield case(rule, f"type-{code}", why, copying([[0, code]]), "UnsupportedError")
     why = "no array is a copy, and the list of copies is there"
     nothing = {**keyframe(), "copies": []}

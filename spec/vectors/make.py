@@ -38,7 +38,7 @@ from broken_manifests import broken_manifests
 from broken_parents import BESIDE, broken_parents
 from broken_parity import broken_parity
 from broken_values import broken_values
-from copies import broken_copies, copied_states, rounded_file
+from copies import broken_copies, copied_states, equal_files, rounded_file
 from edge_files import broken_edge_files, edge_files, edge_parity
 from edges import edge_frames
 from fields import assembled_fields
@@ -391,6 +391,9 @@ def copied_checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
     data, state = rounded_file()
     (directory / "copies.lcc.h5").write_bytes(data)
     yield "copies", "copies of both types, whose values are rounded by hand", state
+    for name, description, data, state in equal_files():
+        (directory / f"{name}.lcc.h5").write_bytes(data)
+        yield name, description, state
     with tempfile.TemporaryDirectory() as own, lccodec.Chain(own, "lossless") as chain:
         for step, state in enumerate(copied_states(), 100):
             chain.save(step, state)

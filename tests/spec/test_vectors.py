@@ -21,7 +21,7 @@ import pytest
 import lccodec
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.constants import TRAILER_SIZE
+from lccodec.constants import EQUAL_COPY, TRAILER_SIZE
 from lccodec.container.disk.source import FileSource
 from lccodec.container.parity.parity_file import check_file
 from lccodec.container.trailer import parse_trailer
@@ -35,7 +35,7 @@ VALID = [entry for entry in json.loads((VECTORS / "manifest.json").read_bytes())
 #: The folders of frozen vectors, each with the sum of the sums of its files.
 FOLDERS = {
     "frozen": "ffc29e84b5fb50a939ab77c137774e1d65191418100522582b5d49e3a35e309e",
-    "frozen-1.1": "7596d039e4de2da7aa9080ad1d2c5a9e48a2fb815ef3bb337fa16b2a9847ba5d",
+    "frozen-1.1": "cb76a9c7f6c5285de17a1a4b7489cbb9c2aeb4551a780dbbaed57f174fc67c53",
 }
 LISTS = {folder: json.loads((VECTORS / folder / "manifest.json").read_bytes()) for folder in FOLDERS}
 FROZEN = [entry for entries in LISTS.values() for entry in entries]
@@ -241,9 +241,11 @@ def test_a_file_of_each_structure_is_frozen() -> None:
             manifest = json.loads(data[place : place + length])
             with_members |= {member for member, value in manifest.items() if value is not None}
             with_members |= {"pieces"} if any(len(frame) == 3 for frame in manifest["frames"]) else set()
+            copied = {code for _, code in manifest.get("copies", [])}
+            with_members |= {"equal copies"} if EQUAL_COPY in copied else set()
     assert with_members >= {
         *("step", "parent", "later", "replaces", "exact", "figures", "metadata", "tree", "scalars", "copies"),
-        "pieces",
+        *("pieces", "equal copies"),
     }
     kinds = {entry["kind"] for entry in FROZEN}
     assert kinds == {"frame", "checkpoint", "bundle", "parity"}

@@ -21,7 +21,7 @@ from .links import (
     Link,
     array_place,
     check_inherited,
-    check_source,
+    copied_type,
     member_names,
     part_arrays,
     value_or_raise,
@@ -123,13 +123,13 @@ def interpolates(low: Form, high: Form) -> bool:
 def _copied(
     link: Link, names: Iterable[str], heads: Mapping[str, Head | LccodecError]
 ) -> dict[str, Head | LccodecError]:
-    """Return the heads of copies: those of their sources, with another type."""
+    """Return the heads of copies: those of their sources, with the type of a rounding."""
     found: dict[str, Head | LccodecError] = {}
     for name in names:
-        source, kind = link.copies[name]
+        source, _ = link.copies[name]
         try:
             header, shape, _, interpolated, _ = value_or_raise(heads[source])
-            check_source(link, name, header.kind)
+            kind = copied_type(link, name, header.kind)
             header = replace(header, kind=kind, shapes=(shape,), relative=False, run=False)
             found[name] = Head(header, shape, interpolated=interpolated, copied=True)
         except LccodecError as error:

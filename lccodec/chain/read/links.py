@@ -76,8 +76,8 @@ class Link:
         nulls = (
             name for name, number in zip(self.index_names, manifest.arrays, strict=True) if number is None
         )
-        #: The arrays that are copies, by name: of which array, and of which type.
-        self.copies: dict[str, tuple[str, ElementType]] = {
+        #: The arrays that are copies, by name: of which array, and the type that it is rounded to.
+        self.copies: dict[str, tuple[str, ElementType | None]] = {
             name: (self.index_names[copy.source], copy.kind)
             for name, copy in zip(nulls, manifest.copies, strict=True)
         }
@@ -318,10 +318,12 @@ def check_inherited(link: Link, name: str) -> None:
         raise FormatError("LCC-CHN-03", array_place(link, name), message)
 
 
-def check_source(link: Link, name: str, kind: ElementType) -> None:
-    """Raise ``FormatError`` if a copy is one of an array of another type than float32."""
-    if kind != SOURCE_TYPE:
-        raise FormatError("LCC-CPY-02", array_place(link, name), f"a copy of an array of {kind.name}")
+def copied_type(link: Link, name: str, kind: ElementType) -> ElementType:
+    """Return the type of a copy of an array of type `kind`; only float32 may be rounded."""
+    rounded = link.copies[name][1]
+    if rounded is not None and kind != SOURCE_TYPE:
+        raise FormatError("LCC-CPY-02", array_place(link, name), f"a rounding of an array of {kind.name}")
+    return rounded or kind
 
 
 def reference_names(link: Link, number: int) -> list[str]:

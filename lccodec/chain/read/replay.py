@@ -31,7 +31,7 @@ from ...frame.decode import decode_components
 from ...frame.header import Shape
 from ...parallel import slices
 from .heads import Form, check_references, interpolates
-from .links import Link, array_place, check_source, member_names, value_or_raise
+from .links import Link, array_place, copied_type, member_names, value_or_raise
 from .needed import decoded_together, needed
 
 
@@ -299,16 +299,20 @@ def copied(
     out: Array | None = None,
 ) -> DecodedArray:
     """Return a copy of another array of a link, which is decoded (LCC-CPY-02); `out` is memory."""
-    above, kind = link.copies[name]
-    source = value_or_raise(arrays[above])
-    check_source(link, name, source.kind)
-    return copy_of(source, kind, out)
+    source = value_or_raise(arrays[link.copies[name][0]])
+    return copy_of(source, copied_type(link, name, source.kind), out)
 
 
 def copy_of(source: DecodedArray, kind: ElementType, out: Array | None = None) -> DecodedArray:
-    """Return a float32 array rounded to another type; `out` is memory for its components."""
+    """Return a copy of an array: of its type, or of float32 rounded to another one.
+
+    `out` is memory for its components.
+    """
     if out is None or (out.size, out.dtype) != (source.bits.size, kind.bits):
         out = np.empty(source.bits.size, kind.bits)
     for part in slices(out.size):
-        rounded_copy(source.bits[part], kind, out[part])
+        if kind is source.kind:
+            out[part] = source.bits[part]
+        else:
+            rounded_copy(source.bits[part], kind, out[part])
     return DecodedArray(kind, source.shape, out)

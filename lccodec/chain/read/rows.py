@@ -28,7 +28,7 @@ from ...frame.decode import decode_range
 from ...frame.header import FrameHeader, Shape
 from ...frame.pieces import whole_blocks
 from .heads import check_references, form_of, interpolates
-from .links import Link, array_place, check_inherited, check_source, value_or_raise
+from .links import Link, array_place, check_inherited, copied_type, value_or_raise
 from .replay import DecodedArray, replay, within_frame
 
 #: Names of leaves; or a mapping of names to rows, where ``None`` is all of a leaf.
@@ -300,10 +300,12 @@ def _decoded(
         place = id(need.sources[0][0]), need.sources[0][1]
         before = replace(parts[place], spare=parts[place].spare and users[place] == 1)
     if name in link.copies and before is not None:
-        kind = link.copies[name][1]
-        check_source(link, name, before.kind)
+        kind = copied_type(link, name, before.kind)
         bits = np.empty(span.size, kind.bits)
-        rounded_copy(before.of(span), kind, bits)
+        if kind is before.kind:
+            bits[:] = before.of(span)
+        else:
+            rounded_copy(before.of(span), kind, bits)
         return _Part(kind, before.shape, span, bits)
     for above, _ in need.sources[1:]:
         before = _interpolated(before, parts[id(above), name], span, link.weight)

@@ -172,7 +172,7 @@ def plan_manifest(
         scalars=flat.scalars,
         arrays=tuple(plan.frame_numbers()),
         frames=(),
-        copies=tuple(Copy(plan.copies[i], plan.candidates[i].kind) for i in sorted(plan.copies)),
+        copies=tuple(Copy(plan.copies[i], plan.rounded(i)) for i in sorted(plan.copies)),
     )
     check_manifest(manifest, len(plan.frames))
     return manifest

@@ -18,11 +18,12 @@ from types import MappingProxyType
 from typing import Final
 
 from ...container.tree import Flat
+from ...element_table import ElementType
 from ...element_types import Array, components
 from ...errors import ArgumentError
 from ...frame.content import MAX_SHARED_COMPONENTS
 from ...frame.header import check_shape
-from ...parallel import slices
+from ...policy.copies.equal import changed_share, is_equal
 from ...policy.policy import Candidate, Policy
 from ...policy.roles import Assignment, Role, assign_roles
 from ...quantizers.base import Quantizer
@@ -37,6 +38,9 @@ _MAX_RUN_COMPONENTS: Final = 1 << 20
 
 #: Share of an array that may differ from its reference, below which the reference is taken.
 _MIN_CHANGED: Final = 0.5
+
+#: Bytes of a small array that changed, below which it is not stored as a copy of an equal one.
+_MIN_CHANGED_BYTES: Final = 64
 
 #: The role of an array in a single file. Roles matter only for deltas.
 _NO_ROLE: Final = Assignment("other", "in a single file")
@@ -79,7 +83,8 @@ class SavePlan:
     def losing(self) -> set[int]:
         """Return the indices of the arrays that may lose something in this checkpoint."""
         coded = (frame.arrays for frame in self.frames if frame.quantizer.lossy)
-        return {*self.waiting, *self.copies}.union(*coded)
+        found = set(self.waiting).union(*coded)
+        return found.union(index for index, source in self.copies.items() if source in found)
 
     def may_lose(self, index: int) -> bool:
         """Return whether anything of an array may be lost, in a delta or in a keyframe."""
@@ -91,6 +96,11 @@ class SavePlan:
     def estimates(self) -> list[Estimate]:
         """Return how many bytes each array would take, and with which error; see `Estimate`."""
         return estimate_frames(self.candidates, self.frames, self.waiting, self.policy.effort)
+
+    def rounded(self, index: int) -> ElementType | None:
+        """Return the type that a copy is rounded to; ``None`` if it is equal to its source."""
+        own, source = self.candidates[index].kind, self.candidates[self.copies[index]].kind
+        return None if own is source else own
 
     def frame_numbers(self) -> list[int | None]:
         """Return the number of each array's frame, from 1 on; 0 without one, None for a copy."""
@@ -115,7 +125,8 @@ class SavePlan:
         if verdict := self.verdicts.get(index):
             why = f"{c.why}; {verdict}"
         if number is None:
-            stored, why = "copy", f"{c.why}; the rounding of {self.candidates[self.copies[index]].name!r}"
+            what = "the rounding of" if self.rounded(index) else "equal to"
+            stored, why = "copy", f"{c.why}; {what} {self.candidates[self.copies[index]].name!r}"
         elif number:
             stored = "delta" if self.frames[number - 1].relative else "whole"
         else:
@@ -187,12 +198,12 @@ def make_plan(
     arrays with one, and ``None`` for arrays that stay as their reference is. With `renew`, a delta
     stores arrays as a keyframe does, but for those that it inherits.
     """
-    copies = _copies(arrays, policy)
+    alone = parent is None or renew
+    copies = _copies(arrays, policy, alone)
     if parent is not None:
         # No moments belong to copies, and their steps are those of their sources.
         own = [c for i, c in enumerate(arrays) if i not in copies]
         policy = policy.settle(own, width, sum(arrays[i].bits.nbytes for i in copies))
-    alone = parent is None or renew
     quantizers, waiting, verdicts = [], [], {}
     frames: list[FramePlan] = []
     open_runs: dict[object, FramePlan] = {}  # runs that more arrays may join
@@ -236,7 +247,9 @@ def make_plan(
     copies = {
         index: source
         for index, source in copies.items()
-        if alone or source in moved or not _is_unchanged(arrays[index])
+        if alone
+        or (source in moved and arrays[index].kind is not arrays[source].kind)
+        or not _is_unchanged(arrays[index])
     }
     hidden = frozenset(waiting)
     return SavePlan(parent, arrays, quantizers, frames, hidden, policy, copies=copies, verdicts=verdicts)
@@ -248,22 +261,35 @@ def _is_unchanged(c: Candidate) -> bool:
     return c.reference is not None and _equal(c.bits, c.reference)
 
 
-def _copies(arrays: Sequence[Candidate], policy: Policy) -> dict[int, int]:
+def _copies(arrays: Sequence[Candidate], policy: Policy, alone: bool) -> dict[int, int]:
     """Return the arrays that are stored as copies, and of which, by index.
 
     A copy loses what its source loses. So its source loses nothing, or the policy codes both in the
-    same way, and promises no bound, which the rounding of a lossy number may break.
+    same way: equal arrays of one role; and roundings without the promise of a bound, which the
+    rounding of a lossy number may break. `alone` says that no array has a reference.
     """
     places = {c.name: index for index, c in enumerate(arrays)} if any(c.source for c in arrays) else {}
     found = {}
     for index, c in enumerate(arrays):
         place = places.get(c.source) if c.source else None
-        if place is not None:
-            coders = _coders(policy, arrays[place])
-            lossy = [coder for coder in coders if coder.lossy]
-            if not lossy or (coders == _coders(policy, c) and not any(coder.guarantee for coder in lossy)):
-                found[index] = place
+        if place is None:
+            continue
+        source = arrays[place]
+        same = c.kind is source.kind
+        if same and not alone and _is_nearly_unchanged(c):
+            continue
+        coders = _coders(policy, source)
+        lossy = [coder for coder in coders if coder.lossy]
+        keeps = source.role == c.role if same else not any(coder.guarantee for coder in lossy)
+        if not lossy or (coders == _coders(policy, c) and keeps):
+            found[index] = place
     return found
+
+
+def _is_nearly_unchanged(c: Candidate) -> bool:
+    """Return whether a small array changed so little that its part of a shared frame is smaller."""
+    small = c.bits.size <= MAX_SHARED_COMPONENTS
+    return small and changed_share(c) * c.bits.nbytes < _MIN_CHANGED_BYTES
 
 
 def _coders(policy: Policy, c: Candidate) -> tuple[Quantizer, Quantizer]:
@@ -292,4 +318,4 @@ def _equal(left: Array, right: Array) -> bool:
         return False
     if left.size <= MAX_SHARED_COMPONENTS:  # one comparison of bytes is faster than three calls
         return left.tobytes() == right.tobytes()
-    return all(bool((left[part] == right[part]).all()) for part in slices(left.size))
+    return is_equal(left, right)

@@ -48,7 +48,7 @@ class ArrayPlan:
     stored
         What this save does: it stores the array ``"whole"``, or as a ``"delta"`` to the parent's
         array; or it does not store the array, which is ``"unchanged"``, ``"waits"``, or is a
-        ``"copy"`` of another array, rounded: then `why` names that.
+        ``"copy"`` of another array, equal to it or rounded: then `why` names that.
     frame
         Number of the array's frame, from 0 on; ``None`` if it has no frame. Small arrays share a
         frame.

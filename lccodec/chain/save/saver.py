@@ -259,8 +259,8 @@ class Saver:
         mark_inherited(compared, whole.inherited)
         if self._hashes is None:
             mark_copies(compared)
-        elif not base.is_keyframe:
-            self._hashes.look(compared)
+        else:
+            self._hashes.look(compared, base.is_keyframe)
         sampling = sampling_after(tail if tail is base.before else None, compared)
         if base.before is not None and self._hashes is None:
             look_back(self._store, base.before, compared, sampling)
@@ -308,7 +308,8 @@ class Saver:
                 arrays.update(decoded)
                 done += len(decoded)
                 tell(done, total)
-            arrays.update(decoded_copies(plan, arrays))
+            if self._hashes is None:
+                arrays.update(decoded_copies(plan, arrays))
             inherited = {}
             if before is not None and measurement.is_partial:
                 inherited = inherited_figures(plan.candidates, before.manifest)

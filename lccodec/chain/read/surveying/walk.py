@@ -13,7 +13,7 @@ from typing import TypeAlias
 from ....errors import LccodecError
 from ..links import (
     Link,
-    check_source,
+    copied_type,
     member_names,
     part_arrays,
     reference_names,
@@ -61,9 +61,14 @@ def next_decoded(link: Link, parents: Sequence[Decoded], overwrite: bool, decode
         except LccodecError as error:
             arrays.update(dict.fromkeys(members, without_traceback(error)))
     for name in copies:
+        source, rounded = link.copies[name]
         try:
-            arrays[name] = copied(link, name, arrays)
-            owned.add(name)
+            if rounded is None:  # they share memory, which then must not be overwritten
+                arrays[name] = value_or_raise(arrays[source])
+                owned.discard(source)
+            else:
+                arrays[name] = copied(link, name, arrays)
+                owned.add(name)
         except LccodecError as error:
             arrays[name] = without_traceback(error)
     found = Decoded(arrays, owned)
@@ -92,13 +97,12 @@ def _verify(link: Link, parents: Sequence[Decoded], names: Sequence[str], found:
         except LccodecError as error:
             errors.update(dict.fromkeys(members, error))
     for name in copies:
-        source, kind = link.copies[name]
+        source, _ = link.copies[name]
         try:
             if source in errors:
                 raise errors[source]
             known, shape = found.verified[source]
-            check_source(link, name, known)
-            found.verified[name] = kind, shape
+            found.verified[name] = copied_type(link, name, known), shape
         except LccodecError as error:
             errors[name] = error
     found.arrays.update((name, without_traceback(error)) for name, error in errors.items())

@@ -15,12 +15,14 @@ from dataclasses import replace
 
 from ....constants import EXACT_NAME
 from ....container.frame_entry import Bytes
+from ....container.manifest import Manifest
 from ....container.piece_table import hashed
 from ....container.reader import CheckpointReader
-from ....container.tree import flatten
+from ....container.tree import Flat, flatten
 from ....container.writer import root_of_file
 from ....cursor import Cursor
 from ....errors import ChainError, DataError, LccodecError, StorageError, is_loss, warn
+from ....frame.raw import RawFrame
 from ....policy.copies import mark_copies
 from ...bounds import UNBOUNDED, Bounds
 from ...read.checkpoint import open_name
@@ -153,14 +155,31 @@ def exact_from_checkpoint(store: WritableStore, *, dry_run: bool = False, bounds
     with kept(open_name(store, name), bounds) as file:
         flat = flatten(file.state(dtype="bits"))
         checkpoint = file.links[-1].manifest
-    arrays = candidates(flat, {})
-    mark_copies(arrays)
-    frames, manifest = lay_out(arrays, flat, checkpoint)
-    entries = tuple(hashed(frame.chunks())[0] for frame in frames)
-    if root_of_file(replace(manifest, frames=entries)) != named:
+    for frames, manifest in _layouts(flat, checkpoint):
+        entries = tuple(hashed(frame.chunks())[0] for frame in frames)
+        if root_of_file(replace(manifest, frames=entries)) == named:
+            break
+    else:
         raise ChainError(f"{store.path}: {name} has not all bits of the state that its exact file had")
     if not dry_run:
         commit_exact(store, frames, manifest)
+
+
+def _layouts(flat: Flat, checkpoint: Manifest) -> Iterator[tuple[list[RawFrame], Manifest]]:
+    """Yield the frames and the manifest that an exact file may have, the likeliest first.
+
+    Version 1.0 stored equal arrays twice, and so does a save of some arrays. A writer that keeps
+    hashes stores roundings.
+    """
+    marked = candidates(flat, {})
+    mark_copies(marked)
+    tried = []
+    for arrays in (marked, candidates(flat, {})):
+        for equal in (True, False):
+            frames, manifest = lay_out(arrays, flat, checkpoint, equal=equal)
+            if manifest.copies not in tried:
+                tried.append(manifest.copies)
+                yield frames, manifest
 
 
 def _named_exact(store: Store) -> tuple[str, bytes]:

@@ -22,6 +22,7 @@ from ....container.tree import Flat
 from ....element_types import Array
 from ....frame.raw import RawFrame
 from ....parallel import thread_count
+from ....policy.copies import mark_equal
 from ....policy.policy import Candidate
 from ....policy.presets import POLICIES
 from ...read.exact import ExactFile
@@ -66,10 +67,24 @@ def write_exact(
 
 
 def lay_out(
-    arrays: Sequence[Candidate], flat: Flat, checkpoint: Manifest, before: ExactFile | None = None
+    arrays: Sequence[Candidate],
+    flat: Flat,
+    checkpoint: Manifest,
+    before: ExactFile | None = None,
+    equal: bool = True,
 ) -> tuple[list[RawFrame], Manifest]:
-    """Return the frames of an exact file, and its manifest without their entries."""
-    raw = make_plan([replace(c, reference=None) for c in arrays], POLICIES["lossless"], None)
+    """Return the frames of an exact file, and its manifest without their entries.
+
+    Equal arrays are stored once if `equal` says so, and no array is left out. Which of them has the
+    values follows from the state alone, so that the file can be written anew from a checkpoint.
+    """
+    kinds = {c.name: c.kind for c in arrays}
+    own = [replace(c, reference=None, changed=None) for c in arrays]
+    for c in own:
+        c.source = c.source if c.source and kinds[c.source] is not c.kind else None
+    if equal and not any(c.inherited for c in own):
+        mark_equal(own, {c.source for c in own if c.source})
+    raw = make_plan(own, POLICIES["lossless"], None)
     step, policy, metadata = checkpoint.step, checkpoint.policy, checkpoint.metadata
     manifest = plan_manifest(raw, flat, step=step, policy=policy, metadata=metadata)
     read = None if before is None else partial(_values_of, before, threading.Lock())

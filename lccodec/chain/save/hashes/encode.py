@@ -9,7 +9,7 @@ The frames are those that are made with the whole parent in memory, byte for byt
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -75,6 +75,9 @@ class Stored:
             arrays = [plan.candidates[index] for index in frame.arrays]
             self.between()
             yield self._frame(frame, arrays), arrays
+        for index, source in plan.copies.items():
+            self.between()
+            self._copy(plan.candidates[index], self.arrays[plan.candidates[source].name])
 
     def _frame(self, frame: FramePlan, arrays: Sequence[Candidate]) -> Iterator[bytes]:
         c = arrays[0]
@@ -104,6 +107,12 @@ class Stored:
         reference = (np.concatenate(before) if run else before[0]) if before else None
         content = Content(bits, arrays[0].kind, tuple(c.shape for c in arrays), reference, run)
         return encode_content(content, Lossless())
+
+    def _copy(self, c: Candidate, source: HashedArray) -> None:
+        """Keep an array that is stored as a copy of an equal one: its hashes are those of that."""
+        differ = self.changes.get(c.name)
+        differ = np.ones(len(source.hashes), bool) if differ is None else differ
+        self._keep(c, replace(source, offset=self._place(c)), c.bits, differ)
 
     def _before(self, name: str, own: Array, differ: Array) -> Array:
         """Return an array of the parent, given those of its segments that it shares with a copy."""
@@ -203,7 +212,7 @@ class Stored:
         return self.places.take(-(-c.bits.nbytes // self.segment) * self.segment)
 
     def _keep(self, c: Candidate, array: HashedArray, own: Array, differ: Array) -> None:
-        """Keep an array of one block, and the values of its segments that differ."""
+        """Keep an array, and the values of its segments that differ."""
         length = self.segment // own.itemsize
         for start, stop in runs_of(np.flatnonzero(differ).tolist()):
             self.write(array.offset + start * self.segment, own[start * length : stop * length])

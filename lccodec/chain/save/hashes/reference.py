@@ -14,6 +14,7 @@ from typing import cast
 from ....container.disk.scratch import NO_ROOM, Scratch
 from ....element_types import Array
 from ....errors import ArgumentError, StorageError
+from ....policy.copies import mark_equal
 from ....policy.policy import Candidate
 from ...read.checkpoint import OpenCheckpoint
 from ...read.heads import form_of
@@ -90,9 +91,15 @@ class HashReference:
                 self._between()
                 link.reader.frame(number)
 
-    def look(self, arrays: Sequence[Candidate]) -> None:
-        """Find which arrays differ from the parent's, and in which segments."""
+    def look(self, arrays: Sequence[Candidate], is_keyframe: bool) -> None:
+        """Find which arrays are equal; of a delta, first which differ from the parent's."""
         self._changes = {}
+        if not is_keyframe:
+            self._compare(arrays)
+        mark_equal(arrays)
+
+    def _compare(self, arrays: Sequence[Candidate]) -> None:
+        """Find which segments of arrays differ from the parent's."""
         known = [(c, c.reference) for c in arrays if c.reference is not None]
         references = [cast(ParentBits, reference) for _, reference in known]
         if not references:

@@ -142,9 +142,9 @@ class Group:
                     elif c.reference is None or not np.array_equal(c.bits, c.reference):
                         step.quantizers.update({c.name: chosen[c.name]} if c.name in chosen else {})
                         step.coded.append(_copied(c))
-                for name, (source, kind) in copies.items():
+                for name, (source, _) in copies.items():
                     if source in step.lost:  # the copy is made of what is left of it
-                        made = copy_of(value_or_raise(above[source]), kind)
+                        made = copy_of(value_or_raise(above[source]), arrays[name].kind)
                         step.lost[name] = _distance(self._candidate(name, arrays[name], made))
             yield
 

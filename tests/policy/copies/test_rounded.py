@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec.element_types import BFLOAT16_BITS, components, narrow
-from lccodec.policy.copies import mark_copies
+from lccodec.policy.copies.rounded import mark_rounded
 from lccodec.policy.optimizer import find_optimizers
 from lccodec.policy.policy import Candidate
 from lccodec.policy.roles import MASTER, ROUNDED, UNNAMED, UNTRAINED, Role
@@ -32,7 +32,7 @@ def candidate(name: str, array: Any, role: Role = "other", why: str = UNNAMED) -
 
 
 def sources(*arrays: Candidate) -> dict[str, str]:
-    mark_copies(arrays)
+    mark_rounded(arrays)
     return {c.name: c.source for c in arrays if c.source is not None}
 
 

@@ -24,13 +24,13 @@ from typing import Final
 
 import numpy as np
 
-from ..element_table import ElementType
-from ..element_types import Array, rounded_copy
-from ..parallel import slices
-from .optimizer import name_parts, path_of
-from .policy import Candidate
-from .roles import MASTER, OUTSIDE, ROUNDED, UNNAMED, UNSAFE, UNTRAINED
-from .vocabulary import meaning
+from ...element_table import ElementType
+from ...element_types import Array, rounded_copy
+from ...parallel import slices
+from ..optimizer import name_parts, path_of
+from ..policy import Candidate
+from ..roles import MASTER, OUTSIDE, ROUNDED, UNNAMED, UNSAFE, UNTRAINED
+from ..vocabulary import meaning
 
 #: An array of fewer elements takes about as many bytes as to say what it is a copy of.
 _MIN_ELEMENTS: Final = 16
@@ -42,10 +42,11 @@ _SAMPLE: Final = 64
 _SILENT: Final = frozenset([UNNAMED, UNTRAINED, UNSAFE, OUTSIDE])
 
 
-def mark_copies(arrays: Sequence[Candidate]) -> None:
-    """Set the `source` of each array that is a copy of another one, and the roles that follow.
+def mark_rounded(arrays: Sequence[Candidate]) -> set[str]:
+    """Set the `source` of each array that is a rounding, and the roles; return all sources.
 
-    A source is float32, is no copy, and has one copy. Arrays that a save leaves out are neither.
+    A source is float32, is no copy, and has one rounding. Arrays that a save leaves out are
+    neither.
 
     Examples
     --------
@@ -56,15 +57,17 @@ def mark_copies(arrays: Sequence[Candidate]) -> None:
     ...     Candidate("w", "other", "", half, (100,), x.astype(np.float16).view(np.uint16), None),
     ...     Candidate("master/w", "other", "", single, (100,), x.view(np.uint32), None),
     ... ]
-    >>> mark_copies(arrays)
+    >>> mark_rounded(arrays)
+    {'master/w'}
     >>> [c.source for c in arrays]
     ['master/w', None]
     """
     arrays = [c for c in arrays if not c.inherited]
+    used = set[str]()
     small = [c for c in arrays if c.kind.name in ("float16", "bfloat16") and c.bits.size >= _MIN_ELEMENTS]
     shapes = {c.shape for c in small}
     if not small:
-        return
+        return used
     kinds = {c.kind.name: c.kind for c in small}
     sampled: dict[object, list[Candidate]] = {}
     for c in arrays:
@@ -72,7 +75,6 @@ def mark_copies(arrays: Sequence[Candidate]) -> None:
             sample = _sample(c.bits)
             for kind in kinds.values():
                 sampled.setdefault((kind.name, c.shape, tuple(_rounded(sample, kind).tolist())), []).append(c)
-    used: set[str] = set()
     for c in small:
         sample = _sample(c.bits)
         if (sample == sample[0]).all():  # of a constant: any constant of the shape would do
@@ -85,6 +87,7 @@ def mark_copies(arrays: Sequence[Candidate]) -> None:
                 used.add(source.name)
                 _share_role(c, source)
                 break
+    return used
 
 
 def _sample(bits: Array) -> Array:
