@@ -5,10 +5,14 @@ What is lost is counted here from the original bytes, by the specification, and 
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
 import shutil
 from pathlib import Path
+
+import pytest
 
 from lccodec.chain.mend.parity_folder import ParityFolder
 from lccodec.chain.mend.protect import Protection, protect
@@ -16,6 +20,7 @@ from lccodec.chain.mend.redundancy import parse_redundancy
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import PAYLOAD_OFFSET
+from lccodec.container.disk import source
 
 from .segments import run_of
 
@@ -88,6 +93,18 @@ def damaged(files: Files, generator: random.Random, places: int) -> Files:
             data.clear()
         found[name] = bytes(data)
     return found
+
+
+def refuse_to_read(monkeypatch: pytest.MonkeyPatch, path: Path, place: int) -> None:
+    """Let the disk refuse every read of a file that has the byte at a place."""
+    read, file = source.read_at, path.stat().st_ino
+
+    def read_or_fail(fd: int, size: int, offset: int) -> bytes:
+        if os.fstat(fd).st_ino == file and offset <= place < offset + size:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read(fd, size, offset)
+
+    monkeypatch.setattr(source, "read_at", read_or_fail)
 
 
 class Truth:

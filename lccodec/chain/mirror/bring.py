@@ -96,7 +96,7 @@ class Mirror:
     def state(self) -> MirrorState:
         """Return how far the mirror is behind, as far as is known: nothing is asked of it."""
         try:
-            here = self._shown.read().roots
+            here = self._shown.read(partly=True).roots
         except LccodecError as error:
             return MirrorState(str(self.mirror.path), 0, 0, str(error))
         left = [size for name, (root, size) in here.items() if self._arrived.get(name) != root]
@@ -127,7 +127,7 @@ class Mirror:
         StorageError
             If one of the two cannot be read.
         """
-        here, there = self._here.read(), self._there.read()
+        here, there = self._here.read(partly=True), self._there.read()
         sparse = self._care.thin_out is not None
         known = self._is_known
         found = compare(here, there, known=known, rolled_back=self._set_aside, sparse=sparse)

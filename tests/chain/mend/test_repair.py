@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import itertools
-import os
 import random
 import shutil
 import subprocess
@@ -21,11 +20,21 @@ from lccodec import Chain, LccodecWarning, StorageError
 from lccodec.chain.mend.repair import Repair, repair
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import PAYLOAD_OFFSET
-from lccodec.container.disk import source
+from lccodec.container.disk.source import Source
 from lccodec.container.disk.system import System
 
 from ...support.crashes import broken
-from ...support.damage import Files, Truth, damaged, files_in, flip, lasting, protected_run, put
+from ...support.damage import (
+    Files,
+    Truth,
+    damaged,
+    files_in,
+    flip,
+    lasting,
+    protected_run,
+    put,
+    refuse_to_read,
+)
 from ...support.profiles import LONG
 from ...support.segments import STATES, run_of
 from ...support.systems import Faulty
@@ -159,22 +168,10 @@ def test_parity_of_another_chain_is_not_trusted(tmp_path: Path) -> None:
     ).items()
 
 
-def refuse_to_read(monkeypatch: pytest.MonkeyPatch, path: Path, place: int) -> None:
-    """Let the disk refuse every read of a file that has the byte at a place."""
-    read, file = source.read_at, path.stat().st_ino
-
-    def read_or_fail(fd: int, size: int, offset: int) -> bytes:
-        if os.fstat(fd).st_ino == file and offset <= place < offset + size:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return read(fd, size, offset)
-
-    monkeypatch.setattr(source, "read_at", read_or_fail)
-
-
 def refuse_to_open(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
     opened = DirectoryStore.source
 
-    def open_or_fail(store: DirectoryStore, name: str) -> source.Source:
+    def open_or_fail(store: DirectoryStore, name: str) -> Source:
         if name == path.name:
             raise StorageError(errno.EIO, "cannot open", name)
         return opened(store, name)

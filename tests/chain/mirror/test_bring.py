@@ -14,10 +14,11 @@ from lccodec import ArgumentError, Chain, ChainError, Keep, LccodecWarning, Stor
 from lccodec.chain.life.prune import prune
 from lccodec.chain.mirror.bring import bring_newest
 from lccodec.chain.store.directory import DirectoryStore
+from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.container.disk.system import System
 
 from ...support.crashes import broken
-from ...support.damage import files_in, flip
+from ...support.damage import files_in, flip, refuse_to_read
 from ...support.mirrors import chain_files, mirror_of
 from ...support.segments import STATES, all_restore, run_of
 from ...support.systems import Faulty
@@ -52,6 +53,21 @@ def test_what_arrives_is_verified_there(tmp_path: Path) -> None:
     assert chain_files(tmp_path / "m") == {}
     assert mirror.state().files == 2
     mirror_of(tmp_path / "run", tmp_path / "m").bring()
+    assert chain_files(tmp_path / "m") == chain_files(tmp_path / "run")
+
+
+@pytest.mark.parametrize("place", [PAYLOAD_OFFSET, -1])
+def test_a_file_that_the_disk_refuses_to_read_waits_and_others_are_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    run_of(tmp_path / "run", 6).close()
+    path, mirror = tmp_path / "run/000000000004.lcc.h5", mirror_of(tmp_path / "run", tmp_path / "m")
+    with monkeypatch.context() as patch:
+        refuse_to_read(patch, path, place % path.stat().st_size)
+        state = mirror.bring()
+        assert "cannot read" in state.skipped[path.name]
+    assert sorted(chain_files(tmp_path / "m")) == [f"{step:012d}.lcc.h5" for step in range(4)]
+    assert str(mirror.bring()) == f"{tmp_path / 'm'}: up to date"  # the error has passed
     assert chain_files(tmp_path / "m") == chain_files(tmp_path / "run")
 
 
