@@ -30,7 +30,9 @@ _MIN_NONZERO: Final = 500  # symbols that are not 0 in a run that may be split
 _SAMPLE_ROW: Final = 16  # components that are next to each other in a sample
 _SAMPLE_ROWS: Final = 1 << 12
 _SAMPLE_DISTANCE: Final = 4  # at most one row in so many is in the sample
+_FEWER: Final = 8  # times fewer rows are looked at first
 _MIN_SAMPLED_CHANGES: Final = 64
+_ENOUGH_CHANGES: Final = 256  # of which a bound is chosen; more take time
 _MAX_CHANGED_RATIO: Final = 2  # where more than one component in so many changed, places tell little
 _BUCKETS_LOG2: Final = 11  # of sizes: for a bfloat16, each power of two has eight
 _MAX_SMALL_RATIO: Final = 8  # at most one component in so many is small: their places are in memory
@@ -125,29 +127,35 @@ def find_small(bits: Array, reference: Array) -> Small | None:
         return None
     rows = bits.size // _SAMPLE_ROW
     step = max(-(-rows // _SAMPLE_ROWS), _SAMPLE_DISTANCE)
-    own, before = (
-        each[: rows * _SAMPLE_ROW].reshape(rows, _SAMPLE_ROW)[::step].reshape(-1)
-        for each in (bits, reference)
-    )
-    changed = own != before
-    count, changes = own.size, int(np.count_nonzero(changed))
-    if not _MIN_SAMPLED_CHANGES <= changes <= count // _MAX_CHANGED_RATIO:
+    for distance in (_FEWER * step, step):
+        own, before = (
+            each[: rows * _SAMPLE_ROW].reshape(rows, _SAMPLE_ROW)[::distance].reshape(-1)
+            for each in (bits, reference)
+        )
+        changed = own != before
+        count, changes = own.size, int(np.count_nonzero(changed))
+        if not 0 < changes <= count // _MAX_CHANGED_RATIO:
+            return None
+        if changes >= _ENOUGH_CHANGES:
+            break
+    if changes < _MIN_SAMPLED_CHANGES:
         return None
     size = _without_top_bit(before)
     width = 8 * bits.itemsize - 1
     shift = max(width - _BUCKETS_LOG2, 0)
     bucket = (size >> shift).astype(np.intp)
-    small, few = (
-        np.cumsum(np.bincount(some, minlength=1 << (width - shift))) for some in (bucket, bucket[changed])
-    )
-    last = int(np.searchsorted(small, count // _MAX_SMALL_RATIO, side="right"))
-    if last == 0:
+    small = np.cumsum(np.bincount(bucket))
+    counts = np.bincount(bucket[changed])
+    ends = counts.nonzero()[0]  # a bucket in which nothing changed makes no bound better
+    ends = ends[small[ends] <= count // _MAX_SMALL_RATIO]
+    if ends.size == 0:
         return None
-    saved = _saved_bits(count, changes, small[:last], few[:last]) - _SMALL_BITS * small[:last]
+    small, few = small[ends], np.cumsum(counts[ends])
+    saved = _saved_bits(count, changes, small, few) - _SMALL_BITS * small
     best = int(saved.argmax())
     if saved[best] < _SPLIT_BITS * count / bits.size + _MIN_SAVED_SHARE * _bits(count, changes):
         return None
-    return Small(bits.dtype.type((best + 1) << shift))
+    return Small(bits.dtype.type((int(ends[best]) + 1) << shift))
 
 
 def _pays(count: int, nonzero: int, small: int, few: int) -> bool:
