@@ -85,11 +85,12 @@ class CheckpointReader:
         self._tables: dict[int, PieceTable] = {}
         self._offsets = list(itertools.accumulate(lengths, initial=PAYLOAD_OFFSET))
 
-    def frame(self, index: int, *, verify: bool = True) -> Stored:
+    def frame(self, index: int, *, verify: bool = True, threads: int = 1) -> Stored:
         """Return the bytes of a frame; raise ``ChecksumError`` for other bytes (LCC-MAN-08).
 
-        A large frame is read once to verify it, and a second time while it is decoded. Without
-        `verify`, any frame is read while it is decoded, and somebody else must verify it.
+        A large frame is read once to verify it, by so many `threads` if it has a table, and a
+        second time while it is decoded. Without `verify`, any frame is read while it is decoded,
+        and somebody else must verify it.
         """
         entry = self._entry(index)
         stretch = Stretch(self._read, self._offsets[index], entry.length)
@@ -98,7 +99,7 @@ class CheckpointReader:
         twice = entry.length > _MAX_WHOLE_BYTES and not self.source.far
         data: Stored = stretch if twice else stretch[:]
         if entry.table:
-            self._verify_pieces(index, data)
+            self._verify_pieces(index, data, threads)
         elif FrameEntry.of(Cursor(data, self.name).chunks(entry.length, "frame")) != entry:
             raise self._other_bytes(index, "the bytes do")
         return data
@@ -140,9 +141,9 @@ class CheckpointReader:
             found = self._tables[index] = PieceTable.parse(data, entry.length, self._place(index))
         return found
 
-    def _verify_pieces(self, index: int, data: Stored) -> None:
+    def _verify_pieces(self, index: int, data: Stored, threads: int) -> None:
         where, table = self._place(index), self._table(index)
-        table.verify(data, where)
+        table.verify(data, where, threads)
         try:
             header = parse_header(data, behind=TAIL.size)
         except DataError:

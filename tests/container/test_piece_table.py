@@ -139,7 +139,11 @@ def test_a_part_is_read_alone(frame: bytes, data: st.DataObject) -> None:
         part[0 : len(frame)]
 
 
-def test_damage_of_a_piece_is_found_where_it_is(frame: bytes) -> None:
+@pytest.mark.parametrize("threads", [1, 3])
+def test_damage_of_a_piece_is_found_where_it_is(
+    frame: bytes, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lccodec.container.piece_table._TASK_BYTES", 1 << 10)  # several tasks
     header, table = parse_header(frame), parsed(frame)
     last = len(table.pieces) - 1
     data = bytearray(frame)
@@ -151,7 +155,8 @@ def test_damage_of_a_piece_is_found_where_it_is(frame: bytes) -> None:
     with pytest.raises(ChecksumError, match=f"here: piece {last} does not match"):
         table.part(lambda at, size: bytes(data[at : at + size]), header, *end, "here")
     with pytest.raises(ChecksumError, match=f"piece {last}"):
-        table.verify(memoryview(data), "here")
+        table.verify(memoryview(data), "here", threads)
+    table.verify(memoryview(frame), "here", threads)
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, SIZE + 1), (SIZE, SIZE), (2 * SIZE, 2 * SIZE + 1), (-1, 5)])

@@ -14,6 +14,7 @@ from typing import cast
 from ....container.disk.scratch import NO_ROOM, Scratch
 from ....element_types import Array
 from ....errors import ArgumentError, StorageError
+from ....parallel import thread_count
 from ....policy.copies import mark_equal
 from ....policy.policy import Candidate
 from ...read.checkpoint import OpenCheckpoint
@@ -28,7 +29,7 @@ from .encode import Stored
 from .kept import Kept
 from .parent import Parent, ParentBits
 from .places import Places
-from .segments import changed_segments, segment_size
+from .segments import MAX_THREADS, changed_segments, segment_size
 
 
 class HashReference:
@@ -86,10 +87,11 @@ class HashReference:
 
     def _verify(self, file: OpenCheckpoint) -> None:
         """Raise ``DataError`` if a stored byte is damaged. Kept hashes do not tell that."""
+        threads = min(thread_count(0), MAX_THREADS)
         for link in file.links:
             for number in range(len(link.manifest.frames)):
                 self._between()
-                link.reader.frame(number)
+                link.reader.frame(number, threads=threads)
 
     def look(self, arrays: Sequence[Candidate], is_keyframe: bool) -> None:
         """Find which arrays are equal; of a delta, first which differ from the parent's."""

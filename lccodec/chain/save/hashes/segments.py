@@ -27,7 +27,7 @@ MIN_SEGMENT: Final = 1 << 12  # bytes; below this, the calls take longer than th
 MAX_SEGMENT: Final = 1 << 16
 _MAX_HASHES_BYTES: Final = 1 << 25  # of a state, before segments grow
 _TASK_BYTES: Final = 1 << 22  # that a thread hashes at a time
-_MAX_THREADS: Final = 4
+MAX_THREADS: Final = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +89,7 @@ def changed_segments(
     An array may change meanwhile. A segment that does not differ had, at the moment when it was
     read, the values that the hash is of. Nothing is copied. `between` is called again and again.
     """
-    threads = min(thread_count(0), _MAX_THREADS)
+    threads = min(thread_count(0), MAX_THREADS)
     parts = (task for bits, hashes in arrays for task in _tasks(bits, hashes, size))
     tasks = batches(parts, lambda task: task[0].nbytes, _TASK_BYTES)  # small arrays together
     together: list[Array] = []
