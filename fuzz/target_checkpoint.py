@@ -95,6 +95,7 @@ TOKENS = tuple(
         *(
             '"lccodec":[1,0]',
             '"lccodec":[1,1]',
+            '"lccodec":[1,2]',
             '"tree":',
             '"metadata":{"a":"b"},',
             '"metadata":{},',
