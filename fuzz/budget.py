@@ -33,6 +33,8 @@ _PROGRAMS = {
     " next(iter(follow(sys.argv[1], timeout=0)))",
 }
 
+_PUBLISH = ("publish", "FILE", "OUT", "--as", "weight-versions")
+
 #: Arguments of the verbs, by what they are given. FILE, OUT and DIR stand for paths.
 _OF_FILES = (
     ("info", "FILE"),
@@ -54,12 +56,12 @@ _OF_CHAINS = (
     ("average", "FILE", "--last", "9", "-o", "OUT.npz"),
     ("repair", "FILE"),
     ("follow", "FILE"),
-    ("publish", "FILE", "OUT", "--as", "weight-versions"),
-    ("pull", "FILE", "OUT"),
+    _PUBLISH,
+    ("pull", "FILE", "OUT/weight_v000001"),
 )
 _FOREIGN = (("info", "FILE"), ("convert", "FILE", "OUT.lcc.h5"))
 _OF_BUNDLES = (
-    *(verb for verb in _OF_CHAINS if verb[0] not in ("average", "repair", "publish")),
+    *(verb for verb in _OF_CHAINS if verb[0] not in ("average", "repair", "publish", "pull")),
     ("unbundle", "FILE", "OUT"),
 )
 _PROTECTED = tuple(verb for verb in _OF_CHAINS if verb[0] in ("ls", "check", "repair"))
@@ -79,8 +81,14 @@ def measured(verb: Sequence[str], path: Path) -> tuple[float, int, str]:
     """Run a verb; return CPU seconds, bytes of memory, and how it ended."""
     with tempfile.TemporaryDirectory(dir=path.parent) as out:
         words = {"FILE": str(path), "NAME": "0"}
-        arguments = [words.get(word, word.replace("OUT", f"{out}/out")) for word in verb]
-        command = [sys.executable, "-m", "lccodec", *arguments]
+
+        def command_of(verb: Sequence[str]) -> list[str]:
+            arguments = [words.get(word, word.replace("OUT", f"{out}/out")) for word in verb]
+            return [sys.executable, "-m", "lccodec", *arguments]
+
+        command = command_of(verb)
+        if verb[0] == "pull":  # into a model, which is made first
+            subprocess.run(command_of(_PUBLISH), capture_output=True, check=False)
         if verb[0] in _PROGRAMS:
             command = [sys.executable, "-c", _PROGRAMS[verb[0]], str(path)]
         with tempfile.TemporaryFile() as told:
