@@ -103,9 +103,22 @@ def _read_packed(cursor: Cursor, count: int, depth: int) -> Reading[Packed]:
 
 def _read_sparse(cursor: Cursor, count: int, depth: int) -> Reading[Sparse | Array]:
     opened = yield from _open_sparse(cursor, count, depth)
-    runs = list(opened.runs())
-    symbols = (yield from symbols_of(*runs)) if runs else []
-    return opened.close(iter(symbols))
+    return opened.close((yield from _decoded(opened)))
+
+
+def _decoded(*streams: _Opened) -> Reading[Iterator[Array]]:
+    """Decode the Huffman runs of opened streams side by side; return their symbols in order."""
+    runs = [run for stream in streams for run in _runs_of(stream)]
+    return iter((yield from symbols_of(*runs)) if runs else ())
+
+
+def _runs_of(stream: _Opened) -> Iterator[LaneRun]:
+    """Yield the Huffman runs of an opened stream."""
+    if isinstance(stream, LaneRun):
+        yield stream
+    elif isinstance(stream, _Gaps):
+        for part in (stream.high, stream.values):
+            yield from _runs_of(part)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,8 +129,8 @@ class _Gaps:
 
     Parameters
     ----------
-    count
-        Symbols of the stream.
+    count, stored
+        Symbols of the stream, and how many of them are stored.
     low
         Low bits of each gap.
     high, lows, values
@@ -129,25 +142,18 @@ class _Gaps:
     """
 
     count: int
+    stored: int
     low: int
-    high: _Part
+    high: _Opened
     lows: Array
-    values: _Part
+    values: _Opened
     size: int
     where: str
 
-    def runs(self) -> Iterator[LaneRun]:
-        """Yield the Huffman runs."""
-        for part in (self.high, self.values):
-            if isinstance(part, LaneRun):
-                yield part
-            elif isinstance(part, _Gaps):
-                yield from part.runs()
-
     def close(self, decoded: Iterator[Array]) -> Sparse | Array:
-        """Return the symbols of the stream, given those of its runs."""
-        high, values = (_closed(part, decoded) for part in (self.high, self.values))
-        lows, low, stored = self.lows, self.low, values.size
+        """Return the symbols of the stream; those of its runs come next in `decoded`."""
+        high, values = (dense(_closed(part, decoded), self.stored) for part in (self.high, self.values))
+        lows, low, stored = self.lows, self.low, self.stored
         last = (int(high.sum(dtype=np.int64)) << low) + int(lows.sum(dtype=np.int64)) + stored - 1
         if last >= self.count:
             message = f"a gap leads to position {last} of {self.count} symbols"
@@ -163,8 +169,8 @@ class _Gaps:
         return symbols
 
 
-#: A stream in a sparse one: its symbols, or what they are decoded from.
-_Part: TypeAlias = Array | LaneRun | _Gaps
+#: A stream that was read, but for its Huffman runs.
+_Opened: TypeAlias = Form | LaneRun | _Gaps
 
 
 def _open_sparse(cursor: Cursor, count: int, depth: int) -> Reading[_Gaps]:
@@ -183,11 +189,11 @@ def _open_sparse(cursor: Cursor, count: int, depth: int) -> Reading[_Gaps]:
             raise FormatError("LCC-STR-06", cursor.where, "the padding behind the low bits is not zero")
         lows = unpack(parts, stored, low)
     values = yield from _open(cursor, stored, depth + 1)
-    return _Gaps(count, low, high, lows, values, cursor.position - start, cursor.where)
+    return _Gaps(count, stored, low, high, lows, values, cursor.position - start, cursor.where)
 
 
-def _open(cursor: Cursor, count: int, depth: int) -> Reading[_Part]:
-    """Open a stream in a sparse one."""
+def _open(cursor: Cursor, count: int, depth: int) -> Reading[_Opened]:
+    """Open a stream in another one: read it, but for Huffman runs that go side by side."""
     _check_depth(depth, cursor.where)
     mode = cursor.next_byte()
     if mode == STREAM_HUFFMAN and count:
@@ -196,14 +202,14 @@ def _open(cursor: Cursor, count: int, depth: int) -> Reading[_Part]:
     if mode == STREAM_SPARSE:
         cursor.skip(1, "stream mode")
         return (yield from _open_sparse(cursor, count, depth))
-    return dense((yield from reading(cursor, count, depth)), count)
+    return (yield from reading(cursor, count, depth))
 
 
-def _closed(part: _Part, decoded: Iterator[Array]) -> Array:
-    """Return all symbols of a stream in a sparse one; those of its runs come next in `decoded`."""
-    if isinstance(part, LaneRun):
+def _closed(stream: _Opened, decoded: Iterator[Array]) -> Form:
+    """Return the symbols of an opened stream; those of its runs come next in `decoded`."""
+    if isinstance(stream, LaneRun):
         return next(decoded)
-    return dense(part.close(decoded), part.count) if isinstance(part, _Gaps) else part
+    return stream.close(decoded) if isinstance(stream, _Gaps) else stream
 
 
 def _positions(high: Array, lows: Array, low: int, first: int) -> Array:
@@ -281,9 +287,11 @@ def _read_split(cursor: Cursor, count: int, references: References | None) -> Re
     if sum(sizes) > count:
         raise FormatError("LCC-STR-08", cursor.where, f"parts have {sum(sizes)} of {count} components")
     sizes.append(count)
-    streams = []
+    opened = []
     for size in sizes:
-        streams.append((yield from reading(cursor, size, 2)))
+        opened.append((yield from _open(cursor, size, 2)))
+    decoded = yield from _decoded(*opened)
+    streams = [_closed(stream, decoded) for stream in opened]
     size = cursor.position - start
     _check_places(sum(map(nonzero_count, streams, sizes)), size, cursor.where)
     if count > MAX_SPLIT_SYMBOLS * size:

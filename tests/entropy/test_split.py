@@ -15,7 +15,7 @@ from lccodec.constants import STREAM_SPLIT
 from lccodec.cursor import Cursor
 from lccodec.element_table import ELEMENT_TYPES, ElementType
 from lccodec.entropy import split as module
-from lccodec.entropy.lockstep import finish
+from lccodec.entropy.lockstep import decode_runs, finish
 from lccodec.entropy.runs import Sparse, dense
 from lccodec.entropy.split import References, Small, find_small
 from lccodec.entropy.stream_reader import read_stream, reading
@@ -81,6 +81,21 @@ def test_streams_are_read_as_the_specification_says(
 ) -> None:
     kind, bounds, reference, symbols = run
     np.testing.assert_array_equal(read(stored(bounds, reference, symbols, kind), reference), symbols)
+
+
+def test_the_runs_of_all_parts_are_wanted_at_once() -> None:
+    rng, kind = np.random.default_rng(0), KINDS["bfloat16"]
+    reference = rng.integers(0, 2**16, 100_000).astype(np.uint16)
+    symbols = np.where(rng.random(reference.size) < 0.05, rng.geometric(0.3, reference.size), 0).astype(
+        np.uint8
+    )
+    data = stored([9000, 20_000], reference, symbols, kind)
+    stream = reading(Cursor(memoryview(data), "stream"), reference.size, 1, References(reference))
+    wanted = next(stream)
+    assert len(wanted) == 6  # gaps and symbols of two parts, and of the rest
+    with pytest.raises(StopIteration) as done:
+        stream.send(decode_runs(wanted))
+    np.testing.assert_array_equal(dense(done.value.value, reference.size), symbols)
 
 
 @given(runs())
