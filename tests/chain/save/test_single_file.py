@@ -43,7 +43,7 @@ def test_hdf5_tools_open_it(tmp_path: Path) -> None:
     lccodec.save_file({"w": np.arange(1000.0)}, path)
     with h5py.File(path, "r") as file:
         assert sorted(file) == ["manifest", "payload"]
-        assert bytes(file["manifest"][()]).startswith(b'{"lccodec":[1,0],')
+        assert bytes(file["manifest"][()]).startswith(b'{"lccodec":[1,1],')
         assert bytes(file["payload"][:2]) == b"LC"
 
 
