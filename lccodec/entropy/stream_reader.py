@@ -30,12 +30,12 @@ from ..constants import (
 )
 from ..cursor import Cursor
 from ..element_types import Array
-from ..errors import ChecksumError, FormatError, LimitError, UnsupportedError
+from ..errors import ChecksumError, DataError, FormatError, LimitError, UnsupportedError
 from ..parallel import PIECE, slices
 from .bits import is_filled, packed_size, unpack
 from .classes import Classes
 from .lane_run import LaneRun, read_run
-from .lockstep import Reading, finish, symbols_of
+from .lockstep import Reading, Symbols, finish, symbols_of
 from .runs import DENSE_RATIO, Form, Packed, Sparse, as_sparse, dense, nonzero_count
 from .split import References
 
@@ -106,10 +106,10 @@ def _read_sparse(cursor: Cursor, count: int, depth: int) -> Reading[Sparse | Arr
     return opened.close((yield from _decoded(opened)))
 
 
-def _decoded(*streams: _Opened) -> Reading[Iterator[Array]]:
-    """Decode the Huffman runs of opened streams side by side; return their symbols in order."""
+def _decoded(*streams: _Opened) -> Reading[Iterator[Symbols]]:
+    """Decode the Huffman runs of opened streams side by side; return what was found, in order."""
     runs = [run for stream in streams for run in _runs_of(stream)]
-    return iter((yield from symbols_of(*runs)) if runs else ())
+    return iter((yield runs) if runs else ())
 
 
 def _runs_of(stream: _Opened) -> Iterator[LaneRun]:
@@ -125,7 +125,8 @@ def _runs_of(stream: _Opened) -> Iterator[LaneRun]:
 class _Gaps:
     """A sparse stream whose Huffman runs are not decoded yet, also those of sparse ones in it.
 
-    So all of them go side by side.
+    So all of them go side by side. What is read behind a run may have an error. It is kept, because
+    the error of the run goes first.
 
     Parameters
     ----------
@@ -134,7 +135,7 @@ class _Gaps:
     low
         Low bits of each gap.
     high, lows, values
-        The parts of the gaps, and the symbols behind them.
+        The parts of the gaps, and the symbols behind them; or an error, after which none is read.
     size
         Bytes of the stream.
     where
@@ -145,19 +146,22 @@ class _Gaps:
     stored: int
     low: int
     high: _Opened
-    lows: Array
+    lows: Array | DataError
     values: _Opened
     size: int
     where: str
 
-    def close(self, decoded: Iterator[Array]) -> Sparse | Array:
-        """Return the symbols of the stream; those of its runs come next in `decoded`."""
-        high, values = (dense(_closed(part, decoded), self.stored) for part in (self.high, self.values))
+    def close(self, decoded: Iterator[Symbols]) -> Sparse | Array:
+        """Return the symbols, or raise the first error; those of runs come next in `decoded`."""
         lows, low, stored = self.lows, self.low, self.stored
+        high = dense(_closed(self.high, decoded), stored)
+        if isinstance(lows, DataError):
+            raise lows
         last = (int(high.sum(dtype=np.int64)) << low) + int(lows.sum(dtype=np.int64)) + stored - 1
         if last >= self.count:
             message = f"a gap leads to position {last} of {self.count} symbols"
             raise FormatError("LCC-STR-06", self.where, message)
+        values = dense(_closed(self.values, decoded), stored)
         _check_places(stored, self.size, self.where)
         if stored * DENSE_RATIO <= self.count:
             return Sparse(_positions(high, lows, low, 0), values)
@@ -169,8 +173,8 @@ class _Gaps:
         return symbols
 
 
-#: A stream that was read, but for its Huffman runs.
-_Opened: TypeAlias = Form | LaneRun | _Gaps
+#: A stream that was read, but for its Huffman runs; or its error.
+_Opened: TypeAlias = Form | LaneRun | _Gaps | DataError
 
 
 def _open_sparse(cursor: Cursor, count: int, depth: int) -> Reading[_Gaps]:
@@ -182,34 +186,46 @@ def _open_sparse(cursor: Cursor, count: int, depth: int) -> Reading[_Gaps]:
         message = f"{stored} gaps with {low} low bits for {count} symbols"
         raise FormatError("LCC-STR-06", cursor.where, message)
     high = yield from _open(cursor, stored, depth + 1)
-    lows = np.zeros(0, np.uint8)
-    if low:
-        parts = cursor.take(packed_size(stored, low), "low bits of the gaps")
-        if not is_filled(parts, stored, low):
-            raise FormatError("LCC-STR-06", cursor.where, "the padding behind the low bits is not zero")
-        lows = unpack(parts, stored, low)
-    values = yield from _open(cursor, stored, depth + 1)
+    lows: Array | DataError
+    try:
+        lows = high if isinstance(high, DataError) else _low_parts(cursor, stored, low)
+    except DataError as error:
+        lows = error
+    values = lows if isinstance(lows, DataError) else (yield from _open(cursor, stored, depth + 1))
     return _Gaps(count, stored, low, high, lows, values, cursor.position - start, cursor.where)
+
+
+def _low_parts(cursor: Cursor, stored: int, low: int) -> Array:
+    if not low:
+        return np.zeros(0, np.uint8)
+    parts = cursor.take(packed_size(stored, low), "low bits of the gaps")
+    if not is_filled(parts, stored, low):
+        raise FormatError("LCC-STR-06", cursor.where, "the padding behind the low bits is not zero")
+    return unpack(parts, stored, low)
 
 
 def _open(cursor: Cursor, count: int, depth: int) -> Reading[_Opened]:
     """Open a stream in another one: read it, but for Huffman runs that go side by side."""
-    _check_depth(depth, cursor.where)
-    mode = cursor.next_byte()
-    if mode == STREAM_HUFFMAN and count:
-        cursor.skip(1, "stream mode")
-        return read_run(cursor, count)
-    if mode == STREAM_SPARSE:
-        cursor.skip(1, "stream mode")
-        return (yield from _open_sparse(cursor, count, depth))
-    return (yield from reading(cursor, count, depth))
+    try:
+        _check_depth(depth, cursor.where)
+        mode = cursor.next_byte()
+        if mode == STREAM_HUFFMAN and count:
+            cursor.skip(1, "stream mode")
+            return read_run(cursor, count)
+        if mode == STREAM_SPARSE:
+            cursor.skip(1, "stream mode")
+            return (yield from _open_sparse(cursor, count, depth))
+        return (yield from reading(cursor, count, depth))
+    except DataError as error:
+        return error
 
 
-def _closed(stream: _Opened, decoded: Iterator[Array]) -> Form:
-    """Return the symbols of an opened stream; those of its runs come next in `decoded`."""
-    if isinstance(stream, LaneRun):
-        return next(decoded)
-    return stream.close(decoded) if isinstance(stream, _Gaps) else stream
+def _closed(stream: _Opened, decoded: Iterator[Symbols]) -> Form:
+    """Return the symbols of an opened stream, or raise its error, as `_Gaps.close`."""
+    found = next(decoded) if isinstance(stream, LaneRun) else stream
+    if isinstance(found, DataError):
+        raise found
+    return found.close(decoded) if isinstance(found, _Gaps) else found
 
 
 def _positions(high: Array, lows: Array, low: int, first: int) -> Array:

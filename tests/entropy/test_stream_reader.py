@@ -35,6 +35,26 @@ def test_broken_streams_name_their_rule(stored: bytes, count: int, error: type[D
     assert caught.value.rule == rule
 
 
+#: A Huffman run of four symbols of one bit, behind which a bit of its lane is not 0.
+FULL_LANE = b"\x02\x01\x11\x01\x00\x01\x00\x00\xff"
+
+
+@pytest.mark.parametrize(
+    ("stored", "rule"),
+    [
+        (FULL_LANE + b"\x09", "LCC-LAN-04"),  # and values of an unknown form
+        (b"\x00\xff\x09", "LCC-STR-06"),  # gaps that lead past the end, and these values
+        (b"\x00\x00\x09", "LCC-STR-01"),
+        (b"\x03\x00\x04\x00\x00\x00" + FULL_LANE + b"\x00\x00\x09", "LCC-LAN-04"),  # gaps of the gaps
+    ],
+)
+def test_the_first_error_in_the_order_of_the_bytes_counts(stored: bytes, rule: str) -> None:
+    """Although the runs of a sparse stream are decoded when all of it has been looked at."""
+    with pytest.raises(DataError) as caught:
+        read_stream(Cursor(memoryview(b"\x03\x00\x04\x00\x00\x00" + stored), "stream"), 50)
+    assert caught.value.rule == rule
+
+
 @given(st.binary(max_size=60), st.integers(0, 5000))
 def test_any_bytes_are_symbols_or_an_error(stored: bytes, count: int) -> None:
     try:
