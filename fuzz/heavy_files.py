@@ -113,6 +113,9 @@ def chains(size: int) -> Iterator[tuple[str, list[bytes]]]:
         yield name, files
     yield "fields", list(_fields(half))
     yield "copies made anew", list(copying(size))
+    file = copied(size - 2048)
+    again = {"step": 2, "parent": Parent(1, file[-32:]), "tree": INHERITED}
+    yield "copies twice", [file, checkpoint([], [0] * (1 + len(MADE)), **again)]
 
 
 def _fields(half: int) -> Iterator[bytes]:

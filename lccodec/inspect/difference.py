@@ -9,19 +9,24 @@ like a summary.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Final
 
 import numpy as np
 
 from ..chain.read.checkpoint import OpenCheckpoint
+from ..chain.read.heads import Head
 from ..chain.read.replay import DecodedArray
 from ..container.leaves import select
 from ..container.tree import array_names
 from ..element_types import Array, components, element_type
 from ..parallel import WIDE_PIECE, slices
 from .summary import numbers
+
+#: Of arrays that are decoded together: if they take more, each is decoded when it is asked for.
+_MAX_KEPT_BYTES: Final = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -74,9 +79,10 @@ class Difference:
 class Leaves(Mapping[str, Any]):
     """The leaves of an open checkpoint by name. An array is decoded when it is asked for.
 
-    Small arrays can share a frame. When one of them is decoded, all that are decoded with it are
-    kept, so that no frame is decoded twice. An array with frames of its own is not kept. The file
-    must be open while this is used.
+    Small arrays can share a frame, and copies have that of their source. When one of them is
+    decoded, all that are decoded with it are kept until they are asked for, so that few frames are
+    decoded twice. What is decoded together but takes much memory is not kept. The file must be open
+    while this is used.
     """
 
     def __init__(self, file: OpenCheckpoint) -> None:
@@ -93,12 +99,23 @@ class Leaves(Mapping[str, Any]):
         if name not in self._indices:
             return self._values[name]
         index = self._indices[name]
-        decoded = self._kept
-        if index not in decoded:
-            decoded = self._file.decode_some(self._groups[index])
-            if len(decoded) > 1:
-                self._kept.update(decoded)
-        return decoded[index].array("bits")
+        if index in self._kept:
+            return self._kept.pop(index).array("bits")
+        group = self._groups[index]
+        decoded = self._file.decode_some(group if len(group) == 1 or self._is_small(group) else [index])
+        found = decoded.pop(index)
+        self._kept.update(decoded)
+        return found.array("bits")
+
+    def _is_small(self, group: Sequence[int]) -> bool:
+        """Return whether arrays take so little memory that all of them may be kept."""
+        names = self._file.links[-1].index_names
+        heads = (self._heads[names[index]] for index in group)
+        return sum(math.prod(head.shape) * head.header.kind.itemsize for head in heads) <= _MAX_KEPT_BYTES
+
+    @cached_property
+    def _heads(self) -> dict[str, Head]:
+        return self._file.heads()
 
     def __contains__(self, name: object) -> bool:
         return name in self._indices or name in self._values  # without this, Mapping would decode the array

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import lccodec
 from lccodec.chain.read.newest import open_path
+from lccodec.inspect import difference as module
 from lccodec.inspect.difference import Leaves, Replacement, ScalarChange, compare_states
 from lccodec.parallel import PIECE
 
@@ -132,6 +133,23 @@ def test_leaves_of_a_checkpoint(tmp_path, monkeypatch):
     lccodec.save_file(np.ones(3), tmp_path / "b.lcc.h5")
     with open_path(tmp_path / "b.lcc.h5") as file:
         assert list(Leaves(file)) == [""]
+
+
+@pytest.mark.parametrize("most", [1 << 26, 1])
+def test_what_is_decoded_together_is_not_kept_for_long(tmp_path, monkeypatch, most):
+    """Copies of large arrays would be in memory until all are compared."""
+    monkeypatch.setattr(module, "_MAX_KEPT_BYTES", most)
+    weights = np.arange(30_000, dtype=np.float32)  # in a frame of its own
+    state = {"a": weights, "b": weights.copy(), "half": weights.astype(np.float16), "c": weights + 1}
+    lccodec.save_file(state, tmp_path / "a.lcc.h5")
+    with open_path(tmp_path / "a.lcc.h5") as file:
+        leaves = Leaves(file)
+        assert len(file.together[0]) == 3
+        for number, (name, array) in enumerate(state.items(), 1):
+            np.testing.assert_array_equal(leaves[name], array)
+            assert len(leaves._kept) == max(3 - number, 0) * (most > 1)
+        for name, array in state.items():
+            np.testing.assert_array_equal(leaves[name], array)
 
 
 def test_progress_is_told():
