@@ -45,7 +45,7 @@ def bit_places(bits: Array) -> Array:
     if bits.size % 2:
         bits = np.append(bits, np.uint8(0))
     if np.count_nonzero(bits) * _DENSE_BYTES > bits.size:
-        return np.unpackbits(bits, bitorder="little").view(np.bool_).nonzero()[0]
+        return true_places(np.unpackbits(bits, bitorder="little").view(np.bool_))
     some = (bits.view(np.uint16) != 0).nonzero()[0]
     pairs = bits.reshape(-1, 2).take(some, axis=0, mode="clip").reshape(-1)
     which = (pairs != 0).nonzero()[0]
