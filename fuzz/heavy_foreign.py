@@ -47,7 +47,10 @@ def hdf5_files(size: int) -> Iterator[tuple[str, bytes]]:
         file["b"] = np.zeros(size - 4096, np.uint8)
         return file
 
-    yield "HDF5, nothing is stored", _hdf5(lambda f: as_large(f).create_dataset("a", (4000 * size,), "u1"))
+    yield (
+        "HDF5, nothing is stored",
+        _hdf5(lambda f: as_large(f).create_dataset("a", (3900 * (size - 4096),), "u1")),
+    )
     yield "HDF5, deflated twice", _hdf5(lambda file: deflated_twice(as_large(file)))
     yield (
         "HDF5, chunks of one element",
@@ -150,8 +153,9 @@ def _tensor(count: int, length: int, stride: int) -> bytes:
 def torch_files(size: int) -> Iterator[tuple[str, bytes]]:
     """Yield files of ``torch.save``."""
     half = size // 2
-    wide = _tensor(half // 4, 1000 * size, 0)
-    yield "torch.save, a tensor of one value", _archive(b"\x80\x02" + wide + b".", bytes(half))
+    room = (size - 1024) // 4 * 4
+    wide = _tensor(room // 4, 1000 * room, 0)
+    yield "torch.save, a tensor of one value", _archive(b"\x80\x02" + wide + b".", bytes(room))
     far = _tensor(1 << 28, 1 << 28, 1)
     yield "torch.save, a storage that ends early", _archive(b"\x80\x02" + far + b".", bytes(half))
     many = [b"X\x04\0\0\0%04x" % n + _tensor(half // 16, 1, 1) for n in range(half // 120)]

@@ -68,6 +68,7 @@ READERS = {
     "container/bundle": ["bundle", "index"],
     "container/parity": ["layout", "parity_file"],
     "parity": ["code", "field"],
+    "chain": ["bounds"],
     "chain/read": ["exact", "links", "replay"],
     "chain/store": ["bundle", "names"],
 }
