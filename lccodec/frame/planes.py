@@ -88,7 +88,7 @@ def write_block(
 def write_codes(size: int, kind: ElementType, places: Array, codes: Array) -> list[Piece]:
     """Return the pieces of one block of `size` components, given its codes that are not 0.
 
-    They are those of :func:`write_block`. The places of the codes rise.
+    They are those of :func:`write_block`, but none is split. The places of the codes rise.
     """
     pieces: list[Piece] = []
     for plane in range(kind.size):

@@ -46,6 +46,7 @@ class Follower(Iterator[Update]):
         self._watch, self._once, self._poll, self._timeout = watch, once, poll, timeout
         self._closed = threading.Event()
         self._ready: Any = None  # the way to the next state
+        self._begun: Any = None  # the same while it is gone; an interrupt may leave it half gone
         self._last: Update | None = None
         self._looking, self._committing = threading.Lock(), threading.Lock()
 
@@ -141,6 +142,7 @@ class Follower(Iterator[Update]):
         check_dtype(dtype)
         with self._committing:
             self._check_open()
+            self._go_on()
             if self.step is None:
                 raise ArgumentError(f"{self._watch.place}: no step was read yet by this process")
             return self._watch.state(dtype)
@@ -156,6 +158,7 @@ class Follower(Iterator[Update]):
         check_dtype(dtype)
         with self._committing:
             self._check_open()
+            self._go_on()
             found = self._watch.array(name)
             if found is None:
                 raise ArgumentError(f"{self._watch.place}: no array {name!r} is held")
@@ -174,10 +177,17 @@ class Follower(Iterator[Update]):
         with self._committing:
             if way.update is not None:
                 self._expire()
-            self._watch.commit(way)  # after an interrupt, this is done again
+            self._begun = way
+            self._go_on()  # after an interrupt, this is done again
             update: Update | None = way.update
             self._last, self._ready = update or self._last, None
         return update
+
+    def _go_on(self) -> None:
+        """Go the way that was begun, so that all is of one step. The caller has the lock."""
+        if self._begun is not None:
+            self._watch.commit(self._begun)
+            self._begun = None
 
     def _expire(self) -> None:
         if self._last is not None:

@@ -3,7 +3,9 @@
 Each value is copied once, and its hash, its code and the file of values are made of that copy. Of
 an array of several blocks, one block is copied at a time, or only its segments that changed.
 
-The frames are those that are made with the whole parent in memory, byte for byte.
+The frames are those that are made with the whole parent in memory, byte for byte, but for split
+streams (LCC-STR-08): where only some segments of a block are read, nobody knows the size of the
+rest of the reference. Then none is split.
 """
 
 from __future__ import annotations

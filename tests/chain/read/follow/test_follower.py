@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 
 import lccodec
 from lccodec import ArgumentError, Chain, follow
+from lccodec.chain.read.follow import crew
 from lccodec.chain.read.follow.held import Held
+from lccodec.chain.read.follow.writing import Write, write_all
 from lccodec.chain.store.bucket.source import Reading
 
 from ....support.following import Run, Served, mixed, rounded, taken
@@ -258,3 +261,29 @@ def test_frames_of_a_store_are_fetched_together(monkeypatch: pytest.MonkeyPatch)
             assert len(fetched) <= 3
         for name, array in state.items():
             np.testing.assert_array_equal(follower.get(name), array)
+
+
+def test_an_interrupt_leaves_no_state_of_two_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some arrays have their new values, others do not yet."""
+    state = {name: np.arange(20_000) for name in "abc"}
+    with Chain(tmp_path, "lossless") as chain, follow(tmp_path) as follower:
+        chain.save(0, state)
+        follower.prepare(0)
+        for array in state.values():
+            array[:9] += 1
+        chain.save(1, state)
+
+        def cut(writes: Iterable[Write]) -> None:
+            write_all(list(writes)[:1])
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(crew, "write_all", cut)
+            with pytest.raises(KeyboardInterrupt):
+                follower.prepare(0)
+        np.testing.assert_array_equal(follower.get("c"), state["c"])
+        assert_same(follower.state(), state)
+        assert follower.step == 1
+        update = follower.prepare(0)
+        assert update is not None
+        assert (update.base, update.step, update.names) == (0, 1, ("a", "b", "c"))
