@@ -154,8 +154,8 @@ def test_a_plan_of_many_arrays(tmp_path: Path) -> None:
         "weights       1,000 arrays, 2,400,000 bytes, lossy",
         "other arrays  2 arrays, 40 bytes, exact",
         "",
-        "name             shape  role    because           in deltas          stored",
-        "layer0.weight    600    weight  named 'weight'    ExponentBuckets()  whole",
+        "name             shape  role    because                                   in deltas          stored",
+        "layer0.weight    600    weight  named 'weight'                            ExponentBuckets()  whole",
     ]
     assert len(repr(chain.plan(arrays)).split("\n")) == 16
     chain.save(0, arrays)
