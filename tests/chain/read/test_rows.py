@@ -18,6 +18,7 @@ from lccodec import ArgumentError, Chain, ChecksumError, FormatError, LccodecWar
 from lccodec.chain.read.newest import open_path
 from lccodec.chain.read.rows import Span, decode_span
 from lccodec.constants import PAYLOAD_OFFSET
+from lccodec.entropy.split import References
 from lccodec.frame import codebook, planes
 from lccodec.parallel import PIECE
 
@@ -166,6 +167,26 @@ def test_rows_come_one_by_one(places: Places) -> None:
         if name != "epoch":
             assert_equal(found[name], whole[name][rows or slice(None)])
             assert (outline[name].shape, outline[name].dtype) == (found[name].shape, found[name].dtype)
+
+
+def test_rows_of_split_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parts of a block are those of its own rows of the reference (LCC-STR-08)."""
+    rng, states = np.random.default_rng(0), []
+    way = rng.standard_normal((2, 1700, 160))
+    for step in range(3):
+        bits = (way[0] + 2.0**-15 * step * way[1]).astype(np.float32).view(np.uint32) >> 16
+        states.append(bits.astype(np.uint16))
+    with Chain(tmp_path, "lossless") as chain:
+        for step, array in enumerate(states):
+            chain.save(step, {"w": array})
+    split = []
+    real = References.parts
+    monkeypatch.setattr(References, "parts", lambda own, bounds: split.append(own) or real(own, bounds))
+    for step, array in enumerate(states):
+        with lccodec.open(tmp_path, step=step) as file:
+            for rows in (slice(0, 3), slice(810, 830), slice(1690, None)):
+                assert_equal(file.get("w", rows=rows), array[rows])
+    assert split
 
 
 def test_an_array_in_two_places_has_rows_in_each(tmp_path: Path) -> None:
