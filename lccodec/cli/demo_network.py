@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import lccodec
 
 LAYER_SIZES: Final = (64, 416, 416, 10)
-TRAIN_IMAGES: Final = 512  # of 640; the others are test images
+TRAIN_IMAGES: Final = 320  # of 400; the others are test images
 BATCH_IMAGES: Final = 64
 LEARNING_RATE: Final = 0.02  # so small that the loss falls at every iteration, and rework is not luck
 SEED: Final = 2009_13003
