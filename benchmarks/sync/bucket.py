@@ -71,4 +71,9 @@ def bucket_goals(update: Update, address: str, nbytes: float, workers: int = 1) 
 
 
 def _repeated(arrays: dict[str, np.ndarray], times: int) -> dict[str, np.ndarray]:
-    return {f"{number}.{name}": array.copy() for number in range(times) for name, array in arrays.items()}
+    """Repeat arrays. Each time they are turned a little: equal arrays are stored once."""
+    return {
+        f"{number}.{name}": np.roll(array.reshape(-1), number).reshape(array.shape)
+        for number in range(times)
+        for name, array in arrays.items()
+    }

@@ -10,6 +10,7 @@ file's size.
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -34,6 +35,7 @@ _ZIP_START: Final = b"PK\x03\x04"
 _REFUSED: Final = re.compile(r"GLOBAL (\S+)|call reduce for unrecognized function (.+)")
 _REASON: Final = re.compile(r"WeightsUnpickler error: *(.+)")
 _MAX_LISTED: Final = 8  # names of refused types in one error
+_LARGE_READ: Final = 1 << 16
 _ENTRIES_PER_BYTE: Final = 4  # of a file: looking at each takes time
 
 
@@ -53,8 +55,9 @@ def load_archive(path: str | os.PathLike[str]) -> Any:
     StorageError
         If the operating system cannot read it.
     """
-    with sealed_file(path) as file:
-        size = os.fstat(file.fileno()).st_size
+    with sealed_file(path) as opened:
+        size = os.fstat(opened.fileno()).st_size
+        file = _Reader(opened, size)
         try:
             if file.read(len(_ZIP_START)) == _ZIP_START:
                 _check_members(file, str(path))
@@ -97,6 +100,22 @@ def _check_members(file: BinaryIO, where: str) -> None:
         raise ArgumentError(f"{where}: a TorchScript program, not a state; save its state_dict()")
     if any(member.packed for member in members):
         raise FormatError(_RULE, where, "a packed archive, which torch.save never writes")
+
+
+class _Reader(io.BufferedReader):
+    """A file of which no more is asked for than it has.
+
+    The unpickler reads as many bytes as a stored length says. A read takes memory for all of them.
+    """
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        super().__init__(io.FileIO(file.fileno(), closefd=False))
+        self._size = size
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is not None and size > _LARGE_READ:
+            size = min(size, max(self._size - self.tell(), 0))
+        return super().read(size)
 
 
 def _refusal(file: BinaryIO, where: str, error: Exception) -> LccodecError:

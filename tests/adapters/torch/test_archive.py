@@ -2,6 +2,8 @@
 
 import io
 import random
+import struct
+import tracemalloc
 import zipfile
 from collections import Counter, OrderedDict
 from pathlib import PurePosixPath
@@ -117,6 +119,18 @@ def test_damaged_files(tmp_path):
                 assert str(error)
     with pytest.raises(StorageError):
         load_archive(tmp_path / "missing.pt")
+
+
+def test_a_length_that_the_file_does_not_have_takes_no_memory(tmp_path):
+    text = b"\x80\x02X" + struct.pack("<I", (1 << 32) - 1) + b"abc"  # a string of 4 GiB
+    (tmp_path / "long.pt").write_bytes(text)
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError):
+            load_archive(tmp_path / "long.pt")
+        assert tracemalloc.get_traced_memory()[1] < 1 << 26
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_packed_archive_is_refused(tmp_path):
