@@ -173,10 +173,9 @@ class Processes(Crew):
             super().beside(tasks[len(places) :], own)
             for place in places:
                 self._await(place).value()
-        except WorkerError:
-            raise
         except BaseException:
-            self._drain()
+            if not self.broken:
+                self._drain()
             raise
 
     def ordered(self, tasks: Iterable[Task]) -> Generator[Any, None, None]:
@@ -203,10 +202,9 @@ class Processes(Crew):
                     self._collect()
                 elif places:
                     yield self._await(places.popleft()).value()
-        except WorkerError:
-            raise
         except BaseException:
-            self._drain()
+            if not self.broken:
+                self._drain()
             raise
         finally:
             for peer in self._peers:

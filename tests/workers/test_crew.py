@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -111,6 +111,20 @@ def test_what_is_done_beside_may_be_interrupted(crew: Crew) -> None:
         crew.beside([EncodeFrames([f]) for f in frames], interrupted)
     expected = EncodeFrames(frames[:1]).run({})
     assert list(crew.ordered([EncodeFrames(frames[:1])] * 3)) == [expected] * 3
+
+
+@pytest.mark.parametrize("call", [Processes.beside, lambda crew, tasks, _: list(crew.ordered(tasks))])
+def test_an_error_of_a_task_leaves_no_member_at_work(call: Callable[..., object]) -> None:
+    """It might write into memory that the next round uses."""
+    crew = Processes([start_worker() for _ in range(PEERS)], lambda: None, 60)
+    crew.everywhere(CloseFile())
+    bad, good = frame(crew, 2), frame(crew, 1, 1 << 20)
+    broken = FrameInput([bad.arrays[0][:5]], bad.kind, bad.shapes, bad.out[:3], False, Lossless(), "normal")
+    with pytest.raises(WorkerError, match="broadcast"):
+        call(crew, [EncodeFrames([broken]), EncodeFrames([good])], lambda: None)
+    assert not any(peer.waiting for peer in crew._peers)
+    assert not crew.broken
+    crew.close()
 
 
 def test_few_tasks_may_be_given_at_a_time() -> None:
