@@ -22,7 +22,6 @@ from heavy_foreign import hdf5_files, torch_files, weight_versions
 
 from lccodec.constants import (
     BUNDLE_MAGIC,
-    MAX_EQUAL_COPIES,
     MAX_EXPANSION,
     METHOD_PLANES,
     METHOD_SMOOTH,
@@ -37,7 +36,7 @@ from lccodec.container.trailer import root_of
 from lccodec.container.writer import hashed, to_bytes
 
 #: The most copies that an array may have.
-MADE = (*[Copy(0, None)] * MAX_EQUAL_COPIES, Copy(0, KINDS["bfloat16"]))
+MADE = (Copy(0, None), Copy(0, KINDS["bfloat16"]))
 
 
 def checkpoint(frames: Sequence[bytes], arrays: Sequence[int | None], **members: object) -> bytes:

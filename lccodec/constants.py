@@ -62,7 +62,6 @@ MANIFEST_DATASET: Final = "manifest"  # LCC-H5-02
 PAYLOAD_DATASET: Final = "payload"  # LCC-H5-02
 PAYLOAD_OFFSET: Final = 445  # LCC-H5-05: bytes before the payload
 EQUAL_COPY: Final = 255  # LCC-CPY-01: the code of a copy that has the type and the bits of its source
-MAX_EQUAL_COPIES: Final = 3  # LCC-CPY-01: of an array: what a file decodes to stays in proportion
 RAW_BLOCK_LOG2: Final = 16  # LCC-PCS-03: components that count as a block of a raw frame
 PIECE_ENTRY_SIZE: Final = 28  # LCC-PCS-01: bytes of the entry of a piece
 MIN_PIECE_BYTES: Final = 1 << 10  # LCC-LIM-13: of a frame, for each piece but three

@@ -7,12 +7,11 @@ begin as equal arrays. The second array has no bytes in the payload.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..constants import EQUAL_COPY, MAX_EQUAL_COPIES
+from ..constants import EQUAL_COPY
 from ..element_table import ELEMENT_TYPES, ElementType
 from ..errors import FormatError, UnsupportedError
 from .scalars import Json
@@ -53,8 +52,7 @@ def parse_copies(document: Mapping[str, Json], arrays: Sequence[int | None], whe
     if type(entries) is not list or len(entries) != expected or ("copies" in document and not entries):
         raise FormatError("LCC-CPY-01", where, f"not the sources of {expected} copies")
     copies: list[Copy] = []
-    rounded: set[int] = set()
-    equal: Counter[int] = Counter()
+    found: set[tuple[int, bool]] = set()
     for number, entry in enumerate(entries):
         place = f"{where}: {number}"
         if type(entry) is not list or len(entry) != 2 or not all(type(item) is int for item in entry):
@@ -62,12 +60,9 @@ def parse_copies(document: Mapping[str, Json], arrays: Sequence[int | None], whe
         source, code = entry
         if code != EQUAL_COPY and code not in COPY_TYPES:
             raise UnsupportedError("LCC-CPY-01", place, f"copies of the element type {code} are not known")
-        full = equal[source] == MAX_EQUAL_COPIES if code == EQUAL_COPY else source in rounded
-        if not 0 <= source < len(arrays) or arrays[source] is None or full:
+        kind = source, code == EQUAL_COPY
+        if not 0 <= source < len(arrays) or arrays[source] is None or kind in found:
             raise FormatError("LCC-CPY-01", place, f"{source} is no array, a copy, or copied already")
-        if code == EQUAL_COPY:
-            equal[source] += 1
-        else:
-            rounded.add(source)
+        found.add(kind)
         copies.append(Copy(source, COPY_TYPES.get(code)))
     return tuple(copies)

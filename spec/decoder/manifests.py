@@ -154,8 +154,8 @@ def check_copies(manifest: dict[str, Any]) -> None:
         if not is_integer(source, 0, len(arrays) - 1) or arrays[source] is None:
             raise Refused("LCC-CPY-01", "a source that is not there, or is a copy")
         used[source, code == 255] += 1
-        if used[source, False] > 1 or used[source, True] > 3:
-            raise Refused("LCC-CPY-01", "a source of two roundings, or of more than three equal copies")
+        if used[source, code == 255] > 1:
+            raise Refused("LCC-CPY-01", "a source of two roundings, or of two equal copies")
 
 
 def check_links(manifest: dict[str, Any]) -> None:

@@ -34,7 +34,6 @@ const ROOT_SIZE = 32;
 const DIGEST_SIZE = 16;
 const COPY_TYPES = ['float16', 'bfloat16'];
 const EQUAL_COPY = 255;
-const MAX_EQUAL_COPIES = 3;
 
 /**
  * @typedef {import('./json.js').JsonValue} JsonValue
@@ -301,8 +300,8 @@ function readCopies(json, arrays) {
   if (!Array.isArray(copies) || copies.length !== count || (count === 0 && json.has('copies'))) {
     throw new FormatError('LCC-CPY-01', `there is no list of ${count} copies`);
   }
-  const roundings = new Map();
-  const equals = new Map();
+  const roundings = new Set();
+  const equals = new Set();
   return copies.map((entry) => {
     if (!Array.isArray(entry) || entry.length !== 2 || !entry.every((part) => isInteger(part, 0))) {
       throw new FormatError('LCC-CPY-01', 'a copy is no list of a source and a type');
@@ -315,11 +314,11 @@ function readCopies(json, arrays) {
     if (source >= arrays.length || arrays[source] === null) {
       throw new FormatError('LCC-CPY-01', `array ${source} is not there, or is a copy`);
     }
-    const [counts, most] = isEqual ? [equals, MAX_EQUAL_COPIES] : [roundings, 1];
-    counts.set(source, (counts.get(source) ?? 0) + 1);
-    if (counts.get(source) > most) {
-      throw new FormatError('LCC-CPY-01', `array ${source} has more than ${most} copies of its kind`);
+    const sources = isEqual ? equals : roundings;
+    if (sources.has(source)) {
+      throw new FormatError('LCC-CPY-01', `array ${source} has two copies of one kind`);
     }
+    sources.add(source);
     return { source, type: isEqual ? null : ELEMENT_TYPES[code] };
   });
 }

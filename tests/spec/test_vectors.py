@@ -35,7 +35,7 @@ VALID = [entry for entry in json.loads((VECTORS / "manifest.json").read_bytes())
 #: The folders of frozen vectors, each with the sum of the sums of its files.
 FOLDERS = {
     "frozen": "ffc29e84b5fb50a939ab77c137774e1d65191418100522582b5d49e3a35e309e",
-    "frozen-1.1": "cb76a9c7f6c5285de17a1a4b7489cbb9c2aeb4551a780dbbaed57f174fc67c53",
+    "frozen-1.1": "9fdc4044eb4fcbdfc9aebade67bb0d8d35de08f3cf44418fb23db5a41f991bac",
 }
 LISTS = {folder: json.loads((VECTORS / folder / "manifest.json").read_bytes()) for folder in FOLDERS}
 FROZEN = [entry for entries in LISTS.values() for entry in entries]

@@ -16,7 +16,6 @@ from typing import Final
 
 import numpy as np
 
-from ...constants import MAX_EQUAL_COPIES
 from ...element_types import Array
 from ...parallel import slices
 from ..policy import Candidate
@@ -34,7 +33,7 @@ _MAX_COMPARED: Final = 4
 def mark_equal(arrays: Sequence[Candidate], rounded: Collection[str] = ()) -> None:
     """Set the `source` of each array that is equal to another one.
 
-    A source is no copy, and has at most `MAX_EQUAL_COPIES` equal ones. `rounded` are the sources of
+    A source is no copy, and has one equal copy at most (LCC-CPY-01). `rounded` are the sources of
     roundings, which are no copies for that. Of equal arrays, the source is the one that changed
     least: a delta has it in the fewest bytes.
 
@@ -58,10 +57,9 @@ def mark_equal(arrays: Sequence[Candidate], rounded: Collection[str] = ()) -> No
             elif equal is None and len(sources) < _MAX_COMPARED:
                 sources.append([c])
         for equal in sources:
-            for start in range(0, len(equal), 1 + MAX_EQUAL_COPIES):
-                source, *copies = equal[start : start + 1 + MAX_EQUAL_COPIES]
-                for c in copies:
-                    c.source = source.name
+            half = -(-len(equal) // 2)
+            for source, copy in zip(equal, equal[half:], strict=False):
+                copy.source = source.name
 
 
 def changed_share(c: Candidate) -> float:
