@@ -25,9 +25,9 @@ def told(*words: str | Path) -> str:
 @pytest.mark.parametrize(
     ("name", "text", "media_type"),
     [
-        ("000000000110.lcc.h5", "lccodec checkpoint, format 1.0", "checkpoint"),
-        ("scalar.lcc.h5", "lccodec checkpoint, format 1.0", "checkpoint"),
-        ("exact.lcc.h5", "lccodec checkpoint, format 1.0", "checkpoint"),
+        ("000000000110.lcc.h5", "lccodec checkpoint, format 1.1", "checkpoint"),
+        ("scalar.lcc.h5", "lccodec checkpoint, format 1.1", "checkpoint"),
+        ("exact.lcc.h5", "lccodec checkpoint, format 1.1", "checkpoint"),
         ("chain.lcc", "lccodec bundle, format 1.0", "bundle"),
     ],
 )
