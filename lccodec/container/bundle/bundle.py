@@ -105,7 +105,8 @@ class Bundle:
     def _entry(self, step: int | None) -> BundledFile:
         found = self.index.exact if step is None else self.index.checkpoints.get(step)
         if found is None:
-            raise ChainError(f"{self.path} has no {'exact file' if step is None else f'step {step}'}")
+            what = "exact file" if step is None else f"step {step}"
+            raise ChainError(f"{self.path} has no {what}")
         return found
 
     def _read_index(self, source: FileSource) -> tuple[BundleIndex, bytes]:
