@@ -314,6 +314,11 @@ def test_the_site_has_every_page() -> None:
     assert named == {page.name for page in DOCS.glob("*.md")}
 
 
+def test_the_site_has_every_decision() -> None:
+    named = re.findall(r"- spec/decisions/([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert named == sorted(page.name for page in (ROOT / "spec" / "decisions").glob("*.md"))
+
+
 def test_each_version_has_a_folder_of_the_site_and_the_newest_comes_first(tmp_path: Path) -> None:
     for name in ("0.9.0", "0.10.0", "0.1.0", "assets"):
         (tmp_path / name).mkdir()
