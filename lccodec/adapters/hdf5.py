@@ -42,8 +42,7 @@ __all__ = ["load_metadata", "load_state", "save_file"]
 
 _RULE: Final = "hdf5"
 _MAX_VARYING: Final = MAX_FILE_EXPANSION  # elements of variable length, read together: each may be the file
-#: That a dimension scale of an axis takes of a file, at the least. To open one is slow.
-_SCALE_BYTES: Final = 32
+_SCALE_BYTES: Final = 32  # of a file, that a dimension scale takes at the least; to open one is slow
 _ALL: Final = h5py.h5s.ALL
 _BFLOAT16_FIELDS: Final = ((15, 7, 8, 0, 7), 127)  # sign, exponent and mantissa; the bias
 _ERRNO: Final = re.compile(r"errno = (\d+)")
@@ -190,9 +189,8 @@ class _Walk:
     def _part(self, count: int, what: str, name: str) -> None:
         self._parts -= count
         if self._parts < 0:
-            raise LimitError(
-                _RULE, f"{self._where}: {name!r}", f"there are more {what} than a file of its size can have"
-            )
+            message = f"there are more {what} than a file of its size can have"
+            raise LimitError(_RULE, f"{self._where}: {name!r}", message)
 
     def note_types(self) -> None:
         """Add the types of attributes to the metadata, once all are known."""

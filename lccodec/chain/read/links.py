@@ -73,9 +73,8 @@ class Link:
                 first.setdefault(index, name)
             self.index_names = [first[index] for index in range(len(manifest.arrays))]
             self.names = {name: index for index, name in first.items()}
-        nulls = (
-            name for name, number in zip(self.index_names, manifest.arrays, strict=True) if number is None
-        )
+        numbers = zip(self.index_names, manifest.arrays, strict=True)
+        nulls = (name for name, number in numbers if number is None)
         #: The arrays that are copies, by name: of which array, and the type that it is rounded to.
         self.copies: dict[str, tuple[str, ElementType | None]] = {
             name: (self.index_names[copy.source], copy.kind)
