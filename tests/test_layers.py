@@ -1,4 +1,4 @@
-"""Imports point down, and tests mirror modules: held over the syntax trees of both."""
+"""Imports point down: held over the syntax trees of the package and of its tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import graphlib
 import re
 import subprocess
 import sys
-from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -22,8 +21,6 @@ GROUND = {
     *("arguments", "byteorder", "constants", "cursor", "element_table", "element_types"),
     *("errors", "masks", "parallel", "printable", "table"),
 }
-#: Of a folder, with its ``__init__``.
-MAX_MODULES = 14
 #: Folders in which only arrays go in and bytes come out.
 WITHOUT_IO = {"parity", "entropy", "quantizers", "frame", "policy"}
 FILES = {"os", "io", "pathlib", "shutil", "tempfile", "mmap", "socket", "pickle"}
@@ -149,11 +146,6 @@ def test_rooms_have_an_order(name: str) -> None:
     list(graphlib.TopologicalSorter(graph).static_order())
 
 
-def test_a_folder_can_be_looked_through() -> None:
-    folders = Counter(str(Path(module).parent) for module in modules())
-    assert {name: count for name, count in folders.items() if count > MAX_MODULES} == {}
-
-
 def test_no_circle() -> None:
     """Modules can be put in an order; a folder's face comes after what it shows."""
     graph = {module: imports(module)[0] - ({"__init__"} if folder(module) else set()) for module in modules()}
@@ -237,65 +229,6 @@ def test_no_assert_guards_input(module: str) -> None:
 
 
 # --- the tests ------------------------------------------------------------------------------------
-
-#: Modules without a test module of their own, and the one that tests them.
-TESTED_WITH = {
-    "constants": "spec/test_tables",
-    "element_table": "test_element_types",
-    "cursor": "entropy/test_bits",
-    "chain/store/exact_file": "chain/read/test_exact",
-    "chain/read/surveying/order": "chain/read/surveying/test_walk",
-    "chain/read/follow/watching": "chain/read/follow/test_watch",
-    "cli/saving": "cli/verbs/test_planning",
-    "quantizers/bins/grid": "quantizers/test_uniform",
-    "quantizers/bins/representatives": "quantizers/test_uniform",
-    "quantizers/lossless": "frame/test_planes",
-    "frame/checksum": "frame/test_frame",
-    "frame/content": "frame/test_frame",
-    "frame/encode": "frame/test_frame",
-    "frame/symbols": "frame/test_frame",
-    "frame/header": "frame/test_frame",
-    "chain/save/encode": "chain/save/test_plan",
-    "chain/save/options": "chain/test_chain",
-    "chain/life/mending": "chain/mend/test_repair",
-    "chain/read/history": "chain/test_chain",
-    "chain/mend/damage": "chain/mend/test_repair",
-    "chain/store/bucket/backend": "chain/store/bucket/test_obstore",
-    "chain/store/bucket/writer": "chain/store/bucket/test_store",
-    "chain/checkpoint_file": "chain/read/test_checkpoint",
-    "chain/read/newest": "chain/save/exact/test_newest",
-    "chain/save/exact/anew": "chain/mend/test_from_exact",
-    "chain/save/exact/write": "chain/save/exact/test_newest",
-    "chain/save/planned": "chain/save/test_plan",
-    "chain/save/figures/rounding": "container/test_figures",
-    "chain/save/figures/sums": "chain/save/figures/test_measurement",
-    "chain/save/background/client": "chain/save/background/test_background",
-    "inspect/measures/trajectory": "inspect/test_examination",
-    "adapters/dcp/reader": "adapters/dcp/test_dcp",
-    "adapters/files/tensor_types": "adapters/test_safetensors",
-    "adapters/weights/lock": "adapters/weights/test_local",
-    "adapters/weights/names": "adapters/weights/test_local",
-    "adapters/weights/writer": "adapters/weights/test_publish",
-    "adapters/jax/single_file": "adapters/jax/test_states",
-    "adapters/torch/single_file": "adapters/torch/test_states",
-    "adapters/torch/arrays": "adapters/torch/test_states",
-    "cli/pruning": "cli/verbs/test_life",
-    "cli/verbs/parameters": "cli/test_program",
-}
-
-
-def mirror_of(module: str) -> Path:
-    """The test module of a module, in the folder of the tests that has the name of its own."""
-    place = Path(module)
-    return TESTS / place.parent / f"test_{place.name.strip('_')}.py"
-
-
-def test_every_module_has_a_test_module() -> None:
-    faces = {module for module in modules() if Path(module).name == "__init__"}
-    without = {module for module in set(modules()) - faces if not mirror_of(module).exists()}
-    assert without == set(TESTED_WITH)
-    assert [other for other in TESTED_WITH.values() if not (TESTS / f"{other}.py").exists()] == []
-
 
 def test_what_tests_share_lies_in_support() -> None:
     """No test module imports another one, by a statement or in a program that it starts."""
