@@ -16,6 +16,7 @@ from typing import Final
 from ...constants import EXACT_NAME
 from ...container.reader import CheckpointReader
 from ...errors import ArgumentError, ChainError, DataError, LccodecError, StorageError
+from ..store.claim import Use
 from ..store.names import checkpoint_name
 from ..store.store import Store, WritableStore
 from .compare import Difference, Files, Inventory, compare, set_aside_of
@@ -157,8 +158,9 @@ class Mirror:
             If a file cannot be copied. What has arrived stays.
         """
         self.mirror.make()
-        self._claim.take(make=True)
+        use = Use()
         try:
+            self._claim.take(use, make=True)
             self.mirror.remove_stale()
             here, there, found = self._followed()
             self._skipped = dict(here.unreadable)
@@ -168,7 +170,7 @@ class Mirror:
             if self._care.thin_out is not None:
                 self._care.thin_out(self.mirror)
         finally:
-            self._claim.done()
+            use.end()
         return self.state()
 
     def _followed(self) -> tuple[Files, Files, Difference]:

@@ -12,7 +12,7 @@ from ...constants import EXACT_NAME
 from ...container.disk.folder import Folder, sync_directory
 from ...container.disk.source import FileSource, Source
 from ...container.disk.system import SYSTEM, System, storage_errors
-from ...container.disk.whole_file import WholeFile, remove_stale_temporaries
+from ...container.disk.whole_file import WholeFile, remove_stale_temporaries, revoke_unfinished
 from ...container.reader import CheckpointReader
 from ...container.writer import CheckpointWriter
 from ...errors import ArgumentError, StorageError
@@ -128,6 +128,10 @@ class DirectoryStore(WritableStore):
         """Remove the temporaries of writers that are gone."""
         if os.path.lexists(self.path):
             remove_stale_temporaries(self.path, self.system)
+
+    def revoke_unfinished(self) -> None:
+        """Let no file get its name that this thread was writing when a signal interrupted it."""
+        revoke_unfinished(self.path)
 
     def claim(self) -> DirectoryClaim:
         """Return a claim on the directory, not yet taken."""

@@ -292,6 +292,9 @@ class WritableStore(Store):
     def remove_stale(self) -> None:
         """Remove what writers that are gone have left unfinished."""
 
+    def revoke_unfinished(self) -> None:
+        """Let no file get its name that this thread was writing when a signal interrupted it."""
+
     @abstractmethod
     def claim(self) -> Claim:
         """Return a claim, not yet taken: one process at a time saves."""

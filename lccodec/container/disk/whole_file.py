@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -74,8 +76,10 @@ class WholeFile:
         self._system = system
         self._fd = -1
         self._temporary: Path | None = None
+        self._thread = threading.get_ident()
 
     def __enter__(self) -> Self:
+        _unfinished.add(self)
         try:
             with storage_errors("cannot create", self.path):
                 if not self._overwrite and self._system.exists(self.path):
@@ -153,6 +157,17 @@ class WholeFile:
         with storage_errors("committed, but durability unknown: cannot sync the directory of", self.path):
             sync_directory(self.path.parent, self._system)
 
+    def revoke(self) -> None:
+        """Let the file not get its name: a commit that has not come to that fails."""
+        if (temporary := self._temporary) is not None:
+            with suppress(OSError):
+                self._system.unlink(temporary)
+
+    @property
+    def is_below(self) -> bool:
+        """Whether this thread has begun it, and does not end it before what it does now."""
+        return self._temporary is not None and self._thread == threading.get_ident()
+
     @contextmanager
     def working(self) -> Iterator[Path]:
         """Yield the temporary name. After an error nothing is left, and the file is closed.
@@ -216,6 +231,20 @@ class WholeFile:
         if temporary is not None:
             with suppress(OSError):
                 self._system.unlink(temporary)
+
+
+_unfinished: weakref.WeakSet[WholeFile] = weakref.WeakSet()
+
+
+def revoke_unfinished(directory: Path) -> None:
+    """Revoke the files in a directory that this thread was writing when a signal interrupted it.
+
+    It is for a signal handler that writes there, too: what was interrupted must not be committed
+    over what the handler commits.
+    """
+    for file in list(_unfinished):
+        if file.path.parent == directory and file.is_below:
+            file.revoke()
 
 
 def remove_stale_temporaries(directory: StrPath | Folder, system: System = SYSTEM) -> list[str]:

@@ -273,17 +273,3 @@ def test_an_empty_chain_does_not_begin_anew_while_its_mirror_is_away(tmp_path: P
     (tmp_path / "m").write_text("")
     with pytest.raises(StorageError, match="cannot list"):
         Chain(tmp_path / "run", mirror=tmp_path / "m")
-
-
-def test_a_fork_has_not_the_thread(tmp_path: Path, watched: Callable[[Path], Watched]) -> None:
-    mirror, go_on = watched(tmp_path / "m"), threading.Event()
-    mirror.leave = lambda: go_on.wait(60)
-    chain = saves(tmp_path / "run", range(2), mirror=tmp_path / "m")
-    [copier] = chain._mirrors._copiers
-    thread, copier._process = copier._thread, -1  # as in a child
-    copier.wake()
-    assert copier._thread is not thread
-    go_on.set()
-    chain.close()
-    assert thread is not None
-    thread.join()
