@@ -33,7 +33,7 @@ from .settings import Settings
 
 if TYPE_CHECKING:  # loaded by the first save, or the first in the background
     from ...workers.memory import Arena
-    from .background.background import Background
+    from .background.background import Background, Job
     from .background.state_copy import Question, Snapshot
     from .saver import Saver
 
@@ -126,9 +126,9 @@ class Writer:
                 if self._options.workers is None and background is None:
                     return self._save_here(step, given, progress)
                 background = self._in_background()
-                future = self._submit(background, step, given, progress, raises=False)
+                job = self._submit(background, step, given, progress, raises=False)
                 try:
-                    return future.result() or 0
+                    return (0 if job is None else job.value()) or 0
                 finally:
                     background.give_warnings()
             finally:
@@ -154,7 +154,12 @@ class Writer:
             self._begin()
             background = self._in_background()
             self._look(step, given)
-            return self._submit(background, step, given, progress, when_busy)
+            job = self._submit(background, step, given, progress, when_busy)
+        if job is not None:
+            return job.future
+        skipped: Future[int | None] = Future()
+        skipped.set_result(None)
+        return skipped
 
     def plan(self, given: Given) -> Plan:
         """Return what the save after all that run would do. See `Chain.plan`."""
@@ -209,22 +214,22 @@ class Writer:
         when_busy: WhenBusy = "wait",
         *,
         raises: bool = True,
-    ) -> Future[int | None]:
-        """Start a save in the background."""
+    ) -> Job | None:
+        """Start a save in the background; return ``None`` if it is skipped."""
         index = self._next_step(step, background)
         copy = partial(self._copied, index, given, watched=progress is not False)
-        use = Use()
+        use, before, job = Use(), self._last, None
         try:
             self._claim.take(use, make=True)
-            future = background.submit(copy, when_busy, use, progress=progress, raises=raises)
-        except BaseException:
-            background.give_up(use)
-            raise
-        skipped = future.done() and future.exception() is None and future.result() is None
-        if not skipped:
-            self._last = index
-            future.add_done_callback(self._note)
-        return future
+            self._last = index  # before the thread may say that the save has failed
+            job = background.submit(
+                *(copy, when_busy, use), failed=self._ask_again, progress=progress, raises=raises
+            )
+        finally:
+            background.give_up(use)  # unless the save has it
+            if job is None:
+                self._last = before
+        return job
 
     def _next_step(self, step: object, background: Background) -> int:
         """Return a step as an int; raise ``ArgumentError`` if it does not come after all others.
@@ -236,10 +241,9 @@ class Writer:
             return check_next(step, begun[-1:], self._store.path)
         return self._store.next_step(step, background.steps)
 
-    def _note(self, future: Future[int | None]) -> None:
+    def _ask_again(self) -> None:
         """Ask the store again after a save that failed."""
-        if future.cancelled() or future.exception() is not None:
-            self._last = None
+        self._last = None
 
     def _copied(self, step: int, given: Given, arena: Arena, **how: Any) -> Snapshot:
         """Copy a state into an arena, as workers take it."""

@@ -15,13 +15,15 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
-from typing import Any, TypeAlias
+from queue import Empty, SimpleQueue
+from typing import Any, Final, TypeAlias
 
 from ....errors import StorageError, WorkerError, warn
 from ....parallel import Line, has_lock
@@ -43,17 +45,34 @@ from .worker import Opening, Report
 _open: weakref.WeakSet[Background] = weakref.WeakSet()
 
 
+#: Seconds after which who waits looks itself.
+_LONGEST_WAIT: Final = 1.0
+
 #: Copies a state into an arena.
 Copier: TypeAlias = Callable[[Arena], Snapshot]
 
 
-class _Job:
+class _Promise(Future[Any]):
+    """The future of a save, as users have it. It says without a lock that it was cancelled."""
+
+    is_cancelled = False
+
+    def cancel(self) -> bool:
+        """Cancel the save, if it has not begun."""
+        self.is_cancelled = super().cancel() or self.is_cancelled
+        return self.is_cancelled
+
+
+class Job:
     """What the thread does with a state: it saves it, or asks the workers a question about it.
+
+    Who waits in this process waits here, not at the future: that has a lock, which the thread needs
+    when it settles it, and which a caller that is interrupted by a handler would keep.
 
     Parameters
     ----------
     work
-        Does it, and settles the future.
+        Does it, and settles it.
     snapshot, arena
         The state, and the memory it lies in; both are given up when they are not needed any more.
     use
@@ -61,31 +80,62 @@ class _Job:
     """
 
     def __init__(
-        self, work: Callable[[_Job], None], snapshot: Snapshot, arena: Arena, use: Use | None = None
+        self, work: Callable[[Job], None], snapshot: Snapshot, arena: Arena, use: Use | None = None
     ) -> None:
         self.snapshot: Snapshot | None = snapshot
         self.arena: Arena | None = arena
         self.step, self.is_save, self.use = snapshot.step, snapshot.question == "save", use
-        self.future: Future[Any] = Future()
+        self.future = _Promise()
         self._work = work
+        self._is_over = False
+        self._outcome: Done = Done()
+        self._end: SimpleQueue[None] = SimpleQueue()
 
     def __call__(self) -> None:
         """Do it; the thread's call."""
         try:
             self._work(self)
         except BaseException as error:  # or somebody would wait for ever
-            self.settle(error=error)
+            self.settle(Done(error=error))
 
-    def settle(self, result: Any = None, error: BaseException | None = None) -> None:
-        """End the use of the claim, and settle the future."""
+    @property
+    def is_pending(self) -> bool:
+        """Whether it runs, or is to run."""
+        return not self._is_over and not self.future.is_cancelled
+
+    def settle(self, outcome: Done) -> None:
+        """End the use of the claim, and settle the future; the thread's call."""
+        if self._is_over:
+            return
         if self.use is not None:
             self.use.end()
-        if self.future.done():
-            return
-        if error is None:
-            self.future.set_result(result)
+        self._outcome = outcome
+        if self.future.is_cancelled:
+            pass
+        elif outcome.error is None:
+            self.future.set_result(outcome.result)
         else:
-            self.future.set_exception(error)
+            self.future.set_exception(outcome.error)
+        self._is_over = True
+        self._end.put(None)
+
+    def wait(self, end: float | None = None) -> bool:
+        """Wait until it is over, until some time of `time.monotonic`; return whether it is."""
+        while self.is_pending:
+            left = _LONGEST_WAIT if end is None else min(_LONGEST_WAIT, end - time.monotonic())
+            if left <= 0:
+                return False
+            with suppress(Empty):
+                self._end.get(timeout=left)
+                self._end.put(None)  # for others that wait; who is interrupted here holds them up
+        return True
+
+    def value(self) -> Any:
+        """Wait, and return the result or raise the error."""
+        self.wait()
+        if self.future.is_cancelled:
+            raise CancelledError
+        return self._outcome.value()
 
 
 class Background:
@@ -133,14 +183,10 @@ class Background:
         failed = list(self._failed)
         return failed[0] if failed else None
 
-    def _jobs(self) -> list[_Job]:
-        """Return what is not done, in its order."""
-        return [job for job in self._line.waiting if isinstance(job, _Job) and not job.future.done()]
-
-    def _futures(self) -> list[Future[Any]]:
-        """Return the futures to wait for. What an interrupt has left asleep is woken."""
+    def _jobs(self) -> list[Job]:
+        """Return what is not done, in its order. What an interrupt has left asleep is woken."""
         self._line.wake()
-        return [job.future for job in self._jobs()]
+        return [job for job in self._line.waiting if isinstance(job, Job) and job.is_pending]
 
     @property
     def steps(self) -> list[int]:
@@ -153,27 +199,28 @@ class Background:
         Without workers it is ``None``. Their errors are raised, and their warnings given. Failures
         of saves are raised by later calls. If the wait is interrupted, the answer is for nobody.
         """
-        wait_for(self._futures())
+        for running in self._jobs():
+            running.wait()
         if self._is_alone:
             return None
         arena = self._arena()
-        job = _Job(self._answer, make(arena), arena)
+        job = Job(self._answer, make(arena), arena)
         self._line.add(job)
-        found = job.future.result()
+        found = job.value()
         self.give_warnings()
         return found
 
-    def _answer(self, job: _Job) -> None:
+    def _answer(self, job: Job) -> None:
         """Ask the workers a question, in the thread."""
-        client, result, error = self._current_client(), None, None
+        client, done = self._current_client(), Done()
         try:
             if client is not None and job.snapshot is not None:
                 report = client.request(job.snapshot, untold)
                 self._note(report)
-                result, error = report.done.result, report.done.error
+                done = report.done
         finally:
             self._give_up_memory(job)
-        job.settle(result, error)
+        job.settle(done)
 
     def _note(self, report: Report) -> None:
         """Log what workers have logged, and keep their warnings."""
@@ -187,19 +234,22 @@ class Background:
         when_busy: WhenBusy,
         use: Use,
         *,
+        failed: Callable[[], object],
         progress: Progress = False,
         raises: bool = True,
-    ) -> Future[int | None]:
-        """Start a save; return the future of the bytes of its file.
+    ) -> Job | None:
+        """Start a save; return what becomes the bytes of its file.
 
         Parameters
         ----------
         make
             Copies the state into an arena.
         when_busy
-            What to do if no more saves may run: with ``"skip"``, the result is ``None``.
+            What to do if no more saves may run: with ``"skip"``, return ``None``.
         use
             The use of the claim, which ends with the save.
+        failed
+            A call of the thread if the save fails.
         progress
             Who is told how many arrays are coded, by the thread of the saves.
         raises
@@ -209,13 +259,10 @@ class Background:
         is started with all of its state, or it is not.
         """
         self.raise_failure()
-        while len(running := self._futures()) >= self._max_concurrent_saves:
+        while len(running := self._jobs()) >= self._max_concurrent_saves:
             if when_busy == "skip":
-                use.end()
-                skipped: Future[int | None] = Future()
-                skipped.set_result(None)
-                return skipped
-            wait_for(running[:1])
+                return None
+            running[0].wait()
             self.raise_failure()
         arena = self._arena()
         try:
@@ -225,13 +272,13 @@ class Background:
             arena = self._arena()
             snapshot = make(arena)
 
-        def work(job: _Job) -> None:
-            self._save(job, progress, raises)
+        def work(job: Job) -> None:
+            self._save(job, progress, raises, failed)
 
-        job = _Job(work, snapshot, arena, use)
+        job = Job(work, snapshot, arena, use)
         self._line.add(job)
         self.give_warnings()
-        return job.future
+        return job
 
     def give_up(self, use: Use) -> None:
         """End the use of a claim of a save that was not started."""
@@ -245,7 +292,7 @@ class Background:
         except IndexError:
             return PrivateArena() if self._is_alone else Arena()
 
-    def _give_up_memory(self, job: _Job) -> None:
+    def _give_up_memory(self, job: Job) -> None:
         """Let other saves have the memory of a job."""
         arena, job.arena, job.snapshot = job.arena, None, None
         is_usable = self._is_alone == isinstance(arena, PrivateArena)
@@ -253,12 +300,13 @@ class Background:
             arena.clear()
             self._free.append(arena)
 
-    def _save(self, job: _Job, progress: Progress, raises: bool) -> None:
+    def _save(self, job: Job, progress: Progress, raises: bool, failed: Callable[[], object]) -> None:
         """Save in the thread, and settle the future last."""
         snapshot, step = job.snapshot, job.step
         if snapshot is None or not job.future.set_running_or_notify_cancel():
             self._give_up_memory(job)
-            job.settle()
+            failed()
+            job.settle(Done())
             return
         before = None if self._store.far else self._stored(step)  # nobody waits for what is not needed
         try:
@@ -278,10 +326,12 @@ class Background:
                 self._after()
             except Exception as error:  # the future must be settled in any case
                 self._warnings.append(f"step {step} is saved, but what follows a save failed: {error!r}")
-        elif raises and not self._aborting:
-            failure.add_note(f"step {step} was not saved, by a save in the background")
-            self._failed.append(failure)
-        job.settle(result, failure)
+        else:
+            failed()
+            if raises and not self._aborting:
+                failure.add_note(f"step {step} was not saved, by a save in the background")
+                self._failed.append(failure)
+        job.settle(Done(result, failure))
 
     def _stored(self, step: int) -> tuple[int, ...] | None:
         """Return what tells the file of a step from another; ``None`` if there is none."""
@@ -347,7 +397,8 @@ class Background:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Return whether no save runs, after waiting for that. Failures are raised."""
-        done = not wait_for(self._futures(), timeout).not_done
+        end = None if timeout is None else time.monotonic() + timeout
+        done = all(job.wait(end) for job in self._jobs())
         self.raise_failure()
         self.give_warnings()
         return done
@@ -356,7 +407,7 @@ class Background:
         """Give up all saves that are not done."""
         self._aborting = True
         try:
-            futures = self._futures()
+            futures = [job.future for job in self._jobs()]
             for future in futures:
                 future.cancel()
             while not all(future.done() for future in futures):

@@ -137,4 +137,6 @@ def _freed_beside(path: Place) -> Iterator[None]:
         yield
     finally:
         if descriptor >= 0:
-            start_thread(partial(os.close, descriptor)) or os.close(descriptor)
+            close = partial(os.close, descriptor)
+            if not start_thread(close):
+                close()
