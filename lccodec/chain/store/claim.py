@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from ...constants import WRITER_NAME
+from ...container.disk.folder import make_directory
 from ...container.disk.system import OPEN_FLAGS, SYSTEM, WINDOWS, System, flag
 from ...errors import ChainError, warn
 from ...parallel import uninterrupted
@@ -183,7 +184,7 @@ class DirectoryClaim(Claim):
         path = self._directory / WRITER_NAME
         if make and not self._holds(path):
             with suppress(OSError):  # the save will say so
-                self._directory.mkdir(parents=True, exist_ok=True)
+                make_directory(self._directory, self._system)
         end = time.monotonic() + _SECONDS_TO_WAIT
         while True:
             try:
