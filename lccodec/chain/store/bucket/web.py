@@ -51,6 +51,7 @@ _MAX_FOLDERS: Final = 1 << 17
 
 # No repetition in it can begin at two places: a search takes time in proportion to the page.
 _LINK: Final = re.compile(r"""\bhref\s?=\s?["']([^"'<>\s]{1,4096})["']""", re.IGNORECASE | re.ASCII)
+_OTHER_FOLDERS: Final = frozenset(("", "/", ".", "./", "..", "../"))
 _RANGE: Final = re.compile(r"bytes ([0-9]{1,18})-")
 
 Result = TypeVar("Result")
@@ -143,14 +144,7 @@ class WebBackend:
                 link = urlsplit(urljoin(base.geturl(), each))
                 name = link.path.removeprefix(base.path)
                 is_below = link.netloc == base.netloc and link.path.startswith(base.path)
-                is_direct = "/" not in name.removesuffix("/") and name not in (
-                    "",
-                    "/",
-                    ".",
-                    "..",
-                    "./",
-                    "../",
-                )
+                is_direct = "/" not in name.removesuffix("/") and name not in _OTHER_FOLDERS
                 if is_below and is_direct and not link.query:
                     found[name] = None
         return list(found)
