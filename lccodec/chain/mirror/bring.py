@@ -195,7 +195,7 @@ class Mirror:
 
     def _bring(self, name: str, there: Files) -> None:
         try:
-            reader = self._store.open(name)
+            reader = self._store.afresh().open(name)
         except DataError as error:
             self._skipped[name] = str(error)
             return
@@ -227,7 +227,7 @@ class Mirror:
             if self._arrived.get(name) == parent.root:
                 continue
             try:
-                with self.mirror.open(name) as above:
+                with self.mirror.afresh().open(name) as above:
                     if parent.root in above.roots:
                         continue
             except DataError:
@@ -265,7 +265,7 @@ def bring_newest(source: Store, target: WritableStore) -> list[int]:
 
     Errors are those of `copy`.
     """
-    listed = source.snapshot()
+    listed = source.afresh().snapshot()
     names = [listed.name_of(max(listed.steps()))]
     while names[-1] != EXACT_NAME and (above := listed.parents_of(names[-1])):  # deltas in a row
         if (name := checkpoint_name(above[0])) in names:

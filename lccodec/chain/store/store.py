@@ -56,6 +56,14 @@ class Store(ABC):
     def close(self) -> None:  # noqa: B027 - most stores hold nothing open
         """Release what is held open. Closing again does nothing."""
 
+    def afresh(self) -> Self:
+        """Return the store as it is read where nothing was read before.
+
+        Whoever checks what is stored reads from this one: what a cache holds may be whole where the
+        store is damaged. A store without a cache is this one itself.
+        """
+        return self
+
     def snapshot(self) -> Store:
         """Return the store as it is now, so that several questions take one listing.
 
