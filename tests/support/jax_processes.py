@@ -10,6 +10,12 @@ from importlib.metadata import PackageNotFoundError, version
 QUICK_FLAGS = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 
 
+def be_quick() -> None:
+    """Let JAX compile quickly, here and in programs that are started: it is most of its time."""
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+    os.environ["XLA_FLAGS"] = with_quick_flags(os.environ.get("XLA_FLAGS", ""))
+
+
 def run(code: str, *arguments: str, devices: int = 1) -> subprocess.Popen[str]:
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     environment["XLA_FLAGS"] = with_devices(devices)

@@ -44,9 +44,9 @@ class ParityBehind:
         if redundancy is None:
             return
         self._warn()
+        if self._process != os.getpid():  # a fork has not the thread, which may have held the lock
+            self._lock, self._thread, self._process = threading.Lock(), None, os.getpid()
         with self._lock:
-            if self._process != os.getpid():  # a fork has not the thread
-                self._thread, self._process = None, os.getpid()
             self._asked = redundancy
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="lccodec parity")

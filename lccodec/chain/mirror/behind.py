@@ -50,9 +50,8 @@ class _Copier:
 
     def wake(self) -> None:
         """Let the thread look what there is to copy, and start it if it has nothing to do."""
+        self._forget_parent()
         with self._changing:
-            if self._process != os.getpid():  # a fork has not the thread
-                self._thread, self._process = None, os.getpid()
             self._is_asked = True
             if self._thread is None and not self._is_closing:
                 self._thread = threading.Thread(target=self._work, name="lccodec mirror", daemon=True)
@@ -71,13 +70,15 @@ class _Copier:
 
     def begin_to_close(self) -> None:
         """Let the thread hurry; it ends when nothing is left."""
+        self._forget_parent()
         with self._changing:
             self._is_closing = True
             self._changing.notify_all()
 
     def close(self, end: float) -> None:
         """Wait until nothing is left, until some time of `time.monotonic`, and end the thread."""
-        thread = self._thread if self._process == os.getpid() else None
+        self._forget_parent()
+        thread = self._thread
         if thread is not None:
             thread.join(max(0.0, end - time.monotonic()))
             with self._changing:
@@ -93,6 +94,11 @@ class _Copier:
         is_new = error is not None and not self._is_told
         self._is_told = error is not None
         return error if is_new else None
+
+    def _forget_parent(self) -> None:
+        """Begin anew in a fork: it has not the thread, which may have held the lock at that moment."""
+        if self._process != os.getpid():
+            self._changing, self._thread, self._process = threading.Condition(), None, os.getpid()
 
     def _work(self) -> None:
         wait = _FIRST_WAIT

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +15,7 @@ from lccodec.adapters import jax as adapter
 from lccodec.adapters.jax import states
 from lccodec.errors import ArgumentError, FormatError
 
-from ... import conftest
-from ...support.jax_processes import finish, run, with_quick_flags
+from ...support.jax_processes import be_quick, finish, run, with_quick_flags
 from ...support.jax_trees import (
     BYTES,
     DTYPES,
@@ -297,6 +295,6 @@ def test_flags_of_a_user_stay_and_come_last(monkeypatch: pytest.MonkeyPatch) -> 
     """The tests add flags of their own, once: a worker of pytest-xdist begins with them."""
     monkeypatch.setattr(os, "environ", {"XLA_FLAGS": "--xla_dump_to=/somewhere"})
     for _ in range(2):
-        conftest.pytest_configure(mock.MagicMock())
+        be_quick()
         assert os.environ["XLA_FLAGS"] == with_quick_flags("--xla_dump_to=/somewhere")
         assert os.environ["XLA_FLAGS"].endswith("--xla_dump_to=/somewhere")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import threading
 import warnings
 from collections.abc import Callable
@@ -275,15 +277,61 @@ def test_an_empty_chain_does_not_begin_anew_while_its_mirror_is_away(tmp_path: P
         Chain(tmp_path / "run", mirror=tmp_path / "m")
 
 
-def test_a_fork_has_not_the_thread(tmp_path: Path, watched: Callable[[Path], Watched]) -> None:
-    mirror, go_on = watched(tmp_path / "m"), threading.Event()
-    mirror.leave = lambda: go_on.wait(60)
-    chain = saves(tmp_path / "run", range(2), mirror=tmp_path / "m")
+FORK = """
+import os, sys, threading
+import numpy as np
+from lccodec import Chain
+from lccodec.chain.mirror.bring import Mirror
+
+begun, bring = threading.Event(), Mirror._bring
+go_on, is_closed = os.pipe(), os.pipe()
+
+def held(*given):
+    begun.set()
+    os.read(go_on[0], 1)
+    bring(*given)
+
+Mirror._bring = held
+chain = Chain(sys.argv[1], "lossless", newest="history", mirror=sys.argv[2])
+chain.save(0, {"w": np.zeros(9)})
+begun.wait()
+if sys.argv[3] == "while the lock is held":
     [copier] = chain._mirrors._copiers
-    thread, copier._process = copier._thread, -1  # as in a child
-    copier.wake()
-    assert copier._thread is not thread
-    go_on.set()
+    is_held, may_end = threading.Event(), threading.Event()
+
+    def hold():
+        with copier._changing:
+            is_held.set()
+            may_end.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    is_held.wait()
+process = os.fork()
+if process == 0:
+    Mirror._bring = bring
+    os.close(is_closed[1])
+    os.read(is_closed[0], 1)
+    chain.save(1, {"w": np.ones(9)})
     chain.close()
-    assert thread is not None
-    thread.join()
+    os._exit(7)
+if sys.argv[3] == "while the lock is held":
+    may_end.set()
+    holder.join()
+Mirror._bring = bring
+os.close(go_on[1])
+chain.close()
+os.close(is_closed[1])
+assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 7
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="forks of POSIX")
+@pytest.mark.parametrize("when", ["while a file is copied", "while the lock is held"])
+def test_a_fork_has_not_the_thread(tmp_path: Path, when: str) -> None:
+    """It copies what it saves itself, with a thread of its own, once its parent has let go."""
+    places = [str(tmp_path / "run"), str(tmp_path / "m")]
+    subprocess.run([sys.executable, "-W", "ignore", "-c", FORK, *places, when], timeout=120, check=True)
+    assert Chain(tmp_path / "m").steps == [0, 1]
+    assert chain_files(tmp_path / "m") == chain_files(tmp_path / "run")
