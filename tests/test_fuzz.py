@@ -81,6 +81,7 @@ def test_regression(path: Path) -> None:
         assert list(module.outcomes - before) == [OUTCOMES[path.parent.name][path.name]]
 
 
+@pytest.mark.slow
 def test_the_heaviest_frames_are_light() -> None:
     """What took seconds and hundreds of megabytes before its limits, at 4 KiB a frame."""
     heaviest = importlib.import_module("heaviest")
@@ -104,6 +105,7 @@ def test_the_invariant_is_on_line_1(name: str) -> None:
     assert "LccodecError, nothing else, in bounded time and memory" in first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 def test_seeds_decode(name: str) -> None:
     """Seeds get to the end, so that mutations of them begin there."""
@@ -126,6 +128,7 @@ def test_mutations_are_those_of_the_seed() -> None:
     assert len(set(some(1))) > 150
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["checkpoint", "chain", "parity"])
 def test_the_driver_runs(name: str) -> None:
     command = [sys.executable, FUZZ / "run.py", name, "--seconds", "1", "--engine", "mutation", "--seed", "1"]

@@ -231,6 +231,7 @@ def test_no_assert_guards_input(module: str) -> None:
 # --- the tests ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_tests_share_lies_in_support() -> None:
     """No test module imports another one, by a statement or in a program that it starts."""
     found = {

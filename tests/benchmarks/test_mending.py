@@ -31,6 +31,7 @@ def test_a_state_is_recovered_from_a_mirror(tmp_path: Path) -> None:
     assert not (tmp_path / "empty").exists()
 
 
+@pytest.mark.slow
 def test_a_loop_that_saves_with_and_without_parity(tmp_path: Path) -> None:
     found = measure_loop(tmp_path, 1 << 16, 2, 1, 0.001)
     assert {name: len(waits.calls) for name, waits in found.items()} == dict.fromkeys(ARMS, 2)

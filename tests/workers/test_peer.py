@@ -50,6 +50,7 @@ def take(peer: Peer, bell: threading.Semaphore) -> None:
     peer.waiting.popleft().take(done)
 
 
+@pytest.mark.slow
 def test_what_a_task_writes_is_copied(peer: Peer, bell: threading.Semaphore, source: Source) -> None:
     before = open_files(SEGMENTS)
     counts = set()
@@ -77,6 +78,7 @@ def test_nothing_is_copied_after_an_error(peer: Peer, bell: threading.Semaphore,
     peer.release()
 
 
+@pytest.mark.slow
 def test_no_memory_to_share(
     peer: Peer, bell: threading.Semaphore, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -96,7 +96,7 @@ class _Copier:
         return error if is_new else None
 
     def _forget_parent(self) -> None:
-        """Begin anew in a fork: it has not the thread, which may have held the lock at that moment."""
+        """Begin anew in a fork: it lacks the thread, which may have held the lock."""
         if self._process != os.getpid():
             self._changing, self._thread, self._process = threading.Condition(), None, os.getpid()
 

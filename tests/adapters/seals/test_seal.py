@@ -266,6 +266,7 @@ def test_progress_counts_bytes(tmp_path: Path) -> None:
         seals.seal(tmp_path, threads=-1)
 
 
+@pytest.mark.slow
 def test_a_hostile_seal_is_checked_in_bounded_time_and_memory(tmp_path: Path) -> None:
     """A seal of as many files as fit, none of them there; and of as many tensors, all damaged."""
     digest = b"0" * 64

@@ -33,6 +33,7 @@ def test_saves_are_protected_when_the_chain_is_closed(tmp_path: Path, parity: An
     assert files_in(tmp_path) == files
 
 
+@pytest.mark.slow
 def test_saves_in_the_background(tmp_path: Path) -> None:
     with Chain(tmp_path, "lossless", newest="history", parity=1) as chain:
         chain.save_async(0, STATES[0]).result()

@@ -51,6 +51,7 @@ def test_all_is_there_when_the_chain_is_closed(tmp_path: Path, newest: Any) -> N
     assert chain_files(tmp_path / "a") == chain_files(tmp_path / "b") == chain_files(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_saves_in_the_background(tmp_path: Path) -> None:
     with Chain(tmp_path / "run", "lossless", mirror=tmp_path / "m", workers=2) as chain:
         for step in range(3):
@@ -79,6 +80,7 @@ def test_the_thread_that_saves_has_nothing_to_do_with_the_mirror(
     assert chain_files(tmp_path / "m") == chain_files(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_mirror_that_cannot_be_reached_for_a_hundred_saves(
     tmp_path: Path, watched: Callable[[Path], Watched]
 ) -> None:
@@ -130,6 +132,7 @@ def test_a_mirror_that_is_stuck_does_not_hold_a_program(
     go_on.set()
 
 
+@pytest.mark.slow
 def test_a_prune_of_each_place_is_its_own(tmp_path: Path) -> None:
     keep: dict[str, Any] = {"keep": Keep(latest=2), "mirror_keep": Keep(latest=1, every=8)}
     for steps in (range(9), range(9, 17), range(17, 20)):  # its end waits for the mirror, which may be behind
@@ -160,6 +163,7 @@ def test_a_prune_leaves_the_step_that_shows_whose_the_mirror_is(
     assert all(Chain(tmp_path / "m").restore(14)["w"] == np.arange(50.0) * 14)
 
 
+@pytest.mark.slow
 def test_what_verbs_change_arrives(tmp_path: Path) -> None:
     with run_of(tmp_path / "run", 9, newest="exact", mirror=tmp_path / "m") as chain:
         chain.rollback(6, delete=True)

@@ -113,6 +113,7 @@ def whole(places: Places) -> Callable[[str, int], dict[str, Any]]:
     return cache(lambda name, step: lccodec.open(places[name], step=step).state())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHAINS)
 @given(data=st.data())
 def test_rows_are_those_of_the_whole_array(
@@ -273,6 +274,7 @@ def test_damage_in_the_rows_is_found(places: Places, tmp_path: Path) -> None:
         file.get(first, rows=slice(0, 1))
 
 
+@pytest.mark.slow
 def test_rows_of_a_damaged_exact_file_come_from_the_history(tmp_path: Path) -> None:
     with Chain(tmp_path, "lc-3") as chain:
         chain.save(0, state(0))
