@@ -12,6 +12,8 @@ from hypothesis import HealthCheck, settings
 from tests.support import heart, jax_processes, requirements, temporary
 from tests.support.strategies import installed
 
+pytest_plugins = ["pytester"]  # tests/test_heart.py runs pytest
+
 SLOW = [HealthCheck.too_slow]  # a machine that is busy is no fault of a test
 settings.register_profile(
     "ci", max_examples=15, deadline=None, derandomize=True, suppress_health_check=SLOW

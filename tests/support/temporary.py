@@ -71,7 +71,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if session.config.stash[_LEFT]:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     for path in _entries(run):
-        if not (path.name == "pytest" and session.testsfailed):
+        is_kept = path.name == "pytest" and session.testsfailed and any(map(Path.is_file, path.rglob("*")))
+        if not is_kept:
             _remove(path)
 
 
