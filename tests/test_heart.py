@@ -67,6 +67,7 @@ def passed(folder: pytest.Pytester, *words: str) -> set[str]:
     return set(re.findall(r"^(\S+::\S+) PASSED", found.stdout.str(), re.MULTILINE))
 
 
+@pytest.mark.slow
 def test_of_many_cases_a_few_are_drawn(folder: pytest.Pytester) -> None:
     path = folder.makepyfile(CASES)
     drawn = passed(folder)
@@ -81,6 +82,7 @@ def test_of_many_cases_a_few_are_drawn(folder: pytest.Pytester) -> None:
     assert passed(folder, "--left-out", "-m", "further or slow", path.name) == others
 
 
+@pytest.mark.slow
 def test_a_case_more_takes_the_place_of_one_at_most(folder: pytest.Pytester) -> None:
     folder.makepyfile(test_some=CASES)
     few = passed(folder)
