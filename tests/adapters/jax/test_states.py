@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +14,7 @@ from lccodec.adapters import jax as adapter
 from lccodec.adapters.jax import states
 from lccodec.errors import ArgumentError, FormatError
 
-from ...support.jax_processes import be_quick, finish, run, with_quick_flags
+from ...support.jax_processes import be_quick, coordinator, finish, run, with_quick_flags
 from ...support.jax_trees import (
     BYTES,
     DTYPES,
@@ -203,12 +202,10 @@ def test_sharded_arrays_are_gathered_and_go_where_the_target_says(tmp_path):
 
 
 def test_an_array_of_two_processes(tmp_path):
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        address = f"localhost:{free.getsockname()[1]}"
-    processes = [run(PROCESSES, str(tmp_path / "a"), address, str(rank)) for rank in range(2)]
-    for process in processes:
-        output = finish(process)
+    with coordinator() as address:
+        processes = [run(PROCESSES, str(tmp_path / "a"), address, str(rank)) for rank in range(2)]
+        outputs = [finish(process) for process in processes]
+    for output in outputs:
         assert "ArgumentError state entry 'w' is an array of several processes" in output
         assert output.endswith("done\n")
 
