@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
@@ -32,9 +33,16 @@ class Overtime(BaseException):
     pass
 
 
+@pytest.fixture(scope="session")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where targets put their inputs: each has a folder there as long as the process lives."""
+    return tmp_path_factory.mktemp("fuzz")
+
+
 @pytest.fixture(autouse=True)
-def _fuzz_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+def _as_the_driver(monkeypatch: pytest.MonkeyPatch, scratch: Path) -> None:
     monkeypatch.syspath_prepend(str(FUZZ))
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
 
 
 @contextmanager

@@ -17,6 +17,7 @@ def test_the_arithmetic_is_right() -> None:
     assert all(goal.measured for goal in found)
 
 
+@pytest.mark.slow
 def test_a_chain_is_protected_and_repaired(tmp_path: Path) -> None:
     found = measure_chain(tmp_path / "run", 1 << 22)
     assert len(found) == 5

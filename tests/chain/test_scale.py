@@ -58,6 +58,7 @@ def test_nothing_is_opened_to_list_steps(many: Path, opened: Counter[str]) -> No
     assert not opened
 
 
+@pytest.mark.slow
 def test_the_newest_needs_its_parents_alone(many: Path, opened: Counter[str]) -> None:
     chain = HistoryChain(many)
     assert_same(chain.restore(), STATES[2])

@@ -64,6 +64,7 @@ def test_figures_are_those_of_a_plain_computation(tmp_path):
         assert spread.counts == expected
 
 
+@pytest.mark.slow
 def test_steps_that_are_protected(tmp_path):
     chain = save_run(tmp_path / "run", run_states(), keyframe_every=3)
     assert not any(found.protected for found in only_run(chain.directory).checkpoints)

@@ -48,6 +48,7 @@ def test_it_is_small_enough(library: str) -> None:
     assert len(page(large(), library).encode()) < 6_000_000
 
 
+@pytest.mark.slow
 def test_nothing_of_a_document_is_markup(library: str) -> None:
     plain, harmed = page(one_run(), library), page(hostile(), library)
     data = re.compile(r'(<script type="text/plain" id="data">)([A-Za-z0-9+/=]+)(</script>)')

@@ -105,13 +105,9 @@ def test_our_writer_is_right() -> None:
     assert last == f"{count} of {count} files hold the states that were to be written"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("level", "beyond"),
-    [
-        (1, "planes-int8-relative"),
-        pytest.param(2, "smooth-sum", marks=pytest.mark.slow),
-        pytest.param(3, "@mended", marks=pytest.mark.slow),
-    ],
+    ("level", "beyond"), [(1, "planes-int8-relative"), (2, "smooth-sum"), (3, "@mended")]
 )
 def test_a_level_needs_nothing_beyond_it(level: int, beyond: str, tmp_path: Path) -> None:
     program = tmp_path / "limited.py"

@@ -203,6 +203,7 @@ def test_frame_in_a_checkpoint(entry: dict[str, Any], tmp_path: Path) -> None:
     check_file(entry, path)
 
 
+@pytest.mark.slow
 def test_frames_are_sound_without_their_fault(make: ModuleType) -> None:
     count = 0
     for vector in make.broken_frames():

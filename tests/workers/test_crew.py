@@ -181,6 +181,7 @@ def test_a_round_that_is_interrupted_twice_leaves_no_member_at_work() -> None:
     assert [worker.state() for worker in workers] == ["was ended by SIGKILL"] * PEERS
 
 
+@pytest.mark.slow
 def test_a_member_that_does_nothing() -> None:
     workers = [start_worker()]
     crew = Processes(workers, lambda: None, 0.3)

@@ -97,6 +97,7 @@ def test_each_state_has_its_link(saver: LinkSaver, tmp_path: Path) -> None:
     assert children() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("background", [False, True])
 def test_the_steps_of_a_trainer(background: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     saver = LinkSaver(ChainOptions(tmp_path / "chain", background=background))
@@ -227,6 +228,7 @@ def test_a_link_that_fails_is_told_once(
     assert (tmp_path / "b").exists() == (how == "save")
 
 
+@pytest.mark.slow
 def test_an_action_that_fails_is_told(beside: LinkSaver, gate: Gate, tmp_path: Path) -> None:
     beside.save(state(0), tmp_path / "a")
     beside.after((tmp_path / "none").unlink)
@@ -235,6 +237,7 @@ def test_an_action_that_fails_is_told(beside: LinkSaver, gate: Gate, tmp_path: P
         beside.wait()
 
 
+@pytest.mark.slow
 def test_once_all_is_saved_an_action_is_done_at_once(beside: LinkSaver, tmp_path: Path) -> None:
     """By the caller, whether it has waited or not; so a file is gone when the call returns."""
     done: list[int] = []
@@ -244,6 +247,7 @@ def test_once_all_is_saved_an_action_is_done_at_once(beside: LinkSaver, tmp_path
     assert done == [threading.get_ident()]
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_deleted_meanwhile(
     beside: LinkSaver, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -39,6 +39,7 @@ def told(directory: Path) -> dict[str, str]:
     return {problem.where: problem.message.partition(":")[0] for problem in problems}
 
 
+@pytest.mark.slow
 @given(TREES, TREES, st.sampled_from([1, 2]))
 def test_every_difference_is_told(tree: dict[str, bytes], now: dict[str, bytes], threads: int) -> None:
     with tempfile.TemporaryDirectory() as name:

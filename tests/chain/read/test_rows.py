@@ -129,6 +129,7 @@ def test_rows_are_those_of_the_whole_array(
         assert_equal(file.get(array, rows=rows), whole(name, step)[array][rows])
 
 
+@pytest.mark.slow
 def test_copies_and_interpolated_arrays_are_among_them(places: Places) -> None:
     """The property above is about all ways in which arrays are stored."""
     with open_path(places["hindsight"], step=2, exact=False) as file:
@@ -143,6 +144,7 @@ def test_copies_and_interpolated_arrays_are_among_them(places: Places) -> None:
         assert "smooth" in {array.method for array in file.info().arrays}
 
 
+@pytest.mark.slow
 def test_restore_takes_rows_and_leaves_together(places: Places) -> None:
     chain = Chain(places["balanced"])
     whole = chain.restore(3)
@@ -156,6 +158,7 @@ def test_restore_takes_rows_and_leaves_together(places: Places) -> None:
     assert found["weight"].base is None or found["weight"].base.nbytes < 2 * found["weight"].nbytes
 
 
+@pytest.mark.slow
 def test_rows_come_one_by_one(places: Places) -> None:
     chain = Chain(places["lc-3"])
     whole = chain.restore(3)

@@ -125,6 +125,7 @@ def test_a_state_of_other_arrays_follows(tmp_path):
     assert left == right
 
 
+@pytest.mark.slow
 def test_a_chain_that_is_coded_anew_is_as_fine(tmp_path):
     originals = states(1e-5)
     save_all(tmp_path / "run", originals, "lossless")

@@ -74,6 +74,7 @@ def test_an_array_has_another_form_at_the_save_before_an_end(
     assert moved["w"] is not None
 
 
+@pytest.mark.slow
 def test_what_is_told_is_measured(tmp_path: Path) -> None:
     """Errors of settled steps are those that they have now, and their lag is not known."""
     with opened(tmp_path, 8) as chain:
@@ -216,6 +217,7 @@ def test_no_error_of_settling_is_one_of_the_save(tmp_path: Path, monkeypatch: py
     assert lccodec.validate(tmp_path, deep=True) == []
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_given_up_stops_settling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Groups, "_settle", lambda *_: None)
