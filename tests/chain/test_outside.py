@@ -244,6 +244,7 @@ def test_what_is_compared_shows_a_change(tmp_path: Path, built: Path) -> None:
         assert picture(outside) != before
 
 
+@pytest.mark.slow
 def test_every_verb_does_something_in_a_sound_chain(
     tmp_path: Path, built: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

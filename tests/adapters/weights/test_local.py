@@ -219,6 +219,7 @@ def test_every_crash_leaves_a_model(
     assert wrong == 0
 
 
+@pytest.mark.slow
 def test_a_file_without_a_flush_is_found(run: Path, tmp_path: Path) -> None:
     """The test above can fail."""
     write_model(tmp_path / "local", STATES[3], 2)

@@ -194,6 +194,7 @@ def test_no_crash_loses_a_step(tmp_path: Path, exact_run: Path, ignore: str) -> 
     assert (wrong > 0) == bool(ignore)
 
 
+@pytest.mark.slow
 def test_parents_that_go_with_their_children_are_found(tmp_path: Path, exact_run: Path) -> None:
     root = Path(shutil.copytree(exact_run, tmp_path / "run"))
     work = lambda system: rollback(Parentless(root, system), 3)  # noqa: E731
@@ -273,6 +274,7 @@ def test_a_full_disk_without_hard_links(tmp_path: Path, exact_run: Path) -> None
     assert not healthy.descriptors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EMFILE])
 @pytest.mark.parametrize("sticky", [False, True])
 def test_faults_at_every_operation(tmp_path: Path, exact_run: Path, code: int, sticky: bool) -> None:

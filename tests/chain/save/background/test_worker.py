@@ -51,7 +51,7 @@ def channel() -> Iterator[Channel]:
     channel = Channel(ours, TYPES, ERRORS)
     yield channel
     channel.close()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     log = logging.getLogger("lccodec")
     log.propagate = True
@@ -132,7 +132,7 @@ def test_a_client_that_is_gone_while_it_is_asked(tmp_path: Path) -> None:
     while not isinstance(client.receive(), Doubt):
         pass
     client.close()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     assert files_in(tmp_path) == files
 

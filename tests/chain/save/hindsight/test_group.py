@@ -14,6 +14,7 @@ from ....support.drifting import ROLES, error, run_of
 from ....support.settled import kinds, settle_all, waiting
 
 
+@pytest.mark.slow
 def test_a_jump_is_coded_where_it_is(tmp_path: Path) -> None:
     states = run_of(9, (30, 40), jump=3)
     chain = waiting(tmp_path, states, 8)
@@ -63,6 +64,7 @@ def test_what_is_not_finite_stays(tmp_path: Path) -> None:
             assert np.array_equal(np.isfinite(chain.restore(step)[name]), np.isfinite(state[name]))
 
 
+@pytest.mark.slow
 def test_a_weight_that_shares_a_frame_with_others(tmp_path: Path) -> None:
     states = run_of(9, (30, 40))
     for step, state in enumerate(states):

@@ -25,6 +25,7 @@ from ....support.systems import Faulty
 from ....support.walks import assert_same
 
 
+@pytest.mark.slow
 def test_what_is_settled_and_what_stays(tmp_path: Path) -> None:
     states = run_of(9, (40, 30))
     chain = waiting(tmp_path, states)
@@ -158,6 +159,7 @@ def test_no_crash_loses_a_step(tmp_path: Path, ignore: str) -> None:
     assert (wrong > 0) == bool(ignore)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("code", "sticky"), [(errno.ENOSPC, False), (errno.EIO, True)])
 def test_faults_at_every_operation(tmp_path: Path, code: int, sticky: bool) -> None:
     chain = waiting(tmp_path / "run", STATES[:4], 3)
