@@ -200,8 +200,8 @@ def test_a_close_that_was_interrupted_keeps_nobody_away(run: Run) -> None:
         other.step = run.step
         other.check(may_fail=False)
         run.step = other.step
-        other.end()
         within(_SECONDS, run.chain.close)
+        other.end()
     run.again()
 
 
