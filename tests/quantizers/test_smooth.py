@@ -253,5 +253,5 @@ def test_arguments(arguments: dict[str, Any]) -> None:
 
 
 def test_guarantee() -> None:
-    assert Smooth(max_error=0.5).guarantee == "error at most 0.5"
-    assert Smooth(0.5, 1e-3).guarantee == "error at most 0.5 and 0.001 of the range"
+    assert str(Smooth(max_error=0.5).guarantee) == "error at most 0.5"
+    assert str(Smooth(0.5, 1e-3).guarantee) == "error at most 0.5 and 0.001 of the range"

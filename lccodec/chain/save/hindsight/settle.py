@@ -1,7 +1,8 @@
 """Settling: what lies between two ends of a history is coded again, once the later one is known.
 
 Until then each step of the group is a delta to the step before it. Settled, it is interpolated
-between the ends, and what that misses is coded only where it has to be. The last step goes first:
+between the ends, and what that misses is coded only where it has to be. The first steps of a group
+stay as they were saved where that takes fewer bytes. The last step goes first:
 nothing needs it, then nothing needs the one before it, and so on. Each is replaced by an atomic
 commit. So at any moment each step can be restored, as it was saved or settled.
 
@@ -41,6 +42,8 @@ def settle(store: WritableStore, low: int, high: int, ends: Sequence[Tail] | Non
         for _ in group.place():
             yield
         for _ in group.compare():
+            yield
+        for _ in group.code():
             yield
         while group.write_last():
             yield
