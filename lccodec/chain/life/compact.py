@@ -64,7 +64,7 @@ class Compaction:
         lost before, over that of their values.
     guarantees
         With a policy, by array: what holds of its values at every step against what was saved
-        first, in words, as far as the chain tells; empty if nothing does.
+        first, as far as the chain tells. As text it is empty if nothing does.
     """
 
     steps: int
@@ -72,7 +72,7 @@ class Compaction:
     after: int
     rewritten: tuple[Rewriting, ...] = ()
     errors: Mapping[str, float] = field(default_factory=dict)
-    guarantees: Mapping[str, str] = field(default_factory=dict)
+    guarantees: Mapping[str, Guarantee] = field(default_factory=dict)
 
 
 def compact(
@@ -204,7 +204,7 @@ def code_anew(
             with open_step(target, step) as new:
                 _add_errors(sums, old, new, known)
     errors = {role: math.sqrt(lost / had) if had else 0.0 for role, (lost, had) in sums.items()}
-    return Compaction(len(steps), before, after, (), errors, words(found))
+    return Compaction(len(steps), before, after, (), errors, found)
 
 
 def _state(store: Store, step: int, held: int | None) -> Any:
@@ -262,11 +262,6 @@ def coded_again(
             coders[c.name] = coder
         total[c.name] = result.either(total.get(c.name, EXACT))
     return coders
-
-
-def words(guarantees: Mapping[str, Guarantee]) -> dict[str, str]:
-    """Return guarantees in words, by the names of their arrays."""
-    return {name: str(guarantee) for name, guarantee in guarantees.items()}
 
 
 def _add_errors(

@@ -40,7 +40,7 @@ from ..save.past import movements
 from ..save.plan import candidates
 from ..store.store import Store, WritableStore
 from .anchors import Anchor, AnchoredSave, Before, Task
-from .compact import Compaction, coded_again, exact_step, open_known, squares, words
+from .compact import Compaction, coded_again, exact_step, open_known, squares
 
 
 def code_with_hindsight(
@@ -93,7 +93,7 @@ def code_with_hindsight(
         if following is not None:
             state = following
     size = store.size(steps.values())
-    return Compaction(len(steps), size, coder.bytes, (), coder.errors(), words(coder.guarantees))
+    return Compaction(len(steps), size, coder.bytes, (), coder.errors(), coder.guarantees)
 
 
 @dataclass(frozen=True, eq=False)

@@ -107,6 +107,8 @@ class SavePlan:
         c, quantizer = self.candidates[index], self.quantizers[index]
         asked = self.policy.choose(c.name, c.role, c.kind, c.elements)
         alone = self.policy.choose_keyframe(c.name, c.role, c.kind, c.elements)
+        if quantizer.lossy and index in self.verdicts:  # another state may lead to another quantizer
+            quantizer = asked
         found = guarantee_of(quantizer).either(guarantee_of(quantizer if alone == asked else alone))
         return kept_between(found) if self.settles else found
 

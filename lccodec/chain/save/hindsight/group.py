@@ -170,7 +170,9 @@ class Group:
         for step in self.between:
             self._code(step)
             yield
-        saved, settled = ([0, *accumulate(sizes)] for sizes in zip(*(s.sizes for s in self.between), strict=True))
+        saved, settled = (
+            [0, *accumulate(sizes)] for sizes in zip(*(s.sizes for s in self.between), strict=True)
+        )
         total = [stays + settled[-1] - gone for stays, gone in zip(saved, settled, strict=True)]
         del self.between[: total.index(min(total))]
 
