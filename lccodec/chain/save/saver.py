@@ -181,7 +181,7 @@ class Saver:
             if isinstance(flat, Selection) and unfinished not in listed.checkpoints():
                 raise LostParentError(f"only= adds to step {unfinished}, which is not in the history")
         record = self._settings.record
-        base, whole = self._base(listed, flat, metadata, known, self._renewed)
+        base, whole = self._base(listed, flat, metadata, known, record, self._renewed)
         flat, metadata = whole.flat, whole.metadata
         plan, needed, sampling = self._plan(whole, record, base)
         self._groups.check(record)
@@ -227,7 +227,7 @@ class Saver:
                 flat = flatten(file.state(dtype="bits"))
             record = read_record(manifest.policy)
             known = record.known_of(flat.names)
-            base, whole = self._base(self._store.snapshot(), flat, manifest.metadata, known)
+            base, whole = self._base(self._store.snapshot(), flat, manifest.metadata, known, record)
             plan, needed, sampling = self._plan(whole, record, base)
             manifest = replace(_manifest(plan, flat, step, needed, manifest.metadata, base.tail), exact=root)
             self._write(plan, sampling, manifest, flat, base, record.policy.effort, untold, check)
@@ -250,19 +250,21 @@ class Saver:
         if self._hashes is not None:
             self._hashes.keeps = False
         try:
-            base, whole = self._base(self._store.snapshot(), flat, {}, known)
-            plan, *_ = self._plan(whole, self._settings.record, base)
+            record = self._settings.record
+            base, whole = self._base(self._store.snapshot(), flat, {}, known, record)
+            plan, *_ = self._plan(whole, record, base)
         finally:
             if self._hashes is not None:
                 self._hashes.keeps = True
-        return replace(plan, group=self._groups.fate(base))
+        return replace(plan, group=self._groups.fate(base), settles=bool(self._every.end))
 
-    def _base(
+    def _base(  # what is saved, and after what
         self,
         listed: Store,
         flat: Flat,
         metadata: dict[str, str],
         known: Mapping[str, Assignment],
+        record: Record,
         mended: Callable[[], Store | None] = lambda: None,
     ) -> tuple[Base, Whole]:
         """Return what the next save is taken against, and the whole state that it stores.
@@ -274,9 +276,9 @@ class Saver:
         if not isinstance(flat, Selection):
             tail = find_tail(self._tail, listed, steps, read, mended)
             self._tail = tail or self._tail
-            return self._groups.base(tail), Whole(flat, metadata, known)
+            return self._groups.base(tail, record.policy), Whole(flat, metadata, known)
         parent = self._tail = find_parent(self._tail, listed, steps, read, mended)
-        base = self._groups.base(parent)
+        base = self._groups.base(parent, record.policy)
         if base.is_keyframe and is_put_off(parent, self._every.keyframe):
             renewed = is_renewed(parent, self._every.keyframe)
             base = replace(base, is_keyframe=False, is_end=False, is_renewed=renewed)
@@ -297,7 +299,8 @@ class Saver:
         parent = None if base.is_keyframe or tail is None else tail.step
         instead = self._groups.quantizers(base, record.policy, compared)
         plan = make_plan(
-            *(compared, record.policy, parent, settings.width, settings.first, instead, base.is_renewed)
+            *(compared, record.policy, parent, settings.width, settings.first, instead),
+            *(base.is_renewed, settings.again),
         )
         if self._hashes is not None:
             self._hashes.check(plan)
