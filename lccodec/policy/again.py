@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from ..element_table import ElementType
-from ..element_types import Array
 from ..errors import ArgumentError
 from ..quantizers.base import Exact, Quantizer, guarantee_of
 from ..quantizers.bins.representatives import DEAD_ZONE
 from ..quantizers.bins.residual import Residual, Zone
 from ..quantizers.field.plan import find_extent
-from ..quantizers.guarantee import EXACT, Guarantee
+from ..quantizers.guarantee import Guarantee
 from ..quantizers.logarithmic import LogSteps
 from ..quantizers.lossless import Lossless
 from .policy import Candidate, Policy

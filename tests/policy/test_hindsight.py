@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lccodec import Balanced, Lossless, LogSteps, Policy, UniformDeadzone
+from lccodec import Balanced, LogSteps, Lossless, Policy, UniformDeadzone
 from lccodec.element_types import components
 from lccodec.policy.hindsight import between_quantizers, end_quantizers
 from lccodec.policy.policy import Candidate

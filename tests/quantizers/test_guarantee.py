@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from lccodec import Lossless, LogSteps, Smooth, UniformDeadzone
+from lccodec import LogSteps, Lossless, Smooth, UniformDeadzone
 from lccodec.element_types import components
 from lccodec.quantizers.guarantee import EXACT, Guarantee
 

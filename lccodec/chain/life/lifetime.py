@@ -284,7 +284,7 @@ class Lifetime(Shown, Mending):
         with made(target.path, chosen, keyframe_every=every, newest="history") as other:
 
             def save(*given: Any, again: Mapping[str, Quantizer], **named: Any) -> int:
-                other._writer.settings.again = again  # noqa: SLF001 - of its own class
+                other._writer.settings.again = again
                 size: int = other.save(*given, **named)
                 return size
 
