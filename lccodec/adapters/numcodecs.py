@@ -70,7 +70,7 @@ class LCCodec(Codec):  # type: ignore[misc]
         except (TypeError, ValueError) as error:
             raise ArgumentError(f"not a contiguous array of numbers: {error}") from None
         _check_order(array)
-        return encode(array, self.quantizer)
+        return encode(array, self.quantizer.for_rewriting)  # zarr writes chunks in parts
 
     def decode(self, buf: Any, out: Any = None) -> Array:
         """Return the array in a frame, 1-D and little-endian on every host; in `out` if given.

@@ -13,7 +13,9 @@
 The array's metadata say ``{"name": "lccodec", "configuration": {"quantizer": ...}}``. zarr finds
 the codec by that name wherever lccodec is installed. It is a serializer: it makes bytes of arrays,
 and a compressor behind it gains nothing. Chunks are self-contained, and exact unless another
-quantizer is given. Of a large chunk, only the blocks of the rows that are asked for are decoded.
+quantizer is given. A chunk may be written in parts: what is in it already does not change, however
+often it is coded again (`Smooth(repeatable=True)`). Of a large chunk, only the blocks of the rows
+that are asked for are decoded.
 Needs the extra ``zarr``. For zarr 2 use the codec in
 :mod:`lccodec.adapters.numcodecs`.
 """
@@ -89,7 +91,9 @@ class LCCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
 
     async def _encode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
         array = chunk_data.as_numpy_array()
-        return chunk_spec.prototype.buffer.from_bytes(await asyncio.to_thread(encode, array, self.quantizer))
+        # A chunk that is written in part is decoded first, and then coded again.
+        data = await asyncio.to_thread(encode, array, self.quantizer.for_rewriting)
+        return chunk_spec.prototype.buffer.from_bytes(data)
 
     async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
         array = await asyncio.to_thread(_decoded, chunk_data.to_bytes(), chunk_spec)

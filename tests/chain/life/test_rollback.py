@@ -15,7 +15,7 @@ from lccodec.chain.life.rollback import rollback
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import EXACT_NAME, ROLLED_BACK_NAME
 
-from ...support.crashes import Journal, broken
+from ...support.crashes import Replay, broken, put
 from ...support.directories import entries
 from ...support.profiles import LONG
 from ...support.segments import Parentless
@@ -206,19 +206,11 @@ def test_parents_that_go_with_their_children_are_found(tmp_path: Path, exact_run
 def test_every_crash_can_be_finished(tmp_path: Path, exact_run: Path, power: bool, links: bool) -> None:
     """Rolling back again completes it. What comes back is all that was taken out, at once."""
     root = Path(shutil.copytree(exact_run, tmp_path / "run"))
-    journal = Journal(root)
-    rollback(DirectoryStore(root, journal), 4)
+    with Replay(root) as replay:
+        rollback(DirectoryStore(root), 4)
     tried = 0
-    for number, (_, found) in enumerate(journal.states(power)):
-        place = tmp_path / f"again-{number}"
-        for name, data in found.items():
-            (place / name).parent.mkdir(parents=True, exist_ok=True)
-            (place / name).write_bytes(data)
-        if links:  # as they are on the disk: files of one content have two names
-            for path in place.glob(f"{ROLLED_BACK_NAME}/*/*"):
-                if (other := place / path.name).exists():
-                    path.unlink()
-                    path.hardlink_to(other)
+    for number, (_, found) in enumerate(replay.states(power=power)):
+        place = put(found, tmp_path / f"again-{number}", links=links)
         tried += 1
         chain = Chain(place)
         chain.rollback(4)

@@ -23,7 +23,7 @@ from lccodec import Chain, ChainError, Keep, LccodecWarning
 from lccodec.chain.life.rollback import rollback
 from lccodec.chain.save.background import background
 from lccodec.chain.store import claim
-from lccodec.chain.store.claim import DirectoryClaim
+from lccodec.chain.store.claim import DirectoryClaim, Use
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import WRITER_NAME
 from lccodec.container.disk.system import System
@@ -260,7 +260,7 @@ def test_a_claim_that_outlives_its_module_says_nothing(
     """At the end of a program, as after Ctrl-C in a framework that keeps the frames of callers."""
     own = DirectoryClaim(tmp_path)
     if held:
-        own.take()
+        own.take(Use())
     with monkeypatch.context() as patch:
         for name in [name for name in vars(claim) if not name.startswith("__")]:
             patch.setattr(claim, name, None)
@@ -303,7 +303,7 @@ def test_without_locks_saves_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_file_that_cannot_be_made_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held = DirectoryClaim(tmp_path / "missing")
-    held.take()
+    held.take(Use())
     assert held.descriptors == []
     opening = System.open
 
@@ -364,7 +364,7 @@ def test_a_second_name_of_what_cannot_be_opened(tmp_path: Path) -> None:
     (tmp_path / "other").write_bytes(b"mine")
     (tmp_path / WRITER_NAME).hardlink_to(tmp_path / "other")
     with pytest.raises(ChainError, match=r"did not make, .*; remove it"):
-        DirectoryClaim(tmp_path, Faulty(errno.EACCES, lambda name, _: name == "open")).take()
+        DirectoryClaim(tmp_path, Faulty(errno.EACCES, lambda name, _: name == "open")).take(Use())
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ def test_a_jump_is_coded_where_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize("change", ["gone", "new", "shape", "dtype"])
 def test_arrays_that_come_change_and_go(tmp_path: Path, change: str) -> None:
     """A group whose arrays have other names stays; other shapes and types are coded."""
-    states = run_of(9, (12, 10))
+    states = run_of(9, (20, 15))
     for step, state in enumerate(states):
         if change == "gone" and step > 1:
             del state["mean"]
@@ -52,7 +52,7 @@ def test_arrays_that_come_change_and_go(tmp_path: Path, change: str) -> None:
 
 
 def test_what_is_not_finite_stays(tmp_path: Path) -> None:
-    states = run_of(9, (12, 10))
+    states = run_of(9, (20, 15))
     states[2]["w"][3, 3] = np.nan
     states[3]["v"][1, 1] = np.inf
     states[1]["m"][2, 2] = -np.inf

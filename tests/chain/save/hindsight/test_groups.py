@@ -13,6 +13,7 @@ import lccodec
 from lccodec import ArgumentError, Chain, Keep, LccodecWarning
 from lccodec.chain.save.hindsight.groups import Groups
 from lccodec.chain.store.directory import DirectoryStore
+from lccodec.policy.presets import POLICIES
 
 from ....support.drifting import ROLES, error, run_of
 from ....support.paths import checkpoints
@@ -230,7 +231,7 @@ def test_a_worker_that_is_given_up_stops_settling(tmp_path: Path, monkeypatch: p
         raise InterruptedError("the client is gone")
 
     groups = Groups(DirectoryStore(tmp_path), 4, 32)
-    groups.base(None)  # looks for what is not settled
+    groups.base(None, POLICIES["balanced"])  # looks for what is not settled
     with pytest.raises(InterruptedError):
         groups.settle(60, gone)
     groups.settle_rest()
