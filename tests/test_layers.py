@@ -230,6 +230,7 @@ def test_no_assert_guards_input(module: str) -> None:
 
 # --- the tests ------------------------------------------------------------------------------------
 
+
 def test_what_tests_share_lies_in_support() -> None:
     """No test module imports another one, by a statement or in a program that it starts."""
     found = {

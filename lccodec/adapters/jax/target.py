@@ -11,7 +11,8 @@ import numpy as np
 
 from ...chain.read.arrivals import Arrivals
 from ...element_types import in_host_order
-from ..tree.plain import check_same, from_outline, from_plain
+from ..tree.matching import check_same
+from ..tree.plain import from_outline, from_plain
 from .states import host_leaf, placed
 from .tree import described, leaves, rebuild
 

@@ -39,6 +39,7 @@ try:
 except ImportError:
     raise DependencyError("needs PyTorch: pip install 'lccodec[torch]'") from None
 
+from ..tree.matching import LoadReport
 from .roles import roles, roles_of
 from .single_file import load, load_file, save, save_file
 from .states import OnDevice, check, from_numpy, to_numpy
@@ -46,6 +47,7 @@ from .target import load_into
 from .update import apply_update, stage
 
 __all__ = [
+    "LoadReport",
     "OnDevice",
     "apply_update",
     "check",

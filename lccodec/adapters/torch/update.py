@@ -16,7 +16,8 @@ import torch
 from ...chain.read.follow.update import Patch, Update
 from ...container.tree import leaf_name
 from ...errors import ArgumentError
-from ..tree.plain import BYTE_TYPES, below, check_same, read_types
+from ..tree.matching import check_same
+from ..tree.plain import BYTE_TYPES, below, read_types
 from .arrays import as_tensor
 from .optimizer import describe
 from .staging import wait_for
