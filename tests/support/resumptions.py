@@ -48,6 +48,10 @@ OPTIMIZERS: dict[str, Make] = {
 _schedulers = torch.optim.lr_scheduler
 
 
+def _falling(rate: float, step: int) -> float:
+    return float(0.9 ** (step * 100 * rate))
+
+
 def _sequence(optimizer: Optimizer) -> Any:
     warm = _schedulers.LinearLR(optimizer, 0.1, total_iters=2)
     return _schedulers.SequentialLR(optimizer, [warm, _schedulers.StepLR(optimizer, 2, 0.5)], [2])
@@ -66,15 +70,24 @@ SCHEDULERS: dict[str, Callable[[Optimizer], Any]] = {
     "constant": _schedulers.ConstantLR,
     "polynomial": lambda o: _schedulers.PolynomialLR(o, 9),
     "lambda": lambda o: _schedulers.LambdaLR(
-        o, [lambda step, rate=group["lr"]: 0.9 ** (step * 100 * rate) for group in o.param_groups]
+        o, [functools.partial(_falling, group["lr"]) for group in o.param_groups]
     ),
-    "multiplied": lambda o: _schedulers.MultiplicativeLR(o, lambda step: 0.9),
+    "multiplied": lambda o: _schedulers.MultiplicativeLR(o, lambda _: 0.9),
     "sequence": _sequence,
     "chained": lambda o: _schedulers.ChainedScheduler(
         [_schedulers.ConstantLR(o, 0.5, 2), _schedulers.ExponentialLR(o, 0.9)]
     ),
     "plateau": lambda o: _schedulers.ReduceLROnPlateau(o, factor=0.5, patience=0),
 }
+
+
+class Compiled(torch.nn.Module):
+    """A module with the names that ``torch.compile`` gives; importing that takes seconds."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self._orig_mod = module
+
 
 LAYERS = ("first", "second", "third")
 RATES = {"first": 0.01, "second": 0.02, "third": 0.03}
@@ -125,7 +138,7 @@ def train(model: torch.nn.Module, optimizer: Optimizer, scheduler: Any = None, s
     for _ in range(steps):
         loss = optimizer.step(closure)
         if isinstance(scheduler, _schedulers.ReduceLROnPlateau):
-            scheduler.step(abs(float(loss)))
+            scheduler.step(abs(loss.item()))
         elif scheduler is not None:
             scheduler.step()
 

@@ -14,7 +14,7 @@ import copy
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.parameter import is_lazy
@@ -91,8 +91,8 @@ class Filling:
                 with _refusals(keys, module):
                     told = _load_module(module, part, strict)
                     if id(module) in asked:
-                        self.told[id(module)] = told
-                        if {*told.missing_keys} >= {*module.state_dict()}:
+                        self.told[id(module)] = told or _Told([], [])
+                        if {*self.told[id(module)].missing_keys} >= {*module.state_dict()}:
                             raise ValueError("not one of its entries is there")
             self._rebind(undo)
             for keys, optimizer, part in others:
@@ -150,6 +150,11 @@ class Filling:
                 optimizer.state[made[id(parameter)]] = optimizer.state.pop(parameter)
 
 
+class _Told(NamedTuple):
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+
 def _on_meta(module: torch.nn.Module) -> bool:
     return any(isinstance(v, torch.Tensor) and v.is_meta for v in module.state_dict(keep_vars=True).values())
 
@@ -189,7 +194,9 @@ def _contained(target: Any, state: Any, done: Collection[int]) -> Any:
 
 def _load_module(module: torch.nn.Module, state: Any, strict: bool) -> Any:
     assign = _on_meta(module)
-    told = module.load_state_dict(state, strict=strict, assign=assign)
+    # Modules with a way of their own may not know all options.
+    options = ({} if strict else {"strict": False}) | ({"assign": True} if assign else {})
+    told = module.load_state_dict(state, **options)
     if not assign:
         # Inner tensors of wrappers are copied once more: their classes may round when they copy.
         for name, tensor in module.state_dict().items():

@@ -73,8 +73,8 @@ class Matching:
         self._optimizers: dict[int, OptimizerMatch] = {}
         for keys, part in inner(target):
             if isinstance(part, torch.nn.Module):
-                self._parameters.modules = True
                 for name, parameter in part.named_parameters(remove_duplicate=False):
+                    self._parameters.modules = True
                     self._parameters.owners[id(parameter)].append((leaf_name(keys), unwrapped(name)))
             elif isinstance(part, torch.Tensor):
                 self._parameters.owners[id(part)].append((leaf_name(keys[:-1]), "".join(keys[-1:])))

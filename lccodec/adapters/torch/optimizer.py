@@ -171,7 +171,8 @@ class OptimizerMatch:
             if [len(g["params"]) for g in self._saved] != [len(g["params"]) for g in self._groups]:
                 if parameters.modules:
                     self.problems.append(
-                        f"its state has no names, so nobody knows whose moments are there: {_NAMES}"
+                        "its state has no names, so nobody knows whose moments are there: put 'param_names'"
+                        f" into the saved groups, in their order; from now on, {_NAMES}"
                     )
                 return
             chosen = self._by_order()
@@ -245,7 +246,8 @@ class OptimizerMatch:
         usual = list(range(len(self._own)))
         if _regrouped(self._groups, self._saved):
             self.problems.append(
-                f"the groups have the settings of the saved groups in another order, and no names: {_NAMES}"
+                "the groups have the settings of the saved groups in another order, and no names: put"
+                f" 'param_names' into the saved groups; from now on, {_NAMES}"
             )
         other, sure = self._order_of_modules()
         if other == usual:
@@ -254,8 +256,8 @@ class OptimizerMatch:
         if fits[1] and (fits[0] or not sure):
             self.problems.append(
                 "the module has its parameters in another order than the saved one, and there are no names,"
-                " so nobody knows whose moments these are: put 'param_names' into the saved groups, or"
-                f" {_NAMES}"
+                " so nobody knows whose moments these are: put 'param_names' into the saved groups, in their"
+                f" order; from now on, {_NAMES}"
             )
         return [*other] if fits == [False, True] else [*usual]
 
@@ -308,8 +310,7 @@ class OptimizerMatch:
                 if differing := _differing(self._saved[sources[0]], self._saved[other]):
                     self.conflicts.append(
                         f"group {len(found) - 1} has parameters of the saved groups {sources[0]} and {other},"
-                        " whose"
-                        f" {', '.join(differing)} differ: settings='target' keeps those of the target"
+                        f" whose {', '.join(differing)} differ: settings='target' keeps those of the target"
                     )
         return found
 
@@ -323,7 +324,7 @@ class OptimizerMatch:
         }
         labels = names or [str(number) for number in self._numbers]
         if flat and chosen != list(range(len(self._own))) and entries:
-            entries = self._flat(saved[self._numbers[0]], chosen)
+            entries = self._flat(saved.get(self._numbers[0], {}), chosen)
         unknown = {f"{number}": child for number, child in saved.items() if number not in set(self._numbers)}
         groups: list[dict[str, Any]] = []
         start = 0

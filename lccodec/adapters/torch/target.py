@@ -25,6 +25,7 @@ Target = TypeVar("Target")
 
 Keys: TypeAlias = tuple[str, ...]
 
+_WITH_ARRAYS: Final = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer)
 #: Entries that ``load_state_dict`` of a scheduler needs. All others may be missing.
 _NEEDED_OF_SCHEDULERS: Final = ("lr_lambdas", "_schedulers")
 
@@ -342,7 +343,7 @@ class _Check:
             if key in target and key in state:
                 (self._leaf if whole else self.compare)(target[key], state[key], inner_keys)
             elif key in target:
-                self._arrays += isinstance(target[key], torch.Tensor)
+                self._arrays += any(isinstance(part, _WITH_ARRAYS) for _, part in inner(target[key]))
                 if self._strict:
                     self._wanted[name] = _words(target[key])
                 else:
