@@ -24,9 +24,9 @@ _EXAMPLES: Final = 2
 #: What ``torch.optim.swa_utils.AveragedModel`` has beside the module that it wraps.
 _BESIDE_WRAPPED: Final = "n_averaged"
 
-_WRAPPER: Final = re.compile(rf"(?:^|(?<=\.))({'|'.join(sorted(WRAPPERS))})\.")
+_WRAPPER: Final = re.compile(rf"(?:^|(?<=[./]))({'|'.join(sorted(WRAPPERS))})\.")
 #: The same without ``module``, which is also a usual name of a part of a model.
-_SURE_WRAPPER: Final = re.compile(rf"(?:^|(?<=\.))({'|'.join(sorted(WRAPPERS - {'module'}))})\.")
+_SURE_WRAPPER: Final = re.compile(rf"(?:^|(?<=[./]))({'|'.join(sorted(WRAPPERS - {'module'}))})\.")
 _WILDCARD: Final = re.compile(r"(\*|\?|\[!?[^]]+\])")
 
 
