@@ -3,13 +3,13 @@
 >>> import tempfile, torch, lccodec
 >>> import lccodec.adapters.torch as adapter
 >>> model = torch.nn.Linear(3, 2)
->>> optimizer = torch.optim.AdamW(model.parameters())
+>>> optimizer = torch.optim.AdamW(model.named_parameters())
 >>> model(torch.ones(1, 3)).sum().backward()
 >>> optimizer.step()
 >>> with lccodec.Chain(tempfile.mkdtemp(), policy="lossless", adapter=adapter) as chain:
 ...     _ = chain.save(1, {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
 >>> resumed = torch.nn.Linear(3, 2)
->>> target = {"model": resumed, "optimizer": torch.optim.AdamW(resumed.parameters())}
+>>> target = {"model": resumed, "optimizer": torch.optim.AdamW(resumed.named_parameters())}
 >>> _ = adapter.load_into(target, chain.restore())  # all of it, or an error that lists every misfit
 >>> torch.equal(resumed.weight, model.weight)
 True

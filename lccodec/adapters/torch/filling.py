@@ -276,7 +276,7 @@ class _Undo:
 
         def again() -> None:
             tensor.data = alias  # it may have another shape now
-            tensor.__class__ = kind  # type: ignore[assignment]
+            tensor.__class__ = kind
             if values is not None:
                 copy_into(tensor.detach(), values)
 

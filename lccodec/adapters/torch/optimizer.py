@@ -219,6 +219,7 @@ class OptimizerMatch:
                 inner[name].add(found)
                 outer[f"{place}.{name}".replace("/", ".")].add(found)
         chosen: list[int | None] = []
+        taken: dict[int, str] = {}
         for name in names:
             text = self._name(name)
             hits = (
@@ -229,14 +230,13 @@ class OptimizerMatch:
             )
             inside = sorted(places[hit] for hit in hits or () if hit in places)
             if len(inside) > 1:
-                labels = " or ".join(repr(self._parameters.label(self._own[i])) for i in inside)
-                self.problems.append(f"{name!r} could be {labels}")
-            if inside and inside[0] in chosen:
-                first = names[chosen.index(inside[0])]
-                self.problems.append(
-                    f"{first!r} and {name!r} would both be {self._parameters.label(self._own[inside[0]])!r}"
-                )
-            chosen.append(inside[0] if inside else None)
+                fitting = " or ".join(repr(self._parameters.label(self._own[i])) for i in inside)
+                self.problems.append(f"{name!r} could be {fitting}")
+            at = inside[0] if inside else None
+            if at is not None and (first := taken.setdefault(at, name)) is not name:
+                label = self._parameters.label(self._own[at])
+                self.problems.append(f"{first!r} and {name!r} would both be {label!r}")
+            chosen.append(at)
         if not self._own_names and len(names) == len(self._own) and set(chosen) == {None}:
             return None
         return chosen
@@ -325,7 +325,8 @@ class OptimizerMatch:
         labels = names or [str(number) for number in self._numbers]
         if flat and chosen != list(range(len(self._own))) and entries:
             entries = self._flat(saved.get(self._numbers[0], {}), chosen)
-        unknown = {f"{number}": child for number, child in saved.items() if number not in set(self._numbers)}
+        known = set(self._numbers)
+        unknown = {f"{number}": child for number, child in saved.items() if number not in known}
         groups: list[dict[str, Any]] = []
         start = 0
         label_of = dict(zip(chosen, labels, strict=True))
@@ -360,7 +361,7 @@ class OptimizerMatch:
             if isinstance(value, list):
                 return [moved(child) for child in value]
             if isinstance(value, torch.Tensor) and value.shape == (sum(sizes),) and len(sizes) > 1:
-                parts = value.split(sizes)
+                parts = torch.split(value, sizes)
                 return torch.cat([parts[i] for i in order])
             return value
 
