@@ -71,6 +71,8 @@ class Matching:
         self._renaming, self._settings = renaming, settings
         self._parameters = Parameters()
         self._optimizers: dict[int, OptimizerMatch] = {}
+        # Name and value of each tensor of the target, by id; and itself, so that ids stay its own.
+        self._values: dict[int, tuple[str, Any, Any]] = {}
         for keys, part in inner(target):
             if isinstance(part, torch.nn.Module):
                 for name, parameter in part.named_parameters(remove_duplicate=False):
@@ -89,15 +91,18 @@ class Matching:
         if isinstance(state, Apart):
             return state
         if is_stateful(target):
-            own = next((kind for kind in _STAGES[1:] if isinstance(target, kind)), None)
-            if own is not stage or not isinstance(state, dict):
+            kind = next((kind for kind in _STAGES[1:] if isinstance(target, kind)), None)
+            if kind is not stage or not isinstance(state, dict):
                 return state
             if isinstance(target, torch.nn.Module):
                 return self._module(target, state, keys)
             if isinstance(target, torch.optim.Optimizer):
                 return self._optimizer(target, state, keys)
-            if isinstance(target, _Scheduler) and id(target.optimizer) in self._optimizers:
-                return of_groups(target, state, self._optimizers[id(target.optimizer)])
+            if isinstance(target, _Scheduler):
+                match = self._optimizers.get(id(target.optimizer))
+                return state if match is None else of_groups(target, state, match)
+            if isinstance(own := target.state_dict(), dict):  # as of an average of weights
+                return self._walk(own, state, keys, stage)
         elif isinstance(target, dict) and isinstance(state, dict):
             named = self._entries(target, state, keys) if stage is None else state
             return {
@@ -151,18 +156,21 @@ class Matching:
         for name, value in wanted.items():
             if isinstance(value, torch.Tensor):
                 tied[id(value)].append(name)
-        for names in (names for names in tied.values() if len(names) > 1):
+        for number, names in tied.items():
             present = [name for name in names if isinstance(part.get(name), torch.Tensor)]
             for name in names if present else ():
-                first, other = part[present[0]], part.setdefault(name, part[present[0]])
+                other = part.setdefault(name, part[present[0]])
+                where, first, _ = self._values.setdefault(
+                    number, (leaf_name((*keys, name)), other, wanted[name])
+                )
                 if first is other or not isinstance(other, torch.Tensor):
                     continue
                 if first.is_meta or other.is_meta:
                     self.needs_values = True
                 elif not _same(first, other):
                     self.problems.append(
-                        f"{leaf_name((*keys, present[0]))} and {leaf_name((*keys, name))} differ, but are one"
-                        " tensor of the target: take one of them out of the state, or do not tie them"
+                        f"{where} and {leaf_name((*keys, name))} differ, but are one tensor of the target:"
+                        " take one of them out of the state, or do not tie them"
                     )
 
     def _optimizer(self, optimizer: torch.optim.Optimizer, state: dict[str, Any], keys: Keys) -> Any:

@@ -166,6 +166,9 @@ class OptimizerMatch:
         if self._is_foreign():
             return
         names = _names_of(self._saved)
+        if names is None and any("param_names" in group for group in self._saved):
+            self.problems.append("its groups have 'param_names' for some of their parameters only")
+            return
         chosen = None if names is None else self._by_name(names)
         if chosen is None:
             if [len(g["params"]) for g in self._saved] != [len(g["params"]) for g in self._groups]:
@@ -446,6 +449,9 @@ def uneven(own: Mapping[str, Any], state: Mapping[str, Any], place: str) -> Iter
     for key in sorted(_PER_GROUP & state.keys() & own.keys()):
         if (found := len(state[key])) != (wanted := len(own[key])):
             yield f"{place}{key}: of {found} groups, where the target has {wanted}"
+    if isinstance(inner := state.get("_schedulers"), list | tuple):
+        for i, pair in enumerate(zip(own.get("_schedulers", ()), inner, strict=False)):
+            yield from uneven(*pair, f"{place}_schedulers/{i}/")
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: Any, settings: str = "saved") -> None:

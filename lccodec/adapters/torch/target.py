@@ -300,6 +300,10 @@ class _Check:
         ):
             check._strict = self._strict
             self.asked[id(module)] = keys, check
+            for name in check.loaded:  # modules cast; here that is refused
+                own, theirs = check._wanted[name], check._found[name]
+                if own != theirs and own.partition(" ")[2] == theirs.partition(" ")[2] != "tensor":
+                    self._wanted[name], self._found[name] = own, theirs
             return
         check = _Check(self._strict, self._settings)
         check._items(wanted, state, keys, whole=True)

@@ -229,6 +229,35 @@ def test_ties_that_contradict_each_other(tmp_path: Path) -> None:
     assert torch.equal(model.inner.weight, state["head.weight"])
 
 
+def test_modules_that_share_a_part() -> None:
+    shared = torch.nn.Linear(2, 2)
+    target = {name: torch.nn.ModuleDict({"body": shared}) for name in ("actor", "critic")}
+    state = {name: {"body.weight": torch.ones(2, 2), "body.bias": torch.zeros(2)} for name in target}
+    adapter.load_into(target, state)
+    state["critic"]["body.weight"] = torch.zeros(2, 2)
+    unchanged(target, state, "actor/body.weight and critic/body.weight differ")
+
+
+class Average:
+    """An average of weights that is no module, as many programs have one."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.shadow = {name: p.detach().clone() for name, p in model.named_parameters()}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"decay": 0.9, "shadow": self.shadow}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.shadow = dict(state["shadow"])
+
+
+def test_an_average_that_is_no_module() -> None:
+    model, average = Model(), Average(Model(seed=3))
+    state = adapter.load(adapter.save({"ema": Average(Compiled(model)).state_dict()}))
+    adapter.load_into({"ema": average}, state)
+    assert_same(average.shadow, {name: p.detach() for name, p in model.named_parameters()})
+
+
 def test_an_optimizer_of_other_parameters() -> None:
     run, state = saved_run()
     other = Program("adamw", None, LAYERS, None, meta=True)
@@ -260,6 +289,9 @@ def test_names_of_one_side_only() -> None:
     again = Program("adamw", None, LAYERS, None)
     adapter.load_into(again.parts(), state)  # by order
     assert_same(moments(again.model, again.optimizer), moments(run.model, run.optimizer))
+    state["optimizer"]["param_groups"][1]["param_names"] = ["second.weight", "second.bias"]
+    unchanged(again.parts(), state, "'param_names' for some of their parameters only")
+    del state["optimizer"]["param_groups"][1]["param_names"]
     fewer = Program("adamw", None, LAYERS[:2], None)
     for strict in (True, False):
         assert "'param_names'" in unchanged(fewer.parts(), state, "nobody knows whose moments", strict=strict)
@@ -503,6 +535,116 @@ def test_whatever_refuses_its_state_leaves_all_as_it_was() -> None:
     now = [p for group in empty.optimizer.param_groups for p in group["params"]]
     assert [*map(id, empty.model.parameters())] == [*map(id, before)] == [*map(id, now)]
     assert not empty.optimizer.state
+
+
+class Growing(torch.nn.Module):
+    """Its buffer has the shape of the state, as those of observers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.zeros(1))
+        self.layer = torch.nn.Linear(2, 2)
+
+    def _load_from_state_dict(self, state: Any, prefix: str, *others: Any) -> None:
+        self.scale.resize_(state[f"{prefix}scale"].shape)
+        super()._load_from_state_dict(state, prefix, *others)
+
+
+class Old(torch.nn.Module):
+    """Its layer once had another name."""
+
+    def __init__(self, seen: list[Any]) -> None:
+        super().__init__()
+        self.new = torch.nn.Linear(2, 2)
+        self.seen = seen
+        self._register_load_state_dict_pre_hook(self.renamed)
+
+    def renamed(self, state: dict[str, Any], prefix: str, *_: Any) -> None:
+        self.seen.append(sorted(state))
+        for name in [name for name in state if name.startswith(f"{prefix}old.")]:
+            state[prefix + "new" + name.removeprefix(f"{prefix}old")] = state.pop(name)
+
+
+class Counted(torch.nn.Module):
+    """It has a state that is no tensor."""
+
+    def __init__(self, seen: int = 0) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 2)
+        self.seen = seen
+
+    def get_extra_state(self) -> Any:
+        return torch.arange(self.seen)
+
+    def set_extra_state(self, state: Any) -> None:
+        if len(state) > 5:
+            raise ValueError("too many")
+        self.seen = len(state)
+
+
+@pytest.mark.parametrize("arriving", [False, True])
+def test_what_a_module_accepts_is_accepted(tmp_path: Path, arriving: bool) -> None:
+    observed, seen = Growing(), list[Any]()
+    observed.scale = torch.ones(3)
+    lazy = torch.nn.Sequential(torch.nn.LazyLinear(3), torch.nn.BatchNorm1d(3))
+    before = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3)).state_dict()
+    del before["1.num_batches_tracked"]
+    old = {"_orig_mod.old.weight": torch.ones(2, 2), "_orig_mod.old.bias": torch.ones(2)}
+    state = {"a": observed.state_dict(), "b": before, "c": old, "d": Counted(3).state_dict()}
+    target = {"a": Growing(), "b": lazy, "c": Old(seen), "d": Counted(), "e": Model()}
+    optimizer = torch.optim.SGD([*target["c"].parameters(), *target["e"].parameters()], 0.1)
+    with Chain(tmp_path, "lossless", adapter=adapter) as chain:
+        chain.save(0, {**state, "e": Model(seed=3).state_dict(), "o": optimizer.state_dict()})
+        found = chain.restore_iter() if arriving else chain.restore()
+        adapter.load_into({**target, "o": optimizer}, found)
+    assert target["a"].scale.tolist() == [1, 1, 1]
+    assert lazy[0].weight.shape == (3, 4)
+    assert target["c"].new.weight.sum() == 4
+    assert target["d"].seen == 3
+    assert seen == [["old.bias", "old.weight"]]  # it is asked once, without prefixes of wrappers
+    assert_same(dict(target["e"].state_dict()), dict(Model(seed=3).state_dict()))
+
+
+def grown(weight: torch.Tensor) -> dict[str, Any]:
+    return {"scale": torch.ones(3), "layer.weight": weight, "layer.bias": torch.ones(2)}
+
+
+@pytest.mark.parametrize(
+    ("make", "state", "match"),
+    [
+        (Growing, grown(torch.ones(3, 2)), r"m/layer.weight: float32 \(3, 2\)"),
+        (Growing, grown(torch.ones(2, 2).half()), "m/layer.weight: float16"),
+        (lambda: Old([]), {"old.weight": torch.ones(2, 2)}, "missing: m/new.bias"),
+        (lambda: Counted(2), Counted(7).state_dict(), "Counted refuses the state: too many"),
+        (lambda: torch.nn.BatchNorm1d(3), {"weight": torch.ones(3)}, "missing: m/bias"),
+    ],
+)
+def test_what_a_module_refuses_leaves_it_as_it_was(make: Any, state: Any, match: str) -> None:
+    target = {"m": make(), "other": Model()}
+    unchanged(target, {"m": state, "other": Model(seed=3).state_dict()}, match)
+
+
+def test_a_lazy_module_is_lazy_again_after_an_error() -> None:
+    lazy = torch.nn.Sequential(torch.nn.LazyLinear(3), torch.nn.Linear(3, 3))
+    state = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(4, 3)).state_dict()
+    with pytest.raises(ArgumentError, match=r"m/1.weight: (.|\n)*Sequential refuses"):
+        adapter.load_into({"m": lazy}, {"m": state})
+    assert isinstance(lazy[0].weight, torch.nn.UninitializedParameter)
+    assert lazy(torch.ones(1, 5)).shape == (1, 3)
+
+
+class Bare(torch.nn.Linear):
+    """It knows no options, and returns nothing."""
+
+    def load_state_dict(self, state: Any) -> None:  # type: ignore[override]
+        super().load_state_dict(state)
+
+
+def test_a_module_with_a_plain_way_of_its_own() -> None:
+    model = Bare(2, 2)
+    adapter.load_into({"m": model}, {"m": torch.nn.Linear(2, 2).state_dict()})
+    with pytest.raises(ArgumentError, match="missing: m/bias"):
+        adapter.load_into({"m": model}, {"m": {"weight": torch.ones(2, 2)}})
 
 
 def test_an_optimizer_that_refuses_its_state() -> None:
