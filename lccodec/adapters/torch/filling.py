@@ -42,6 +42,8 @@ class Filling:
 
     Attributes
     ----------
+    meta
+        Ids of the modules that are on the meta device.
     told
         What ``load_state_dict`` of the modules that were asked has returned, by id.
     """
@@ -51,10 +53,11 @@ class Filling:
         self.told: dict[int, Any] = {}
         parts = [part for _, part in inner(target)]
         self._optimizers = [part for part in parts if isinstance(part, torch.optim.Optimizer)]
+        meta = [part for part in parts if isinstance(part, torch.nn.Module) and _on_meta(part)]
+        self.meta = {id(module) for module in meta}
         self._slots = [
             (place, name, parameter)
-            for module in parts
-            if isinstance(module, torch.nn.Module) and _on_meta(module)
+            for module in meta
             for place in module.modules()
             for name, parameter in place._parameters.items()
             if parameter is not None
@@ -83,13 +86,16 @@ class Filling:
         modules = [part for part in parts if isinstance(part[1], torch.nn.Module)]
         others = [part for part in parts if not isinstance(part[1], torch.nn.Module)]
         first = [
-            p for p in modules if id(p[1]) in asked or any(map(is_special, p[1].modules())) or _on_meta(p[1])
+            p
+            for p in modules
+            if id(p[1]) in asked or id(p[1]) in self.meta or any(map(is_special, p[1].modules()))
         ]
         with _Undo() as undo:
             for keys, module, part in first:
-                undo.module(module, contents=not _on_meta(module) or id(module) in asked)
+                meta = id(module) in self.meta
+                undo.module(module, contents=not meta or id(module) in asked)
                 with _refusals(keys, module):
-                    told = _load_module(module, part, strict)
+                    told = _load_module(module, part, strict, assign=meta)
                     if id(module) in asked:
                         self.told[id(module)] = told or _Told([], [])
                         if {*self.told[id(module)].missing_keys} >= {*module.state_dict()}:
@@ -108,7 +114,7 @@ class Filling:
                         thing.load_state_dict(part)
             for _, module, part in modules:
                 if not any(module is before for _, before, _ in first):
-                    _load_module(module, part, strict)
+                    _load_module(module, part, strict, assign=False)
         return _contained(self._target, state, done)
 
     def _load_schedulers(self, others: list[tuple[Keys, Any, Any]], settings: str, undo: _Undo) -> None:
@@ -156,7 +162,7 @@ class _Told(NamedTuple):
 
 
 def _on_meta(module: torch.nn.Module) -> bool:
-    return any(isinstance(v, torch.Tensor) and v.is_meta for v in module.state_dict(keep_vars=True).values())
+    return any(tensor.is_meta for tensor in (*module.parameters(), *module.buffers()))
 
 
 def _together(target: Any, state: Any, keys: Keys) -> Iterator[tuple[Keys, Any, Any]]:
@@ -192,14 +198,14 @@ def _contained(target: Any, state: Any, done: Collection[int]) -> Any:
     return target
 
 
-def _load_module(module: torch.nn.Module, state: Any, strict: bool) -> Any:
-    assign = _on_meta(module)
+def _load_module(module: torch.nn.Module, state: Any, strict: bool, *, assign: bool) -> Any:
     # Modules with a way of their own may not know all options.
     options = ({} if strict else {"strict": False}) | ({"assign": True} if assign else {})
     told = module.load_state_dict(state, **options)
     if not assign:
         # Inner tensors of wrappers are copied once more: their classes may round when they copy.
-        for name, tensor in module.state_dict().items():
+        wrapped = any(map(is_wrapper, state.values()))
+        for name, tensor in module.state_dict().items() if wrapped else ():
             if is_wrapper(tensor) and type(state.get(name)) is type(tensor):
                 copy_into(tensor, state[name])
     return told

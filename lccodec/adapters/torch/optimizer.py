@@ -14,6 +14,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 import torch
@@ -22,12 +23,13 @@ from torch.nn.parameter import is_lazy
 from ...container.tree import leaf_name
 from ...errors import ArgumentError
 from ..tree.matching import Renaming, unwrapped
-from .wrappers import is_wrapper
+from .wrappers import TENSOR_TYPES, is_wrapper
 
 __all__ = [
     "ELEMENTWISE",
     "OptimizerMatch",
     "Parameters",
+    "alike",
     "describe",
     "is_optimizer_state",
     "load_optimizer",
@@ -59,8 +61,13 @@ def _describe_values(value: Any) -> str:
     if is_lazy(value):
         return "a tensor without a shape yet"
     if isinstance(value, torch.Tensor):
-        return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+        return _words(value.dtype, value.shape)
     return "no tensor"
+
+
+@lru_cache(maxsize=1 << 12)
+def _words(dtype: torch.dtype, shape: torch.Size) -> str:
+    return f"{str(dtype).removeprefix('torch.')} {tuple(shape)}"
 
 
 #: Settings that only some optimizers have. A state with one that the target lacks is of another
@@ -545,30 +552,38 @@ def misfits(
                 yield f"{place}/{key}: was off, so its moments were not saved: turn it off"
         parameters.update(zip(saved["params"], group["params"], strict=True))
     for index, entries in state["state"].items():
-        place = leaf_name((*keys, "state", str(index)))
         if index in parameters and isinstance(entries, dict):
             own = optimizer.state.get(parameters[index], {})
-            yield from _entry_misfits(parameters[index], own, entries, place, strict)
+            for kind, text in _entry_misfits(parameters[index], own, entries, strict):
+                yield f"{kind}{leaf_name((*keys, 'state', str(index)))}/{text}"
         elif strict or index in parameters:
-            yield f"unexpected: {place}"
+            yield f"unexpected: {leaf_name((*keys, 'state', str(index)))}"
 
 
 def _entry_misfits(
-    parameter: torch.Tensor, own: Mapping[str, Any], entries: Mapping[str, Any], place: str, strict: bool
-) -> Iterator[str]:
+    parameter: torch.Tensor, own: Mapping[str, Any], entries: Mapping[str, Any], strict: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with the entries of a parameter: what goes before and after its name."""
     if own and strict:
-        yield from (f"missing: {place}/{entry}" for entry in own if entry not in entries)
-        yield from (f"unexpected: {place}/{entry}" for entry in entries if entry not in own)
+        yield from (("missing: ", entry) for entry in own if entry not in entries)
+        yield from (("unexpected: ", entry) for entry in entries if entry not in own)
     for entry, value in entries.items():
-        if entry in ELEMENTWISE and value is not None:  # SGD without momentum has None
-            # One of the two may be a wrapper: of low-bit moments, or of a low-bit weight.
-            pairs = [(_describe_values(value), _describe_values(parameter))]
-        else:
-            pairs = []
         kept = own.get(entry)
+        pairs = []
+        if entry in ELEMENTWISE and value is not None:  # SGD without momentum has None
+            if alike(value, parameter) and (kept is None or type(kept) in TENSOR_TYPES):
+                continue
+            # One of the two may be a wrapper: of low-bit moments, or of a low-bit weight.
+            pairs.append((_describe_values(value), _describe_values(parameter)))
         if isinstance(kept, torch.Tensor) and (not pairs or is_wrapper(kept) or is_wrapper(value)):
             pairs.append((describe(value), describe(kept)))
         for found, wanted in pairs:
             if found != wanted:
-                yield f"{place}/{entry}: {found}, where the target has {wanted}"
+                yield "", f"{entry}: {found}, where the target has {wanted}"
                 break
+
+
+def alike(first: Any, second: Any) -> bool:
+    """Return whether two values are tensors, and no wrappers, of one type and shape."""
+    plain = type(first) in TENSOR_TYPES and type(second) in TENSOR_TYPES
+    return plain and first.dtype == second.dtype and first.shape == second.shape

@@ -15,7 +15,7 @@ from ..tree.plain import below
 from .filling import Filling, RefusalError
 from .layers import Layers, loads_otherwise
 from .matching import Matching, inner, is_stateful
-from .optimizer import describe, misfits, uneven
+from .optimizer import alike, describe, misfits, uneven
 from .states import OnDevice, arrived, from_numpy, has_wrappers, hollow
 from .wrappers import Apart, is_wrapper, put_together_like
 
@@ -25,6 +25,7 @@ Target = TypeVar("Target")
 
 Keys: TypeAlias = tuple[str, ...]
 
+_CONTAINERS: Final = (dict, list, tuple)
 _WITH_ARRAYS: Final = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer)
 #: Entries that ``load_state_dict`` of a scheduler needs. All others may be missing.
 _NEEDED_OF_SCHEDULERS: Final = ("lr_lambdas", "_schedulers")
@@ -160,7 +161,7 @@ class _Load:
         self._match = match = Matching(self._target, renaming, self._settings)
         part = match.in_terms_of(self._target, part, keys)
         renaming.check_used()
-        if _has_apart(part):
+        if isinstance(part, _CONTAINERS) and _has_apart(part):
             part = _assembled(self._target, part, keys)
         self._check = check = _Check(self._strict, self._settings)
         check.compare(self._target, part, keys)
@@ -176,7 +177,8 @@ class _Load:
                 asked[id(refusal.target)][1].raise_problems(self._match, str(refusal))
             raise
         self.report = self._reported()
-        self._tell_meta()
+        if self._filling.meta:
+            self._tell_meta()
         if not self._strict:
             self.report.warn_of_skipped()
         return filled
@@ -210,9 +212,8 @@ class _Load:
 
 def _has_apart(state: Any) -> bool:
     """Return whether a state has wrappers whose class is not allowed."""
-    if isinstance(state, dict):
-        return isinstance(state, Apart) or any(map(_has_apart, state.values()))
-    return isinstance(state, list | tuple) and any(map(_has_apart, state))
+    items: Any = state.values() if isinstance(state, dict) else state
+    return isinstance(state, Apart) or any(_has_apart(v) for v in items if isinstance(v, _CONTAINERS))
 
 
 def _assembled(target: Any, state: Any, keys: Keys) -> Any:
@@ -343,10 +344,11 @@ class _Check:
             return
         for key in [*target, *(key for key in state if key not in target)]:
             inner_keys = below(keys, str(key))
-            name = leaf_name(inner_keys)
             if key in target and key in state:
                 (self._leaf if whole else self.compare)(target[key], state[key], inner_keys)
-            elif key in target:
+                continue
+            name = leaf_name(inner_keys)
+            if key in target:
                 self._arrays += any(isinstance(part, _WITH_ARRAYS) for _, part in inner(target[key]))
                 if self._strict:
                     self._wanted[name] = _words(target[key])
@@ -358,11 +360,11 @@ class _Check:
                 self.left_over.append(name)
 
     def _leaf(self, target: Any, state: Any, keys: Keys) -> None:
-        name = leaf_name(keys)
-        self._wanted[name], self._found[name] = describe(target), describe(state)
+        name, words = leaf_name(keys), describe(target)
+        self._wanted[name], self._found[name] = words, words if alike(target, state) else describe(state)
         self.loaded.append(name)
         self._arrays += isinstance(target, torch.Tensor)
-        self._fitting += isinstance(target, torch.Tensor) and self._wanted[name] == self._found[name]
+        self._fitting += isinstance(target, torch.Tensor) and words == self._found[name]
 
 
 def _words(value: Any) -> str:

@@ -16,6 +16,7 @@ Source: torch.utils._python_dispatch of torch 2.13; torchao 0.18.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -88,6 +89,7 @@ def is_wrapper(value: Any) -> bool:
     return _is_wrapper_class(type(value))
 
 
+@functools.lru_cache(maxsize=256)
 def _is_wrapper_class(kind: type) -> bool:
     return (
         issubclass(kind, torch.Tensor)

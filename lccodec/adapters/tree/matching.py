@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 from ...errors import ArgumentError, warn
@@ -152,6 +153,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(parts), re.DOTALL)
 
 
+@lru_cache(maxsize=1 << 14)
 def unwrapped(name: str) -> str:
     """Return the name of a tensor without the prefixes of wrappers (DDP, FSDP, `compile`)."""
     return _WRAPPER.sub("", name)
