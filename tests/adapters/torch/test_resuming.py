@@ -12,6 +12,8 @@ import torch
 
 from lccodec import Chain
 from lccodec.adapters import torch as adapter
+from lccodec.chain.read.arrivals import Arrivals
+from lccodec.chain.read.checkpoint import open_data
 from lccodec.errors import ArgumentError, LccodecWarning
 
 from ...support.profiles import LONG
@@ -84,19 +86,26 @@ def cases() -> list[Any]:
     runs = [(kind, None) for kind in OPTIMIZERS] + [("adamw", name) for name in SCHEDULERS]
     chosen = random.Random(0)
     return [
-        pytest.param(kind, schedule, form, id=f"{kind}, {schedule}, {form}")
+        pytest.param(kind, schedule, form, arriving, id=f"{kind}, {schedule}, {form}, {arriving}")
         for kind, schedule in runs
         for form in (FORMS if LONG else chosen.sample(list(FORMS), 4))
+        for arriving in ((False, True) if LONG else [chosen.random() < 0.5])  # layer by layer
     ]
 
 
-@pytest.mark.parametrize(("kind", "schedule", "form"), cases())
-def test_moments_and_rates_are_those_of_the_name(kind: str, schedule: str | None, form: str) -> None:
+@pytest.mark.parametrize(("kind", "schedule", "form", "arriving"), cases())
+def test_moments_and_rates_are_those_of_the_name(
+    kind: str, schedule: str | None, form: str, arriving: bool
+) -> None:
     changes = FORMS[form]
     then, now = changes.get("then", LAYERS), changes.get("now", LAYERS)
     saved = Program(kind, schedule, then, changes.get("before"))
     saved.train(3)
-    state = adapter.load(adapter.save(saved.state()))
+    data = adapter.save(saved.state())
+
+    def state() -> Any:
+        return Arrivals(open_data(data), dtype="bits") if arriving else adapter.load(data)
+
     kept, weights = moments(saved.model, saved.optimizer), copy.deepcopy(saved.model.state_dict())
     settings = rates(saved.optimizer, saved.model)
     resumed = Program(
@@ -107,12 +116,12 @@ def test_moments_and_rates_are_those_of_the_name(kind: str, schedule: str | None
     if not whole:
         before = copy.deepcopy(resumed.state())
         with pytest.raises(ArgumentError, match=r"strict=False skips(.|\n)*(parameter|LBFGS)"):
-            adapter.load_into(resumed.parts(), state)
+            adapter.load_into(resumed.parts(), state())
         assert_same(resumed.state(), before)
         with pytest.warns(LccodecWarning, match="optimizer/"):
-            adapter.load_into(resumed.parts(), state, strict=False, report=reports.append)
+            adapter.load_into(resumed.parts(), state(), strict=False, report=reports.append)
     else:
-        adapter.load_into(resumed.parts(), state, report=reports.append)
+        adapter.load_into(resumed.parts(), state(), report=reports.append)
     found = moments(resumed.model, resumed.optimizer)
     assert resumed.model.state_dict().keys() == weights.keys()
     for name, tensor in resumed.model.state_dict().items():
