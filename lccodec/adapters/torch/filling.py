@@ -14,7 +14,7 @@ import copy
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch.nn.parameter import is_lazy
@@ -27,9 +27,12 @@ from .matching import inner, is_stateful
 from .optimizer import load_optimizer, load_schedule
 from .wrappers import copy_into, is_wrapper
 
-__all__ = ["Filling", "RefusalError"]
+__all__ = ["Filling"]
 
 Keys = tuple[str, ...]
+
+#: Characters of what others say that an error repeats: PyTorch lists every name.
+_MAX_WORDS: Final = 500
 
 
 class Filling:
@@ -46,11 +49,14 @@ class Filling:
         Ids of the modules that are on the meta device.
     told
         What ``load_state_dict`` of the modules that were asked has returned, by id.
+    refused
+        The id of what has refused its state.
     """
 
     def __init__(self, target: Any) -> None:
         self._target = target
         self.told: dict[int, Any] = {}
+        self.refused: int | None = None
         parts = [part for _, part in inner(target)]
         self._optimizers = [part for part in parts if isinstance(part, torch.optim.Optimizer)]
         meta = [part for part in parts if isinstance(part, torch.nn.Module) and _on_meta(part)]
@@ -79,7 +85,7 @@ class Filling:
 
         Raises
         ------
-        RefusalError
+        ArgumentError
             If something refuses its state. The target is unchanged.
         """
         parts = [part for part in _together(self._target, state, ()) if part[2] is not SET]
@@ -94,7 +100,7 @@ class Filling:
             for keys, module, part in first:
                 meta = id(module) in self.meta
                 undo.module(module, contents=not meta or id(module) in asked)
-                with _refusals(keys, module):
+                with self._asking(keys, module):
                     told = _load_module(module, part, strict, assign=meta)
                     if id(module) in asked:
                         self.told[id(module)] = told or _Told([], [])
@@ -104,18 +110,32 @@ class Filling:
             for keys, optimizer, part in others:
                 if isinstance(optimizer, torch.optim.Optimizer):
                     undo.optimizer(optimizer)
-                    with _refusals(keys, optimizer):
+                    with self._asking(keys, optimizer):
                         load_optimizer(optimizer, part, settings)
             self._load_schedulers(others, settings, undo)
             for keys, thing, part in others:
                 if not isinstance(thing, torch.optim.Optimizer | torch.optim.lr_scheduler.LRScheduler):
                     undo.other(thing)
-                    with _refusals(keys, thing):
+                    with self._asking(keys, thing):
                         thing.load_state_dict(part)
             for _, module, part in modules:
                 if not any(module is before for _, before, _ in first):
                     _load_module(module, part, strict, assign=False)
         return _contained(self._target, state, done)
+
+    @contextmanager
+    def _asking(self, keys: Keys, target: Any) -> Iterator[None]:
+        """Raise what the code of others raises as an error of ours."""
+        try:
+            yield
+        except (LccodecError, MemoryError):
+            raise
+        except Exception as error:
+            self.refused = id(target)
+            words = " ".join(str(error).split())
+            words = words if len(words) <= _MAX_WORDS else f"{words[:_MAX_WORDS]}..."
+            where = leaf_name(keys) or "the target"
+            raise ArgumentError(f"{where}: {type(target).__name__} refuses the state: {words}") from error
 
     def _load_schedulers(self, others: list[tuple[Keys, Any, Any]], settings: str, undo: _Undo) -> None:
         by_optimizer: dict[int, list[tuple[Any, Any]]] = {}
@@ -126,10 +146,10 @@ class Filling:
             if settings == "target":
                 by_optimizer.setdefault(id(scheduler.optimizer), []).append((scheduler, part))
                 continue
-            with _refusals(keys, scheduler):
+            with self._asking(keys, scheduler):
                 scheduler.load_state_dict(part)
         for schedulers in by_optimizer.values():
-            with _refusals((), schedulers[0][0]):
+            with self._asking((), schedulers[0][0]):
                 load_schedule(schedulers)
 
     def _rebind(self, undo: _Undo) -> None:
@@ -209,34 +229,6 @@ def _load_module(module: torch.nn.Module, state: Any, strict: bool, *, assign: b
             if is_wrapper(tensor) and type(state.get(name)) is type(tensor):
                 copy_into(tensor, state[name])
     return told
-
-
-class RefusalError(ArgumentError):
-    """Something refuses its state, in a way of its own.
-
-    Parameters
-    ----------
-    target
-        What it is.
-    message
-        Its place, and what it says.
-    """
-
-    def __init__(self, target: Any, message: str) -> None:
-        super().__init__(message)
-        self.target = target
-
-
-@contextmanager
-def _refusals(keys: Keys, target: Any) -> Iterator[None]:
-    """Raise what the code of others raises as an error of ours."""
-    try:
-        yield
-    except (LccodecError, MemoryError):
-        raise
-    except Exception as error:
-        where = leaf_name(keys) or "the target"
-        raise RefusalError(target, f"{where}: {type(target).__name__} refuses the state: {error}") from error
 
 
 class _Undo:

@@ -61,7 +61,9 @@ def _describe_values(value: Any) -> str:
     if is_lazy(value):
         return "a tensor without a shape yet"
     if isinstance(value, torch.Tensor):
-        return _words(value.dtype, value.shape)
+        kind = type(value)
+        whose = f" in {kind.__name__}" if kind.__module__.startswith("torch.distributed.") else ""
+        return _words(value.dtype, value.shape) + whose
     return "no tensor"
 
 
@@ -545,10 +547,11 @@ def misfits(
     parameters: dict[Any, torch.Tensor] = {}
     for position, (group, saved) in enumerate(zip(groups, state["param_groups"], strict=True)):
         place = leaf_name((*keys, "param_groups", str(position)))
-        if strict and (saved.keys() - group.keys()) & _DISTINCTIVE:
+        if (saved.keys() - group.keys()) & _DISTINCTIVE:
             yield from (f"missing: {place}/{key}" for key in group if key not in saved)
-        for key in _WITH_ENTRIES if settings == "target" and state["state"] else ():
-            if group.get(key) and saved.get(key) is False:
+        with_entries = [*_WITH_ENTRIES, *(["momentum"] if "alpha" in group else [])]  # RMSprop's
+        for key in with_entries if settings == "target" and state["state"] else ():
+            if group.get(key) and not saved.get(key, True):
                 yield f"{place}/{key}: was off, so its moments were not saved: turn it off"
         parameters.update(zip(saved["params"], group["params"], strict=True))
     for index, entries in state["state"].items():

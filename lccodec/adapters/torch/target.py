@@ -12,7 +12,7 @@ from ...container.tree import leaf_name
 from ...errors import ArgumentError, warn
 from ..tree.matching import LoadReport, Renaming, check_same, part_of, some
 from ..tree.plain import below
-from .filling import Filling, RefusalError
+from .filling import Filling
 from .layers import Layers, loads_otherwise
 from .matching import Matching, inner, is_stateful
 from .optimizer import alike, describe, misfits, uneven
@@ -172,9 +172,9 @@ class _Load:
         asked = self._check.asked
         try:
             filled = self._filling.fill(part, self._settings, self._strict, asked, done)
-        except RefusalError as refusal:
-            if id(refusal.target) in asked:
-                asked[id(refusal.target)][1].raise_problems(self._match, str(refusal))
+        except ArgumentError as refusal:
+            if self._filling.refused in asked:
+                asked[self._filling.refused][1].raise_problems(self._match, str(refusal))
             raise
         self.report = self._reported()
         if self._filling.meta:
@@ -249,7 +249,7 @@ class _Check:
         self._wanted: dict[str, str] = {}
         self._found: dict[str, str] = {}
         self._more: list[str] = []
-        self._arrays, self._fitting = 0, 0
+        self._arrays, self._common = 0, 0  # tensors of the target, and those that the state has too
         self._strict, self._settings = strict, settings
 
     def raise_problems(self, match: Matching, refusal: str | None = None) -> None:
@@ -265,7 +265,7 @@ class _Check:
         if self._strict:
             self._wanted |= dict.fromkeys(match.report.missing, "a parameter that the saved optimizer lacks")
             self._found |= dict.fromkeys(match.report.left_over, "a parameter of the saved optimizer")
-        elif self._arrays and not self._fitting and not match.report.loaded and not self.asked:
+        elif self._arrays and not self._common and not match.report.loaded and not self.asked:
             more.append("not one array of the state fits the target")
             self._wanted |= dict.fromkeys(self.missing, "not in the state")
             self._found |= dict.fromkeys(self.left_over, "not in the target")
@@ -308,7 +308,7 @@ class _Check:
             return
         check = _Check(self._strict, self._settings)
         check._items(wanted, state, keys, whole=True)
-        if state and not self._strict and check._arrays and not check._fitting:
+        if state and not self._strict and check._arrays and not check._common:
             place = leaf_name(keys) or "the state"
             self._more.append(f"{place}: not one of the {check._arrays} tensors of the module is there")
         for name in ("loaded", "missing", "left_over", "_more"):
@@ -316,7 +316,7 @@ class _Check:
         self._wanted |= check._wanted
         self._found |= check._found
         self._arrays += check._arrays
-        self._fitting += check._fitting
+        self._common += check._common
 
     def _lacks_counts(self) -> bool:
         """Return whether all that does not fit are counts of batches that the state lacks."""
@@ -364,7 +364,7 @@ class _Check:
         self._wanted[name], self._found[name] = words, words if alike(target, state) else describe(state)
         self.loaded.append(name)
         self._arrays += isinstance(target, torch.Tensor)
-        self._fitting += isinstance(target, torch.Tensor) and words == self._found[name]
+        self._common += isinstance(target, torch.Tensor)
 
 
 def _words(value: Any) -> str:

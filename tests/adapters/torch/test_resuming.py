@@ -457,6 +457,15 @@ def test_settings_of_the_target_that_cannot_be() -> None:
     model = Model()
     amsgrad = {"model": model, "optimizer": torch.optim.AdamW(model.named_parameters(), amsgrad=True)}
     unchanged(amsgrad, {k: state[k] for k in amsgrad}, "amsgrad: was off", settings="target")
+    plain = Program("rmsprop", None, LAYERS, None)
+    plain.train(1)
+    momentum = {"model": model, "optimizer": torch.optim.RMSprop(model.named_parameters(), momentum=0.9)}
+    unchanged(momentum, plain.state(), "momentum: was off", settings="target")
+    other = Program("momentum", None, LAYERS, None)
+    for options in ({"settings": "target"}, {"strict": False}):
+        unchanged(
+            other.parts(), plain.state(), "missing: optimizer/param_groups/0/momentum|dampening", **options
+        )
     for wrong in ({"settings": "mine"}, {"report": 3}):
         unchanged(late.parts(), state, "must be", **wrong)
 
