@@ -16,7 +16,6 @@ Source: torch.utils._python_dispatch of torch 2.13; torchao 0.18.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -86,10 +85,9 @@ def class_name(kind: type) -> str:
 
 def is_wrapper(value: Any) -> bool:
     """Return whether a value is a tensor that is stored as its inner tensors."""
-    return _is_wrapper_class(type(value))
+    return type(value) not in TENSOR_TYPES and _is_wrapper_class(type(value))
 
 
-@functools.lru_cache(maxsize=256)
 def _is_wrapper_class(kind: type) -> bool:
     return (
         issubclass(kind, torch.Tensor)
