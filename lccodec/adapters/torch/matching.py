@@ -71,8 +71,8 @@ class Matching:
         self._renaming, self._settings = renaming, settings
         self._parameters = Parameters()
         self._optimizers: dict[int, OptimizerMatch] = {}
-        # Name and value of each tensor of the target, by id; and itself, so that ids stay its own.
-        self._values: dict[int, tuple[str, Any, Any]] = {}
+        # Path and value of each tensor of the target, by id; and itself, so that ids stay its own.
+        self._values: dict[int, tuple[Keys, Any, Any]] = {}
         for keys, part in inner(target):
             if isinstance(part, torch.nn.Module):
                 for name, parameter in part.named_parameters(remove_duplicate=False):
@@ -160,17 +160,15 @@ class Matching:
             present = [name for name in names if isinstance(part.get(name), torch.Tensor)]
             for name in names if present else ():
                 other = part.setdefault(name, part[present[0]])
-                where, first, _ = self._values.setdefault(
-                    number, (leaf_name((*keys, name)), other, wanted[name])
-                )
+                where, first, _ = self._values.setdefault(number, ((*keys, name), other, wanted[name]))
                 if first is other or not isinstance(other, torch.Tensor):
                     continue
                 if first.is_meta or other.is_meta:
                     self.needs_values = True
                 elif not _same(first, other):
                     self.problems.append(
-                        f"{where} and {leaf_name((*keys, name))} differ, but are one tensor of the target:"
-                        " take one of them out of the state, or do not tie them"
+                        f"{leaf_name(where)} and {leaf_name((*keys, name))} differ, but are one tensor"
+                        " of the target: take one of them out of the state, or do not tie them"
                     )
 
     def _optimizer(self, optimizer: torch.optim.Optimizer, state: dict[str, Any], keys: Keys) -> Any:

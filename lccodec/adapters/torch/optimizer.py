@@ -572,10 +572,11 @@ def _entry_misfits(
         yield from (("unexpected: ", entry) for entry in entries if entry not in own)
     for entry, value in entries.items():
         kept = own.get(entry)
+        shaped = entry in ELEMENTWISE and value is not None  # SGD without momentum has None
+        if (not shaped or alike(value, parameter)) and (kept is None or alike(value, kept)):
+            continue
         pairs = []
-        if entry in ELEMENTWISE and value is not None:  # SGD without momentum has None
-            if alike(value, parameter) and (kept is None or type(kept) in TENSOR_TYPES):
-                continue
+        if shaped:
             # One of the two may be a wrapper: of low-bit moments, or of a low-bit weight.
             pairs.append((_describe_values(value), _describe_values(parameter)))
         if isinstance(kept, torch.Tensor) and (not pairs or is_wrapper(kept) or is_wrapper(value)):

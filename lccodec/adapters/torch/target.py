@@ -189,7 +189,7 @@ class _Load:
             keys, inside = check.asked[number]
             check.missing += (lacking := [leaf_name((*keys, key)) for key in told.missing_keys])
             check.left_over += [leaf_name((*keys, key)) for key in told.unexpected_keys]
-            check.loaded += [name for name in inside._wanted if name not in lacking]
+            check.loaded += [n for n in dict.fromkeys([*inside.loaded, *inside._wanted]) if n not in lacking]
         return LoadReport(
             [*check.loaded, *match.loaded],
             match.renamed,
@@ -301,13 +301,14 @@ class _Check:
         ):
             check._strict = self._strict
             self.asked[id(module)] = keys, check
-            for name in check.loaded:  # modules cast; here that is refused
+            for name in check._wanted.keys() & check._found.keys():  # modules cast; here that is refused
                 own, theirs = check._wanted[name], check._found[name]
                 if own != theirs and own.partition(" ")[2] == theirs.partition(" ")[2] != "tensor":
                     self._wanted[name], self._found[name] = own, theirs
             return
-        check = _Check(self._strict, self._settings)
-        check._items(wanted, state, keys, whole=True)
+        if not self._strict:
+            check = _Check(False, self._settings)
+            check._items(wanted, state, keys, whole=True)
         if state and not self._strict and check._arrays and not check._common:
             place = leaf_name(keys) or "the state"
             self._more.append(f"{place}: not one of the {check._arrays} tensors of the module is there")
@@ -320,9 +321,10 @@ class _Check:
 
     def _lacks_counts(self) -> bool:
         """Return whether all that does not fit are counts of batches that the state lacks."""
-        names = [name for name in {**self._wanted, **self._found} if name not in self.loaded]
-        fit = all(self._wanted[name] == self._found[name] for name in self.loaded)
-        return fit and all(n.endswith("num_batches_tracked") and n not in self._found for n in names)
+        differing = {**self._wanted, **self._found}.keys() - {
+            name for name, words in self._found.items() if self._wanted.get(name) == words
+        }
+        return all(n.endswith("num_batches_tracked") and n not in self._found for n in differing)
 
     def _other(self, target: Any, state: Any, keys: Keys) -> None:
         """Compare the tensors in what has a state of its own. The state may have more entries."""
@@ -360,11 +362,12 @@ class _Check:
                 self.left_over.append(name)
 
     def _leaf(self, target: Any, state: Any, keys: Keys) -> None:
-        name, words = leaf_name(keys), describe(target)
-        self._wanted[name], self._found[name] = words, words if alike(target, state) else describe(state)
+        name = leaf_name(keys)
         self.loaded.append(name)
         self._arrays += isinstance(target, torch.Tensor)
         self._common += isinstance(target, torch.Tensor)
+        if not alike(target, state):
+            self._wanted[name], self._found[name] = describe(target), describe(state)
 
 
 def _words(value: Any) -> str:
