@@ -46,12 +46,14 @@ def check_suffix(path: StrPath, write: bool = False) -> Path:
     --------
     >>> check_suffix("w.ckpt", write=True)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    lccodec.errors.ArgumentError: ...w.ckpt: not one of .npz, .safetensors, ..., .hdf5, .pt, .pth
+    lccodec.errors.ArgumentError: ...w.ckpt: is only read, as ...: not one of .npz, ..., .pt, .pth
     """
     path = checked_path(path)
     suffixes = _WRITTEN if write else READ
     if not path.name.endswith(suffixes):
-        raise ArgumentError(f"{path}: not one of {', '.join(suffixes)}")
+        only = "is only read, as it holds more than a state; write .pt for torch.load: "
+        why = only if write and path.name.endswith(READ) else ""
+        raise ArgumentError(f"{path}: {why}not one of {', '.join(suffixes)}")
     return path
 
 
