@@ -32,6 +32,7 @@ pytestmark = pytest.mark.filterwarnings(  # Python drops what is raised within `
 )
 
 _MOMENTS = 12  # of one call, unless all are taken
+_FEW = 3  # where a worker is started for each
 _SECONDS = 120  # until a call counts as one that hangs
 
 
@@ -55,7 +56,8 @@ class Run:
     """
 
     def __init__(self, directory: Path, alone: bool, **options: Any) -> None:
-        self._directory, self._options, self._alone = directory, options, alone
+        self._directory, self._options = directory, options
+        self.many = _MOMENTS if alone else _FEW
         self.chain, self.step = self._opened(), 0
         self.futures: list[tuple[int, Future[int | None]]] = []
         self.done: list[int] = []
@@ -134,11 +136,11 @@ def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
         run.end()
 
 
-def moments(call: Callable[[], object]) -> list[int]:
+def moments(call: Callable[[], object], many: int = _MOMENTS) -> list[int]:
     """The numbers of the lines of a call at which it is interrupted."""
     count = len(interrupted(call))
-    assert count > _MOMENTS
-    return list(range(count)) if LONG else sorted(random.Random(count).sample(range(count), _MOMENTS))
+    assert count > many
+    return list(range(count)) if LONG else sorted(random.Random(count).sample(range(count), many))
 
 
 def calls_of(run: Run) -> dict[str, Callable[[], object]]:
@@ -156,7 +158,7 @@ def calls_of(run: Run) -> dict[str, Callable[[], object]]:
 @pytest.mark.parametrize("name", ["save", "save_async", "plan", "estimates", "wait", "restore"])
 def test_an_error_of_a_handler(run: Run, name: str) -> None:
     call = calls_of(run)[name]
-    for number in moments(call):
+    for number in moments(call, run.many):
         interrupted(call, number)
         run.check(may_fail=False)
 
@@ -165,7 +167,7 @@ def test_an_error_of_a_handler(run: Run, name: str) -> None:
 def test_a_handler_that_saves(run: Run, name: str) -> None:
     """What it reports is there; what it has interrupted may be given up, and then says so."""
     call = calls_of(run)[name]
-    for number in moments(call):
+    for number in moments(call, run.many):
         try:
             interrupted(call, number, run.emergency)
         except LccodecError:
@@ -176,7 +178,7 @@ def test_a_handler_that_saves(run: Run, name: str) -> None:
 @pytest.mark.parametrize("handler", ["raises", "saves"])
 def test_close(run: Run, handler: str) -> None:
     run.save_async()
-    for number in moments(run.chain.close):
+    for number in moments(run.chain.close, run.many):
         run.again()
         run.save_async()
         try:
@@ -192,7 +194,7 @@ def test_close(run: Run, handler: str) -> None:
 
 def test_a_close_that_was_interrupted_keeps_nobody_away(run: Run) -> None:
     """Neither this process nor another one, once the saves that ran are done."""
-    for number in moments(run.chain.close):
+    for number in moments(run.chain.close, run.many):
         run.again()
         run.save_async()
         interrupted(run.chain.close, number)
@@ -230,7 +232,7 @@ def test_no_thread_to_be_had(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_memory_has_one_owner(run: Run) -> None:
     """Steps that are saved at a time never have values of each other, whatever was interrupted."""
-    for number in moments(run.save_async):
+    for number in moments(run.save_async, run.many):
         interrupted(run.save_async, number)
         for _ in range(4):
             run.save_async()
@@ -249,7 +251,8 @@ def test_an_answer_to_another_request_is_not_taken(tmp_path: Path) -> None:
         client._number += 1  # as if an answer had been left unread
         leader = client._leader()
         leader.channel.send(chain._writer._copied(1, Given(state_of(1)), Arena(), number=7))
-        error = chain.save_async(2, state_of(2)).exception()
+        large = np.random.default_rng(0).standard_normal(4_000_000)  # which takes a leader some time
+        error = chain.save_async(2, {"weight": large}).exception()
         assert "a worker has answered request 7, not 3" in str(error)
         with pytest.raises(LccodecError, match="request 7"):
             chain.wait()
@@ -263,7 +266,7 @@ def test_restores_by_workers(tmp_path: Path) -> None:
     with Chain(tmp_path, "lossless") as chain:
         chain.save(0, state)
     with Chain(tmp_path, workers=2) as chain:
-        for number in moments(chain.restore)[:: 1 if LONG else 3]:
+        for number in moments(chain.restore, _FEW):
             interrupted(chain.restore, number)
             found = within(_SECONDS, chain.restore)
             for name, array in state.items():
@@ -282,7 +285,7 @@ def test_follow(run: Run) -> None:
 
         step_of()
         run.save()
-        for number in moments(step_of):
+        for number in moments(step_of, run.many):
             run.save()
             interrupted(step_of, number)
             within(_SECONDS, step_of)
