@@ -160,6 +160,7 @@ def test_a_folder_says_what_lives_in_it(name: str) -> None:
 def test_only_plain_hdf5_goes_through_h5py() -> None:
     assert [m for m in modules() if "h5py" in imports(m)[1]] == [
         "adapters/files/attributes",
+        "adapters/files/skeleton",
         "adapters/hdf5",
     ]
 
@@ -229,6 +230,7 @@ def test_no_assert_guards_input(module: str) -> None:
 
 
 # --- the tests ------------------------------------------------------------------------------------
+
 
 def test_what_tests_share_lies_in_support() -> None:
     """No test module imports another one, by a statement or in a program that it starts."""

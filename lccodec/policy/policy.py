@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal, Self
 
@@ -116,6 +116,8 @@ class Policy:
     smallest: int = 0
     keyframes: Literal["exact"] | Mapping[Role, Quantizer] = field(default="exact", kw_only=True)
     effort: Effort = field(default="normal", kw_only=True)
+    #: Quantizers of arrays by whole name, for one save: what their file declares of them.
+    arrays: Mapping[str, Quantizer] = field(default_factory=dict, kw_only=True, compare=False, repr=False)
 
     width = 1.0  # factor of the steps of weights; another one only in `Balanced`
 
@@ -179,7 +181,17 @@ class Policy:
         quantizer = self.choose(name, role, kind, size)
         return quantizer.lossy or self.choose_keyframe(name, role, kind, size).lossy
 
+    def names(self, name: str) -> bool:
+        """Return whether a pattern fits the name of an array."""
+        return any(fnmatchcase(name, pattern) for pattern in self.patterns)
+
+    def with_arrays(self, arrays: Mapping[str, Quantizer]) -> Self:
+        """Return the policy with quantizers of arrays by whole name, which go before all others."""
+        return replace(self, arrays=arrays) if arrays else self
+
     def _of_pattern(self, name: str) -> Quantizer | None:
+        if name in self.arrays:
+            return self.arrays[name]
         if not self.patterns:  # there may be thousands of names
             return None
         return next((q for pattern, q in self.patterns.items() if fnmatchcase(name, pattern)), None)

@@ -123,6 +123,15 @@ class Quantizer:
         """Return why `resolved` has found another quantizer, in a few words."""
         return ""
 
+    def with_fills(
+        self,
+        fills: tuple[float, ...],  # noqa: ARG002
+        minimum: float | None = None,  # noqa: ARG002
+        maximum: float | None = None,  # noqa: ARG002
+    ) -> Quantizer | None:
+        """Return the quantizer that keeps fill values exact, and limits; ``None`` if none does."""
+        return None if self.lossy else self
+
     def shares_frames(self, size: int) -> bool:  # noqa: ARG002
         """Return whether an array of so many components may share a frame with others."""
         return True

@@ -17,13 +17,15 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from ...container.tree import Flat
+from ...container.leaves import leaves_of
+from ...container.tree import Flat, leaf_name
 from ...element_table import ElementType
 from ...element_types import Array, components
 from ...errors import ArgumentError
 from ...frame.content import MAX_SHARED_COMPONENTS
 from ...frame.header import check_shape
 from ...policy.copies.equal import changed_share, is_equal
+from ...policy.declared import DECLARED, ENTRY, Declaration, parse
 from ...policy.policy import Candidate, Policy
 from ...policy.roles import Assignment, Role, assign_roles
 from ...quantizers.base import Quantizer
@@ -144,6 +146,15 @@ class SavePlan:
             stored,
             number - 1 if number else None,
         )
+
+
+def declared_in(flat: Flat) -> dict[str, Declaration]:
+    """Return what the file that a state is from declares of its arrays, by name."""
+    entry = flat.tree.get(ENTRY) if isinstance(flat.tree, dict) else None
+    if not isinstance(entry, dict) or entry.get(DECLARED, 0) is not None:
+        return {}
+    ((_, _, text),) = leaves_of(flat.tree, flat.scalars, [leaf_name((ENTRY, DECLARED))])
+    return parse(text)
 
 
 def candidates(
