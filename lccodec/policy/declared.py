@@ -19,14 +19,13 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from ..quantizers.base import Quantizer
 from ..quantizers.lossless import Lossless
-from .policy import Candidate, Policy
+from .policy import Candidate, Declaration, Policy
 from .roles import GIVEN, Assignment
 
 __all__ = ["DECLARED", "ENTRY", "Declaration", "declarations", "obeying", "parse", "roles_of", "write"]
@@ -63,29 +62,6 @@ _AXES: Final = frozenset(
 _DEGREES: Final = re.compile(r"degrees?_?(?:north|east|n|e)", re.IGNORECASE)
 _SINCE: Final = re.compile(r"\s*\w+\s+since\s+\S", re.IGNORECASE)
 _MAX_VALUES: Final = 8  # of an attribute: fill values are few
-
-
-@dataclass(frozen=True)
-class Declaration:
-    """What a file declares of one array.
-
-    Parameters
-    ----------
-    why
-        The declaration, in a few words.
-    exact
-        Whether it is a coordinate, or belongs to one.
-    fills
-        Finite values that stand for nothing.
-    minimum, maximum
-        Limits of its other values.
-    """
-
-    why: str
-    exact: bool = False
-    fills: tuple[float, ...] = ()
-    minimum: float | None = None
-    maximum: float | None = None
 
 
 def declarations(
@@ -234,15 +210,13 @@ def roles_of(found: Mapping[str, Declaration]) -> dict[str, Assignment]:
     return {name: Assignment("other", each.why) for name, each in found.items()}
 
 
-def obeying(policy: Policy, found: Mapping[str, Declaration], arrays: Iterable[Candidate]) -> Policy:
+def obeying(policy: Policy, arrays: Iterable[Candidate]) -> Policy:
     """Return the policy that obeys what is declared of arrays; the same if nothing is."""
-    if not found:
-        return policy
     obeyed: dict[str, Quantizer] = {}
     for c in arrays:
-        each = found.get(c.name)
-        if each is None or not policy.may_lose(c.name, c.role, c.kind, c.elements):
+        if c.declared is None or not policy.may_lose(c.name, c.role, c.kind, c.elements):
             continue
+        each = c.declared
         asked = policy.choose(c.name, c.role, c.kind, c.elements)
         if each.exact:
             if not (c.why.startswith(GIVEN) or policy.names(c.name)):

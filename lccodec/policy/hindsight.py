@@ -25,6 +25,7 @@ from ..quantizers.base import Quantizer
 from ..quantizers.lossless import Lossless
 from ..quantizers.signs import spoiled, zero
 from ..quantizers.uniform import UniformDeadzone
+from .declared import obeying
 from .policy import Candidate, Policy
 
 #: Checkpoints from one end to the next.
@@ -69,6 +70,7 @@ def between_quantizers(
 
     Arrays that must be exact are not among them. Parameters are as for `end_quantizers`.
     """
+    policy = obeying(policy, arrays)
     found: dict[str, Quantizer | None] = {}
     for c in arrays:
         quantizer = policy.choose(c.name, c.role, c.kind, c.elements)

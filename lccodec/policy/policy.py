@@ -38,6 +38,29 @@ class Past:
         return bits[:: self.distance].copy()
 
 
+@dataclass(frozen=True)
+class Declaration:
+    """What a file declares of one array.
+
+    Parameters
+    ----------
+    why
+        The declaration, in a few words.
+    exact
+        Whether it is a coordinate, or belongs to one.
+    fills
+        Finite values that stand for nothing.
+    minimum, maximum
+        Limits of its other values.
+    """
+
+    why: str
+    exact: bool = False
+    fills: tuple[float, ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+
+
 @dataclass(slots=True)  # there may be thousands: a frozen one takes three times as long to make
 class Candidate:
     """An array of a state, with all that a policy needs to choose its quantizer."""
@@ -53,6 +76,7 @@ class Candidate:
     source: str | None = None  # the array whose rounding it is, or whose equal; if it is known
     inherited: bool = False  # whether the save leaves it out: it is its reference, bit for bit
     changed: float | None = None  # most of it that differs from the reference; if hashes say so
+    declared: Declaration | None = None  # what its file says of it
 
     @property
     def elements(self) -> int:
@@ -187,7 +211,7 @@ class Policy:
 
     def with_arrays(self, arrays: Mapping[str, Quantizer]) -> Self:
         """Return the policy with quantizers of arrays by whole name, which go before all others."""
-        return replace(self, arrays=arrays) if arrays else self
+        return replace(self, arrays={**self.arrays, **arrays}) if arrays else self
 
     def _of_pattern(self, name: str) -> Quantizer | None:
         if name in self.arrays:

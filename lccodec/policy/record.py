@@ -91,7 +91,7 @@ def needed_record(record: Record, arrays: Iterable[Candidate], known: Collection
     come from a framework's structures. The roles of some may come from their values.
     """
     candidates = list(arrays)
-    by_values = any(c.why in (MASTER, ROUNDED) for c in candidates)
+    by_values = any(c.why in (MASTER, ROUNDED) or c.declared for c in candidates)
     if not record.roles and not known and not by_values:  # all follow from names and shapes
         return replace(record, known={})
     shapes = {c.name: c.shape for c in candidates}

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec.policy.declared import DECLARED, ENTRY, Declaration, declarations, parse, write
+from lccodec.policy.declared import DECLARED, ENTRY, declarations, parse, write
+from lccodec.policy.policy import Declaration
 
 X = np.linspace(0, 6, 60)
 FIELD = 4000 + 4000 * np.sin(X)[:, None] * np.cos(X)
@@ -148,3 +149,28 @@ def test_declarations_that_are_damaged_are_none(tmp_path: Any, text: str) -> Non
     state[ENTRY][DECLARED] = text
     with lccodec.Chain(tmp_path, lccodec.fields(relative_error=1e-4)) as chain:
         assert all(each.lossy for each in chain.plan(state))
+
+
+@pytest.mark.parametrize("hindsight", [0, 4])
+def test_a_chain_that_is_coded_anew_obeys(tmp_path: Any, hindsight: int) -> None:
+    state = _state(**FOUND)
+    with lccodec.Chain(tmp_path / "a", "lossless") as chain:
+        for step in range(5):
+            chain.save(step, {**state, "t": state["t"] + (state["t"] > 0) * step})
+        chain.compact(lccodec.fields(max_error=0.5), directory=tmp_path / "b", hindsight=hindsight)
+    with lccodec.Chain(tmp_path / "b") as chain:
+        for step in range(5):
+            back, t = chain.restore(step), state["t"] + (state["t"] > 0) * step
+            assert back["x"].tobytes() == state["x"].tobytes()
+            assert back["t"][t < 0].tobytes() == t[t < 0].tobytes()
+            assert np.abs(back["t"] - t).max() <= 0.5
+
+
+def test_what_is_coded_in_memory_obeys() -> None:
+    state = _state(**FOUND)
+    policy = lccodec.fields(relative_error=1e-3)
+    for reference in (None, {**state, "t": state["t"] + 1}):
+        back = lccodec.load(lccodec.save(state, policy=policy, reference=reference), reference=reference)
+        assert back["x"].tobytes() == state["x"].tobytes()
+        assert back["t"][state["t"] < 0].tobytes() == state["t"][state["t"] < 0].tobytes()
+        assert np.abs(back["t"] - state["t"]).max() > 0

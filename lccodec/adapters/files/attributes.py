@@ -70,6 +70,13 @@ def read_attributes(file: h5py.File, size: int) -> dict[str, dict[str, Any]]:
 
 def _read(item: h5py.Group | h5py.Dataset, key: str) -> Any:
     """Return a value, or None for what is neither text nor numbers, and for what is long."""
+    try:
+        return _value_of(item, key)
+    except (TypeError, ValueError, OSError):  # a type that h5py does not know: the skeleton has it
+        return None
+
+
+def _value_of(item: h5py.Group | h5py.Dataset, key: str) -> Any:
     found = item.attrs.get_id(key)
     text = h5py.check_string_dtype(found.dtype)
     most = _MAX_STRINGS if text is not None and text.length is None else _MAX_ELEMENTS

@@ -25,8 +25,8 @@ from ...errors import ArgumentError
 from ...frame.content import MAX_SHARED_COMPONENTS
 from ...frame.header import check_shape
 from ...policy.copies.equal import changed_share, is_equal
-from ...policy.declared import DECLARED, ENTRY, Declaration, parse
-from ...policy.policy import Candidate, Policy
+from ...policy.declared import DECLARED, ENTRY, obeying, parse, roles_of
+from ...policy.policy import Candidate, Declaration, Policy
 from ...policy.roles import Assignment, Role, assign_roles
 from ...quantizers.base import Quantizer
 from ...quantizers.lossless import Lossless
@@ -148,7 +148,7 @@ class SavePlan:
         )
 
 
-def declared_in(flat: Flat) -> dict[str, Declaration]:
+def _declared_in(flat: Flat) -> dict[str, Declaration]:
     """Return what the file that a state is from declares of its arrays, by name."""
     entry = flat.tree.get(ENTRY) if isinstance(flat.tree, dict) else None
     if not isinstance(entry, dict) or entry.get(DECLARED, 0) is not None:
@@ -173,10 +173,10 @@ def candidates(
     ArgumentError
         If an array cannot be stored. The message names it.
     """
-    roles = {}
+    roles, declared = {}, _declared_in(flat) if given is not None else {}
     if given is not None:
         shapes = {name: array.shape for name, array in zip(flat.names, flat.arrays, strict=True)}
-        roles = assign_roles(shapes, given, known)
+        roles = assign_roles(shapes, given, {**roles_of(declared), **(known or {})})
     found = []
     for name, array in zip(flat.names, flat.arrays, strict=True):
         try:
@@ -189,6 +189,7 @@ def candidates(
         reference = parent.bits if parent is not None and fits else None
         role = roles.get(name, _NO_ROLE)
         found.append(Candidate(name, role.role, role.why, kind, array.shape, bits, reference))
+        found[-1].declared = declared.get(name)
     return found
 
 
@@ -209,6 +210,7 @@ def make_plan(
     arrays with one, and ``None`` for arrays that stay as their reference is. With `renew`, a delta
     stores arrays as a keyframe does, but for those that it inherits.
     """
+    policy = obeying(policy, arrays)
     alone = parent is None or renew
     copies = _copies(arrays, policy, alone)
     if parent is not None:

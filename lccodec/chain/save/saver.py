@@ -23,7 +23,6 @@ from ...container.tree import Flat, flatten
 from ...errors import ChainError, DataError, LccodecError, StorageError, reason_of, warn
 from ...frame.encode import Effort
 from ...policy.copies import mark_copies
-from ...policy.declared import obeying, roles_of
 from ...policy.record import Record, needed_record, read_record, write_record
 from ...policy.roles import Assignment
 from ...workers.crew import Crew
@@ -51,7 +50,7 @@ from .partial.inherit import (
 )
 from .partial.selection import Selection
 from .past import look_back, sampling_after
-from .plan import SavePlan, candidates, declared_in, make_plan
+from .plan import SavePlan, candidates, make_plan
 from .reference import LostParentError, Tail, TailFile, find_parent, find_tail, held_together, read_values
 from .settings import Settings
 
@@ -255,9 +254,7 @@ class Saver:
 
     def _plan(self, whole: Whole, record: Record, base: Base) -> tuple[SavePlan, Record, Sampling]:
         """Return the plan of a checkpoint, what it must record, and what its figures sample."""
-        tail, settings = base.tail, self._settings
-        declared = declared_in(whole.flat)
-        known = {**roles_of(declared), **whole.known}
+        tail, settings, known = base.tail, self._settings, whole.known
         compared = candidates(whole.flat, {} if tail is None else tail.arrays, record.roles, known)
         mark_inherited(compared, whole.inherited)
         if self._hashes is None:
@@ -268,10 +265,9 @@ class Saver:
         if base.before is not None and self._hashes is None:
             look_back(self._store, base.before, compared, sampling)
         parent = None if base.is_keyframe or tail is None else tail.step
-        policy = obeying(record.policy, declared, compared)
-        instead = self._groups.quantizers(base, policy, compared)
+        instead = self._groups.quantizers(base, record.policy, compared)
         plan = make_plan(
-            *(compared, policy, parent, settings.width, settings.first, instead, base.is_renewed)
+            *(compared, record.policy, parent, settings.width, settings.first, instead, base.is_renewed)
         )
         if self._hashes is not None:
             self._hashes.check(plan)

@@ -21,7 +21,6 @@ from ...container.tree import Flat, flatten
 from ...container.writer import CheckpointWriter, to_bytes
 from ...errors import ArgumentError, StorageError
 from ...policy.copies import mark_copies
-from ...policy.declared import obeying, roles_of
 from ...policy.policy import Policy
 from ...policy.presets import POLICIES, resolve_policy
 from ...policy.record import Record, needed_record, write_record
@@ -37,7 +36,7 @@ from ..store.directory import in_chain
 from ..store.names import checkpoint_name
 from ..store.store import Store
 from .encode import encode_plan, encode_unchained, plan_manifest, raw_frames
-from .plan import SavePlan, candidates, declared_in, make_plan
+from .plan import SavePlan, candidates, make_plan
 from .planned import FramePlan
 
 #: The step of a reference in memory, in the file that stands for it; a delta to it is the next one.
@@ -108,16 +107,14 @@ def save(
         # What is decoded takes the place of its reference.
         known = zip(before.names, candidates(before, {}), strict=True)
         parents = {name: DecodedArray(c.kind, c.shape, c.bits.copy()) for name, c in known}
-    declared = declared_in(flat)
-    arrays = candidates(flat, parents, record.roles, roles_of(declared))
+    arrays = candidates(flat, parents, record.roles)
     mark_copies(arrays)
-    chosen = obeying(record.policy, declared, arrays)
-    plan = make_plan(arrays, chosen, None if parent is None else _REFERENCE_STEP)
+    plan = make_plan(arrays, record.policy, None if parent is None else _REFERENCE_STEP)
     manifest = plan_manifest(
         plan,
         flat,
         step=None if parent is None else _REFERENCE_STEP + 1,
-        policy=write_record(needed_record(record, arrays, declared)),
+        policy=write_record(needed_record(record, arrays, ())),
         metadata=strings,
         parent=parent,
     )
