@@ -37,7 +37,7 @@ from ..policy.declared import DECLARED, ENTRY, declarations, write
 from .files.attributes import TYPES, attributes_text, read_attributes, write_attributes
 from .files.disk import MAX_FILE_EXPANSION, replacing
 from .files.named_arrays import named_leaves
-from .files.skeleton import cut, grid_size, is_array, join, objects, read_array, write_bfloat16
+from .files.skeleton import cut, empty_chunks, is_array, join, objects, read_array, write_bfloat16
 from .files.structure import STATE, rebuild, with_structure
 from .seals.reading import sealed_file
 
@@ -121,7 +121,7 @@ def _plain_state(file: h5py.File, where: str, size: int) -> tuple[Any, dict[str,
     arrays: dict[str, Array] = {}
     scalars: dict[str, Any] = {}
     read: dict[int, Array] = {}  # an array in two places is one dataset with two names
-    memory, chunks = MAX_FILE_EXPANSION * size, size
+    memory, chunks = MAX_FILE_EXPANSION * size, size // 8
     for keys, item in objects(file):
         name = "/".join(keys)
         if not isinstance(item, h5py.Dataset):
@@ -131,7 +131,7 @@ def _plain_state(file: h5py.File, where: str, size: int) -> tuple[Any, dict[str,
             scalars[name] = _scalar(item)
         elif address not in read:
             memory -= item.nbytes
-            chunks -= grid_size(item)
+            chunks -= empty_chunks(item, 0)
             if memory < 0 or chunks < 0:
                 raise LimitError(_RULE, f"{where}: {name!r}", "is far larger than its file")
             read[address] = read_array(item)
@@ -195,7 +195,7 @@ def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str]
                 reason = _join(temporary, entry, arrays, scalars, metadata)
             if entry is None or reason:
                 _write_plain(temporary, state, {**arrays, **scalars}, metadata)
-        except (ValueError, TypeError, RuntimeError, KeyError) as error:
+        except (ValueError, TypeError, RuntimeError) as error:
             if (code := _errno(error)) is not None:
                 raise StorageError(code, f"cannot write: {os.strerror(code)}", str(path)) from error
             raise ArgumentError(f"{path}: {error}") from error
@@ -210,13 +210,18 @@ def _join(
     if scalars:
         return f"the state has {next(iter(scalars))!r}, which is no array"
     by_keys: dict[Keys, Array] = {tuple(name.split("/")): array for name, array in arrays.items()}
-    if reason := join(path, entry, by_keys):
-        return reason
-    with h5py.File(path, "r+") as file:
-        there = attributes_text(read_attributes(file, path.stat().st_size))
-        for key, text in metadata.items():
-            if key != TYPES and key not in there and key not in file.attrs:
-                file.attrs[key] = text
+    try:
+        if reason := join(path, entry, by_keys):
+            return reason
+        with h5py.File(path, "r+") as file:
+            there = attributes_text(read_attributes(file, path.stat().st_size))
+            for key, text in metadata.items():
+                if key != TYPES and key not in there and key not in file.attrs:
+                    file.attrs[key] = text
+    except (OSError, ValueError, TypeError, RuntimeError, KeyError) as error:
+        if _errno(error) is not None or (isinstance(error, OSError) and error.errno):
+            raise
+        return f"the skeleton is damaged: {error}"
     return ""
 
 

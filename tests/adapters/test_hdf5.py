@@ -4,6 +4,7 @@ import errno
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import h5py
 import ml_dtypes
@@ -343,3 +344,114 @@ def test_a_note_that_is_malformed(tmp_path):
             file.attrs["lccodec.state"] = note
         with pytest.raises(FormatError):
             hdf5.load_state(tmp_path / "a.h5")
+
+
+#: What the documentation says that a file keeps, and where `contents` has it.
+KEPT = {
+    "name": "names",
+    "link": "same as",
+    "attribute": "attributes",
+    "type": "type",
+    "shape": "shapes",
+    "maximum shape": "shapes",
+    "chunk shape": "shapes",
+    "filter": "filters",
+    "value": "values",
+}
+
+
+def test_the_documentation_says_what_is_kept(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        _of_another_program(file)
+        file["again"] = file["packed"]
+    compared = {key for each in contents(tmp_path / "a.h5").values() for key in each}
+    assert compared >= set(KEPT.values())
+    text = " ".join((Path(__file__).parents[2] / "docs/files.md").read_text().split())
+    *first, last = KEPT
+    assert f"A file comes back with every {', '.join(first)} and {last} that it had" in text
+    assert "[as it was](files.md#formats)" in (Path(__file__).parents[2] / "docs/netcdf.md").read_text()
+
+
+def _outside_storage(file, outside):
+    file.create_dataset("w", shape=(2, 3), dtype="f4", external=[(str(outside), 0, 24)])
+
+
+def _outside_virtual(file, outside):
+    layout = h5py.VirtualLayout(shape=(2, 3), dtype="f4")
+    layout[:] = h5py.VirtualSource(str(outside), "w", shape=(2, 3))
+    file.create_virtual_dataset("w", layout)
+
+
+def _outside_link(file, outside):
+    file["w"] = h5py.ExternalLink(str(outside), "/w")
+
+
+def _outside_group(file, outside):
+    file["g"] = h5py.ExternalLink(str(outside), "/")
+    file["w"] = h5py.SoftLink("/g/w")
+
+
+@pytest.mark.parametrize("make", [_outside_storage, _outside_virtual, _outside_link, _outside_group])
+def test_a_skeleton_of_a_stranger_writes_to_no_other_file(tmp_path, make):
+    with h5py.File(tmp_path / "outside.h5", "w") as file:
+        file["w"] = WEIGHT + 1
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        make(file, tmp_path / "outside.h5")
+    before = (tmp_path / "outside.h5").read_bytes()
+    skeleton = np.fromfile(tmp_path / "a.h5", np.uint8)
+    entry = {"arrays": 1, "skeleton": skeleton, "runs": np.array([skeleton.size])}
+    with pytest.warns(lccodec.LccodecWarning, match=r"written as plain HDF5.*'w' "):
+        hdf5.save_file({"w": WEIGHT, "lccodec.hdf5": entry}, tmp_path / "b.h5", {"g@units": "m", "w@x": "y"})
+    assert (tmp_path / "outside.h5").read_bytes() == before
+    assert hdf5.load_state(tmp_path / "b.h5")[0]["w"].tolist() == WEIGHT.tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"w": WEIGHT[:1]}, r"'w' is float32 \(2, 3\) in it, and float32 \(1, 3\) in the state"),
+        ({"w": WEIGHT.astype("f8")}, r"'w' is float32 .* float64"),
+        ({"w": None}, "'w', which is no array"),
+        ({"more": WEIGHT}, "'more' is no dataset of it"),
+        ({"v": ...}, "it has 2 arrays, the state 1"),
+        ({"lccodec.hdf5": 3}, "the skeleton is damaged"),
+        ({"runs": np.array([1 << 62, 1 << 62, 0])}, "the skeleton is damaged"),
+        ({"runs": np.array([-1])}, "the skeleton is damaged"),
+        ({"runs": np.array([2.5])}, "the skeleton is damaged"),
+        ({"skeleton": np.zeros(100, np.uint8), "runs": np.array([100])}, "the skeleton is damaged"),
+    ],
+)
+def test_a_state_that_does_not_fit_is_written_as_plain_hdf5(tmp_path, change, reason):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.update({"w": WEIGHT, "v": np.ones(2), "names": np.array([b"a"])})
+    state, _ = hdf5.load_state(tmp_path / "a.h5")
+    entry = state["lccodec.hdf5"]
+    for key, value in change.items():
+        (entry if key in entry else state)[key] = value
+    state = {key: value for key, value in state.items() if value is not ...}
+    with pytest.warns(lccodec.LccodecWarning, match=f"written as plain HDF5, .*{reason}"):
+        hdf5.save_file(state, tmp_path / "b.h5")
+    state.pop("lccodec.hdf5")
+    back = hdf5.load_state(tmp_path / "b.h5")[0]
+    assert {key: None if value is None else value.tolist() for key, value in back.items()} == {
+        key: None if value is None else value.tolist() for key, value in state.items()
+    }
+
+
+def test_no_plugin_is_loaded_for_a_file(tmp_path):
+    """HDF5 looks for a filter that it does not have in folders of the machine, once data are read."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        how = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        how.set_chunk((4,))
+        how.set_filter(32015, h5py.h5z.FLAG_OPTIONAL, (1,))
+        space = h5py.h5s.create_simple((8,))
+        made = h5py.h5d.create(file.id, b"x", h5py.h5t.IEEE_F32LE, space, how)
+        made.write_direct_chunk((0,), b"whatever", 0)
+        file["y"] = WEIGHT
+    with pytest.warns(lccodec.LccodecWarning, match="no arrays: 'x' has the filter"):
+        state, metadata = hdf5.load_state(tmp_path / "a.h5")
+    assert list(state) == ["y", "lccodec.hdf5"]
+    hdf5.save_file(state, tmp_path / "b.h5", metadata)
+    assert contents(tmp_path / "b.h5") == contents(tmp_path / "a.h5")
+    with h5py.File(tmp_path / "b.h5") as file:
+        assert file["x"].id.read_direct_chunk((0,)) == (0, b"whatever")

@@ -33,11 +33,12 @@ from ...errors import ArgumentError
 from ...policy.declared import ENTRY
 from .disk import MAX_FILE_EXPANSION
 
-__all__ = ["Parts", "cut", "grid_size", "is_array", "join", "objects", "read_array", "write_bfloat16"]
+__all__ = ["Parts", "cut", "empty_chunks", "is_array", "join", "objects", "read_array", "write_bfloat16"]
 
 _ALL: Final = h5py.h5s.ALL
 _BFLOAT16_FIELDS: Final = ((15, 7, 8, 0, 7), 127)  # sign, exponent and mantissa; the bias
-_CHUNK_BYTES: Final = 8  # of a file, that a chunk takes at the least: to HDF5 each is work
+#: Chunks that are not stored, of all arrays of a file: HDF5 takes memory and time for each.
+_MAX_EMPTY_CHUNKS: Final = 1 << 14
 #: Filters that give back what they got: deflate, shuffle, fletcher32 and h5py's LZF.
 _FILTERS: Final = frozenset((1, 2, 3, 32000))
 #: Those of hdf5plugin: bzip2, blosc, LZ4, bitshuffle, zstd, blosc2. They are used if it is
@@ -100,7 +101,7 @@ def cut(file: h5py.File, stream: BinaryIO, size: int) -> Parts:
     """
     parts = Parts()
     memory = MAX_FILE_EXPANSION * size
-    chunks = size // _CHUNK_BYTES
+    empty = _MAX_EMPTY_CHUNKS
     seen: set[int] = set()
     holes: list[tuple[int, int, Keys]] = []
     for keys, dataset in objects(file):
@@ -110,20 +111,18 @@ def cut(file: h5py.File, stream: BinaryIO, size: int) -> Parts:
         seen.add(address)
         if keys[0] == ENTRY or (reason := _unfit(dataset)) == _NO_NUMBERS:
             continue
-        memory -= dataset.nbytes
-        chunks -= grid_size(dataset)
-        places = [] if reason or memory < 0 or chunks < 0 else _places(dataset, stream)
-        if not reason and (memory < 0 or chunks < 0):
+        places: list[tuple[int, int]] = []
+        if not reason and dataset.nbytes <= memory:
+            places, reason = _places(dataset, stream)
+        if not reason and (dataset.nbytes > memory or empty_chunks(dataset, len(places)) > empty):
             reason = "is far larger than its file"
-            memory += dataset.nbytes
-            chunks += grid_size(dataset)
-        elif places is None or sum(nbytes for _, nbytes in places) > MAX_FILE_EXPANSION * dataset.nbytes:
-            reason = "is stored in a way that lccodec does not know"
         if reason or len(parts.arrays) == MAX_ARRAYS:
             parts.left[path] = reason or f"is beyond {MAX_ARRAYS:,} arrays"
             continue
+        memory -= dataset.nbytes
+        empty -= empty_chunks(dataset, len(places))
         parts.arrays[keys] = read_array(dataset)
-        holes += ((start, start + nbytes, keys) for start, nbytes in places or ())
+        holes += ((start, start + nbytes, keys) for start, nbytes in places)
     holes.sort()
     mixed = {key for one, two in itertools.pairwise(holes) if two[0] < one[1] for key in (one[2], two[2])}
     for keys in mixed:  # two places for one number: a damaged file, or a clever one
@@ -203,26 +202,30 @@ def _address(dataset: h5py.Dataset) -> int:
     return int(h5py.h5o.get_info(dataset.id).addr)
 
 
-def grid_size(dataset: h5py.Dataset) -> int:
-    """Return how many chunks a dataset has, stored or not."""
+def empty_chunks(dataset: h5py.Dataset, stored: int) -> int:
+    """Return how many chunks of a dataset are not stored, if so many are."""
     if dataset.chunks is None:
         return 0
-    return math.prod(-(-side // chunk) for side, chunk in zip(dataset.shape, dataset.chunks, strict=True))
+    sides = zip(dataset.shape, dataset.chunks, strict=True)
+    return max(math.prod(-(-length // side) for length, side in sides) - stored, 0)
 
 
-def _places(dataset: h5py.Dataset, stream: BinaryIO) -> list[tuple[int, int]] | None:
-    """Return where in the file the values lie: offsets and bytes. None if that is not sure."""
+def _places(dataset: h5py.Dataset, stream: BinaryIO) -> tuple[list[tuple[int, int]], str]:
+    """Return where in the file the values lie, offsets and bytes, or why that is not sure."""
     if dataset.chunks is None:
         start = dataset.id.get_offset()  # None if they lie in the header, or nowhere
-        return [] if start is None else [(start, dataset.id.get_storage_size())]
-    found: list[Any] = []
-    dataset.id.chunk_iter(found.append)
-    if found:  # HDF5 before 2.0 counts from the end of a user block
-        first = found[0]
-        stored = dataset.id.read_direct_chunk(first.chunk_offset)[1]
-        if stored != _read(stream, first.byte_offset, first.size):
-            return None
-    return [(chunk.byte_offset, chunk.size) for chunk in found]
+        found = [] if start is None else [(start, dataset.id.get_storage_size())]
+        return found, ""
+    chunks: list[Any] = []
+    dataset.id.chunk_iter(chunks.append)
+    found = [(chunk.byte_offset, chunk.size) for chunk in chunks]
+    if chunks:  # HDF5 before 2.0 counts from the end of a user block
+        stored = dataset.id.read_direct_chunk(chunks[0].chunk_offset)[1]
+        if stored != _read(stream, *found[0]):
+            return [], "is stored where lccodec does not find it"
+    if sum(nbytes for _, nbytes in found) > MAX_FILE_EXPANSION * dataset.nbytes:
+        return [], "has chunks that are far larger than it is"
+    return found, ""
 
 
 def read_array(dataset: h5py.Dataset) -> Array:
@@ -292,6 +295,9 @@ def join(path: Path, entry: Any, arrays: Mapping[Keys, Array]) -> str:
                 return f"{'/'.join(keys)!r} {reason}"
         if len(arrays) != entry["arrays"]:
             return f"it has {entry['arrays']} arrays, the state {len(arrays)}"
+        empty = sum(empty_chunks(dataset, _stored(dataset)) for dataset in found.values())
+        if empty > _MAX_EMPTY_CHUNKS:
+            return "it has far more chunks than are stored"
         for keys, dataset in found.items():
             _fill(dataset, arrays[keys])
     return ""
@@ -361,6 +367,11 @@ def _fill(dataset: h5py.Dataset, array: Array) -> None:
             if _same(filled, block):
                 continue
         dataset.id.write(memory, space, block, mtype=mtype)
+
+
+def _stored(dataset: h5py.Dataset) -> int:
+    """Return how many chunks of a dataset are stored."""
+    return dataset.id.get_num_chunks() if dataset.chunks else 0
 
 
 def _as_stored(dataset: h5py.Dataset, array: Array) -> tuple[Array, h5py.h5t.TypeID | None]:
