@@ -54,7 +54,7 @@ def check(data: bytes) -> None:
         entry["skeleton"] = np.frombuffer(rest, np.uint8)
         entry["runs"] = np.array([len(rest)], np.int64)
     elif mode == 2:
-        entry[DECLARED] = rest.decode("utf-8", "replace")
+        entry[DECLARED[1]] = rest.decode("utf-8", "replace")
     else:
         state = _changed(state, rest)
     path = _directory() / "input.h5"
@@ -102,6 +102,6 @@ def seeds() -> Iterator[bytes]:
     entry: Any = _state()[ENTRY]
     yield b"\0" + entry["runs"].astype("<i8").tobytes()
     yield b"\1" + entry["skeleton"].tobytes()
-    yield b"\2" + entry[DECLARED].encode()
+    yield b"\2" + entry[DECLARED[1]].encode()
     for choices in (b"\3\3\3", b"\0\1\2", b"\2"):
         yield b"\3" + choices

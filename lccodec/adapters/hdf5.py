@@ -35,9 +35,9 @@ from ..element_types import Array, element_type
 from ..errors import ArgumentError, FormatError, LccodecError, LimitError, StorageError, warn
 from ..policy.declared import DECLARED, ENTRY, declarations, write
 from .files.attributes import TYPES, attributes_text, read_attributes, write_attributes
-from .files.disk import MAX_FILE_EXPANSION, replacing
+from .files.disk import replacing
 from .files.named_arrays import named_leaves
-from .files.skeleton import cut, empty_chunks, is_array, join, objects, read_array, write_bfloat16
+from .files.skeleton import Parts, cut, join, objects, write_bfloat16
 from .files.structure import STATE, rebuild, with_structure
 from .seals.reading import sealed_file
 
@@ -64,10 +64,10 @@ def load_state(path: str | os.PathLike[str]) -> tuple[Any, dict[str, str]]:
         If the operating system cannot read it.
     """
     with _opened(path) as (file, stream, size):
-        if STATE in file.attrs:
-            return _plain_state(file, str(path), size)
         parts = cut(file, stream, size)
         attributes = read_attributes(file, size)
+        if STATE in file.attrs:
+            return _plain_state(file, str(path), parts, attributes_text(attributes))
     if parts.left:
         shown = [f"{name!r} {why}" for name, why in list(parts.left.items())[:_MAX_SHOWN]]
         more = f", and {len(parts.left) - _MAX_SHOWN} more" if len(parts.left) > _MAX_SHOWN else ""
@@ -80,7 +80,7 @@ def load_state(path: str | os.PathLike[str]) -> tuple[Any, dict[str, str]]:
         group[keys[-1]] = array
     entry = {"arrays": len(parts.arrays), "runs": parts.runs, "skeleton": parts.skeleton}
     if found := declarations(attributes, ["/".join(keys) for keys in parts.arrays]):
-        entry[DECLARED] = write({leaf_name(tuple(path.split("/"))): each for path, each in found.items()})
+        entry[DECLARED[-1]] = write({leaf_name(tuple(path.split("/"))): each for path, each in found.items()})
     state[ENTRY] = entry
     return state, attributes_text(attributes)
 
@@ -116,28 +116,23 @@ def _errno(error: Exception) -> int | None:
     return int(match[1]) if match else None
 
 
-def _plain_state(file: h5py.File, where: str, size: int) -> tuple[Any, dict[str, str]]:
+def _plain_state(
+    file: h5py.File, where: str, parts: Parts, metadata: Mapping[str, str]
+) -> tuple[Any, dict[str, str]]:
     """Return the state of a file that `save_file` wrote as plain HDF5."""
+    for name, why in parts.left.items():
+        raise LimitError(_RULE, f"{where}: {name!r}", why)
     arrays: dict[str, Array] = {}
     scalars: dict[str, Any] = {}
-    read: dict[int, Array] = {}  # an array in two places is one dataset with two names
-    memory, chunks = MAX_FILE_EXPANSION * size, size // 8
+    first: dict[int, Keys] = {}  # an array in two places is one dataset with two names
     for keys, item in objects(file):
-        name = "/".join(keys)
-        if not isinstance(item, h5py.Dataset):
-            continue
-        address = h5py.h5o.get_info(item.id).addr
-        if not is_array(item):
-            scalars[name] = _scalar(item)
-        elif address not in read:
-            memory -= item.nbytes
-            chunks -= empty_chunks(item, 0)
-            if memory < 0 or chunks < 0:
-                raise LimitError(_RULE, f"{where}: {name!r}", "is far larger than its file")
-            read[address] = read_array(item)
-        if address in read:
-            arrays[name] = read[address]
-    return rebuild(arrays, _with_scalars(attributes_text(read_attributes(file, size)), scalars))
+        if isinstance(item, h5py.Dataset):
+            own = first.setdefault(h5py.h5o.get_info(item.id).addr, keys)
+            if own in parts.arrays:
+                arrays["/".join(keys)] = parts.arrays[own]
+            else:
+                scalars["/".join(keys)] = _scalar(item)
+    return rebuild(arrays, _with_scalars(metadata, scalars))
 
 
 def _scalar(dataset: h5py.Dataset) -> str | bytes | None:

@@ -23,17 +23,28 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..element_table import ElementType
 from ..quantizers.base import Quantizer
 from ..quantizers.lossless import Lossless
 from .policy import Candidate, Declaration, Policy
-from .roles import GIVEN, Assignment
+from .roles import GIVEN, Assignment, Role
 
-__all__ = ["DECLARED", "ENTRY", "Declaration", "declarations", "obeying", "parse", "roles_of", "write"]
+__all__ = [
+    "DECLARED",
+    "ENTRY",
+    "Declaration",
+    "declarations",
+    "obeyed",
+    "obeying",
+    "parse",
+    "roles_of",
+    "write",
+]
 
 #: The entry of a state that holds what an HDF5 file has besides its arrays.
 ENTRY: Final = "lccodec.hdf5"
-#: The scalar in it that holds the declarations, as JSON.
-DECLARED: Final = "declared"
+#: The path of the declarations in it, which are JSON in a scalar.
+DECLARED: Final = (ENTRY, "declared")
 
 _FILLS: Final = ("_FillValue", "missing_value", "fill_value")
 _LIMITS: Final = ("valid_range", "valid_min", "valid_max", "actual_range")
@@ -212,15 +223,28 @@ def roles_of(found: Mapping[str, Declaration]) -> dict[str, Assignment]:
 
 def obeying(policy: Policy, arrays: Iterable[Candidate]) -> Policy:
     """Return the policy that obeys what is declared of arrays; the same if nothing is."""
-    obeyed: dict[str, Quantizer] = {}
-    for c in arrays:
-        if c.declared is None or not policy.may_lose(c.name, c.role, c.kind, c.elements):
-            continue
-        each = c.declared
-        asked = policy.choose(c.name, c.role, c.kind, c.elements)
-        if each.exact:
-            if not (c.why.startswith(GIVEN) or policy.names(c.name)):
-                obeyed[c.name] = Lossless()
-        elif each.fills or (each.minimum, each.maximum) != (None, None):
-            obeyed[c.name] = asked.with_fills(each.fills, each.minimum, each.maximum) or Lossless()
-    return policy.with_arrays(obeyed)
+    found = {c.name: obeyed(policy, c.declared, c.name, c.role, c.why, c.kind, c.elements) for c in arrays}
+    return policy.with_arrays({name: quantizer for name, quantizer in found.items() if quantizer is not None})
+
+
+def obeyed(
+    policy: Policy,
+    declared: Declaration | None,
+    name: str,
+    role: Role,
+    why: str,
+    kind: ElementType,
+    size: int,
+) -> Quantizer | None:
+    """Return the quantizer that obeys what is declared of an array; None if the policy's does.
+
+    `why` says why it has its role. Other parameters are those of `Policy.choose`.
+    """
+    if declared is None or not policy.may_lose(name, role, kind, size):
+        return None
+    if declared.exact:
+        return None if why.startswith(GIVEN) or policy.names(name) else Lossless()
+    if not declared.fills and (declared.minimum, declared.maximum) == (None, None):
+        return None
+    asked = policy.choose(name, role, kind, size)
+    return asked.with_fills(declared.fills, declared.minimum, declared.maximum) or Lossless()

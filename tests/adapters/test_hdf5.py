@@ -439,7 +439,7 @@ def test_a_state_that_does_not_fit_is_written_as_plain_hdf5(tmp_path, change, re
 
 
 def test_no_plugin_is_loaded_for_a_file(tmp_path):
-    """HDF5 looks for a filter that it does not have in folders of the machine, once data are read."""
+    """HDF5 looks for a filter that it lacks in folders of the machine, once values are read."""
     with h5py.File(tmp_path / "a.h5", "w") as file:
         how = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         how.set_chunk((4,))
@@ -455,3 +455,23 @@ def test_no_plugin_is_loaded_for_a_file(tmp_path):
     assert contents(tmp_path / "b.h5") == contents(tmp_path / "a.h5")
     with h5py.File(tmp_path / "b.h5") as file:
         assert file["x"].id.read_direct_chunk((0,)) == (0, b"whatever")
+
+
+def test_datasets_that_share_bytes_stay_in_the_skeleton(tmp_path):
+    """A long one lies over two others, which do not lie over each other."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        for name, count in (("a", 4096), ("b", 16), ("c", 17), ("d", 18)):
+            file[name] = np.arange(count, dtype="f8") + 1
+        start, *others = (file[name].id.get_offset() for name in "abcd")
+    data = path.read_bytes()
+    for number, other in enumerate(others[:2]):  # an address is followed by a size
+        place = other.to_bytes(8, "little") + (8 * (16 + number)).to_bytes(8, "little")
+        assert data.count(place) == 1
+        data = data.replace(place, (start + 8192 * number + 64).to_bytes(8, "little") + place[8:])
+    path.write_bytes(data)
+    with pytest.warns(lccodec.LccodecWarning, match=r"'a' lies where.*'b' lies where.*'c' lies where"):
+        state, metadata = hdf5.load_state(path)
+    assert list(state) == ["d", "lccodec.hdf5"]
+    hdf5.save_file(state, tmp_path / "b.h5", metadata)
+    assert contents(tmp_path / "b.h5") == contents(path)

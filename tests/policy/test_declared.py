@@ -88,7 +88,7 @@ def _state(**declared: Declaration) -> dict[str, Any]:
     return {
         "t": np.where(FIELD < 1000, -9999.0, FIELD),
         "x": np.linspace(0, 1, 2000) ** 2,
-        ENTRY: {DECLARED: write(declared)},
+        ENTRY: {DECLARED[1]: write(declared)},
     }
 
 
@@ -107,6 +107,9 @@ def test_a_chain_obeys(tmp_path: Any, policy: lccodec.Policy, hindsight: int) ->
     with lccodec.Chain(tmp_path, policy, hindsight=hindsight) as chain:
         for step in range(5):
             chain.save(step, state)
+        told = {each.name: each for each in chain.info(2).arrays}
+        assert (told["x"].why, told["x"].lossy, told["x"].quantizer) == ("an axis", False, "Lossless()")
+        assert "fill=(-9999.0,)" in told["t"].quantizer
         why = {each.name: (each.why, each.lossy) for each in chain.plan(state)}
         assert why["t"] == ("declares _FillValue; smooth", True)
         assert why["x"] == ("an axis", False)
@@ -146,7 +149,7 @@ def test_a_quantizer_that_knows_no_fill_values_leaves_the_array_exact(tmp_path: 
 @pytest.mark.parametrize("text", ["{", json.dumps({"t": ["", False, ["x"], None, None]})])
 def test_declarations_that_are_damaged_are_none(tmp_path: Any, text: str) -> None:
     state = _state()
-    state[ENTRY][DECLARED] = text
+    state[ENTRY][DECLARED[1]] = text
     with lccodec.Chain(tmp_path, lccodec.fields(relative_error=1e-4)) as chain:
         assert all(each.lossy for each in chain.plan(state))
 

@@ -33,7 +33,7 @@ from ...errors import ArgumentError
 from ...policy.declared import ENTRY
 from .disk import MAX_FILE_EXPANSION
 
-__all__ = ["Parts", "cut", "empty_chunks", "is_array", "join", "objects", "read_array", "write_bfloat16"]
+__all__ = ["Parts", "cut", "join", "objects", "write_bfloat16"]
 
 _ALL: Final = h5py.h5s.ALL
 _BFLOAT16_FIELDS: Final = ((15, 7, 8, 0, 7), 127)  # sign, exponent and mantissa; the bias
@@ -114,18 +114,24 @@ def cut(file: h5py.File, stream: BinaryIO, size: int) -> Parts:
         places: list[tuple[int, int]] = []
         if not reason and dataset.nbytes <= memory:
             places, reason = _places(dataset, stream)
-        if not reason and (dataset.nbytes > memory or empty_chunks(dataset, len(places)) > empty):
+        if not reason and (dataset.nbytes > memory or _empty_chunks(dataset, len(places)) > empty):
             reason = "is far larger than its file"
         if reason or len(parts.arrays) == MAX_ARRAYS:
             parts.left[path] = reason or f"is beyond {MAX_ARRAYS:,} arrays"
             continue
         memory -= dataset.nbytes
-        empty -= empty_chunks(dataset, len(places))
-        parts.arrays[keys] = read_array(dataset)
+        empty -= _empty_chunks(dataset, len(places))
+        parts.arrays[keys] = _read_array(dataset)
         holes += ((start, start + nbytes, keys) for start, nbytes in places)
     holes.sort()
-    mixed = {key for one, two in itertools.pairwise(holes) if two[0] < one[1] for key in (one[2], two[2])}
-    for keys in mixed:  # two places for one number: a damaged file, or a clever one
+    mixed: set[Keys] = set()  # datasets that share bytes: of a damaged file, or of a clever one
+    end = 0
+    last: Keys = ()
+    for start, stop, keys in holes:
+        if start < end:
+            mixed |= {keys, last}
+        end, last = max((end, last), (stop, keys))
+    for keys in sorted(mixed):
         del parts.arrays[keys]
         parts.left["/".join(keys)] = "lies where another dataset does"
     runs: list[int] = []
@@ -151,11 +157,6 @@ def _read(stream: BinaryIO, start: int, count: int) -> bytes:
 
 
 _NO_NUMBERS: Final = "no numbers"
-
-
-def is_array(dataset: h5py.Dataset) -> bool:
-    """Return whether a dataset holds numbers, here, that can be read and written without loss."""
-    return not _unfit(dataset)
 
 
 def _unfit(dataset: h5py.Dataset) -> str:
@@ -202,12 +203,12 @@ def _address(dataset: h5py.Dataset) -> int:
     return int(h5py.h5o.get_info(dataset.id).addr)
 
 
-def empty_chunks(dataset: h5py.Dataset, stored: int) -> int:
+def _empty_chunks(dataset: h5py.Dataset, stored: int) -> int:
     """Return how many chunks of a dataset are not stored, if so many are."""
     if dataset.chunks is None:
         return 0
     sides = zip(dataset.shape, dataset.chunks, strict=True)
-    return max(math.prod(-(-length // side) for length, side in sides) - stored, 0)
+    return max(math.prod(-(-int(length) // int(side)) for length, side in sides) - stored, 0)
 
 
 def _places(dataset: h5py.Dataset, stream: BinaryIO) -> tuple[list[tuple[int, int]], str]:
@@ -228,7 +229,7 @@ def _places(dataset: h5py.Dataset, stream: BinaryIO) -> tuple[list[tuple[int, in
     return found, ""
 
 
-def read_array(dataset: h5py.Dataset) -> Array:
+def _read_array(dataset: h5py.Dataset) -> Array:
     """Return the values of an array in the byte order of this machine."""
     dtype = _memory_type(dataset)
     array = np.zeros(dataset.shape, dtype)  # HDF5 may leave alone what is not stored
@@ -295,7 +296,7 @@ def join(path: Path, entry: Any, arrays: Mapping[Keys, Array]) -> str:
                 return f"{'/'.join(keys)!r} {reason}"
         if len(arrays) != entry["arrays"]:
             return f"it has {entry['arrays']} arrays, the state {len(arrays)}"
-        empty = sum(empty_chunks(dataset, _stored(dataset)) for dataset in found.values())
+        empty = sum(_empty_chunks(dataset, _stored(dataset)) for dataset in found.values())
         if empty > _MAX_EMPTY_CHUNKS:
             return "it has far more chunks than are stored"
         for keys, dataset in found.items():
@@ -344,7 +345,7 @@ def _fill(dataset: h5py.Dataset, array: Array) -> None:
         return
     values, mtype = _as_stored(dataset, array)
     if dataset.chunks is None:
-        if dataset.id.get_offset() is not None or not _same(read_array(dataset), array):
+        if dataset.id.get_offset() is not None or not _same(_read_array(dataset), array):
             dataset.id.write(_ALL, _ALL, values, mtype=mtype)
         return
     stored: set[tuple[int, ...]] = set()
@@ -371,7 +372,7 @@ def _fill(dataset: h5py.Dataset, array: Array) -> None:
 
 def _stored(dataset: h5py.Dataset) -> int:
     """Return how many chunks of a dataset are stored."""
-    return dataset.id.get_num_chunks() if dataset.chunks else 0
+    return int(dataset.id.get_num_chunks()) if dataset.chunks else 0
 
 
 def _as_stored(dataset: h5py.Dataset, array: Array) -> tuple[Array, h5py.h5t.TypeID | None]:

@@ -17,15 +17,15 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from ...container.leaves import leaves_of
-from ...container.tree import Flat, leaf_name
+from ...container.leaves import scalar_at
+from ...container.tree import Flat
 from ...element_table import ElementType
 from ...element_types import Array, components
 from ...errors import ArgumentError
 from ...frame.content import MAX_SHARED_COMPONENTS
 from ...frame.header import check_shape
 from ...policy.copies.equal import changed_share, is_equal
-from ...policy.declared import DECLARED, ENTRY, obeying, parse, roles_of
+from ...policy.declared import DECLARED, obeying, parse, roles_of
 from ...policy.policy import Candidate, Declaration, Policy
 from ...policy.roles import Assignment, Role, assign_roles
 from ...quantizers.base import Quantizer
@@ -148,15 +148,6 @@ class SavePlan:
         )
 
 
-def _declared_in(flat: Flat) -> dict[str, Declaration]:
-    """Return what the file that a state is from declares of its arrays, by name."""
-    entry = flat.tree.get(ENTRY) if isinstance(flat.tree, dict) else None
-    if not isinstance(entry, dict) or entry.get(DECLARED, 0) is not None:
-        return {}
-    ((_, _, text),) = leaves_of(flat.tree, flat.scalars, [leaf_name((ENTRY, DECLARED))])
-    return parse(text)
-
-
 def candidates(
     flat: Flat,
     parents: Mapping[str, DecodedArray],
@@ -173,8 +164,10 @@ def candidates(
     ArgumentError
         If an array cannot be stored. The message names it.
     """
-    roles, declared = {}, _declared_in(flat) if given is not None else {}
+    roles: dict[str, Assignment] = {}
+    declared: dict[str, Declaration] = {}
     if given is not None:
+        declared = parse(scalar_at(flat.tree, flat.scalars, DECLARED))
         shapes = {name: array.shape for name, array in zip(flat.names, flat.arrays, strict=True)}
         roles = assign_roles(shapes, given, {**roles_of(declared), **(known or {})})
     found = []

@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from pathlib import PurePath
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
@@ -146,7 +146,7 @@ class _ReferenceStore(Store):
     """The store of a delta in memory: its reference is the only file."""
 
     def __init__(self, reference: Any) -> None:
-        super().__init__(PurePath("<reference>"))
+        super().__init__(Path("<reference>"))
         self._name, self._data = checkpoint_name(_REFERENCE_STEP), _reference_bytes(flatten(reference))
 
     def names(self) -> list[str]:

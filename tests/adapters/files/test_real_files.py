@@ -56,7 +56,7 @@ def check(paths: Iterable[Path], folder: Path) -> int:
         assert without_values(contents(folder / "back.h5"), {f"/{name}" for name in lost}) == without_values(
             before, {f"/{name}" for name in lost}
         ), path
-        declared = parse(state[ENTRY].get(DECLARED, "{}"))
+        declared = parse(state[ENTRY].get(DECLARED[1], "{}"))
         assert not any(declared[name].exact for name in lost & declared.keys())
         restored = dict(arrays_of(back))
         for name, values in arrays_of(state):
