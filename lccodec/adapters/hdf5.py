@@ -79,7 +79,8 @@ def load_state(path: str | os.PathLike[str]) -> tuple[Any, dict[str, str]]:
             group = group.setdefault(key, {})
         group[keys[-1]] = array
     entry = {"arrays": len(parts.arrays), "runs": parts.runs, "skeleton": parts.skeleton}
-    if found := declarations(attributes, ["/".join(keys) for keys in parts.arrays]):
+    filled = {path: {**attributes.get(path, {}), "fill_value": fill} for path, fill in parts.fills.items()}
+    if found := declarations({**attributes, **filled}, ["/".join(keys) for keys in parts.arrays]):
         entry[DECLARED[-1]] = write({leaf_name(tuple(path.split("/"))): each for path, each in found.items()})
     state[ENTRY] = entry
     return state, attributes_text(attributes)

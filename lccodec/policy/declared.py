@@ -47,7 +47,7 @@ ENTRY: Final = "lccodec.hdf5"
 DECLARED: Final = (ENTRY, "declared")
 
 _FILLS: Final = ("_FillValue", "missing_value", "fill_value")
-_LIMITS: Final = ("valid_range", "valid_min", "valid_max", "actual_range")
+_LIMITS: Final = ("valid_range", "valid_min", "valid_max")
 #: Attributes that name arrays which are coordinates, or belong to them.
 _NAMING: Final = {
     "coordinates": "a coordinate of",
@@ -109,7 +109,7 @@ def declarations(
             reason = "a coordinate"
         fills = sorted({value for key in _FILLS for value in _numbers(own.get(key))})
         low, high = _limits(own)
-        told = [key for key in (*_FILLS, *_LIMITS[:3]) if own.get(key) is not None]
+        told = [key for key in (*_FILLS, *_LIMITS) if own.get(key) is not None]
         if reason is not None:
             found[path] = Declaration(reason, exact=True)
         elif fills or low is not None or high is not None:

@@ -85,7 +85,9 @@ def _of_another_program(file):
     half.attrs["dtype"] = "bfloat16"  # as Keras does
     file["kind"] = np.dtype("f4")
     file["empty/inner"] = h5py.Empty("f4")
-    file.attrs.update({"version": 3, "names": ["a", "b"], "raw": np.bytes_("x"), "ref": file.ref})
+    file.attrs.update(
+        {"version": 3, "names": ["a", "b"], "raw": np.bytes_("30 \xb0C".encode("latin1")), "ref": file.ref}
+    )
     file["layers"].attrs["trainable"] = True
 
 
@@ -101,7 +103,7 @@ def test_a_file_of_another_program(tmp_path):
     assert metadata == {
         "version": "3",
         "names": '["a", "b"]',
-        "raw": "x",
+        "raw": "30 °C",
         "half@dtype": "bfloat16",
         "layers@trainable": "true",
         "lccodec.attributes": '{"version": "<i8", "layers@trainable": "|b1"}',
@@ -455,6 +457,27 @@ def test_no_plugin_is_loaded_for_a_file(tmp_path):
     assert contents(tmp_path / "b.h5") == contents(tmp_path / "a.h5")
     with h5py.File(tmp_path / "b.h5") as file:
         assert file["x"].id.read_direct_chunk((0,)) == (0, b"whatever")
+
+
+def test_what_nobody_wrote_is_exact_and_takes_no_room(tmp_path):
+    wave = np.sin(np.linspace(0, 6, 200))[:, None] * np.cos(np.linspace(0, 6, 90))
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for name, fill in (("x", -0.5), ("y", None)):
+            made = file.create_dataset(name, (9000, 90), "f4", chunks=(50, 90), fillvalue=fill)
+            made[100:300] = wave
+    state, metadata = hdf5.load_state(tmp_path / "a.h5")
+    with lccodec.Chain(tmp_path / "run", lccodec.fields(max_error=1e-3), newest="history") as chain:
+        chain.save(1, state, metadata)
+        assert {each.name: each.why for each in chain.plan(state) if each.lossy} == dict.fromkeys(
+            ("x", "y"), "declares fill_value; smooth"
+        )
+        hdf5.save_file(chain.restore(1), tmp_path / "b.h5", metadata)
+    with h5py.File(tmp_path / "a.h5") as before, h5py.File(tmp_path / "b.h5") as after:
+        for name in ("x", "y"):
+            filled = before[name][:] == before[name].fillvalue
+            assert (after[name][:][filled] == before[name].fillvalue).all()
+            assert 0 < np.abs(after[name][:] - before[name][:]).max() <= 1e-3
+            assert after[name].id.get_num_chunks() == before[name].id.get_num_chunks() == 4
 
 
 def test_datasets_that_share_bytes_stay_in_the_skeleton(tmp_path):

@@ -43,9 +43,8 @@ _MAX_STRINGS: Final = 1 << 5  # of variable length: each may be as long as the f
 def read_attributes(file: h5py.File, size: int) -> dict[str, dict[str, Any]]:
     """Return the attributes of each group and dataset by path: those that are text or numbers.
 
-    A value is a str, a list of str, or an array. Text that is not UTF-8 has U+FFFD for what is
-    wrong in it. `size` is that of the file. What asks for more memory than such a file may is left
-    out.
+    A value is a str, a list of str, or an array. Text that is not UTF-8 is taken for Latin-1.
+    `size` is that of the file. What asks for more memory than such a file may is left out.
     """
     memory = MAX_FILE_EXPANSION * size
     seen: set[int] = set()
@@ -85,11 +84,16 @@ def _value_of(item: h5py.Group | h5py.Dataset, key: str) -> Any:
     if text is None:
         is_number = _DTYPE.fullmatch(found.dtype.str) and h5py.check_enum_dtype(found.dtype) is None
         return np.asarray(item.attrs[key]) if is_number else None
-    texts = [
-        each.decode("utf-8", "replace") if isinstance(each, bytes) else each
-        for each in np.ravel(item.attrs[key]).tolist()
-    ]
+    texts = [_text(each) for each in np.ravel(item.attrs[key]).tolist()]
     return texts if found.shape else texts[0]
+
+
+def _text(value: str | bytes) -> str:
+    data = value if isinstance(value, bytes) else value.encode("utf-8", "surrogateescape")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
 
 
 def attributes_text(attributes: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

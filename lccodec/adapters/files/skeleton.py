@@ -58,12 +58,16 @@ class Parts:
         As in the entry of a state.
     left
         Datasets of numbers that are no arrays, by path, and why.
+    fills
+        What HDF5 fills arrays with where nothing was written, by path, if somebody chose it, or if
+        not all was written.
     """
 
     arrays: dict[Keys, Array] = field(default_factory=dict)
     skeleton: Array = field(default_factory=lambda: np.empty(0, np.uint8))
     runs: Array = field(default_factory=lambda: np.empty(0, np.int64))
     left: dict[str, str] = field(default_factory=dict)
+    fills: dict[str, float] = field(default_factory=dict)
 
 
 def objects(group: h5py.Group, keys: Keys = (), seen: set[int] | None = None) -> Iterator[tuple[Keys, Any]]:
@@ -121,7 +125,10 @@ def cut(file: h5py.File, stream: BinaryIO, size: int) -> Parts:
             continue
         memory -= dataset.nbytes
         empty -= _empty_chunks(dataset, len(places))
-        parts.arrays[keys] = _read_array(dataset)
+        array = parts.arrays[keys] = _read_array(dataset)
+        chosen = dataset.id.get_create_plist().fill_value_defined() == h5py.h5d.FILL_VALUE_USER_DEFINED
+        if array.dtype.kind == "f" and (chosen or _empty_chunks(dataset, len(places))):
+            parts.fills[path] = float(dataset.fillvalue)
         holes += ((start, start + nbytes, keys) for start, nbytes in places)
     holes.sort()
     mixed: set[Keys] = set()  # datasets that share bytes: of a damaged file, or of a clever one
@@ -134,21 +141,24 @@ def cut(file: h5py.File, stream: BinaryIO, size: int) -> Parts:
     for keys in sorted(mixed):
         del parts.arrays[keys]
         parts.left["/".join(keys)] = "lies where another dataset does"
+    apart = [(start, stop) for start, stop, keys in holes if keys not in mixed]
+    parts.skeleton, parts.runs = _without(apart, stream, size)
+    return parts
+
+
+def _without(holes: list[tuple[int, int]], stream: BinaryIO, size: int) -> tuple[Array, Array]:
+    """Return the bytes outside of holes, which lie apart and in order, and how long the parts are."""
     runs: list[int] = []
     kept: list[bytes] = []
     at = 0
-    for start, stop, keys in holes:
-        if keys in mixed:
-            continue
+    for start, stop in holes:
         if start > at or not runs:
             runs += [start - at, 0]
             kept.append(_read(stream, at, start - at))
         runs[-1] += stop - start
         at = stop
     kept.append(_read(stream, at, size - at))
-    parts.runs = np.array([*runs, size - at], np.int64)
-    parts.skeleton = np.frombuffer(b"".join(kept), np.uint8)
-    return parts
+    return np.frombuffer(b"".join(kept), np.uint8), np.array([*runs, size - at], np.int64)
 
 
 def _read(stream: BinaryIO, start: int, count: int) -> bytes:
