@@ -205,7 +205,7 @@ def _huge(file):
 
 
 def _many_references(file):
-    for group in range(70):
+    for group in range(9):
         file.create_dataset(f"g{group}", shape=(1 << 20,), dtype="u1", chunks=(1 << 18,), fillvalue=1)
     file.create_dataset("link", shape=(1 << 40,), dtype="u1", chunks=(1024,))
 
@@ -273,7 +273,7 @@ def _user_filter(file):
 
 
 def _many_chunks(file):
-    file.create_dataset("link", shape=(100_000,), dtype="u1", chunks=(1,))
+    file.create_dataset("link", shape=(20_000,), dtype="u1", chunks=(1,))
 
 
 def _many_scales(file):
@@ -317,9 +317,7 @@ def test_what_is_no_array_comes_back_as_it_was(tmp_path, make, filtered):
         state, metadata = hdf5.load_state(tmp_path / "a.h5")
     assert [str(each.message).partition("no arrays: ")[2] for each in caught] == ([left] if left else [])
     assert state["w"].tolist() == WEIGHT.tolist()
-    with lccodec.Chain(tmp_path / "run", "lossless") as chain:
-        chain.save(1, state, metadata)
-        hdf5.save_file(chain.restore(1), tmp_path / "b.h5", chain.info(1).metadata)
+    hdf5.save_file(lccodec.load(lccodec.save(state)), tmp_path / "b.h5", metadata)
     assert contents(tmp_path / "b.h5") == contents(tmp_path / "a.h5")
     assert (tmp_path / "b.h5").stat().st_size <= 2 * (tmp_path / "a.h5").stat().st_size
 

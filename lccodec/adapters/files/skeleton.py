@@ -147,7 +147,7 @@ def cut(file: h5py.File, stream: BinaryIO, size: int) -> Parts:
 
 
 def _without(holes: list[tuple[int, int]], stream: BinaryIO, size: int) -> tuple[Array, Array]:
-    """Return the bytes outside of holes, which lie apart and in order, and how long the parts are."""
+    """Return the bytes outside of holes that lie apart and in order, and the runs of both."""
     runs: list[int] = []
     kept: list[bytes] = []
     at = 0
