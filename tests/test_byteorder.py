@@ -163,6 +163,7 @@ def of_the_host(tree: ast.Module) -> Iterator[str]:
                 yield ast.unparse(node)
 
 
+@pytest.mark.slow
 def test_no_module_but_one_takes_bytes_of_numbers() -> None:
     found = {module: set(of_the_host(tree)) for module, tree in modules().items() if module != "byteorder"}
     assert {module: places for module, places in found.items() if places} == {

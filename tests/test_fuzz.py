@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
@@ -32,9 +33,16 @@ class Overtime(BaseException):
     pass
 
 
+@pytest.fixture(scope="session")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where targets put their inputs: each has a folder there as long as the process lives."""
+    return tmp_path_factory.mktemp("fuzz")
+
+
 @pytest.fixture(autouse=True)
-def _fuzz_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+def _as_the_driver(monkeypatch: pytest.MonkeyPatch, scratch: Path) -> None:
     monkeypatch.syspath_prepend(str(FUZZ))
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
 
 
 @contextmanager
@@ -81,6 +89,7 @@ def test_regression(path: Path) -> None:
         assert list(module.outcomes - before) == [OUTCOMES[path.parent.name][path.name]]
 
 
+@pytest.mark.slow
 def test_the_heaviest_frames_are_light() -> None:
     """What took seconds and hundreds of megabytes before its limits, at 4 KiB a frame."""
     heaviest = importlib.import_module("heaviest")
@@ -104,6 +113,7 @@ def test_the_invariant_is_on_line_1(name: str) -> None:
     assert "LccodecError, nothing else, in bounded time and memory" in first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 def test_seeds_decode(name: str) -> None:
     """Seeds get to the end, so that mutations of them begin there."""
@@ -126,6 +136,7 @@ def test_mutations_are_those_of_the_seed() -> None:
     assert len(set(some(1))) > 150
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["checkpoint", "chain", "parity"])
 def test_the_driver_runs(name: str) -> None:
     command = [sys.executable, FUZZ / "run.py", name, "--seconds", "1", "--engine", "mutation", "--seed", "1"]

@@ -10,6 +10,7 @@ import lccodec
 from .support.commands import command
 
 
+@pytest.mark.slow
 def test_the_module_is_the_command(tmp_path):
     assert command("--version").stdout.decode().strip() == f"lccodec {lccodec.__version__}"
     done = command("save", tmp_path / "new", "none.npz")

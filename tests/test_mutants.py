@@ -116,6 +116,7 @@ def test_a_mutant_is_the_source_with_one_fault(package: Path) -> None:
         assert source.endswith(READER[mutant.end :])
 
 
+@pytest.mark.slow
 def test_mutants_are_noticed(package: Path) -> None:
     program = [sys.executable, "-c", ASKED, str(package), str(FUZZ)]
     done = subprocess.run(program, capture_output=True, text=True, check=True)

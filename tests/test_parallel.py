@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+from functools import partial
+from queue import SimpleQueue
 
 import numpy as np
 import pytest
@@ -8,7 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec import ArgumentError
-from lccodec.parallel import SideThread, has_lock, member_count, ordered, slices, stretches, thread_count
+from lccodec.parallel import (
+    Line,
+    SideThread,
+    has_lock,
+    member_count,
+    ordered,
+    slices,
+    stretches,
+    thread_count,
+    uninterrupted,
+)
+
+from .support.interrupts import interrupted, within
 
 
 @given(st.integers(0, 5000), st.integers(1, 700))
@@ -94,3 +110,142 @@ def test_numbers_of_members() -> None:
     for bad in (-1, 1.5, True, "2"):
         with pytest.raises(ArgumentError, match="workers must be"):
             member_count(bad)  # type: ignore[arg-type]
+
+
+# --- what an interrupt does not split -------------------------------------------------------------
+
+
+def test_a_call_comes_to_its_end_whatever_line_of_the_caller_is_interrupted() -> None:
+    count = len(interrupted(lambda: uninterrupted(lambda: None)))
+    ended = 0
+    for number in range(count):
+        done: SimpleQueue[str] = SimpleQueue()
+
+        def call(done: SimpleQueue[str] = done) -> None:
+            done.put("begun")
+            done.put("ended")
+
+        interrupted(lambda call=call: uninterrupted(call), number)  # type: ignore[misc]
+        if not done.empty():  # it has begun, whatever became of the caller
+            assert within(60, done.get) == "begun"
+            assert within(60, done.get) == "ended"
+            ended += 1
+    assert ended
+
+
+def test_what_a_call_raises_is_raised() -> None:
+    with pytest.raises(ValueError, match="five"):
+        uninterrupted(lambda: int("five"))
+
+
+@pytest.fixture
+def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("_thread.start_new_thread", refuse)
+
+
+@pytest.mark.usefixtures("no_threads")
+def test_without_threads_the_caller_does_it() -> None:
+    line, done = Line(), list[int]()
+    assert uninterrupted(threading.get_ident) == threading.get_ident()
+    assert list(ordered(str, range(3), threads=2)) == ["0", "1", "2"]
+    line.add(lambda: done.append(1))
+    assert (done, line.waiting, line.wait()) == ([1], [], True)
+
+
+def test_a_line_does_all_in_its_order_from_any_thread() -> None:
+    line, done = Line(), list[tuple[int, int]]()
+
+    def add(caller: int) -> None:
+        for number in range(200):
+            line.add(partial(done.append, (caller, number)))
+
+    threads = [threading.Thread(target=add, args=(caller,)) for caller in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert line.wait(60)
+    assert line.waiting == []
+    for caller in range(4):
+        assert [number for own, number in done if own == caller] == list(range(200))
+
+
+def test_an_interrupt_leaves_a_thing_added_or_not() -> None:
+    """And nothing sleeps: what comes later wakes what an interrupt has left."""
+    line = Line()
+    count = len(interrupted(lambda: line.add(lambda: None)))
+    assert line.wait(60)
+    added = 0
+    for number in range(count):
+        done = list[int]()
+        interrupted(lambda done=done: line.add(lambda: done.append(1)), number)  # type: ignore[misc]
+        is_added = bool(done or line.waiting)
+        assert within(60, line.wait)
+        assert done == [1] * is_added
+        added += is_added
+    assert 0 < added < count
+
+
+def test_a_handler_may_add_something_to_a_line_that_is_added_to() -> None:
+    line, done = Line(), list[str]()
+
+    def handler() -> None:
+        line.add(lambda: done.append("handler"))
+        assert line.wait(60)
+
+    number = 0
+    while True:
+        passed = interrupted(lambda: line.add(lambda: done.append("caller")), number, handler)
+        if len(passed) < number:
+            break
+        assert within(60, line.wait)
+        assert sorted(done) == ["caller", "handler"] or len(passed) == number
+        done.clear()
+        number += 1
+    assert number > 10
+
+
+def test_a_wait_has_a_limit() -> None:
+    line, go_on = Line(), threading.Event()
+    line.add(go_on.wait)
+    assert not line.wait(0.01)
+    go_on.set()
+    assert line.wait(60)
+
+
+#: A child of a fork has nothing to do of what its parent has, and does its own; at the end of a
+#: program all is done, by threads that `concurrent.futures` may still start.
+PROGRAM = """
+import os, sys, threading, warnings
+from concurrent.futures import ThreadPoolExecutor
+from lccodec.parallel import Line
+warnings.simplefilter("ignore")
+line, go_on = Line(), threading.Event()
+line.add(go_on.wait)
+child = os.fork()
+if not child:
+    assert line.waiting == [] and line.wait()
+    line.add(lambda: os.write(1, b"child "))
+    line.wait()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert len(line.waiting) == 1
+go_on.set()
+
+def last():
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(os.write, 1, b"end").result()
+
+Line().add(lambda: threading.Event().wait(0.2))
+line.add(lambda: threading.Event().wait(0.2))
+line.add(last)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no fork")
+def test_forks_and_the_end_of_a_program() -> None:
+    run = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    assert (run.stdout, run.stderr) == ("child end", "")

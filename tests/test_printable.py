@@ -51,6 +51,7 @@ def test_warnings_are_printable():
     assert str(caught[0].message).replace("\n", "").isprintable()
 
 
+@pytest.mark.slow
 def test_a_program_that_ends_with_an_error_prints_no_control_characters(tmp_path):
     """Also at its end, where nobody is left to catch what a save in the background says."""
     script = """

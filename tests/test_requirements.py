@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -105,6 +108,25 @@ def test_what_is_missing_is_left_out_and_told(
     assert (
         requirements.pytest_ignore_collect(ROOT / "tests/adapters/torch/test_states.py", pytestconfig) is None
     )
+
+
+@pytest.mark.slow
+def test_what_is_missing_is_left_out_of_every_call(tmp_path: Path) -> None:
+    """Also of one that names no test: ``pytest docs``."""
+    hidden = "from tests.support import requirements\nrequirements.missing = lambda: {'torch'}\n"
+    (tmp_path / "hidden.py").write_text(hidden)
+    command = [sys.executable, "-m", "pytest", "-p", "hidden", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, "--numprocesses=0", "--collect-only", "--quiet", "docs"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    collected = {line.partition("::")[0] for line in done.stdout.splitlines()}
+    assert "docs/saving.md" in collected
+    assert "docs/frameworks.md" not in collected
 
 
 @pytest.mark.parametrize(

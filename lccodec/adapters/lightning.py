@@ -40,6 +40,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from ..arguments import as_integer
+from ..container.disk.folder import make_directory
 from ..container.disk.system import checked_path, storage_errors
 from ..errors import ArgumentError, DependencyError
 from ..policy.policy import Policy
@@ -114,7 +115,7 @@ class LCCheckpointIO(CheckpointIO):
             raise ArgumentError("storage options are not supported: checkpoints are files")
         target = checked_path(path)
         with storage_errors("cannot create", target.parent):
-            target.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(target.parent)
         step = checkpoint.get("global_step") if isinstance(checkpoint, dict) else None
         self._saver.save(checkpoint, target, step=as_integer(step))
 

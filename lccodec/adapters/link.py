@@ -130,7 +130,7 @@ def read_link(path: Path, text: str) -> tuple[Path, str]:
     try:
         link = json.loads(text)
         directory, step, root = path.parent / link["chain"], int(link["step"]), str(link["root"])
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, OverflowError, TypeError, KeyError, RecursionError) as error:
         raise FormatError(LINK_KEY, str(path), "not a link to a checkpoint of a chain") from error
     return directory / checkpoint_name(step), root
 

@@ -71,7 +71,7 @@ class LCCodec(Codec):  # type: ignore[misc]
             raise ArgumentError(f"not a contiguous array of numbers: {error}") from None
         array = array if array.flags.c_contiguous else array.T
         _check_order(array)
-        return encode(array, self.quantizer)
+        return encode(array, self.quantizer.for_rewriting)  # zarr writes chunks in parts
 
     def decode(self, buf: Any, out: Any = None) -> Array:
         """Return the array in a frame, little-endian on every host; in `out` if given.

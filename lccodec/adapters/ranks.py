@@ -26,7 +26,7 @@ from ..chain.store.directory import DirectoryStore
 from ..chain.store.opening import writable_store
 from ..chain.store.store import Store
 from ..container.disk.address import Address, Place
-from ..errors import ChainError, DataError, LccodecError, StorageError
+from ..errors import ChainError, DataError, LccodecError, StorageError, warn
 from .link import open_named
 from .named import parts_of
 
@@ -64,7 +64,7 @@ def protect_together(directory: Place, redundancy: Redundancy | str | int) -> Pr
         If the operating system refuses. What was protected before still is.
     """
     store, redundancy = directory_of(writable_store(directory)), parse_redundancy(redundancy)
-    bases = _saves_below(store)
+    bases = _saves_to_write(store)
     if not store.checkpoints() and rank_folders(store):
         return protect_ranks(store, redundancy)
     found = protect(store, redundancy)
@@ -117,7 +117,7 @@ def repair_together(
     found = repair(store := writable_store(directory), **options)
     if not isinstance(store, DirectoryStore):
         return found
-    for base in _saves_below(store):
+    for base in _saves_below(store) if dry_run else _saves_to_write(store):
         if (before := _before(base, store)) == "":
             continue  # they are in the same directory, and mended
         more = repair(DirectoryStore(base), dry_run=dry_run, bounds=bounds)
@@ -193,6 +193,32 @@ def _saves_below(store: DirectoryStore) -> dict[Path, _Saves]:
                 break
             found.setdefault(base.resolve(), []).insert(0, parts)
     return {base: saves for base, saves in found.items() if base.is_dir()}
+
+
+def _saves_to_write(store: DirectoryStore) -> dict[Path, _Saves]:
+    """Return the same without directories that are not those of the records, of which it warns."""
+    found = _saves_below(store)
+    for base in [base for base, saves in found.items() if not _is_theirs(store, base, saves)]:
+        del found[base]
+        warn(f"{base} is left alone: records of {store.path} name it, and it has none of their files")
+    return found
+
+
+def _is_theirs(store: DirectoryStore, base: Path, saves: _Saves) -> bool:
+    """Return whether a directory lies in that of the records, or has a file that they name by root.
+
+    The records may be those of a stranger, and name any directory.
+    """
+    if base.is_relative_to(store.path.resolve()):
+        return True
+    for name, root in {pair: None for save in saves for pair in save.items()}:
+        with suppress(LccodecError), DirectoryStore(base).open(name) as reader:
+            if root in {each.hex() for each in reader.roots}:
+                return True
+        with suppress(LccodecError):  # only the exact file may have the step
+            open_named(base / name, root, store.path).close()
+            return True
+    return False
 
 
 def _before(base: Path, store: DirectoryStore) -> str:

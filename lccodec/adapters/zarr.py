@@ -14,8 +14,10 @@ The array's metadata say ``{"name": "lccodec", "configuration": {"quantizer": ..
 the codec by that name wherever lccodec is installed. It is a serializer: it makes bytes of arrays,
 and a compressor behind it gains nothing. Chunks are self-contained, and exact unless another
 quantizer is given. The fill value of the array is exact, and no part of the range of a chunk.
-`encoding` gives the variables of an xarray dataset such codecs, and obeys what they declare. Of a
-large chunk, only the blocks of the rows that are asked for are decoded.
+`encoding` gives the variables of an xarray dataset such codecs, and obeys what they declare. A
+chunk may be written in parts: what is in it already does not change, however often it is coded
+again (`Smooth(repeatable=True)`). Of a large chunk, only the blocks of the rows that are asked for
+are decoded.
 Needs the extra ``zarr``. For zarr 2 use the codec in
 :mod:`lccodec.adapters.numcodecs`.
 """
@@ -94,8 +96,10 @@ class LCCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
 
     async def _encode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
         array = chunk_data.as_numpy_array()
-        quantizer = _with_fill(self.quantizer, array, chunk_spec.fill_value)
-        return chunk_spec.prototype.buffer.from_bytes(await asyncio.to_thread(encode, array, quantizer))
+        # A chunk that is written in part is decoded first, and then coded again.
+        quantizer = _with_fill(self.quantizer, array, chunk_spec.fill_value).for_rewriting
+        data = await asyncio.to_thread(encode, array, quantizer)
+        return chunk_spec.prototype.buffer.from_bytes(data)
 
     async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
         array = await asyncio.to_thread(_decoded, chunk_data.to_bytes(), chunk_spec)

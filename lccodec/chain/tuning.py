@@ -7,11 +7,11 @@ greedily around the last best one, with a bound on the loss of quality.
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ..container.disk.temporary import TemporaryFolder
 from ..container.tree import flatten
 from ..errors import ArgumentError
 from ..policy.balanced import STEPS, Balanced
@@ -138,7 +138,7 @@ def _trial(
     roles = STEPS | {"second_moment": LogSteps(_LOG_STEPS[place[1]])}
     policy = Balanced("tuned", roles, error=_ERRORS[place[0]])
     with (
-        tempfile.TemporaryDirectory() as directory,
+        TemporaryFolder() as directory,
         Chain(directory, policy, keyframe_every=1 << 30, newest="history") as chain,
     ):
         sizes, deltas = 0, 0
@@ -163,6 +163,6 @@ def _evaluated(evaluate: Callable[[Any], float], state: Any) -> float:
 
 def _copy(state: Any) -> Any:
     """Return a state that `evaluate` may change."""
-    with tempfile.TemporaryDirectory() as directory, Chain(directory, "lossless") as chain:
+    with TemporaryFolder() as directory, Chain(directory, "lossless") as chain:
         chain.save(0, state)
         return chain.restore()

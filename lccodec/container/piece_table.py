@@ -189,6 +189,10 @@ class PieceTable:
         for _ in ordered(verified, numbers, threads):
             pass
 
+    def verify_piece(self, number: int, data: Bytes, where: str) -> None:
+        """Raise ``ChecksumError`` if the bytes of one piece are damaged (LCC-PCS-02)."""
+        _check_digest(self.pieces[number], sha256(data).digest(), number, where)
+
     def check(self, frame: Stored, header: FrameHeader) -> None:
         """Raise ``FormatError`` if the pieces of a whole frame are not its blocks (LCC-PCS-03)."""
         self._check_head(frame, header)

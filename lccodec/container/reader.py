@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import itertools
 import re
+from bisect import bisect_right
+from collections.abc import Callable
 from functools import cached_property
 from hashlib import sha256
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from ..constants import (
     DIGEST_SIZE,
@@ -51,6 +53,8 @@ _PARENTS: Final = re.compile(
 _EXACT: Final = re.compile(rb'\{"lccodec":\[\d+,\d+\],"step":(\d{1,16}),"parent":null,"exact":true,')
 _START_BYTES: Final = 256  # of a manifest, in which both of these lie
 
+Found = TypeVar("Found")
+
 
 class CheckpointReader:
     """A checkpoint that is open for reading; `open_checkpoint` and `open_bytes` return it.
@@ -74,16 +78,42 @@ class CheckpointReader:
         self._source: Source | None = source
         self.name = name
         self.file_size = source.size
+        self._tables: dict[int, PieceTable] = {}
+        self._heads: dict[int, bytes] = {}  # of frames of a far source, as they were handed out
         try:
-            self.trailer = _read_trailer(source, name)
-            self.root = self.trailer.root
-            self.manifest = self._read_manifest(source)
+            self._ask_again(0, source.size, self._open)
         except BaseException:
             self.close()
             raise
+
+    def _open(self) -> None:
+        """Read and verify all but the payload."""
+        self.trailer = _read_trailer(self.source, self.name)
+        self.root = self.trailer.root
+        self.manifest = self._read_manifest(self.source)
         lengths = (entry.stored for entry in self.manifest.frames)
-        self._tables: dict[int, PieceTable] = {}
         self._offsets = list(itertools.accumulate(lengths, initial=PAYLOAD_OFFSET))
+        self.source.opened(self.root, self._is_covered)
+
+    def _ask_again(self, offset: int, size: int, read: Callable[[], Found]) -> Found:
+        """Return what `read` makes of a range, which it checks.
+
+        If that fails, a source that is far is asked for the range once more.
+        """
+        try:
+            return read()
+        except DataError:
+            if not self.source.forget(offset, size):
+                raise
+        return read()
+
+    def of_frame(self, index: int, read: Callable[[], Found]) -> Found:
+        """Return what `read` makes of bytes of a frame, which it checks.
+
+        If it raises ``DataError``, it is called once more where the store may have sent other bytes
+        than it has.
+        """
+        return self._ask_again(self._offsets[index], self._entry(index).stored, read)
 
     def frame(self, index: int, *, verify: bool = True, threads: int = 1) -> Stored:
         """Return the bytes of a frame; raise ``ChecksumError`` for other bytes (LCC-MAN-08).
@@ -97,12 +127,33 @@ class CheckpointReader:
         if not verify:
             return stretch
         twice = entry.length > _MAX_WHOLE_BYTES and not self.source.far
-        data: Stored = stretch if twice else stretch[:]
+
+        def read() -> Stored:
+            data: Stored = stretch if twice else stretch[:]
+            self._verify(index, data, threads)
+            return data
+
+        data = self.of_frame(index, read)
+        self._check_head(index, data)
+        return data
+
+    def _verify(self, index: int, data: Stored, threads: int = 1) -> None:
+        """Raise ``ChecksumError`` if the bytes of a frame are not those that were stored."""
+        entry = self._entry(index)
         if entry.table:
             self._verify_pieces(index, data, threads)
         elif FrameEntry.of(Cursor(data, self.name).chunks(entry.length, "frame")) != entry:
             raise self._other_bytes(index, "the bytes do")
-        return data
+
+    def _check_head(self, index: int, data: Stored) -> None:
+        """Raise ``ChecksumError`` if the head of a verified frame was handed out with other bytes.
+
+        The store has sent it garbled then, and what was planned by it is wrong.
+        """
+        head = self._heads.get(index, b"")
+        if head and bytes(data[: len(head)]) != head[: len(data)]:
+            self.source.forget(self._offsets[index], len(head))
+            raise self._other_bytes(index, "the bytes of its head, as they were first read, do")
 
     def part(self, index: int, header: FrameHeader, start: int, stop: int) -> FramePart | None:
         """Return the bytes of a frame that some of its components need, verified.
@@ -128,18 +179,69 @@ class CheckpointReader:
             return None
         where, offset = self._place(index), self._offsets[index]
         read = lambda at, size: self._read(offset + at, size)  # noqa: E731
-        return self._table(index).part(read, header, start, stop, where)
+        found = self.of_frame(index, lambda: self._table(index).part(read, header, start, stop, where))
+        self._check_head(index, found.parts[0][1])
+        return found
 
     def _table(self, index: int) -> PieceTable:
         """Return the table of a frame, verified; it is read once."""
-        found = self._tables.get(index)
-        if found is None:
+        if index not in self._tables:
             entry = self._entry(index)
-            data = self._read(self._offsets[index] + entry.length, entry.table)
-            if sha256(data).digest()[:DIGEST_SIZE] != entry.digest:
-                raise self._other_bytes(index, "the bytes of the table do")
-            found = self._tables[index] = PieceTable.parse(data, entry.length, self._place(index))
-        return found
+            start = self._offsets[index] + entry.length
+            self._ask_again(start, entry.table, lambda: self._take(index, self._read(start, entry.table)))
+        return self._tables[index]
+
+    def _take(self, index: int, data: Bytes) -> None:
+        """Verify the bytes of the table of a frame, and keep it."""
+        entry = self._entry(index)
+        if sha256(data).digest()[:DIGEST_SIZE] != entry.digest:
+            raise self._other_bytes(index, "the bytes of the table do")
+        self._tables[index] = PieceTable.parse(bytes(data), entry.length, self._place(index))
+
+    def _is_covered(self, start: int, data: bytes) -> bool:
+        """Return whether digests cover all of a range; raise ``DataError`` if they do not match.
+
+        They cover whole frames and tables, pieces whose table is known, and all bytes of the file.
+        """
+        view, at, end = memoryview(data), start, start + len(data)
+        if start == 0 and end == self.file_size:
+            trailer = self.trailer
+            tail = data[trailer.manifest_offset : trailer.file_length - ROOT_SIZE]
+            if root_of(data[:PAYLOAD_OFFSET], tail) != self.root:
+                raise ChecksumError("LCC-TRL-05", self.name, "the bytes around the payload do not match")
+            at, end = PAYLOAD_OFFSET, trailer.manifest_offset
+        if not PAYLOAD_OFFSET <= at <= end <= self._offsets[-1]:
+            return False
+        while at < end:
+            index = bisect_right(self._offsets, at) - 1
+            entry, begin = self.manifest.frames[index], self._offsets[index]
+            table = begin + entry.length
+            if at == table and table + entry.table <= end:
+                self._take(index, view[at - start : at - start + entry.table])
+                at += entry.table
+            elif at == begin and table + entry.table <= end:
+                if entry.table:
+                    self._take(index, view[table - start : table - start + entry.table])
+                self._verify(index, view[at - start : table - start])
+                at = table + entry.table
+            elif index in self._tables and (length := self._verified_piece(index, view[at - start :], at)):
+                at += length
+            else:
+                return False
+        return True
+
+    def _verified_piece(self, index: int, data: memoryview, at: int) -> int:
+        """Verify the piece of a frame that begins at a place, and return its bytes.
+
+        It returns 0 if none begins there, or not all of it is there.
+        """
+        found = self._tables[index]
+        number = bisect_right(found.starts, at - self._offsets[index]) - 1
+        piece = found.pieces[number]
+        if found.starts[number] != at - self._offsets[index] or piece.length > len(data):
+            return 0
+        found.verify_piece(number, data[: piece.length], self._place(index))
+        return piece.length
 
     def _verify_pieces(self, index: int, data: Stored, threads: int) -> None:
         where, table = self._place(index), self._table(index)
@@ -167,7 +269,10 @@ class CheckpointReader:
 
     def frame_head(self, index: int, size: int) -> bytes:
         """Return the first `size` bytes of a frame, or all of a shorter one, not verified."""
-        return self._read(self._offsets[index], min(size, self._entry(index).length))
+        found = self._read(self._offsets[index], min(size, self._entry(index).length))
+        if self.source.far:  # what a store sends may differ from one time to the next
+            self._heads[index] = found
+        return found
 
     def span(self, index: int, size: int | None = None) -> tuple[Source, int, int]:
         """Return the range of a frame and its table, or of its start, for `read_ahead`."""

@@ -15,6 +15,7 @@ from ..element_types import Array, from_components
 from ..errors import ArgumentError
 from ..quantizers.base import Partition, Quantizer
 from ..quantizers.bins.residual import Residual
+from ..quantizers.guarantee import Guarantee
 from ..quantizers.lossless import Lossless
 from ..quantizers.registry import register
 from ..quantizers.smooth import Smooth
@@ -85,14 +86,10 @@ class Checked(Quantizer):
             raise ArgumentError(f"Checked: check must be a function of two arrays; got {self.check!r}")
 
     @property
-    def is_bounded(self) -> bool:
-        """Whether no error may exceed a bound: always."""
-        return True
-
-    @property
-    def guarantee(self) -> str:
-        """What holds for every decoded value, in words."""
-        return f"{self.then.guarantee}, and the check holds"
+    def guarantee(self) -> Guarantee:
+        """That of `then`, and that the check holds."""
+        found = self.then.guarantee
+        return replace(found, further=(*found.further, "the check holds"))
 
     def verdict(self, found: Quantizer) -> str:
         """Return why an array is coded by what `resolved` has found."""

@@ -26,7 +26,7 @@ from ..errors import FormatError
 from ..parallel import WIDE_PIECE, slices
 from ..quantizers.field.closed_loop import Coded, decode_block, encode_block
 from ..quantizers.field.lattice import PREDICTORS, Shape, levels
-from ..quantizers.field.plan import LARGEST, FieldPlan, wide
+from ..quantizers.field.plan import LARGEST, LATTICE_ORIGIN, MOST_LATTICE_STEPS, FieldPlan, wide
 from . import planes
 from .checksum import array_sum
 from .content import Content
@@ -147,6 +147,10 @@ class SmoothCoder:
         masked = ~(np.abs(moved) < LARGEST)
         for fill in plan.fills:
             masked |= values == fill
+        if plan.lower > -math.inf or plan.upper < math.inf:
+            masked |= (values < plan.lower) | (values > plan.upper)
+        if plan.on_lattice:
+            masked |= ~(np.abs(values) < MOST_LATTICE_STEPS * plan.step)
         hidden = None
         if masked.any():
             hidden = masked.reshape(shape)
@@ -155,8 +159,13 @@ class SmoothCoder:
         if plan.keeps_sum:
             coded, limits, result, kept = self._conserving(moved, hidden, base, values)
         else:
-            coded, decoded = encode_block(moved, plan.step, hidden)
-            limits, result = _Limits(plan.lower, plan.upper), np.empty_like(own)
+            # On a lattice the sums and products of predictions are rounded to it, and so are those
+            # of the decoder: nothing else is asked of it than to take back the origin.
+            origin = LATTICE_ORIGIN * plan.step if plan.on_lattice else None
+            placed = moved if origin is None else moved + origin
+            coded, decoded = encode_block(placed, plan.step, hidden, refines=origin is None)
+            offset = None if origin is None else -origin
+            limits, result = _Limits(plan.lower, plan.upper, offset), np.empty_like(own)
             limits.finish(decoded.reshape(-1), base, kind, result)
             kept = ~masked & self._is_near(wide(result, kind), values)
         escapes = np.flatnonzero(~kept)

@@ -8,6 +8,10 @@ a jump of the learning rate, a run that diverges.
 The ends carry all of it. Their steps are counted in movements of one interval, so that the error
 stays in a proportion to that of the walk itself.
 
+What a quantizer guarantees is asked for each array, in the ends and between them: a bound is never
+used twice, and second moments are coded wherever the line is too far off
+(:mod:`lccodec.policy.again`).
+
 Source: the measurements in ``spec/decisions/0017-hindsight.md``.
 """
 
@@ -21,10 +25,13 @@ import numpy as np
 
 from ..element_types import Array, octaves, subtract, work
 from ..parallel import slices
-from ..quantizers.base import Quantizer
-from ..quantizers.lossless import Lossless
-from ..quantizers.signs import spoiled, zero
+from ..quantizers.base import Quantizer, guarantee_of
+from ..quantizers.bins.representatives import DEAD_ZONE
+from ..quantizers.guarantee import Guarantee
+from ..quantizers.logarithmic import LogSteps
+from ..quantizers.signs import has_negative, spoiled, zero
 from ..quantizers.uniform import UniformDeadzone
+from .again import AsReference, between_quantizer, kept_between, promised
 from .declared import obeying
 from .policy import Candidate, Policy
 
@@ -61,23 +68,50 @@ def end_quantizers(
     return found
 
 
+def gains(policy: Policy) -> bool:
+    """Return whether anything that a policy loses may be lost between two ends."""
+    coders = (*policy.roles.values(), *policy.patterns.values())
+    return any(coder.lossy and not guarantee_of(coder).is_strict for coder in coders)
+
+
+def kept(policy: Policy, c: Candidate) -> Guarantee:
+    """Return what holds of an array at every step of a history with hindsight."""
+    return kept_between(promised(policy, c))
+
+
 def between_quantizers(
-    policy: Policy, arrays: Sequence[Candidate], movements: Mapping[str, Sequence[float]]
+    policy: Policy,
+    arrays: Sequence[Candidate],
+    movements: Mapping[str, Sequence[float]],
+    *,
+    saved: bool = True,
 ) -> dict[str, Quantizer | None]:
     """Return the quantizers of arrays between two ends, by name; ``None`` if the reference will do.
 
-    `arrays` are as they were decoded.
+    Arrays that are up to the policy are not among them, nor are those that must be exact.
 
-    Arrays that must be exact are not among them. Parameters are as for `end_quantizers`.
+    Parameters
+    ----------
+    policy, movements
+        As for `end_quantizers`.
+    arrays
+        Against what the ends make of them.
+    saved
+        Whether they have lost what the policy guarantees, as they were saved. If not, the policy
+        codes what has a guarantee.
     """
     policy = obeying(policy, arrays)
     found: dict[str, Quantizer | None] = {}
     for c in arrays:
         quantizer = policy.choose(c.name, c.role, c.kind, c.elements)
-        if c.reference is None or not quantizer.lossy:
+        if not quantizer.lossy:
             continue
-        if quantizer.is_bounded:  # what has lost something already must not lose it again
-            found[c.name] = Lossless()
+        guarantee = promised(policy, c)
+        if coder := between_quantizer(guarantee):
+            if saved:
+                found[c.name] = None if _is_near(c, coder) else coder
+            continue
+        if c.reference is None:
             continue
         if c.role == "second_moment":
             fits = not _far(c, c.reference)
@@ -90,8 +124,24 @@ def between_quantizers(
                 found[c.name] = UniformDeadzone(step=_END_STEP * policy.width * typical)
                 continue
         if fits:
-            found[c.name] = None
+            found[c.name] = AsReference() if _is_spoiled(c, c.reference) else None
     return found
+
+
+def _is_near(c: Candidate, coder: Quantizer) -> bool:
+    """Return whether all elements lie inside the dead zone of steps of the logarithm."""
+    if c.reference is None or not isinstance(coder, LogSteps):
+        return False
+    most = DEAD_ZONE * coder.step * (1 - 2.0 ** (1 - c.kind.mantissa))
+    parts = slices(c.bits.size)
+    return all(bool((np.abs(octaves(c.bits[p], c.reference[p], c.kind)) < most).all()) for p in parts)
+
+
+def _is_spoiled(c: Candidate, reference: Array) -> bool:
+    """Return whether an array without negative numbers would have some, or other zeros."""
+    if has_negative(c.bits, c.kind):
+        return False
+    return any(bool(spoiled(reference[p], c.bits[p], c.kind).any()) for p in slices(c.bits.size))
 
 
 def _typical(movements: Sequence[float]) -> float:
@@ -101,7 +151,9 @@ def _typical(movements: Sequence[float]) -> float:
 
 def _scalable(policy: Policy, c: Candidate) -> Quantizer | None:
     quantizer = policy.choose(c.name, c.role, c.kind, c.elements)
-    return None if not quantizer.lossy or quantizer.scaled(2.0) is quantizer else quantizer
+    if not quantizer.lossy or quantizer.scaled(2.0) is quantizer or between_quantizer(promised(policy, c)):
+        return None
+    return quantizer
 
 
 def _rms(c: Candidate, reference: Array | None) -> float:

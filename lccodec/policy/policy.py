@@ -12,7 +12,7 @@ from ..element_table import ElementType
 from ..element_types import Array
 from ..errors import ArgumentError
 from ..frame.encode import Effort, check_effort
-from ..quantizers.base import Quantizer
+from ..quantizers.base import Quantizer, guarantee_of
 from ..quantizers.lossless import Lossless
 from ..quantizers.registry import check_registered, parse_quantizer, quantizer_json, quantizer_text
 from .roles import ROLES, Role
@@ -104,7 +104,8 @@ class Policy:
     keyframes
         ``"exact"``, or the quantizer of each role in keyframes, and in deltas for arrays that the
         parent does not have. Arrays with a pattern, and small ones, are exact there; but the bound
-        of a pattern's `Smooth` holds there too.
+        of a pattern's `Smooth` holds there too. Where a quantizer of `roles` guarantees more than
+        that of keyframes, it codes both.
     effort
         ``"high"`` makes frames some percent smaller, in more time, as in :func:`lccodec.encode`.
 
@@ -193,7 +194,11 @@ class Policy:
             return found
         if self.keyframes == "exact" or not kind.is_float or size < self.smallest:
             return Lossless()
-        return Lossless() if found is not None else self.keyframes.get(role, Lossless())
+        coder = Lossless() if found is not None else self.keyframes.get(role, Lossless())
+        own = self.roles.get(role)
+        if own is not None and not guarantee_of(own).follows_from(guarantee_of(coder)):
+            return own  # what it guarantees in deltas holds here too
+        return coder
 
     @property
     def lossy(self) -> bool:

@@ -8,6 +8,7 @@ folder.
 from .base import Partition, Quantizer
 from .bins.residual import Residual, Zone
 from .clusters import Centres
+from .guarantee import Guarantee
 from .registry import QUANTIZERS, register
 
-__all__ = ["QUANTIZERS", "Centres", "Partition", "Quantizer", "Residual", "Zone", "register"]
+__all__ = ["QUANTIZERS", "Centres", "Guarantee", "Partition", "Quantizer", "Residual", "Zone", "register"]

@@ -23,7 +23,8 @@ from ..element_table import ElementType
 from ..element_types import Array
 from ..errors import ArgumentError
 from .bins.residual import Owner, Residual, Zone
-from .field.plan import FieldPlan
+from .field.plan import Extent, FieldPlan, find_extent
+from .guarantee import EXACT, Guarantee
 
 
 class Partition(Protocol):
@@ -104,16 +105,13 @@ class Quantizer:
         return None
 
     @property
-    def guarantee(self) -> str:
-        """What holds for every decoded value, in words; empty if there is no guarantee."""
-        if self.max_error is not None:
-            return f"error at most {self.max_error:g}"
-        return "" if self.lossy else "exact"
+    def guarantee(self) -> Guarantee:
+        """What holds for every decoded value; of a quantizer of your own, it may be its words."""
+        return Guarantee(max_error=self.max_error) if self.lossy else EXACT
 
-    @property
-    def is_bounded(self) -> bool:
-        """Whether no error may exceed a bound, so that no other quantizer may stand in for it."""
-        return self.max_error is not None
+    def finer(self, max_error: float) -> Quantizer | None:  # noqa: ARG002
+        """Return the quantizer with another bound on the error; ``None`` if it cannot have one."""
+        return None
 
     def resolved(self, bits: Array, shape: tuple[int, ...], kind: ElementType) -> Quantizer:  # noqa: ARG002
         """Return the quantizer that codes an array, given as components: itself, or another."""
@@ -122,6 +120,10 @@ class Quantizer:
     def verdict(self, found: Quantizer) -> str:  # noqa: ARG002
         """Return why `resolved` has found another quantizer, in a few words."""
         return ""
+
+    def extent(self, bits: Array, kind: ElementType) -> Extent | None:
+        """Return the extent of an array of floats, whose range a bound may be a share of."""
+        return find_extent(bits, kind)
 
     def with_fills(
         self,
@@ -139,6 +141,11 @@ class Quantizer:
     @property
     def awake(self) -> Quantizer:
         """The quantizer of an array that does not wait: itself, unless `waits` can return True."""
+        return self
+
+    @property
+    def for_rewriting(self) -> Quantizer:
+        """The quantizer of an array that is decoded, changed in part, and coded again and again."""
         return self
 
     def waits(self, bits: Array, reference: Array, kind: ElementType) -> bool:  # noqa: ARG002
@@ -186,6 +193,14 @@ class Quantizer:
     def fit_one(self, residual: Residual) -> Partition | None:
         """Return the partition of a batch of one array; ``None`` to store it exactly."""
         raise NotImplementedError(f"{type(self).__name__} has no method fit or fit_one")
+
+
+def guarantee_of(quantizer: Quantizer) -> Guarantee:
+    """Return what a quantizer guarantees; words of a quantizer of the user's own are kept whole."""
+    found: object = quantizer.guarantee
+    if isinstance(found, Guarantee):
+        return found
+    return Guarantee(further=(str(found),) if found else ())
 
 
 def check_quantizer(quantizer: object) -> Quantizer:

@@ -32,11 +32,8 @@ from .base import Partition, Quantizer, fit_each
 from .bins.grid import Grid, fit_grid
 from .bins.representatives import DEAD_ZONE
 from .bins.residual import Owner, Residual, Zone, array_sums
+from .guarantee import Guarantee
 from .lossless import plane_bits
-
-#: For a fraction f from 0 to 1, log2(1 + f) - f is at most this; the slope of log2(1 + f) is at
-#: most 1 / ln 2.
-_MAX_LINE_ERROR_OCTAVES: Final = 0.0861
 
 _MIN_PIECES_FOR_COUNTS: Final = 16  # of a large array: steps and bins are counted in as many or more
 
@@ -96,17 +93,16 @@ class LogSteps(Quantizer):
     @property
     def max_ratio(self) -> float:
         """Bound on decoded / original and its inverse; Adam's update changes by the square root."""
-        bound = DEAD_ZONE * self.step
-        return float(2.0 ** min(bound / math.log(2), bound + _MAX_LINE_ERROR_OCTAVES))
+        return self.guarantee.max_ratio or math.inf
 
     def bin_width(self, differences: Array) -> float:  # noqa: ARG002
         """Return the step."""
         return self.step
 
     @property
-    def guarantee(self) -> str:
-        """The bound on the ratio, in words."""
-        return f"at most {self.max_ratio:.3g} times too large or too small"
+    def guarantee(self) -> Guarantee:
+        """The bound on the ratio."""
+        return Guarantee(max_octaves=DEAD_ZONE * self.step)
 
     def fit(self, batch: Residual) -> Partition | None:
         """Choose representatives of the steps; ``None`` if exact storage is at least as small."""

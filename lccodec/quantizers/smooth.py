@@ -18,8 +18,19 @@ from ..errors import ArgumentError
 from ..parallel import stretches
 from .base import Partition, Quantizer
 from .bins.residual import Residual
-from .field.plan import FieldPlan, Outside, find_extent, rounded, usable_step, wide
+from .field.plan import (
+    Extent,
+    FieldPlan,
+    Outside,
+    find_extent,
+    inwards,
+    lattice_step,
+    rounded,
+    usable_step,
+    wide,
+)
 from .field.roughness import is_smooth
+from .guarantee import Guarantee
 from .lossless import Lossless
 from .uniform import UniformDeadzone
 
@@ -56,8 +67,9 @@ class Smooth(Quantizer):
         finite number, fill values left out. SZ3 calls it relative to the value range. It is not a
         share of each element.
     minimum, maximum
-        Limits of the decoded values. Finite numbers beyond them are stored exactly. An array
-        without negative numbers never decodes to one, whatever the limits.
+        Limits of the decoded values, rounded inwards to numbers of the element type. Finite numbers
+        beyond them are stored exactly. An array without negative numbers never decodes to one,
+        whatever the limits.
     fill
         A number that stands for a missing value, or several.
     conserve
@@ -68,6 +80,13 @@ class Smooth(Quantizer):
         all the same, ``"exact"`` stores it exactly.
     absolute
         Whether a chain codes the array without its parent, even if time predicts better than space.
+    repeatable
+        Whether coding what was decoded changes no element, whatever became of its neighbours. All
+        decoded values are then multiples of a power of two, and the array is coded without a
+        parent. It is for arrays that are changed in part and coded again, as chunks of zarr: there
+        the codec sets it. It takes up to twice the bytes, or more where an array is very smooth.
+        Bounds by `relative_error` hold as long as the range does not shrink. With `conserve` the
+        array is stored exactly.
 
     Raises
     ------
@@ -97,6 +116,7 @@ class Smooth(Quantizer):
     conserve: Literal["sum"] | None = None
     rough: Rough = "steps"
     absolute: bool = False
+    repeatable: bool = False
 
     in_keyframes: ClassVar[bool] = True
 
@@ -119,19 +139,25 @@ class Smooth(Quantizer):
             raise ArgumentError(f"Smooth: conserve must be 'sum' or None; got {self.conserve!r}")
         check_choice("Smooth: rough", self.rough, get_args(Rough))
         check_bool("Smooth: absolute", self.absolute)
+        check_bool("Smooth: repeatable", self.repeatable)
+        if self.repeatable:
+            object.__setattr__(self, "absolute", True)
 
     @property
-    def guarantee(self) -> str:
-        """What holds for every decoded value, in words."""
-        bounds = [f"{self.max_error:g}"] if self.max_error is not None else []
-        if self.relative_error is not None:
-            bounds.append(f"{self.relative_error:g} of the range")
-        return "error at most " + " and ".join(bounds)
+    def guarantee(self) -> Guarantee:
+        """The bounds, the limits, and the sum if it is kept; 0 is kept as any other number."""
+        return Guarantee(
+            max_error=self.max_error,
+            range_share=self.relative_error,
+            minimum=self.minimum,
+            maximum=self.maximum,
+            keeps_zeros=False,
+            further=("the sum is kept",) if self.conserve else (),
+        )
 
-    @property
-    def is_bounded(self) -> bool:
-        """Whether no error may exceed a bound: always."""
-        return True
+    def finer(self, max_error: float) -> Smooth:
+        """Return the quantizer with another bound, in the units of the array."""
+        return replace(self, max_error=max_error, relative_error=None)
 
     def resolved(self, bits: Array, shape: tuple[int, ...], kind: ElementType) -> Quantizer:
         """Return the quantizer that codes an array: an exact one if it is rough, and asked for."""
@@ -155,6 +181,10 @@ class Smooth(Quantizer):
             low, high = self.minimum, self.maximum
         return replace(self, fill=tuple(sorted({*self._fills, *fills})), minimum=low, maximum=high)
 
+    def extent(self, bits: Array, kind: ElementType) -> Extent | None:
+        """Return the extent of an array without fill values and numbers beyond the limits."""
+        return find_extent(bits, kind, self._outside(kind), 1 if self.relative_error is None else None)
+
     @property
     def _fills(self) -> tuple[float, ...]:
         return self.fill if isinstance(self.fill, tuple) else (self.fill,)
@@ -163,24 +193,39 @@ class Smooth(Quantizer):
         """Return which numbers are no part of the range, as the element type has them."""
         return Outside(rounded(self._fills, kind), self.minimum, self.maximum)
 
+    @property
+    def for_rewriting(self) -> Smooth:
+        """The same, `repeatable`."""
+        return replace(self, repeatable=True)
+
     def shares_frames(self, size: int) -> bool:
         """Return whether an array of so many components may share a frame with others."""
         return size < _LEAST_ALONE
 
     def field(self, bits: Array, kind: ElementType) -> FieldPlan | None:
         """Return how an array, given as components, is coded; ``None`` to store it exactly."""
-        extent = find_extent(bits, kind, self._outside(kind), 1 if self.relative_error is None else None)
+        extent = self.extent(bits, kind)
         bound = math.inf if self.max_error is None else float(self.max_error)
         if extent is not None and self.relative_error is not None:
             bound = min(bound, extent.share(self.relative_error))
-        step = None if extent is None or not bound > 0 else usable_step(bound, bits, kind, extent)
-        if extent is None or step is None:
+        if extent is None or not bound > 0 or (self.repeatable and self.conserve):
             return None
-        lower = -math.inf if self.minimum is None else float(self.minimum)
-        upper = math.inf if self.maximum is None else float(self.maximum)
+        lower = -math.inf if self.minimum is None else inwards(self.minimum, kind, 1)
+        upper = math.inf if self.maximum is None else inwards(self.maximum, kind, -1)
         if extent.low >= 0:
             lower = max(lower, 0.0)
-        return FieldPlan(bound, step, lower, upper, extent.fills, self.conserve is not None)
+        if not (lower <= upper and lower < math.inf and upper > -math.inf):  # no number is between
+            return None
+        if self.repeatable:
+            # The range may grow from one time to the next: half the bound is for all roundings.
+            widest = math.inf if self.max_error is None else 2 * self.max_error
+            step = lattice_step(widest if self.relative_error is None else min(widest, bound))
+        else:
+            step = usable_step(bound, bits, kind, extent)
+        if step is None:
+            return None
+        keeps_sum = self.conserve is not None
+        return FieldPlan(bound, step, lower, upper, extent.fills, keeps_sum, self.repeatable)
 
     def stands_alone(self, bits: Array, reference: Array, kind: ElementType) -> bool:
         """Return whether space predicts an array better than time, by a sample of its last axis."""

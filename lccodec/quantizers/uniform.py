@@ -19,8 +19,9 @@ from ..errors import ArgumentError
 from ..parallel import PIECE
 from .base import Quantizer
 from .bins.grid import Grid, fit_grid
-from .bins.representatives import DEAD_ZONE
+from .bins.representatives import DEAD_ZONE, MAX_GAIN
 from .bins.residual import Residual, array_sums, finite, root_mean_square
+from .guarantee import Guarantee
 
 _SIZES: Final = ("step", "max_error", "relative_step", "share")
 
@@ -30,6 +31,9 @@ _MIN_NONZERO_DIFFERENCES: Final = 1 << 14  # fewer are too few to find outliers 
 _MAX_OUTLIERS: Final = 64
 
 _MAX_STEP_SPREADS: Final = 1.0  # of a `share`: the step in units of the spread of the values
+
+#: A value that is coded lies in a bin; the first one goes from the end of the zone over one step.
+_MAX_GROWTH: Final = MAX_GAIN * (DEAD_ZONE + 1) / DEAD_ZONE
 
 _SIZED_COMPONENTS: Final = 1 << 10  # of each stretch of the sample of a large array
 _EDGE_EPSILONS: Final = 4  # from a size to an edge of the zone beside it: rounding moves it by less
@@ -97,6 +101,16 @@ class UniformDeadzone(Quantizer):
     def is_relative(self) -> bool:
         """Whether the step follows from the differences."""
         return self.relative_step is not None or self.share is not None
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The bound of the error; of values themselves, their sign and how far they may grow."""
+        signed = self.absolute and self.max_error is None
+        return Guarantee(max_error=self.max_error, max_growth=_MAX_GROWTH if signed else None)
+
+    def finer(self, max_error: float) -> UniformDeadzone | None:
+        """Return the quantizer with another bound; ``None`` if it has none."""
+        return None if self.max_error is None else replace(self, max_error=max_error)
 
     def bin_width(self, differences: Array) -> float | None:
         """Return the step for differences like these, 0 if all are 0; ``None`` if it is fixed."""

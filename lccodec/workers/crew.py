@@ -245,6 +245,9 @@ class Processes(Crew):
             raise self._lost(f"a worker is gone: it {peer.worker.state()}") from None
         except StorageError:  # there is no memory to share
             return [Done.of(task, self.bench)]
+        except BaseException:  # the worker may have half of a message
+            self._lost("a worker was ended")
+            raise
 
     def _lost(self, message: str) -> WorkerError:
         self.broken = True
@@ -255,15 +258,13 @@ class Processes(Crew):
     def _collect(self) -> None:
         """Put the results that have come into their places."""
         for peer in list(self._peers):
-            while not peer.results.empty():
-                done = peer.results.get()
-                if done is None and not peer.begun:
-                    self._peers.remove(peer)
-                    peer.worker.kill()
-                elif done is None:
-                    raise self._lost(f"a worker is gone: it {peer.worker.state()}")
-                else:
-                    peer.waiting.popleft().take(done)
+            is_gone = peer.gone  # before its last results are taken
+            peer.collect()
+            if is_gone and not peer.begun:
+                self._peers.remove(peer)
+                peer.worker.kill()
+            elif is_gone:
+                raise self._lost(f"a worker is gone: it {peer.worker.state()}")
 
     def _await(self, place: list[Done]) -> Done:
         self._collect()

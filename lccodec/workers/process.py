@@ -10,11 +10,13 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from ..errors import WorkerError
+from ..parallel import uninterrupted
 from .messages import Channel
 
 #: A worker has so long to begin, in seconds: a busy machine may take long to start Python.
@@ -62,6 +64,16 @@ class Worker:
         place = str(Path(__file__).parents[2])
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(_paths(place))}
         program = f"from {module} import main; main()"
+        # An interrupt must not leave the lock to a signal handler, nor a program that nobody ends.
+        uninterrupted(partial(self._start, program, environment, inherited, (types, errors)))
+
+    def _start(  # what, and how it is spoken to
+        self,
+        program: str,
+        environment: Mapping[str, str],
+        inherited: Iterable[int],
+        known: tuple[Iterable[type], Iterable[type[Exception]]],
+    ) -> None:
         with _starting:
             ours, theirs = socket.socketpair()
             try:
@@ -76,7 +88,7 @@ class Worker:
                 raise
             finally:
                 theirs.close()
-            self.channel = Channel(ours, types, errors)
+            self.channel = Channel(ours, *known)
             _open.add(self)
 
     @property

@@ -31,21 +31,34 @@ class Writes(Task, Protocol):
 
 @dataclass(frozen=True)
 class Done:
-    """The result of a task, or the error that it has raised."""
+    """The result of a task, or the error that it has raised; with the number of its request."""
 
     result: Any = None
     error: BaseException | None = None
+    number: int = 0
 
     @classmethod
-    def of(cls, task: Task, bench: Bench) -> Done:
+    def of(cls, task: Task, bench: Bench, number: int = 0) -> Done:
         """Do a task."""
         try:
-            return cls(task.run(bench))
+            return cls(task.run(bench), number=number)
         except Exception as error:
-            return cls(error=error)
+            return cls(error=error, number=number)
 
     def value(self) -> Any:
         """Return the result, or raise the error."""
         if self.error is not None:
             raise self.error
         return self.result
+
+
+@dataclass(frozen=True)
+class Request:
+    """A task for a worker; its result has the same number."""
+
+    number: int
+    task: Any
+
+    def done(self, bench: Bench) -> Done:
+        """Do the task, at the worker."""
+        return Done.of(self.task, bench, self.number)

@@ -149,6 +149,7 @@ def test_metadata_that_no_attribute_can_hold(tmp_path):
     assert hdf5.load_metadata(tmp_path / "a.h5") == {"a": "x" * 200_000}
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_an_error_of_the_taxonomy_and_leaves_nothing(tmp_path):
     program = """
 import resource, signal, sys

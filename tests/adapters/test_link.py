@@ -97,6 +97,7 @@ def test_roles_of_a_framework_go_into_the_chain(tmp_path):
         "[" * 100_000,
         '{"chain": "../chain", "step": 0}',
         '{"chain": 1, "step": 0, "root": ""}',
+        '{"chain": "../chain", "step": 1e999, "root": ""}',
         '{"chain": "../chain", "step": "x", "root": ""}',
     ],
 )

@@ -281,6 +281,7 @@ def _declaring(size: int) -> bytes:
     return archive(Part("x.npy", b"", packed=deflated(member), local=said, central=said))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "bomb", [_overlapping(), _declaring(4_000_000_000)], ids=["overlapping", "declaring"]
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lccodec import Chain, ChainError, Keep
+from lccodec import Chain, ChainError, Keep, LccodecWarning
 from lccodec.adapters.named import prune_together
 from lccodec.adapters.ranks import check_together, protect_together, repair_together, repairable
 from lccodec.chain.mend.redundancy import Redundancy
@@ -17,6 +17,7 @@ from lccodec.chain.store.directory import DirectoryStore
 
 from ..support.commands import run, run_json
 from ..support.damage import flip, lasting
+from ..support.outside import picture
 from ..support.ranks import save_of_ranks
 
 KIND = "torch.distributed.checkpoint"
@@ -150,3 +151,22 @@ def test_in_the_shell(saved: tuple[Path, Path]) -> None:
     assert run("repair", directory)[0].count("mended") == 3
     run("check", directory)
     assert lasting(directory.parent) == before
+
+
+def test_a_record_leads_only_to_the_chains_that_it_was_made_of(tmp_path: Path) -> None:
+    """It may be a stranger's, and name any directory."""
+    directory, victim = tmp_path / "run", tmp_path / "victim"
+    save_of_ranks(victim, COUNTS, range(3), newest="history")
+    (victim / ".tmp-0123456789abcdef").write_bytes(b"mine")
+    parts = [[f"rank-{rank}/000000000001.lcc.h5", "0" * 64] for rank in range(3)]
+    state = {"kind": KIND, "version": 1, "base": "../victim", "parts": parts}
+    with Chain(directory, "lossless") as chain:
+        chain.save(0, state, {"kind": KIND})
+    before = picture(victim)
+    for verb in (repair_together, lambda place: protect_together(place, ONE)):
+        with pytest.warns(LccodecWarning, match="victim is left alone: records of"):
+            verb(directory)
+        assert picture(victim) == before
+    problems = check_together(directory)
+    assert [problem.where for problem in problems] == [f"../victim/{name}" for name, _ in parts]
+    assert picture(victim) == before

@@ -185,6 +185,20 @@ def test_damaged_chunks_and_chunks_of_another_array(tmp_path):
         NumcodecsCodec().decode(b"no frame")
 
 
+@pytest.mark.parametrize("conserve", [None, "sum"])
+def test_hours_that_are_added_to_a_chunk(conserve):
+    """zarr decodes a chunk that is written in part, and codes it again."""
+    x = np.linspace(0, 6, 30)
+    hours = [np.sin(x + 0.05 * h)[:, None] * np.cos(1.3 * x - 0.1 * h) for h in range(24)]
+    quantizer = Smooth(max_error=1e-3, conserve=conserve)
+    array = make({}, quantizer, shape=(24, 30, 30), chunks=(24, 30, 30), dtype="f8", fill_value=0)
+    for hour, field in enumerate(hours):
+        array[hour] = field
+        assert not array[hour + 1 :].any()
+    assert abs(array[:] - np.stack(hours)).max() <= 1e-3
+    assert ZarrCodec(quantizer).to_dict()["configuration"].keys() <= {"quantizer", "max_error", "conserve"}
+
+
 def _elevation():
     y, x = np.meshgrid(np.linspace(0, 6, 60), np.linspace(0, 9, 75), indexing="ij")
     values = 4000 + 4000 * np.sin(y) * np.cos(x)

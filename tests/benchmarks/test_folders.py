@@ -86,6 +86,7 @@ def test_a_program_runs_the_main_of_a_module(program: str) -> None:
     assert "main" in {node.name for node in module.body if isinstance(node, ast.FunctionDef)}
 
 
+@pytest.mark.slow
 def test_a_program_starts_from_anywhere(tmp_path: Path) -> None:
     command = [sys.executable, BENCHMARKS / "throughput.py", "--help"]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

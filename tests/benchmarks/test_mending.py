@@ -17,6 +17,7 @@ def test_the_arithmetic_is_right() -> None:
     assert all(goal.measured for goal in found)
 
 
+@pytest.mark.slow
 def test_a_chain_is_protected_and_repaired(tmp_path: Path) -> None:
     found = measure_chain(tmp_path / "run", 1 << 22)
     assert len(found) == 5
@@ -31,6 +32,7 @@ def test_a_state_is_recovered_from_a_mirror(tmp_path: Path) -> None:
     assert not (tmp_path / "empty").exists()
 
 
+@pytest.mark.slow
 def test_a_loop_that_saves_with_and_without_parity(tmp_path: Path) -> None:
     found = measure_loop(tmp_path, 1 << 16, 2, 1, 0.001)
     assert {name: len(waits.calls) for name, waits in found.items()} == dict.fromkeys(ARMS, 2)

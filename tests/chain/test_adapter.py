@@ -68,6 +68,7 @@ def test_an_adapter_stands_between_the_user_and_the_chain(tmp_path: Path) -> Non
         Chain(tmp_path, adapter=object())  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_what_an_adapter_copies_to_the_room_is_not_copied_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

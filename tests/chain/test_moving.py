@@ -226,6 +226,7 @@ def training(arrays: list[np.ndarray]) -> Iterator[None]:
         sys.setswitchinterval(interval)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quantizer", QUANTIZERS.values(), ids=QUANTIZERS)
 def test_a_thread_that_trains(quantizer: Any) -> None:
     rng = np.random.default_rng(0)
@@ -267,6 +268,7 @@ def check_chain(chain: Chain) -> None:
         np.testing.assert_array_equal(bits_of(restored[part][leaf]), bits_of(array.bits))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POLICY_NAMES)
 def test_a_chain_of_what_moves_between_reads(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -290,6 +292,7 @@ def test_a_chain_of_what_moves_between_reads(
                     np.add(array, (0.01 * rng.standard_normal(array.size)).astype(array.dtype), out=array)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POLICY_NAMES)
 def test_a_chain_of_a_run_that_trains(name: str, tmp_path: Path) -> None:
     state = state_of(np.random.default_rng(0))

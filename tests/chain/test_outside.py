@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import stat
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -28,13 +26,13 @@ from lccodec.chain.store.exact_file import describe_exact
 from lccodec.constants import EXACT_NAME, ROLLED_BACK_NAME, WRITER_NAME
 from lccodec.inspect.examination import examine
 
+from ..support.outside import KINDS, TEMPORARY, make_outside, not_hanging, picture, put
 from ..support.profiles import LONG
 from ..support.walks import walk
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links and FIFOs of POSIX")
 
 STATES = walk(10, shape=(6, 5))
-TEMPORARY = ".tmp-0123456789abcdef"
 ARCHIVE = f"{ROLLED_BACK_NAME}/0001-to-6"
 
 #: What lccodec names in a directory, or would: step 7 is the next, and was rolled back once.
@@ -60,20 +58,6 @@ PLACES = (
     f"{ARCHIVE}/{ROLLED_BACK_NAME}",
     f"{ARCHIVE}/notes.txt",
 )
-
-#: What takes such a place: made from the path of it, and the directory of what must stay.
-KINDS: dict[str, Callable[[Path, Path], object]] = {
-    "link to a file": lambda path, outside: path.symlink_to(outside / "file"),
-    "link to a checkpoint": lambda path, outside: path.symlink_to(outside / "000000000004.lcc.h5"),
-    "link to a chain": lambda path, outside: path.symlink_to(outside),
-    "link to archives": lambda path, outside: path.symlink_to(outside / "archives"),
-    "link to nothing": lambda path, outside: path.symlink_to(outside / "nothing"),
-    "link to itself": lambda path, _: path.symlink_to(path.name),
-    "link to a FIFO": lambda path, outside: path.symlink_to(outside / "fifo"),
-    "second name of a file": lambda path, outside: path.hardlink_to(outside / "file"),
-    "second name of a checkpoint": lambda path, outside: path.hardlink_to(outside / "000000000004.lcc.h5"),
-    "FIFO": lambda path, _: os.mkfifo(path),
-}
 
 
 def chain_verb(act: Callable[[Chain], Any], **options: Any) -> Callable[[Path], None]:
@@ -161,50 +145,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def no_hanging() -> Iterator[None]:
-    """Raise where a verb waits for a FIFO."""
-
-    def late(*_: object) -> None:
-        raise AssertionError("it hangs")
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(120)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
-
-
-def make_outside(built: Path, outside: Path) -> Path:
-    """A directory with files of the names that lccodec gives, and others."""
-    shutil.copytree(built / "sound", outside)
-    (outside / "file").write_bytes(b"mine")
-    (outside / "file").chmod(0o640)
-    (outside / "000000000001.pin").touch()
-    (outside / TEMPORARY).write_bytes(b"a temporary of somebody")
-    (outside / EXACT_NAME).write_bytes(b"mine")
-    (outside / "directory").mkdir()
-    os.mkfifo(outside / "fifo")
-    for name in (TEMPORARY, "0001-to-6"):
-        shutil.copytree(built / "sound", outside / "archives" / name)
-    return outside
-
-
-def picture(outside: Path) -> dict[str, Any]:
-    """All that a verb may not change: what is there, its kind, mode, time, and content."""
-    found = {}
-    for path in [outside, *sorted(outside.rglob("*"))]:
-        status = path.lstat()
-        content = path.read_bytes() if stat.S_ISREG(status.st_mode) else None
-        found[str(path)] = (status.st_mode, status.st_mtime_ns, status.st_ino, content)
-    return found
-
-
-def put(path: Path, kind: str, outside: Path) -> None:
-    """Put something in the place of what may be there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    path.unlink(missing_ok=True)
-    KINDS[kind](path, outside)
+    with not_hanging():
+        yield
 
 
 #: Of the verbs, one in so many is tried with a place and a kind; all in the nightly profile.
@@ -220,7 +162,7 @@ def test_nothing_outside_is_touched(
     tmp_path: Path, built: Path, monkeypatch: pytest.MonkeyPatch, place: str, kind: str
 ) -> None:
     monkeypatch.setattr(background, "find_obstacle", lambda _: "a thread is faster here")
-    outside = make_outside(built, tmp_path / "outside")
+    outside = make_outside(built / "sound", tmp_path / "outside")
     expected = picture(outside)
     for name in ("all.lcc", "sound"):
         (tmp_path / name).symlink_to(built / name)
@@ -236,8 +178,60 @@ def test_nothing_outside_is_touched(
         assert picture(outside) == expected, name
 
 
+#: What lies beside the files of a chain, and the verbs that write there.
+BESIDE = (
+    ".hashes",
+    ".hashes/hashes",
+    ".hashes/values",
+    f".hashes/{TEMPORARY}",
+    ".parity",
+    f".parity/{TEMPORARY}",
+)
+VERBS_BESIDE: dict[str, Callable[[Path], object]] = {
+    "save, hashes": chain_verb(
+        lambda chain: [chain.save(step, STATES[step]) for step in (7, 8)], reference="hashes"
+    ),
+    "save, parity": chain_verb(lambda chain: chain.save(7, STATES[7]), parity=1),
+    "protect": chain_verb(lambda chain: chain.protect(2)),
+    "repair": chain_verb(lambda chain: chain.repair()),
+}
+
+
+@pytest.fixture(scope="module")
+def built_beside(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same chain with hashes and parity beside it."""
+    run = tmp_path_factory.mktemp("beside") / "run"
+    shutil.copytree(built / "run", run)
+    with Chain(run, reference="hashes") as chain:
+        chain.save(7, STATES[7])
+        chain.protect(1)
+        chain.rollback(6)
+    return run
+
+
+@pytest.mark.usefixtures("no_hanging")
+@pytest.mark.parametrize("place", BESIDE)
+def test_nothing_outside_is_touched_by_what_lies_beside(
+    tmp_path: Path, built: Path, built_beside: Path, place: str
+) -> None:
+    outside = make_outside(built / "sound", tmp_path / "outside")
+    expected = picture(outside)
+    verbs = [*VERBS_BESIDE.items()]
+    for number, kind in enumerate(KINDS):
+        first = (BESIDE.index(place) + number) % len(verbs)
+        for name, verb in verbs if LONG else [verbs[first]]:
+            directory = tmp_path / f"{number}-{name}"
+            shutil.copytree(built_beside, directory)
+            put(directory / place, kind, outside)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", LccodecWarning)
+                with suppress(LccodecError):
+                    verb(directory)
+            assert picture(outside) == expected, (kind, name)
+
+
 def test_what_is_compared_shows_a_change(tmp_path: Path, built: Path) -> None:
-    outside = make_outside(built, tmp_path / "outside")
+    outside = make_outside(built / "sound", tmp_path / "outside")
     for change in (
         lambda: (outside / "file").write_bytes(b"MINE"),
         lambda: (outside / "file").chmod(0o600),
@@ -250,6 +244,7 @@ def test_what_is_compared_shows_a_change(tmp_path: Path, built: Path) -> None:
         assert picture(outside) != before
 
 
+@pytest.mark.slow
 def test_every_verb_does_something_in_a_sound_chain(
     tmp_path: Path, built: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,7 +285,7 @@ def test_a_link_to_the_directory_itself_is_the_choice_of_the_user(tmp_path: Path
 
 @pytest.mark.parametrize("kind", ["link to a chain", "link to nothing", "FIFO"])
 def test_an_archive_that_is_a_link_is_left_alone(tmp_path: Path, built: Path, kind: str) -> None:
-    outside, directory = make_outside(built, tmp_path / "outside"), tmp_path / "run"
+    outside, directory = make_outside(built / "sound", tmp_path / "outside"), tmp_path / "run"
     shutil.copytree(built / "run", directory)
     for place in (f"{ROLLED_BACK_NAME}/0002-to-4", f"{ROLLED_BACK_NAME}/{TEMPORARY}"):
         put(directory / place, kind, outside)
@@ -311,7 +306,7 @@ def test_an_archive_that_is_a_link_is_left_alone(tmp_path: Path, built: Path, ki
 
 
 def test_a_link_in_the_place_of_the_archives_is_refused(tmp_path: Path, built: Path) -> None:
-    outside, directory = make_outside(built, tmp_path / "outside"), tmp_path / "run"
+    outside, directory = make_outside(built / "sound", tmp_path / "outside"), tmp_path / "run"
     shutil.copytree(built / "run", directory)
     put(directory / ROLLED_BACK_NAME, "link to a chain", outside)
     with Chain(directory) as chain:

@@ -122,6 +122,7 @@ def test_an_object_that_is_half_made() -> None:
     assert repr(lccodec.Chain.__new__(lccodec.Chain)).startswith("<lccodec.chain.chain.Chain object")
 
 
+@pytest.mark.slow
 def test_of_a_long_chain_few_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten thousand steps, with links to one file: names are read, and ten checkpoints."""
     chain = lccodec.Chain(tmp_path, "lossless")
@@ -146,6 +147,7 @@ def test_of_a_long_chain_few_files_are_read(tmp_path: Path, monkeypatch: pytest.
     assert len(html) < 4000
 
 
+@pytest.mark.slow
 def test_a_plan_of_many_arrays(tmp_path: Path) -> None:
     chain = lccodec.Chain(tmp_path, "lc-3")
     arrays = state(0, LAYERS) | {"table": np.arange(5), "index": np.zeros(0, np.int32)}

@@ -142,6 +142,7 @@ def test_a_long_call_refuses_what_is_neither(chain: Chain, tmp_path: Path, name:
     assert sorted(path.name for path in chain.directory.iterdir()) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("terminal", [True, False])
 def test_without_tqdm_a_warning_says_what_to_install(
     chain: Chain, terminal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -214,6 +215,7 @@ def save(chain: Chain, how: str, step: int, progress: Callable[[int, int], objec
     return chain.save(step, state(step), progress=progress)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("how", "workers"), [("here", None), ("async", None), ("worker", 2)])
 def test_a_save_tells_how_many_arrays_are_coded(tmp_path: Path, how: str, workers: int | None) -> None:
     told: list[tuple[int, int]] = []
@@ -230,6 +232,7 @@ def test_a_save_tells_how_many_arrays_are_coded(tmp_path: Path, how: str, worker
     assert chain.steps == [0, 1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("how", "workers"), [("here", None), ("async", None), ("worker", 2)])
 def test_an_error_of_the_function_stops_no_save(tmp_path: Path, how: str, workers: int | None) -> None:
     told = []
@@ -246,6 +249,7 @@ def test_an_error_of_the_function_stops_no_save(tmp_path: Path, how: str, worker
     assert_same(chain.restore(), state(0))
 
 
+@pytest.mark.slow
 def test_an_interrupt_of_the_function(tmp_path: Path) -> None:
     """Whether the worker was faster or not."""
 

@@ -53,7 +53,7 @@ def test_readers_beside_a_writer(tmp_path: Path) -> None:
                 chain.prune(Keep(latest=2, every=14), rewrite=True)
             if step % 25 == 0:
                 chain.compact(keyframe_every=2)
-        told = [reader.communicate(timeout=60) for reader in readers]
+        told = [reader.communicate(timeout=240) for reader in readers]
         assert [error for _, error in told] == [""] * READERS
         counts = [tuple(map(int, text.split())) for text, _ in told]
         print(f"{step} saves; restored and gone: {counts}")

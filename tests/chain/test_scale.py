@@ -52,11 +52,13 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
     yield counts
 
 
+@pytest.mark.slow
 def test_nothing_is_opened_to_list_steps(many: Path, opened: Counter[str]) -> None:
     assert HistoryChain(many).steps == list(range(COUNT + 3))
     assert not opened
 
 
+@pytest.mark.slow
 def test_the_newest_needs_its_parents_alone(many: Path, opened: Counter[str]) -> None:
     chain = HistoryChain(many)
     assert_same(chain.restore(), STATES[2])
@@ -66,6 +68,7 @@ def test_the_newest_needs_its_parents_alone(many: Path, opened: Counter[str]) ->
     assert set(opened) == {f"{COUNT + step:012d}.lcc.h5" for step in range(3)}
 
 
+@pytest.mark.slow
 def test_a_save_reads_no_more(many: Path, opened: Counter[str]) -> None:
     with HistoryChain(many) as chain:
         chain.save(COUNT + 3, STATES[3])
@@ -79,6 +82,7 @@ def test_a_save_reads_no_more(many: Path, opened: Counter[str]) -> None:
     assert len(opened) == 5
 
 
+@pytest.mark.slow
 def test_ls_and_prune_open_each_file_a_few_times(
     tmp_path: Path, opened: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,6 +29,7 @@ def tuned(bound: float) -> Trial:
     return tune(STATES, off, bound)
 
 
+@pytest.mark.slow
 def test_a_bound_is_kept_and_used() -> None:
     ratios = []
     for bound in (0.15, 0.5):
@@ -38,6 +39,7 @@ def test_a_bound_is_kept_and_used() -> None:
     assert 5 < ratios[0] < ratios[1]
 
 
+@pytest.mark.slow
 def test_a_chain_as_well(tmp_path: Path) -> None:
     with HistoryChain(tmp_path, "lossless") as chain:
         for step, state in enumerate(STATES):
@@ -47,6 +49,7 @@ def test_a_chain_as_well(tmp_path: Path) -> None:
         assert entries(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_evaluate_may_change_the_state() -> None:
     def harsh(state: State) -> float:
         value = off(state)
@@ -56,6 +59,7 @@ def test_evaluate_may_change_the_state() -> None:
     assert tune(STATES, harsh, 0.5) == tuned(0.5)
 
 
+@pytest.mark.slow
 def test_what_no_policy_reaches() -> None:
     with pytest.raises(ArgumentError, match=r"no policy loses at most 0; the nearest loses 0\.\d"):
         tune(STATES, off, 0)
@@ -80,6 +84,7 @@ def test_bad_arguments(states: Any, bound: Any) -> None:
         tune(states, off, bound)
 
 
+@pytest.mark.slow
 def test_a_bound_in_intervals() -> None:
     """The unit is what `evaluate` falls by: for `off`, about 1 for each state that is missing."""
     fall = (off(STATES[0]) - off(STATES[-1])) / (len(STATES) - 1)

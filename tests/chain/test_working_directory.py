@@ -40,6 +40,7 @@ def save_beside(chain: Chain, step: int) -> None:
     chain.save_async(step, STATES[step]).result()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("saves", [save, save_beside])
 @pytest.mark.parametrize("workers", [None, 1])
 def test_a_chain_stays_where_it_was_opened(

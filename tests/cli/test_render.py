@@ -6,6 +6,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 import numpy as np
+import pytest
 
 import lccodec
 from lccodec.cli import render as tables
@@ -33,6 +34,7 @@ def test_hostile_names_do_not_reach_the_terminal(tmp_path):
     assert all(character.isprintable() or character == "\n" for character in stderr)
 
 
+@pytest.mark.slow
 def test_a_pipe_gets_plain_text_of_any_width(tmp_path):
     name = "layer." * 60
     lccodec.save_file({name: np.ones(3)}, tmp_path / "a.lcc.h5")
@@ -43,6 +45,7 @@ def test_a_pipe_gets_plain_text_of_any_width(tmp_path):
     assert done.stderr == b""
 
 
+@pytest.mark.slow
 def test_a_narrow_encoding_does_not_fail(tmp_path):
     lccodec.save_file({"gewicht_ü_重み": np.ones(3)}, tmp_path / "a.lcc.h5")
     done = command("info", tmp_path / "a.lcc.h5", env={**os.environ, "PYTHONIOENCODING": "latin-1"})
@@ -65,6 +68,7 @@ def is_printable(text):
     return all(character.isprintable() or character == "\n" for character in text)
 
 
+@pytest.mark.slow
 def test_no_verb_prints_a_hostile_name(tmp_path):
     """Names of arrays and files, metadata, and what is wrong with them, of every verb in turn."""
     directory = tmp_path / HOSTILE

@@ -92,6 +92,7 @@ def test_rows_and_columns_that_do_not_differ_have_no_classes() -> None:
     assert write(symbols, 200) == write(symbols, 0)
 
 
+@pytest.mark.slow
 def test_classes_of_a_sample_of_a_large_matrix() -> None:
     symbols = matrix(3000, 1000, 0.2, 1.0, 1)  # more symbols than are looked at
     stored = write(symbols, 1000)

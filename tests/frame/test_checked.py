@@ -82,6 +82,7 @@ def test_rough_arrays_are_not_tried() -> None:
     np.testing.assert_array_equal(decode(encode(noise, checked)), noise)
 
 
+@pytest.mark.slow
 def test_a_chain_checks_what_it_will_decode(tmp_path: Path) -> None:
     check = energy_within(1e-5)
     quantizer = Checked(Smooth(max_error=0.1), check)
@@ -103,6 +104,7 @@ def test_a_chain_checks_what_it_will_decode(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found["never"], state["never"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keyframes", [1, 8])
 def test_what_a_chain_restores_is_what_the_check_saw_last(tmp_path: Path, keyframes: int) -> None:
     seen: dict[tuple[int, float], bytes] = {}

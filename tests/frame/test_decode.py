@@ -109,6 +109,7 @@ def outcome(decode: Any) -> Array | None:
         return None
 
 
+@pytest.mark.slow
 @given(
     frames_and_parts(),
     st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), min_size=1, max_size=3),
@@ -161,6 +162,7 @@ class Counted:
         return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quantizer", [Lossless(), ExponentBuckets(8)])
 def test_only_what_is_needed_is_read(quantizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lccodec.frame.encode._BLOCK_LOG2", BLOCK_LOG2)

@@ -352,6 +352,7 @@ def large(dtype: str) -> tuple[Content, Array]:
     return Content(bits, kind, (array.shape,), None), reference
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relative", [False, True])
 @pytest.mark.parametrize("name", CODED)
 @pytest.mark.parametrize(

@@ -64,6 +64,7 @@ def test_figures_are_those_of_a_plain_computation(tmp_path):
         assert spread.counts == expected
 
 
+@pytest.mark.slow
 def test_steps_that_are_protected(tmp_path):
     chain = save_run(tmp_path / "run", run_states(), keyframe_every=3)
     assert not any(found.protected for found in only_run(chain.directory).checkpoints)
@@ -129,6 +130,7 @@ def test_a_single_file_without_a_step(tmp_path):
 # --- what is not whole ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_damaged_and_a_missing_step(tmp_path):
     chain = save_run(tmp_path / "run", run_states(12), keyframe_every=3)
     infos = [chain.info(step) for step in chain.steps]
@@ -305,6 +307,7 @@ def test_a_damaged_frame_that_is_not_decoded_is_found(tmp_path):
     assert run.figures["rms"][row_of(run, "model/fc1.weight")][1:] == [None] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("originals", [False, True])
 def test_memory_is_that_of_three_states(tmp_path, originals):
     """One is decoded, one is that of the step before, two more are originals."""
@@ -326,6 +329,7 @@ def test_memory_is_that_of_three_states(tmp_path, originals):
 # --- two runs, and errors -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_two_runs_are_compared_at_their_newest_common_step(tmp_path):
     first = save_run(tmp_path / "a", run_states(5), policy="lossless")
     second = save_run(tmp_path / "b", run_states(4, seed=1), policy="lossless")

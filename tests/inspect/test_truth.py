@@ -43,6 +43,7 @@ def truth(index: int, run: Run) -> list[dict[str, float]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", LOSSY)
 def test_what_moved_and_what_was_lost(tmp_path: Path, policy: str) -> None:
     chain, run = examined(tmp_path, policy)
@@ -71,6 +72,7 @@ def test_what_moved_and_what_was_lost(tmp_path: Path, policy: str) -> None:
             assert own["lag"][step] == pytest.approx(lag, abs=share * max(intervals, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", LOSSY)
 def test_layers_have_the_order_in_which_they_move(tmp_path: Path, policy: str) -> None:
     _, run = examined(tmp_path, policy)
@@ -80,6 +82,7 @@ def test_layers_have_the_order_in_which_they_move(tmp_path: Path, policy: str) -
     assert np.corrcoef(*ranks)[0, 1] >= 0.98
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", LOSSY)
 def test_a_keyframe_is_no_event(tmp_path: Path, policy: str) -> None:
     """No figure jumps by more than a fifth where the run's does not."""
@@ -97,6 +100,7 @@ def test_a_keyframe_is_no_event(tmp_path: Path, policy: str) -> None:
         assert max(run.figures["zeros"][index]) <= max(f["zeros"] for f in true) + 0.02
 
 
+@pytest.mark.slow
 def test_a_history_with_hindsight(tmp_path: Path) -> None:
     chain, run = examined(tmp_path, "balanced", hindsight=4)
     assert "interpolated" in {each.kind for each in run.checkpoints}

@@ -29,6 +29,7 @@ def full(state: State) -> int:
     return sum(array.nbytes for part in state.values() for array in part.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ratio", [20, 40])
 def test_the_ratio_is_met(tmp_path: Path, ratio: float) -> None:
     states = adam_states(6)
@@ -37,11 +38,13 @@ def test_the_ratio_is_met(tmp_path: Path, ratio: float) -> None:
         assert 0.85 * ratio < full(states[0]) / size < 1.5 * ratio
 
 
+@pytest.mark.slow
 def test_the_bytes_are_met(tmp_path: Path) -> None:
     sizes, _ = deltas(Balanced(max_bytes=50_000), tmp_path, adam_states(4))
     assert 35_000 < max(sizes) < 57_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [0.3, 0.8])
 def test_the_error_is_met_by_all_weights_together(tmp_path: Path, error: float) -> None:
     """Without second moments that tell them apart."""
@@ -55,6 +58,7 @@ def test_the_error_is_met_by_all_weights_together(tmp_path: Path, error: float) 
     assert np.sqrt(off / moved) == pytest.approx(error, rel=0.2)
 
 
+@pytest.mark.slow
 def test_what_matters_more_gets_more_bytes(tmp_path: Path) -> None:
     states = adam_states(5)
     _, restored = deltas(Balanced(ratio=30), tmp_path, states)
@@ -62,6 +66,7 @@ def test_what_matters_more_gets_more_bytes(tmp_path: Path) -> None:
     assert errors["large"] < 0.6 * errors["flat"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["balanced", "small"])
 def test_an_update_of_the_presets_stays_bounded(tmp_path: Path, name: str) -> None:
     """|m / (sqrt(v) + eps)| of every element, after five lossy deltas."""

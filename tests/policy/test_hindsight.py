@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lccodec import Balanced, Lossless, Policy, UniformDeadzone
+from lccodec import Balanced, LogSteps, Lossless, Policy, UniformDeadzone
 from lccodec.element_types import components
 from lccodec.policy.hindsight import between_quantizers, end_quantizers
 from lccodec.policy.policy import Candidate
@@ -72,13 +72,14 @@ def test_a_first_moment_takes_nothing_unless_it_is_of_another_size() -> None:
 def test_second_moments_must_be_near_and_positive() -> None:
     v = np.exp(noise(1))
     for reference, fits in (
-        (v * np.exp(noise(0.3)), True),
-        (8 * v, False),
+        (v * np.exp(noise(0.3).clip(-0.5, 0.5)), True),
+        (np.where(np.arange(SIZE) == 7, 8 * v, v), False),
         (np.where(np.arange(SIZE) == 7, 0, v), False),
         (np.where(np.arange(SIZE) == 7, -v, v), False),
     ):
         found = between_quantizers(BALANCED, [candidate("second_moment", v, reference)], {})
-        assert found == ({"a": None} if fits else {})
+        assert found == {"a": None if fits else LogSteps(2.0)}
+    assert between_quantizers(BALANCED, [candidate("second_moment", v, None)], {}) == {"a": LogSteps(2.0)}
     zeros = np.where(np.arange(SIZE) < 500, 0, v)  # of rows that were never touched
     assert between_quantizers(BALANCED, [candidate("second_moment", zeros, zeros)], {}) == {"a": None}
 

@@ -344,6 +344,7 @@ def leaves_of(tree: Any, name: str = "") -> dict[str, Any]:
     return {name[1:]: tree}
 
 
+@pytest.mark.slow
 @given(trees)
 def test_what_is_in_no_list_is_other_and_exact(tmp_path_factory: pytest.TempPathFactory, tree: Any) -> None:
     """For any tree of names: what is not named stays exact; a lossy array has a listed name."""

@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from lccodec import ArgumentError, Smooth, UniformDeadzone, decode, encode
 from lccodec.element_types import components, work
 from lccodec.frame.header import parse_header
+from lccodec.quantizers.base import Quantizer
 from lccodec.quantizers.field.plan import wide
 
 from ..support.frames import encode_components
+from ..support.profiles import examples
 from ..support.strategies import array_and_reference, bits_of, dtype_of, installed, random_array
 
 TYPES = installed(["float16", "bfloat16", "float32", "float64"])
@@ -253,5 +255,65 @@ def test_arguments(arguments: dict[str, Any]) -> None:
 
 
 def test_guarantee() -> None:
-    assert Smooth(max_error=0.5).guarantee == "error at most 0.5"
-    assert Smooth(0.5, 1e-3).guarantee == "error at most 0.5 and 0.001 of the range"
+    assert str(Smooth(max_error=0.5).guarantee) == "error at most 0.5"
+    assert str(Smooth(0.5, 1e-3).guarantee) == "error at most 0.5 and 0.001 of the range"
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize(("low", "high"), [(0.3, 0.7), (1 / 3, 2 / 3), (-2 / 3, -1e-9), (1e-42, 0.7)])
+def test_limits_are_rounded_inwards(dtype: str, low: float, high: float) -> None:
+    wave = np.sin(np.linspace(0, 60, 5000))
+    field = (low + (high - low) * (0.5 + 0.6 * wave).clip(0, 1)).astype(dtype_of(dtype))
+    field = field[(field.astype(float) >= low) & (field.astype(float) <= high)]
+    decoded = decode(encode(field, Smooth(max_error=0.02, minimum=low, maximum=high))).astype(float)
+    assert low <= decoded.min() <= decoded.max() <= high
+    assert abs(decoded - field.astype(float)).max() <= 0.02
+
+
+def test_limits_without_a_number_between() -> None:
+    field = np.linspace(0, 1, 3000, dtype=np.float16)
+    between = Smooth(max_error=0.1, minimum=0.50001, maximum=0.50002)
+    assert decode(encode(field, between)).tobytes() == field.tobytes()
+
+
+def test_what_is_beyond_a_limit_is_exact() -> None:
+    field = np.sin(np.linspace(0, 9, 3000))
+    decoded = decode(encode(field, Smooth(max_error=0.1, maximum=0.95)))
+    assert (decoded[field > 0.95] == field[field > 0.95]).all()
+    assert decoded[field <= 0.95].max() <= 0.95
+
+
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from(["f2", "f4", "f8"]),
+    st.sampled_from(
+        [
+            Smooth(max_error=1e-2),
+            Smooth(max_error=1e-2, minimum=0.1, maximum=2 / 3),
+            Smooth(relative_error=1e-2),
+            Smooth(max_error=1e-2, conserve="sum"),
+            UniformDeadzone(max_error=1e-2),
+        ]
+    ),
+)
+@examples(0.4)
+def test_parts_that_are_written_again_and_again(seed: int, dtype: str, asked: Quantizer) -> None:
+    """Nothing that was written moves, however often the array around it is coded again."""
+    rng = np.random.default_rng(seed)
+    chunk = np.zeros((6, 9, 30), dtype)
+    original, coder, widest = chunk.copy(), asked.for_rewriting, 0.0
+    for hour in range(12):
+        x = rng.uniform(0.5, 2) * np.sin(np.linspace(0, 3, 30) + rng.random((9, 1)) * 0.1) + hour * (hour % 2)
+        chunk[hour % 6] = original[hour % 6] = x
+        if hour % 5 == 0:
+            chunk[hour % 6, 3, 4] = original[hour % 6, 3, 4] = np.nan
+        before = chunk.copy()
+        chunk = decode(encode(chunk, coder)).copy()
+        if isinstance(asked, Smooth) and asked.max_error is not None:
+            untouched = np.arange(6) != hour % 6
+            assert hour == 0 or np.array_equal(chunk[untouched], before[untouched], equal_nan=True)
+            assert decode(encode(chunk, coder)).tobytes() == chunk.tobytes()
+        widest = max(widest, float(np.nanmax(original)) - float(np.nanmin(original)))
+        off = np.abs(chunk.astype(float) - original.astype(float))
+        assert np.nanmax(off) <= 1e-2 * (1.0 if asked.guarantee.max_error else widest)
+        assert (chunk[hour + 1 :] == 0).all()  # never written

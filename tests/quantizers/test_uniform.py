@@ -392,6 +392,7 @@ def lag(quantizer: UniformDeadzone, drift: float) -> tuple[float, float]:
     return float(np.mean(lags)), float(np.mean(errors))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.1, 0.06, 0.03])
 @pytest.mark.parametrize("drift", [0.05, 0.3])
 def test_a_chain_does_not_trail(share: float, drift: float, monkeypatch: pytest.MonkeyPatch) -> None:

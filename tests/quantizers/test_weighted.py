@@ -80,6 +80,7 @@ def test_hard_moments(hard: float) -> None:
         np.testing.assert_array_equal(restored, decode(encode(after, STEP, before), before))
 
 
+@pytest.mark.slow
 def test_balanced_weighs_with_moments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With means, the same bytes give less weighted error; files restore the closed loop."""
     monkeypatch.setattr(grid, "lead", np.zeros_like)

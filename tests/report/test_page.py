@@ -29,6 +29,7 @@ except Exception as error:
 """
 
 
+@pytest.mark.slow
 def test_a_page_is_written_whole(tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     size = write_page(one_run(), file)
@@ -37,6 +38,7 @@ def test_a_page_is_written_whole(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [file]
 
 
+@pytest.mark.slow
 def test_the_bytes_are_those_of_the_document(library: str) -> None:
     assert page(one_run(), library) == page(one_run(), library)
 
@@ -46,6 +48,7 @@ def test_it_is_small_enough(library: str) -> None:
     assert len(page(large(), library).encode()) < 6_000_000
 
 
+@pytest.mark.slow
 def test_nothing_of_a_document_is_markup(library: str) -> None:
     plain, harmed = page(one_run(), library), page(hostile(), library)
     data = re.compile(r'(<script type="text/plain" id="data">)([A-Za-z0-9+/=]+)(</script>)')
@@ -67,6 +70,7 @@ def test_only_its_own_scripts_may_run(library: str) -> None:
     assert policy[1].startswith("default-src 'none'; script-src 'sha256-")
 
 
+@pytest.mark.slow
 def test_a_missing_library_is_named_with_its_extra(tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     command = [sys.executable, "-c", MISSING, str(file)]
@@ -76,6 +80,7 @@ def test_a_missing_library_is_named_with_its_extra(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_nothing_of_the_working_directory_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "vl_convert.py").write_text("raise SystemExit('harm')")
     monkeypatch.chdir(tmp_path)

@@ -82,6 +82,7 @@ def _corpus() -> Iterator[ModuleType]:
     sys.modules.pop("corpus", None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ours", OURS)
 def test_our_decoders_are_right(ours: str) -> None:
     *lines, last = run("--level", 4, "--", sys.executable, PLACE / f"{ours}.py")
@@ -97,19 +98,16 @@ def test_our_decoders_are_right(ours: str) -> None:
     assert numbers == sorted(numbers)
 
 
+@pytest.mark.slow
 def test_our_writer_is_right() -> None:
     count = sum(entry["kind"] == "checkpoint" and "rule" not in entry for entry in ENTRIES)
     (last,) = run("--writer", "--", sys.executable, PLACE / "with_lccodec.py")
     assert last == f"{count} of {count} files hold the states that were to be written"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("level", "beyond"),
-    [
-        (1, "planes-int8-relative"),
-        pytest.param(2, "smooth-sum", marks=pytest.mark.slow),
-        pytest.param(3, "@mended", marks=pytest.mark.slow),
-    ],
+    ("level", "beyond"), [(1, "planes-int8-relative"), (2, "smooth-sum"), (3, "@mended")]
 )
 def test_a_level_needs_nothing_beyond_it(level: int, beyond: str, tmp_path: Path) -> None:
     program = tmp_path / "limited.py"
@@ -168,22 +166,23 @@ def test_what_is_wrong_with_a_refusal_is_told(text: str, told: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "told"),
+    ("program", "seconds", "told"),
     [
-        ("pass", "the program ended"),
-        ("input(); print('no JSON')", "not an answer to raw-bool: 'no JSON"),
-        ("input(); print('{\"id\": 1}')", "not an answer to raw-bool"),
-        ("input(); print('[]')", "not an answer to raw-bool"),
-        ("import sys; input(); sys.stdout.buffer.write(b'\\xff\\n')", "the program ended"),
-        ("import time; time.sleep(60)", "no answer within 2 s"),
+        ("pass", 60, "the program ended"),
+        ("input(); print('no JSON')", 60, "not an answer to raw-bool: 'no JSON"),
+        ("input(); print('{\"id\": 1}')", 60, "not an answer to raw-bool"),
+        ("input(); print('[]')", 60, "not an answer to raw-bool"),
+        ("import sys; input(); sys.stdout.buffer.write(b'\\xff\\n')", 60, "the program ended"),
+        ("import time; time.sleep(1000)", 0.5, "no answer within 0.5 s"),
     ],
 )
-def test_a_program_that_does_not_answer(program: str, told: str) -> None:
+def test_a_program_that_does_not_answer(program: str, seconds: float, told: str) -> None:
     command = [sys.executable, "-c", program]
-    lines = run("--only", "raw-bool", "--timeout", 2, "--", *command, code=1)
+    lines = run("--only", "raw-bool", "--timeout", seconds, "--", *command, code=1)
     assert any(line.startswith(f"raw-bool: {told}") for line in lines), lines
 
 
+@pytest.mark.slow
 def test_what_is_wrong_with_a_written_file_is_told() -> None:
     lines = run("--writer", "--", *answering("{}"), code=1)
     assert lines[0] == "nested: no file was written"

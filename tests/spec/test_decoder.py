@@ -487,6 +487,7 @@ def test_mutations_of_manifests(decoder: ModuleType, tmp_path: Path, monkeypatch
     assert len(rules) > 15
 
 
+@pytest.mark.slow
 def test_mutations_of_indices(decoder: ModuleType, tmp_path: Path) -> None:
     """The same of bundles whose root is right, and of which one entry or member is another."""
     path, rng = tmp_path / "mutation.lcc", random.Random(0)

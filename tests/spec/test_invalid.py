@@ -36,7 +36,7 @@ BUNDLES = [entry for entry in ENTRIES if entry["kind"] == "bundle"]
 PARITY = [entry for entry in ENTRIES if entry["kind"] == "parity"]
 RULES = json.loads((SPEC / "tables" / "rules.json").read_bytes())
 EMULATED = os.environ.get("HYPOTHESIS_PROFILE") == "emulated"  # .ci/big-endian: slow, and of another Python
-MAX_SECONDS = 200 if EMULATED else 10
+MAX_SECONDS = 200 if EMULATED else 10  # of CPU: other programs run beside
 MAX_BYTES = (256 if EMULATED else 128) << 20
 
 #: Rules that no vector breaks, by the class of the error.
@@ -65,17 +65,18 @@ def _bounded(request: pytest.FixtureRequest) -> Iterator[None]:
     def over(*_: Any) -> None:
         raise Overtime
 
-    timed = hasattr(signal, "alarm")
+    timed = hasattr(signal, "setitimer")
     if timed:
-        before = signal.signal(signal.SIGALRM, over)
-        signal.alarm(MAX_SECONDS if request.node.get_closest_marker("slow") is None else 10 * MAX_SECONDS)
+        before = signal.signal(signal.SIGPROF, over)
+        alone = request.node.get_closest_marker("slow") is None
+        signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS if alone else 10 * MAX_SECONDS)
     tracemalloc.start()
     yield
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     if timed:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
     assert most < MAX_BYTES
 
 
@@ -202,6 +203,7 @@ def test_frame_in_a_checkpoint(entry: dict[str, Any], tmp_path: Path) -> None:
     check_file(entry, path)
 
 
+@pytest.mark.slow
 def test_frames_are_sound_without_their_fault(make: ModuleType) -> None:
     count = 0
     for vector in make.broken_frames():

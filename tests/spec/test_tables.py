@@ -90,6 +90,7 @@ def test_every_rule_of_the_code_is_listed(source: Path) -> None:
         assert error in rules[rule]["errors"], rule
 
 
+@pytest.mark.slow
 def test_every_error_that_is_listed_is_raised() -> None:
     found = set[tuple[str, str]]().union(*map(raised, SOURCES))
     assert len(found) > 50

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 #: A page has this long to do what it is asked for; a busy machine takes part of it.
-PATIENCE_MS = 30_000
+PATIENCE_MS = 120_000  # a limit for what hangs, on a busy machine too
 
 FLAGS = [
     "--no-sandbox",

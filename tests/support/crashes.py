@@ -1,150 +1,290 @@
 """Directories that are killed or lose power: every state that may be found afterwards.
 
-The operations run on the real file system and are logged. From the log come the states: a kill
-leaves all operations up to a moment; a loss of power may drop or reorder those that no flush of the
-file, or of the directory of the name, has made durable.
+A *replay* logs what a process does to the files below a root, by whatever means: after each call
+that names, removes or flushes something, it compares what is there with what was there before. So
+it sees what `System`, pathlib, shutil, and libraries in C do. From the log come the states. A kill
+leaves all operations up to a moment. A loss of power may drop those that nothing has made durable:
+
+- bytes, as long as their file was not flushed; of what was written last, it may keep the first
+  half;
+- a name that was made, changed or removed, as long as its directory was not flushed. A rename is
+  one operation.
 """
 
 from __future__ import annotations
 
+import builtins
+import io
+import itertools
 import os
 import random
+import shutil
+import stat
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+from unittest import mock
 
 from lccodec.constants import TEMPORARY_PREFIX
-from lccodec.container.disk.system import System
+from lccodec.container.disk.system import SYSTEM, System
 
 from .profiles import LONG
 
-#: What a crash leaves: the bytes of every file, by its path below the root.
-Found = dict[str, bytes]
+#: What there is below a root: files with their bytes, links with their targets, directories.
+Found = dict[str, bytes | str | None]
+
+#: Calls that make, rename or remove a name; each is one operation of the log.
+_NAMING: Final = (
+    *("open", "link", "symlink", "rename", "replace", "unlink", "remove"),
+    *("mkdir", "rmdir", "truncate", "ftruncate"),
+)
+_FLUSHING: Final = ("fsync", "fdatasync")
 
 
-class Journal(System):
-    """The real system below a root, with a log of all changes.
+@dataclass
+class _Tree:
+    """What there is: directories, files and links by a number, which no other ever has."""
 
-    With `ignore`, flushes are done and not logged: of ``"sync"`` files, or of ``"sync directory"``.
+    directories: dict[int, dict[str, int]] = field(default_factory=dict)
+    files: dict[int, bytes] = field(default_factory=dict)
+    links: dict[int, str] = field(default_factory=dict)
+
+    def copy(self) -> _Tree:
+        inner = {number: dict(entries) for number, entries in self.directories.items()}
+        return _Tree(inner, dict(self.files), dict(self.links))
+
+
+class Replay:
+    """A log of all that is done below a root while it is entered, and the states of a crash.
+
+    Parameters
+    ----------
+    root
+        The directory.
+    ignore
+        What is done and not logged, to see that a check would find it: ``"sync"``, flushes of
+        files, or ``"sync directory"``.
     """
 
     def __init__(self, root: Path, ignore: str = "") -> None:
         self.root = root
         self.log: list[tuple[Any, ...]] = []
         self._ignore = ignore
-        self._tree: dict[Path, Any] = {}  # what each path names now
-        self._open: dict[int, list[Any]] = {}
-        self._count = 0
-        self._before: dict[Path, Any] = {}
-        self._contents: dict[Any, bytes] = {}
-        inodes: dict[int, Any] = {}
-        for path in sorted(root.rglob("*")):
-            inode = inodes.setdefault(path.stat().st_ino, self._new("d" if path.is_dir() else "f"))
-            self._before[path] = self._tree[path] = inode
-            if path.is_file():
-                self._contents[inode] = path.read_bytes()
+        self._turn = threading.RLock()
+        self._patches = ExitStack()
+        self._counter = itertools.count()
+        self._numbers: dict[int, int] = {}  # by the number of the file system
+        self._real = {name: getattr(os, name) for name in (*_NAMING, *_FLUSHING)}
+        self._directories = set[int]()  # that there ever were
+        self._top, self._now = -1, _Tree()
+        self._look()
+        self._before = self._now.copy()
+        self.log.clear()
 
-    def _new(self, kind: str) -> Any:
-        self._count += 1
-        return (kind, self._count)
+    def __enter__(self) -> Replay:
+        for name in _NAMING:
+            watched = self._watched(self._real[name], _writes if name == "open" else _always)
+            self._patches.enter_context(mock.patch.object(os, name, watched))
+        for module in (builtins, io):
+            watched = self._watched(io.open, _writes_by_mode)
+            self._patches.enter_context(mock.patch.object(module, "open", watched))
+        for name in _FLUSHING:
+            self._patches.enter_context(mock.patch.object(os, name, self._flushing(self._real[name])))
+        flush = staticmethod(self._flushing(self._real["fsync"]))
+        self._patches.enter_context(mock.patch.object(System, "fsync", flush))
+        return self
 
-    # --- the calls --------------------------------------------------------------------------------
+    def __exit__(self, *_: object) -> None:
+        self._patches.close()
+        self._look()
 
-    def open(self, path: Any, flags: int, mode: int = 0o777) -> int:
-        new = flags & os.O_CREAT and not Path(path).exists()
-        fd = os.open(path, flags, mode)
-        if new:
-            self._name(Path(path), self._new("f"))
-        self._open[fd] = [self._tree.get(Path(path), Path(path)), 0, Path(path)]
-        return fd
+    def done(self, what: object = True) -> None:
+        """Note that something was reported as done: from now on no crash may lose it."""
+        with self._turn:
+            self._look()
+            self.log.append(("done", what))
 
-    def close(self, fd: int) -> None:
-        self._open.pop(fd)
-        os.close(fd)
+    # --- what is seen -----------------------------------------------------------------------------
 
-    def seek(self, fd: int, offset: int, whence: int) -> None:
-        os.lseek(fd, offset, whence)
-        self._open[fd][1] = offset
+    def _watched(self, call: Callable[..., Any], changes: Callable[..., object]) -> Callable[..., Any]:
+        def watched(*arguments: Any, **options: Any) -> Any:
+            if not changes(*arguments, **options):
+                return call(*arguments, **options)
+            with self._turn:
+                self._look()
+                try:
+                    return call(*arguments, **options)
+                finally:
+                    self._look()
 
-    def write(self, fd: int, data: Any) -> int:
-        count = os.write(fd, data)
-        inode, offset, _ = self._open[fd]
-        self.log.append(("write", inode, offset, bytes(data[:count])))
-        self._open[fd][1] += count
-        return count
+        return watched
 
-    def write_at(self, fd: int, data: Any, offset: int) -> int:
-        self.seek(fd, offset, os.SEEK_SET)
-        return self.write(fd, data)
+    def _flushing(self, call: Callable[[int], None]) -> Callable[[int], None]:
+        def flush(fd: Any) -> None:
+            number = fd if isinstance(fd, int) else fd.fileno()
+            with self._turn:
+                self._look()
+                call(number)
+                status = os.fstat(number)
+                inode = self._numbers.get(status.st_ino)
+                kind = "sync directory" if stat.S_ISDIR(status.st_mode) else "sync"
+                if inode is not None and kind != self._ignore:
+                    self.log.append((kind, inode))
 
-    def fsync(self, fd: int) -> None:
-        inode, _, path = self._open[fd]
-        kind = "sync directory" if path.is_dir() else "sync"
-        if kind != self._ignore:
-            self.log.append((kind, path if path.is_dir() else inode))
+        return flush
 
-    def link(self, source: Any, target: Any) -> None:
-        os.link(source, target)
-        self._name(Path(target), self._tree[Path(source)])
+    def _look(self) -> None:
+        """Log what has changed since the last look."""
+        there, seen = _Tree(), dict[int, int]()
+        self._top = self._seen(self.root.stat().st_ino, seen)
+        waiting = [(str(self.root), self._top)]
+        while waiting:
+            place, number = waiting.pop()
+            entries = there.directories[number] = {}
+            with os.scandir(place) as listed:
+                found = sorted(listed, key=lambda entry: entry.name)
+            for entry in found:
+                inner = entries[entry.name] = self._seen(entry.inode(), seen)
+                if entry.is_symlink():
+                    there.links[inner] = str(Path(entry.path).readlink())
+                elif entry.is_dir(follow_symlinks=False):
+                    waiting.append((entry.path, inner))
+                elif entry.is_file(follow_symlinks=False) and inner not in there.files:
+                    there.files[inner] = self._content(entry.path)
+        self._numbers = seen
+        self._directories |= there.directories.keys()
+        before, self._now = self._now, there
+        for number, data in there.files.items():
+            old = before.files.get(number, b"")
+            if data != old:
+                self.log.append(("write", number, *_difference(old, data)))
+        names = tuple(_renamings(before.directories, there.directories))
+        if names:
+            self.log.append(("names", names, dict(there.links)))
 
-    def replace(self, source: Any, target: Any) -> None:
-        Path(source).replace(target)
-        self._name(Path(target), self._tree[Path(source)], Path(source))
+    def _seen(self, inode: int, seen: dict[int, int]) -> int:
+        """The number of a file or directory. One that was gone is another when it comes back."""
+        if inode not in seen:
+            seen[inode] = self._numbers[inode] if inode in self._numbers else next(self._counter)
+        return seen[inode]
 
-    def unlink(self, path: Any) -> None:
-        Path(path).unlink()
-        self._name(Path(path), None)
-
-    def mkdir(self, path: Any) -> None:
-        Path(path).mkdir()
-        self._name(Path(path), self._new("d"))
-
-    def rmdir(self, path: Any) -> None:
-        Path(path).rmdir()
-        self._name(Path(path), None)
-
-    def _name(self, path: Path, inode: Any, moved_from: Path | None = None) -> None:
-        self.log.append(("name", path, inode, moved_from))
-        _apply(self._tree, path, inode, moved_from)
+    def _content(self, path: str) -> bytes:
+        fd = self._real["open"](path, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            return os.pread(fd, os.fstat(fd).st_size, 0)
+        finally:
+            os.close(fd)
 
     # --- what is left -----------------------------------------------------------------------------
 
     def after(self, kept: list[tuple[Any, ...]]) -> Found:
-        """The files there are once the kept operations, and no others, have reached the disk."""
-        tree, contents = dict(self._before), {i: bytearray(data) for i, data in self._contents.items()}
+        """What there is once the kept operations, and no others, have reached the disk."""
+        tree = self._before.copy()
         for kind, *details in kept:
-            if kind == "name":
-                _apply(tree, *details)
-            elif kind == "write":
-                inode, offset, data = details
-                content = contents.setdefault(inode, bytearray())
-                content.extend(bytes(max(0, offset + len(data) - len(content))))
-                content[offset : offset + len(data)] = data
-        return {
-            path.relative_to(self.root).as_posix(): bytes(contents.get(inode, b""))
-            for path, inode in tree.items()
-            if inode[0] == "f" and _is_reached(tree, path, self.root)
-        }
+            if kind == "write":
+                number, offset, data, size = details
+                content = tree.files.get(number, b"")[:size].ljust(min(offset, size), b"\0")
+                whole = content[:offset] + data + content[offset + len(data) :]
+                tree.files[number] = whole[:size].ljust(size, b"\0")
+            elif kind == "names":
+                tree.links.update(details[1])
+                for directory, name, number in details[0]:
+                    entries = tree.directories.setdefault(directory, {})
+                    if number is None:
+                        entries.pop(name, None)
+                    else:
+                        entries[name] = number
+        found: Found = {}
+        self._collect(tree, self._top, "", found)
+        return found
 
-    def states(self, power: bool) -> Iterator[tuple[bool, Found]]:
-        """Each different state once, and whether it comes after the last operation.
+    def _collect(self, tree: _Tree, number: int, above: str, found: Found) -> None:
+        for name, inner in tree.directories.get(number, {}).items():
+            path = above + name
+            if inner in self._directories:
+                found[path] = None
+                self._collect(tree, inner, f"{path}/", found)
+            else:
+                found[path] = tree.links[inner] if inner in tree.links else tree.files.get(inner, b"")
 
-        A loss of power that loses nothing is a kill. Nothing reads what is unfinished, so of such a
-        file it counts whether something is in it; the nightly profile has all states.
+    def states(self, most: int | None = None, *, power: bool = True) -> Iterator[tuple[list[object], Found]]:
+        """Each different state once, with all that was reported as done before.
+
+        With `most`, so many of them, drawn at random and the same every time. Without `power`, only
+        those of kills. A loss of power that
+        loses nothing is a kill. Nothing reads what is unfinished, so of such a file it counts
+        whether something is in it; the nightly profile has all states.
         """
         seen = set()
+        candidates = self._drawn() if most is not None else self._all() if power else self._kills()
+        for length, kept in candidates:
+            if len(seen) == most:
+                return
+            found, reported = self.after(kept), [op[1] for op in self.log[:length] if op[0] == "done"]
+            key = (len(reported), hash(tuple((name, _told(name, found[name])) for name in sorted(found))))
+            if key not in seen:
+                seen.add(key)
+                yield reported, found
+
+    def _all(self) -> Iterator[tuple[int, list[tuple[Any, ...]]]]:
         for length in range(len(self.log) + 1):
-            log = self.log[:length]
-            for kept in power_losses(log) if power else [log]:
-                found = self.after(kept)
-                differing = [
-                    (name, bool(found[name]) if TEMPORARY_PREFIX in name and not LONG else found[name])
-                    for name in sorted(found)
-                ]
-                key = (length == len(self.log), hash(tuple(differing)))
-                if key not in seen:
-                    seen.add(key)
-                    yield key[0], found
+            for kept in power_losses(self.log[:length]):
+                yield length, kept
+
+    def _kills(self) -> Iterator[tuple[int, list[tuple[Any, ...]]]]:
+        for length in range(len(self.log) + 1):
+            yield length, self.log[:length]
+
+    def _drawn(self) -> Iterator[tuple[int, list[tuple[Any, ...]]]]:
+        generator = random.Random(len(self.log))
+        for _ in range(len(self.log) * 20):
+            length = generator.randint(0, len(self.log))
+            losses = list(power_losses(self.log[:length]))
+            # What nothing has flushed is lost as a whole more often than by a rare reordering.
+            yield length, losses[generator.choice((0, 1, 2, generator.randrange(len(losses)))) % len(losses)]
+
+
+def _always(*_: object, **__: object) -> bool:
+    return True
+
+
+def _writes(_: object, flags: int, *__: object, **___: object) -> int:
+    """Whether a call of `os.open` may make a file, or empty it."""
+    return flags & (os.O_CREAT | os.O_TRUNC)
+
+
+def _writes_by_mode(_: object, mode: str = "r", *__: object, **___: object) -> bool:
+    return not {"w", "a", "x"}.isdisjoint(mode)
+
+
+def _difference(old: bytes, new: bytes) -> tuple[int, bytes, int]:
+    """Where bytes begin to differ, what is new from there on, and the size."""
+    start = next(
+        (i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new))
+    )
+    end = len(new)
+    if len(old) == len(new):
+        while end > start and old[end - 1] == new[end - 1]:
+            end -= 1
+    return start, new[start:end], len(new)
+
+
+def _renamings(
+    before: dict[int, dict[str, int]], after: dict[int, dict[str, int]]
+) -> Iterator[tuple[int, str, int | None]]:
+    """Names that are new, have another file, or are gone: in each directory."""
+    for directory in sorted(before.keys() | after.keys()):
+        old, new = before.get(directory, {}), after.get(directory, {})
+        for name in sorted(old.keys() | new.keys()):
+            if old.get(name) != new.get(name):
+                yield directory, name, new.get(name)
+
+
+def _told(name: str, content: bytes | str | None) -> object:
+    return bool(content) if TEMPORARY_PREFIX in name and not LONG else content
 
 
 def unsynced(log: list[tuple[Any, ...]]) -> list[int]:
@@ -154,60 +294,103 @@ def unsynced(log: list[tuple[Any, ...]]) -> list[int]:
         if kind == "sync":
             volatile = [i for i in volatile if log[i][0] != "write" or log[i][1] != details[0]]
         elif kind == "sync directory":
-            volatile = [i for i in volatile if log[i][0] != "name" or log[i][1].parent != details[0]]
-        else:
+            volatile = [i for i in volatile if log[i][0] != "names" or not _is_in(log[i], details[0])]
+        elif kind in ("write", "names"):
             volatile.append(position)
     return volatile
 
 
+def _is_in(operation: tuple[Any, ...], directory: int) -> bool:
+    return any(change[0] == directory for change in operation[1])
+
+
 def power_losses(log: list[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
-    """What may be on the disk: of the unsynced operations none, one, all, some, or half a write."""
+    """What may be on the disk: of the unsynced operations none, one, all, some, or half a write.
+
+    First come the usual losses: nothing, all, and all bytes but no names.
+    """
     volatile = unsynced(log)
-    lost = [set(volatile), set(), *({i} for i in volatile), *(set(volatile) - {i} for i in volatile)]
+    lost = [
+        set(),
+        set(volatile),
+        {i for i in volatile if log[i][0] == "write"},
+        *({i} for i in volatile),
+        *(set(volatile) - {i} for i in volatile),
+    ]
     generator = random.Random(len(log))
     lost += [{i for i in volatile if generator.random() < 0.5} for _ in range(8)]
     for dropped in lost:
         yield [operation for i, operation in enumerate(log) if i not in dropped]
     for i in volatile:
         if log[i][0] == "write":
-            *front, data = log[i]
-            yield [*log[:i], (*front, data[: len(data) // 2]), *log[i + 1 :]]
+            kind, number, offset, data, size = log[i]
+            half = data[: len(data) // 2]
+            torn = (kind, number, offset, half, size if offset + len(data) < size else offset + len(half))
+            yield [*log[:i], torn, *log[i + 1 :]]
 
 
-def _apply(tree: dict[Path, Any], path: Path, inode: Any, moved_from: Path | None) -> None:
-    if moved_from is not None:
-        tree.pop(moved_from, None)
-        for inner in [p for p in tree if moved_from in p.parents]:  # a directory moves with its names
-            tree[path / inner.relative_to(moved_from)] = tree.pop(inner)
-    if inode is None:
-        tree.pop(path, None)
-    else:
-        tree[path] = inode
+def put(found: Found, place: Path, *, links: bool = True) -> Path:
+    """Make a directory in the state of a crash; with `links`, a file has all its names again."""
+    place.mkdir(parents=True)
+    first: dict[int, Path] = {}
+    for name, content in found.items():
+        if content is None:
+            (place / name).mkdir(parents=True, exist_ok=True)
+            continue
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, str):
+            (place / name).symlink_to(content)
+        elif links and len(content) > 1 and id(content) in first:  # an object for each file
+            (place / name).hardlink_to(first[id(content)])
+        else:
+            first[id(content)] = place / name
+            (place / name).write_bytes(content)
+    return place
 
 
-def _is_reached(tree: dict[Path, Any], path: Path, root: Path) -> bool:
-    return all(parent in tree for parent in path.parents if root in parent.parents)
+def tried(
+    root: Path,
+    work: Callable[[Replay], object],
+    check: Callable[[list[object], Path], object],
+    *,
+    most: int | None = None,
+    ignore: str = "",
+) -> list[str]:
+    """Do some work below a root; hold states of crashes against a check, and say which are bad.
+
+    The check is given what was reported as done (`Replay.done`), and a directory in the state that
+    a crash has left. It raises an error if that is bad. With `ignore`, one bad state is enough.
+    """
+    with Replay(root, ignore) as replay:
+        work(replay)
+    bad = []
+    for number, (reported, found) in enumerate(replay.states(most)):
+        place = put(found, root.parent / f"{root.name}-crash-{number}")
+        try:
+            check(reported, place)
+        except Exception as error:  # whatever it is, the state is not as it should be
+            bad.append(f"state {number}, after {reported}, {sorted(found)}: {type(error).__name__}: {error}")
+        shutil.rmtree(place, ignore_errors=True)
+        if ignore and bad:
+            break
+    return bad
 
 
 def broken(
-    root: Path, work: Callable[[Journal], Any], check: Callable[[bool, Path], bool], ignore: str = ""
+    root: Path, work: Callable[[System], Any], check: Callable[[bool, Path], bool], ignore: str = ""
 ) -> tuple[int, int]:
     """Do some work below a root; count the states of all crashes, and those that a check refuses.
 
     The check is given whether the work was reported as done, and a directory in that state. Where
     something is ignored, one state that is refused is enough, and no more are looked at.
     """
-    journal = Journal(root, ignore)
-    work(journal)
-    tried = wrong = 0
-    for number, (done, found) in enumerate(journal.states(power=True)):
-        tried += 1
-        place = root.parent / f"crash-{number}"
-        for name, data in found.items():
-            (place / name).parent.mkdir(parents=True, exist_ok=True)
-            (place / name).write_bytes(data)
-        place.mkdir(exist_ok=True)
-        wrong += not check(done, place)
+    with Replay(root, ignore) as replay:
+        work(SYSTEM)
+    replay.done()
+    count = wrong = 0
+    for number, (reported, found) in enumerate(replay.states()):
+        count += 1
+        wrong += not check(bool(reported), put(found, root.parent / f"crash-{number}"))
         if ignore and wrong:
             break
-    return tried, wrong
+    return count, wrong

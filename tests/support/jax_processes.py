@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 
 QUICK_FLAGS = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+
+
+def be_quick() -> None:
+    """Let JAX compile quickly, here and in programs that are started: it is most of its time."""
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+    os.environ["XLA_FLAGS"] = with_quick_flags(os.environ.get("XLA_FLAGS", ""))
 
 
 def run(code: str, *arguments: str, devices: int = 1) -> subprocess.Popen[str]:
@@ -39,7 +48,19 @@ def with_devices(count: int) -> str:
     return f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}"
 
 
+@contextmanager
+def coordinator() -> Iterator[str]:
+    """An address for the first of several processes, which no other program gets meanwhile.
+
+    It is held by a socket that does not listen. That of JAX shares the port, as gRPC always does.
+    """
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.bind(("localhost", 0))
+        yield f"localhost:{held.getsockname()[1]}"
+
+
 def finish(process: subprocess.Popen[str]) -> str:
-    output, errors = process.communicate(timeout=120)
+    output, errors = process.communicate(timeout=240)
     assert process.returncode == 0, errors
     return output

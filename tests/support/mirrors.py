@@ -29,8 +29,7 @@ def chain_files(directory: Path) -> Files:
 def wait_for(chain: Chain) -> None:
     """Wait until the threads of the mirrors of a chain have nothing to do."""
     for copier in chain._mirrors._copiers:
-        if (thread := copier._thread) is not None:
-            thread.join()
+        copier._line.wait()
 
 
 class Watched(DirectoryStore):

@@ -28,8 +28,8 @@ def main() -> None:
 
     from lccodec.adapters.orbax import LCCheckpointHandler, LCRestore, LCSave
 
-    directory, port, process, processes = Path(sys.argv[1]), *map(int, sys.argv[2:])
-    jax.distributed.initialize(f"localhost:{port}", processes, process)
+    directory, address, process, processes = Path(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:])
+    jax.distributed.initialize(address, processes, process)
     mesh = Mesh(np.array(jax.devices()).reshape(processes, -1), ("x", "y"))
     specs = {"rows": P(("x", "y")), "columns": P(None, "x"), "both": P("x", "y"), "everywhere": P()}
     others = {"rows": P(), "columns": P("y"), "both": P("y", "x"), "everywhere": P()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
 WORKER = re.compile(rb"from lccodec\.chain\.(save\.background\.worker|read\.follow\.crew) import main")
@@ -33,3 +34,13 @@ def children(parent: int | None = None) -> list[int]:
     for process in found:
         found += sorted(child for child, above in parents.items() if above == process)
     return found[1:]
+
+
+def started_with(argument: object) -> list[int]:
+    """The processes that run and have something in their command."""
+    found, wanted = [], str(argument).encode()
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile
+            if wanted in (place / "cmdline").read_bytes() and is_running(int(place.name)):
+                found.append(int(place.name))
+    return found

@@ -16,7 +16,7 @@ from lccodec.chain.mend.redundancy import Redundancy
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.parity.code import Block
 
-SECONDS = 60  # until a rank that waits gives up: then a test fails, and does not hang
+SECONDS = 240  # until a rank that waits gives up: then a test fails, and does not hang
 
 
 class Threads:

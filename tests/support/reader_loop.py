@@ -1,5 +1,7 @@
 """A loop that restores steps of a chain until its input is closed, while others save and prune.
 
+It restores one at least: it may begin late on a busy machine.
+
 ``python reader_loop.py DIRECTORY NUMBER``: it prints how many steps it has restored, and how many
 were gone.
 """
@@ -22,7 +24,7 @@ def main(directory: str, number: str) -> None:
     chain = Chain(directory)
     restored = gone = 0
     warnings.simplefilter("ignore", LccodecWarning)  # the exact file may be a step behind
-    while not select.select([sys.stdin], [], [], 0)[0]:
+    while not (restored and select.select([sys.stdin], [], [], 0)[0]):
         step = generator.choice(chain.steps) if generator.random() < 0.7 else None
         try:
             state = chain.restore(step, exact=generator.random() < 0.5)

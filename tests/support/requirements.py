@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from .heart import is_apart
+
 ROOT = Path(__file__).parents[2]
 EXTRAS = ("test", "adapters", "simulations")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -220,7 +222,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def has_left_out(path: Path) -> bool:
     """Whether a file may have tests that README's second command leaves out; it is not run."""
     files = [path, *path.parent.glob("conftest.py")] if path.parent != ROOT / "tests" else [path]
-    if any(word in file.read_text() for file in files for word in ("slow", "browser")):
+    if any(word in file.read_text() for file in files for word in ("slow", "browser", "parametrize")):
         return True
     inner = imports(str(path)).tests.values() if path.suffix == ".py" else ()
     packages = {package for module in set().union(*inner) if (package := package_of(module))}
@@ -239,9 +241,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _is_left_out(item: pytest.Item) -> bool:
     """Whether README's second command leaves a test out: it has the extra ``test`` alone."""
-    if item.get_closest_marker("slow") or item.get_closest_marker("browser"):
-        return True
-    return not needed(item.path) | _needed_in(item) <= extras()["test"]
+    return is_apart(item) or not needed(item.path) | _needed_in(item) <= extras()["test"]
 
 
 def _needed_in(item: pytest.Item) -> set[str]:

@@ -14,7 +14,7 @@ from lccodec.chain.store.directory import DirectoryStore
 
 from .drifting import ROLES, run_of
 
-STATES = run_of(9, (12, 10))
+STATES = run_of(9, (20, 15))
 
 
 def waiting(directory: Path, states: list[dict[str, Any]] = STATES, size: int = 4) -> Chain:

@@ -113,6 +113,7 @@ def test_what_is_done_beside_may_be_interrupted(crew: Crew) -> None:
     assert list(crew.ordered([EncodeFrames(frames[:1])] * 3)) == [expected] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", [Processes.beside, lambda crew, tasks, _: list(crew.ordered(tasks))])
 def test_an_error_of_a_task_leaves_no_member_at_work(call: Callable[..., object]) -> None:
     """It might write into memory that the next round uses."""
@@ -127,6 +128,7 @@ def test_an_error_of_a_task_leaves_no_member_at_work(call: Callable[..., object]
     crew.close()
 
 
+@pytest.mark.slow
 def test_few_tasks_may_be_given_at_a_time() -> None:
     crew = Processes([start_worker() for _ in range(PEERS)], lambda: None, 60, 1)
     crew.everywhere(CloseFile())
@@ -179,6 +181,7 @@ def test_a_round_that_is_interrupted_twice_leaves_no_member_at_work() -> None:
     assert [worker.state() for worker in workers] == ["was ended by SIGKILL"] * PEERS
 
 
+@pytest.mark.slow
 def test_a_member_that_does_nothing() -> None:
     workers = [start_worker()]
     crew = Processes(workers, lambda: None, 0.3)

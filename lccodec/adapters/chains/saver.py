@@ -12,7 +12,7 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
 from functools import partial
@@ -27,6 +27,7 @@ from ...chain.store.opening import writable_store
 from ...chain.store.parents import Ancestry
 from ...container.tree import array_names
 from ...errors import ArgumentError
+from ...parallel import Line
 from ...policy.roles import Assignment
 from ...printable import printable
 from ..link import chain_step, save_linked, write_link
@@ -82,8 +83,9 @@ class LinkSaver:
         self._ancestry: Ancestry | None = None  # of the chain, once it is thinned out
         self._last: Begun | None = None
         self._whole: Future[int | None] | None = None  # the save of all arrays, before those of some
-        self._pool: ThreadPoolExecutor | None = None  # writes links, and does what waits for them
-        self._running: deque[Future[object]] = deque()  # these, in order, until their failures are raised
+        self._line = Line()  # writes links, and does what waits for them
+        self._failed: deque[BaseException] = deque()  # failures of these, until they are raised
+        self._skips = False  # whether what comes next is left out, as something before it has failed
         self.process = os.getpid()
         _open.add(self)
 
@@ -180,18 +182,17 @@ class LinkSaver:
         at once if no save runs. It is not called either while a failure is still to be raised.
         """
         self._leave_parent()
-        failed = any(future.done() and future.exception() for future in self._running)
-        if failed or (self._chain is not None and self._chain.failure is not None):
+        if self._failed or (self._chain is not None and self._chain.failure is not None):
             return
-        if self._running and not self._running[-1].done():
-            self._submit(partial(_act, action, self._running[-1]))
+        if self._line.waiting:
+            self._submit(action, skips=True)
         else:
             action()
 
     def settle(self) -> None:
         """Wait until no save runs. Failures are kept for the next call."""
         self._leave_parent()
-        wait_for(list(self._running))
+        self._line.wait()
 
     def wait(self) -> None:
         """Wait until no save runs; raise the failure of one that failed."""
@@ -207,22 +208,18 @@ class LinkSaver:
         """
         self.settle()
         self._thin_out()
-        pool, self._pool = self._pool, None
-        chain, self._chain, self._whole = self._chain, None, None
-        if pool is not None:
-            pool.shutdown()
         try:
-            if chain is not None:
-                chain.close()
+            if self._chain is not None:
+                self._chain.close()
         finally:
+            self._chain, self._whole = None, None
             self._raise_failure()
 
     def _leave_parent(self) -> None:
         """After a fork, forget all that runs: it is the parent's, and never ends here."""
         if self.process != os.getpid():
-            self.process, self._chain, self._last, self._pool = os.getpid(), None, None, None
-            self._whole = None
-            self._running.clear()
+            self.process, self._chain, self._last, self._whole = os.getpid(), None, None, None
+            self._failed.clear()
 
     def _opened(self) -> Chain | None:
         self._leave_parent()
@@ -238,16 +235,25 @@ class LinkSaver:
             self._ancestry = self._ancestry or Ancestry(store)
             thin_out(store, keep, self._ancestry)
 
-    def _submit(self, action: Callable[[], object]) -> None:
-        """Do something after all that was submitted before."""
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(1, "lccodec-link")
-        self._running.append(self._pool.submit(action))
+    def _submit(self, action: Callable[[], object], *, skips: bool = False) -> None:
+        """Do something after all that was submitted; with `skips`, unless that has failed."""
+
+        def act() -> None:
+            if skips and self._skips:
+                return
+            try:
+                action()
+                self._skips = False
+            except BaseException as error:  # it is raised by a later call
+                self._skips = True
+                self._failed.append(error)
+
+        self._line.add(act)
 
     def _raise_failure(self) -> None:
-        while self._running and self._running[0].done():
-            error = self._running.popleft().exception()
-            if error is not None and not isinstance(error, CancelledError):
+        while self._failed:
+            error = self._failed.popleft()
+            if not isinstance(error, CancelledError):  # the chain raises that of a save
                 raise error
 
 
@@ -266,13 +272,6 @@ def _link(begun: Begun, path: Path, then: Callable[[], object] | None) -> None:
     begun.link(path)
     if then is not None:
         then()
-
-
-def _act(action: Callable[[], object], last: Future[object]) -> None:
-    """Do something unless what comes before it has failed."""
-    if last.exception() is not None:
-        raise CancelledError
-    action()
 
 
 @atexit.register

@@ -7,10 +7,7 @@ what they do next.
 
 from __future__ import annotations
 
-import os
 import threading
-from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +23,7 @@ from ...chain.mend.ranks.together import Written, protect_together
 from ...chain.mend.redundancy import Redundancy
 from ...chain.store.directory import DirectoryStore
 from ...errors import ArgumentError, LccodecError, reason_of, warn
+from ...parallel import Line
 from .peers import TorchPeers, group_of_all
 
 __all__ = ["ParityOfRanks", "Save", "written_by"]
@@ -78,44 +76,12 @@ def written_by(base: Path, rank: int, name: str | None) -> Written:
     return Written(folder, name, tuple(files))
 
 
-class _Line:
-    """A thread that does one thing after the other, in the order in which they were added."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._process = os.getpid()
-        self._left = deque[Callable[[], None]]()
-        self._thread: threading.Thread | None = None
-
-    def add(self, action: Callable[[], None]) -> None:
-        """Do something after all that was added before."""
-        with self._lock:
-            if self._process != os.getpid():  # a fork has not the thread
-                self._thread, self._process = None, os.getpid()
-                self._left.clear()
-            self._left.append(action)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="lccodec parity of ranks")
-                self._thread.start()
-
-    def wait(self) -> None:
-        """Wait until all is done that was added."""
-        thread = self._thread
-        if thread is not None and self._process == os.getpid():
-            thread.join()
-
-    def _work(self) -> None:
-        while True:
-            with self._lock:
-                if not self._left:
-                    self._thread = None
-                    return
-                action = self._left.popleft()
-            action()
-
-
 #: Ranks that talk about two saves at a time would not understand each other.
-_lines: WeakKeyDictionary[dist.ProcessGroup, _Line] = WeakKeyDictionary()
+_lines: WeakKeyDictionary[dist.ProcessGroup, Line] = WeakKeyDictionary()
+
+
+def _line() -> Line:
+    return Line()
 
 
 class ParityOfRanks:
@@ -131,7 +97,7 @@ class ParityOfRanks:
 
     def __init__(self, redundancy: Redundancy, group: dist.ProcessGroup | None) -> None:
         self._redundancy, self._group = redundancy, group
-        self._alone = _Line()
+        self._alone = _line()
         self._line = self._alone
         self._last: Save | None = None
         self._failures: list[str] = []
@@ -170,7 +136,7 @@ class ParityOfRanks:
         self._line.wait()
         self._warn()
 
-    def _peers(self, ranks: int | None) -> tuple[Peers, _Line]:
+    def _peers(self, ranks: int | None) -> tuple[Peers, Line]:
         if ranks is None:
             ranks = dist.get_world_size() if dist.is_initialized() else 1
         if ranks == 1:
@@ -181,7 +147,7 @@ class ParityOfRanks:
                 f"{ranks} ranks save, and the process group has {dist.get_world_size(group)}:"
                 " give process_group= the ranks that save"
             )
-        return TorchPeers(group), _lines.setdefault(group, _Line())
+        return TorchPeers(group), _lines.setdefault(group, _line())
 
     def _make(self, save: Save, peers: Peers) -> None:
         """Make the parity of a save; in the thread."""

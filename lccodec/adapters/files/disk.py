@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
-from ...container.disk.folder import temporary_name
+from ...container.disk.folder import sync_directory, temporary_name
 from ...container.disk.system import checked_path, flag, storage_errors
-from ...errors import StorageError
+from ...errors import FormatError, LimitError, StorageError
 
-__all__ = ["MAX_FILE_EXPANSION", "regular_file", "replacing"]
+__all__ = ["MAX_FILE_EXPANSION", "parsed", "read_bounded", "regular_file", "replacing"]
 
 #: Most decoded bytes for each byte of a file of another format. Deflate alone reaches 1,032.
 MAX_FILE_EXPANSION: Final = 1 << 12
@@ -41,12 +42,44 @@ def _open_at_once(name: str, flags: int) -> int:
     return os.open(name, flags | flag("O_NONBLOCK"))
 
 
+def read_bounded(path: str | os.PathLike[str], most: int, rule: str) -> bytes:
+    """Return the bytes of a regular file.
+
+    Raises
+    ------
+    LimitError
+        If there are more than `most`. No more is read.
+    StorageError
+        As `regular_file`.
+    """
+    with regular_file(path) as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise LimitError(rule, str(path), f"more than {most:,} bytes")
+    return data
+
+
+def parsed(text: bytes, rule: str, where: str) -> Any:
+    """Return the document that a text of JSON is.
+
+    Raises
+    ------
+    FormatError
+        If it is not JSON, or nests deeper than Python can go.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise FormatError(rule, where, "not JSON, or nested too deeply") from None
+
+
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield the path of an empty temporary file that replaces `path` after it is written.
 
     It gets the mode of the file that it replaces. A symbolic link is replaced by a file with the
-    mode of the file that the link points to.
+    mode of the file that the link points to. Its bytes are on the disk before it has its name, and
+    the name is on the disk at the end.
 
     Raises
     ------
@@ -74,6 +107,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
             temporary.replace(target)
         finally:
             temporary.unlink(missing_ok=True)
+        sync_directory(target.parent)
 
 
 def _mode(path: Path) -> int | None:

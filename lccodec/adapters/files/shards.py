@@ -8,6 +8,7 @@ never paths.
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import re
@@ -16,23 +17,28 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from ...container.disk.folder import Folder
+from ...container.disk.system import storage_errors
 from ...element_types import Array
 from ...errors import ArgumentError, DataError, FormatError, StorageError
 from ..seals.reading import read_sealed
-from .disk import replacing
+from .disk import parsed, read_bounded, replacing
 
 __all__ = [
     "INDEX_SUFFIX",
+    "MAX_INDEX_BYTES",
     "SHARD_BYTES",
     "SHARD_NAME",
     "is_index",
     "load_shards",
+    "parse_index",
     "read_index",
     "save_shards",
 ]
 
 INDEX_SUFFIX: Final = ".index.json"
 SHARD_BYTES: Final = 5_000_000_000  # of the tensors in a shard, as in transformers
+MAX_INDEX_BYTES: Final = 100_000_000  # as of a header: more would only take memory
 _SIZE_KEY: Final = "total_size"  # of the metadata: the bytes of all tensors
 _RULE: Final = "safetensors"
 SHARD_NAME: Final = re.compile(r"[^/\\:\0]+\.safetensors")  # no directory, no drive, and not another index
@@ -52,22 +58,28 @@ def read_index(path: str | os.PathLike[str]) -> tuple[dict[Path, list[str]], dic
     ------
     ChecksumError
         If it is not as it was sealed (`lccodec.adapters.seals`).
+    LimitError
+        If it has more than `MAX_INDEX_BYTES`.
     FormatError
         If it is not an index, or the name of a file is not one in the same directory.
     StorageError
         If the operating system cannot read it.
     """
+    return parse_index(path, read_sealed(path, MAX_INDEX_BYTES))
+
+
+def parse_index(path: str | os.PathLike[str], text: bytes) -> tuple[dict[Path, list[str]], dict[str, str]]:
+    """Return the same of the text of an index, which nobody has verified; raise ``FormatError``."""
     where = str(path)
-    text = read_sealed(path)
     try:
-        index = json.loads(text)
+        index = parsed(text, _RULE, where)
         weights: dict[str, str] = index["weight_map"]
         metadata: dict[str, Any] = index.get("metadata") or {}
         files: dict[str, list[str]] = {}
         for name, file in weights.items():
             files.setdefault(file, []).append(name)
         kept = {key: v if type(v) is str else json.dumps(v) for key, v in metadata.items()}
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (FormatError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise FormatError(_RULE, where, "not an index of shards: it has no weight_map") from None
     for file in files:
         if type(file) is not str or not SHARD_NAME.fullmatch(file):
@@ -117,8 +129,10 @@ def save_shards(
 ) -> None:
     """Write arrays into shards of at most `max_bytes` each, and their index.
 
-    A larger array has a shard of its own. The shards get their names when all are written, and the
-    index comes last. Then shards of an older index of this name go, if it has others.
+    A larger array has a shard of its own. No shard gets a name that an older index of this name
+    uses. The shards get their names when all are written, the index comes last, and then the shards
+    of the older index go. So whatever is killed, the index and its shards are of one state. Several
+    processes that write into a directory wait for each other.
 
     Parameters
     ----------
@@ -138,33 +152,61 @@ def save_shards(
         raise ArgumentError(f"the size of a shard must be a positive number of bytes; got {max_bytes!r}")
     groups = _grouped(arrays, max_bytes)
     target = Path(path)
-    stem = _stem(target)
-    files = [
-        target.with_name(f"{stem}-{number:05d}-of-{len(groups):05d}.safetensors")
-        for number in range(1, len(groups) + 1)
-    ]
-    weights = {name: file.name for file, group in zip(files, groups, strict=True) for name in group}
     total = sum(array.nbytes for array in arrays.values())
-    index = {"metadata": {**metadata, _SIZE_KEY: total}, "weight_map": weights}
-    older = _shards_of(target)
-    with ExitStack() as stack:  # left from the last on: the index gets its name after the shards
-        text = json.dumps(index, indent=2, ensure_ascii=False) + "\n"
-        stack.enter_context(replacing(target)).write_text(text, encoding="utf-8")
-        for file, group in zip(files, groups, strict=True):
-            write(stack.enter_context(replacing(file)), group)
-    for file in older.difference(files):
+    with storage_errors("cannot write", target), Folder(target.parent) as folder:
+        folder.lock()
+        there, older = set(folder.names()), _shards_of(target)
+        files = _free_names(target, len(groups), there, older)
+        weights = {name: file.name for file, group in zip(files, groups, strict=True) for name in group}
+        index = {"metadata": {**metadata, _SIZE_KEY: total}, "weight_map": weights}
+        with replacing(target) as temporary:
+            text = json.dumps(index, indent=2, ensure_ascii=False) + "\n"
+            temporary.write_text(text, encoding="utf-8")
+            try:
+                with ExitStack() as stack:
+                    for file, group in zip(files, groups, strict=True):
+                        write(stack.enter_context(replacing(file)), group)
+            except BaseException:
+                with suppress(OSError):
+                    folder.remove({file.name for file in files} - there)
+                raise
         with suppress(OSError):  # the new state is whole without that
-            file.unlink()
+            folder.remove(filter(_shard_name(target).fullmatch, older or ()))
 
 
-def _shards_of(index: Path) -> set[Path]:
-    """Return the shards of an index that have names as `save_shards` gives them."""
-    try:
-        files, _ = read_index(index)
-    except (DataError, StorageError):
+def _shards_of(index: Path) -> set[str] | None:
+    """Return the names of the shards of an index; ``None`` if there is one that cannot be read.
+
+    Nothing is verified: what differs from its seal is read by others all the same.
+    """
+    if not os.path.lexists(index):
         return set()
-    name = re.compile(re.escape(_stem(index)) + r"-[0-9]{5}-of-[0-9]{5}\.safetensors")
-    return {file for file in files if name.fullmatch(file.name)}
+    try:
+        return {file.name for file in parse_index(index, read_bounded(index, MAX_INDEX_BYTES, _RULE))[0]}
+    except FormatError:  # nobody reads it
+        return set()
+    except (DataError, StorageError):
+        return None
+
+
+def _free_names(index: Path, count: int, there: set[str], older: set[str] | None) -> list[Path]:
+    """Return paths for so many shards of an index.
+
+    They have the usual names, unless the older index may use these: then others, which no file has.
+    """
+    taken = there if older is None else older
+    for number in itertools.count(1):
+        mark = "" if number == 1 else f"-{number}"
+        names = [f"{_stem(index)}{mark}-{n:05d}-of-{count:05d}.safetensors" for n in range(1, count + 1)]
+        if taken.isdisjoint(names):
+            break
+        taken = there
+    return [index.with_name(name) for name in names]
+
+
+def _shard_name(index: Path) -> re.Pattern[str]:
+    """Return what the names match that `save_shards` gives to the shards of an index."""
+    return re.compile(re.escape(_stem(index)) + r"(?:-[0-9]+)?-[0-9]{5}-of-[0-9]{5}\.safetensors")
 
 
 def _stem(index: Path) -> str:

@@ -14,7 +14,7 @@ from typing import BinaryIO, Final
 
 from ...container.disk.system import StrPath, checked_path
 from ...errors import ChecksumError, FormatError, StorageError
-from ..files.disk import regular_file
+from ..files.disk import read_bounded, regular_file
 from .files import FILE_SUFFIX, SEAL_NAME
 from .hashing import check_unchanged, damaged_parts, digest_of
 from .listing import MAX_BYTES, RULE, Entry, Listing
@@ -62,10 +62,16 @@ def sealed_file(path: StrPath) -> Iterator[BinaryIO]:
         check_unchanged(file, before)
 
 
-def read_sealed(path: StrPath) -> bytes:
-    """Return the bytes of a regular file; those that are returned are verified. Errors as above."""
-    with regular_file(path) as file:
-        data = file.read()
+def read_sealed(path: StrPath, most: int | None = None) -> bytes:
+    """Return the bytes of a regular file; those that are returned are verified. Errors as above.
+
+    With `most`, a file of more bytes is a ``LimitError``.
+    """
+    if most is not None:
+        data = read_bounded(path, most, RULE)
+    else:
+        with regular_file(path) as file:
+            data = file.read()
     found = find_seal(checked_path(path))
     if found is not None and sha256(data).hexdigest() != found.entry.digest:
         raise _changed(path, found, data)

@@ -18,7 +18,8 @@ from ...container.frame_entry import Bytes
 from ...element_types import Array, from_components, in_host_order
 from ...errors import FormatError, StorageError
 from ..files.header import LENGTH_BYTES, Tensor, read_header
-from ..files.shards import INDEX_SUFFIX, read_index
+from ..files.shards import INDEX_SUFFIX, MAX_INDEX_BYTES, parse_index
+from ..seals.reading import read_sealed
 
 __all__ = ["INDEX_NAME", "SINGLE_NAME", "Layout", "read_layout", "tensor_file"]
 
@@ -59,12 +60,13 @@ def read_layout(directory: Path) -> Layout:
     ------
     StorageError
         If it has no model, a shard is missing, or the operating system cannot read it.
-    FormatError
+    DataError
         If an index or a header is damaged, or they do not fit.
     """
     if (directory / INDEX_NAME).exists():
-        shards, _ = read_index(directory / INDEX_NAME)  # refuses what is not one
-        index = json.loads((directory / INDEX_NAME).read_bytes())
+        text = read_sealed(directory / INDEX_NAME, MAX_INDEX_BYTES)
+        shards, _ = parse_index(directory / INDEX_NAME, text)  # refuses what is not one
+        index = json.loads(text)
         tensors: dict[str, Tensor] = {}
         for path, names in shards.items():
             found, _ = read_header(path)

@@ -13,6 +13,10 @@ the step is read whole, and what differs is written.
 
 A lock on ``.lccodec/lock`` lets one process of a host at a time do this. Others find that it is
 done.
+
+The directory may be that of a stranger. Links in it lead nowhere: they are replaced or refused.
+Besides shards whose place was taken, only files are removed that a note has, by name, size, time
+and number: what a kill has left.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -33,20 +38,22 @@ from ...chain.read.follow.watch import Watch
 from ...chain.store.names import step_index
 from ...chain.store.opening import open_store
 from ...chain.store.store import Store
-from ...constants import EXACT_NAME
+from ...constants import EXACT_NAME, MAX_STEP
 from ...container.disk.address import checked_place
 from ...container.disk.folder import Folder
 from ...container.disk.source import FileSource
-from ...container.disk.system import SYSTEM, System, checked_path, storage_errors
+from ...container.disk.system import SYSTEM, Entry, System, checked_path, storage_errors
 from ...container.disk.whole_file import WholeFile, remove_stale_temporaries
 from ...element_types import Array
 from ...errors import ArgumentError, ChainError, DataError, StorageError
 from ...parallel import slices
+from ..files.disk import parsed, read_bounded
 from ..files.header import Tensor
+from ..files.shards import SHARD_NAME
 from ..files.tensor_types import FLOAT8_NAMES
 from ..tree.plain import BYTE_TYPES, read_types
 from .layout import INDEX_NAME, Layout, read_layout
-from .lock import NOTE_FOLDER, locked
+from .lock import locked
 from .names import Prefix
 
 __all__ = ["Pulled", "pull"]
@@ -54,6 +61,7 @@ __all__ = ["Pulled", "pull"]
 _NOTE_NAME: Final = "state.json"
 _SUFFIX: Final = re.compile(r"-step[0-9]{12,16}-[0-9a-f]{8}(?=\.safetensors$)")
 _PIECE: Final = 1 << 22  # elements that are copied at a time
+_MAX_NOTE_BYTES: Final = 1 << 22  # two lists of some thousand files: more would only take memory
 
 
 @dataclass(frozen=True)
@@ -120,10 +128,10 @@ def pull(
         If the chain has no such step, a file is damaged, or the operating system refuses.
     """
     place, part = checked_path(model), Prefix(prefix)
-    with locked(place, system):
+    with locked(place, system) as notes:
         layout = read_layout(place)
-        _remove_leftovers(layout, system)
-        held, pinned = _holding(layout), None if step is None else step_index(step)
+        _remove_leftovers(layout, notes)
+        held, pinned = _holding(layout, notes), None if step is None else step_index(step)
         with open_store(checked_place(run)) as store:
             if held is not None and _is_there(store, pinned, held["root"], exact):
                 return Pulled(held["step"], held["step"])
@@ -135,11 +143,11 @@ def pull(
             if way is None or way.update is None:  # the state that the directory has
                 link, now = watch.link if way is None else way.prepared.link, watch.step or 0
                 root = "" if link is None else link.reader.root.hex()
-                _note(place, [_entry(now, root, _identities(layout))], system)
+                _note(notes, [_entry(now, root, _identities(layout))])
                 return Pulled(now, now)
             patches = {part.name(patch.name): patch for patch in way.update.patches("bits")}
             _check(layout, patches, read_types(way.update.metadata), part)
-            return _write(layout, way.update, patches, held, system)
+            return _write(layout, way.update, patches, held, notes)
 
 
 def _is_there(store: Store, step: int | None, root: str, exact: bool) -> bool:
@@ -186,9 +194,10 @@ def _write(
     update: Update,
     patches: Mapping[str, Patch],
     held: Mapping[str, Any] | None,
-    system: System,
+    notes: Folder,
 ) -> Pulled:
     """Write the files in which something differs, and let them take the place of the old ones."""
+    system = notes.system
     changed = sorted({layout.tensors[name].file for name in patches})
     renamed = {name: name if layout.index is None else _new_name(name, update) for name in changed}
     with ExitStack() as stack:
@@ -207,7 +216,7 @@ def _write(
             writers.append(writer)
         old = dict(held) if held is not None else _entry(None, "", _identities(layout))
         new = _entry(update.step, update.root, identities)
-        _note(layout.directory, [old, new], system)
+        _note(notes, [old, new])
         for writer in writers:
             writer.commit()
     if layout.index is not None and changed:
@@ -220,7 +229,7 @@ def _write(
         action = "cannot remove old shards of"
         with storage_errors(action, layout.directory), Folder(layout.directory, system) as folder:
             folder.remove(gone)
-    _note(layout.directory, [new], system)
+    _note(notes, [new])
     names, files = tuple(patches), tuple(renamed[name] for name in changed)
     return Pulled(update.step, None if held is None else held["step"], names, files, update.bytes_read)
 
@@ -269,7 +278,16 @@ def _new_name(name: str, update: Update) -> str:
 
 def _identity(path: Path) -> list[int]:
     with storage_errors("cannot look at", path):
-        status = path.stat()
+        return _numbers(path.stat())
+
+
+def _identity_of(entry: Entry) -> list[int] | None:
+    """Return the same of a regular file in a directory; ``None`` of a link or another file."""
+    status = entry.lstat()
+    return _numbers(status) if stat.S_ISREG(status.st_mode) else None
+
+
+def _numbers(status: os.stat_result) -> list[int]:
     return [status.st_size, status.st_mtime_ns, status.st_ino]
 
 
@@ -282,34 +300,57 @@ def _entry(step: int | None, root: str, files: Mapping[str, list[int]]) -> dict[
     return {"step": step, "root": root, "files": dict(files)}
 
 
-def _noted(directory: Path) -> list[dict[str, Any]]:
-    """Return what is noted of a directory; nothing if that cannot be read."""
+def _noted(notes: Folder) -> list[dict[str, Any]]:
+    """Return what is noted of a directory; nothing if that cannot be read, or is not such a note.
+
+    A note is never needed: without one, the step is read whole.
+    """
+    entry = notes / _NOTE_NAME
     try:
-        entries = json.loads((directory / NOTE_FOLDER / _NOTE_NAME).read_text())
-        return [_entry(each["step"], each["root"], each["files"]) for each in entries]
-    except (OSError, ValueError, TypeError, KeyError):
+        if not stat.S_ISREG(entry.lstat().st_mode):
+            return []
+        entries = parsed(read_bounded(entry, _MAX_NOTE_BYTES, _NOTE_NAME), _NOTE_NAME, str(entry))
+        found = [_entry(each["step"], each["root"], each["files"]) for each in entries]
+    except (OSError, DataError, ValueError, TypeError, KeyError):
         return []
+    return found if all(map(_is_sound, found)) else []
 
 
-def _holding(layout: Layout) -> dict[str, Any] | None:
+def _is_sound(noted: dict[str, Any]) -> bool:
+    """Return whether what is noted has the form of a note."""
+    step, root, files = noted["step"], noted["root"], noted["files"]
+    if not ((step is None or (type(step) is int and 0 <= step <= MAX_STEP)) and type(root) is str):
+        return False
+    return type(files) is dict and all(
+        type(identity) is list and len(identity) == 3 and all(type(number) is int for number in identity)
+        for identity in files.values()
+    )
+
+
+def _holding(layout: Layout, notes: Folder) -> dict[str, Any] | None:
     """Return what is noted of the state that the files have; ``None`` if nothing is."""
     files = _identities(layout)
-    found = (each for each in _noted(layout.directory) if each["files"] == files)
+    found = (each for each in _noted(notes) if each["files"] == files)
     return next((each for each in found if each["step"] is not None), None)
 
 
-def _note(directory: Path, entries: list[dict[str, Any]], system: System) -> None:
-    with WholeFile(directory / NOTE_FOLDER / _NOTE_NAME, overwrite=True, system=system) as file:
+def _note(notes: Folder, entries: list[dict[str, Any]]) -> None:
+    with WholeFile(_NOTE_NAME, overwrite=True, folder=notes) as file:
         file.write(json.dumps(entries, indent=1).encode())
         file.commit()
 
 
-def _remove_leftovers(layout: Layout, system: System) -> None:
-    """Remove what a kill has left: temporaries, and shards that no index names any more."""
-    remove_stale_temporaries(layout.directory, system)
-    remove_stale_temporaries(layout.directory / NOTE_FOLDER, system)
-    noted = {name for each in _noted(layout.directory) for name in each["files"]}
-    with storage_errors("cannot look at", layout.directory), Folder(layout.directory, system) as folder:
-        ours = {name for name in folder.names() if _SUFFIX.search(name) or name in noted}
-        if left := ours.difference(layout.files):
+def _remove_leftovers(layout: Layout, notes: Folder) -> None:
+    """Remove what a kill has left: temporaries, and shards that no index names any more.
+
+    A shard is known by all that is noted of it. The note may be that of a stranger: a name alone
+    may be that of any file.
+    """
+    remove_stale_temporaries(notes)
+    with storage_errors("cannot look at", layout.directory), Folder(layout.directory, notes.system) as folder:
+        remove_stale_temporaries(folder)
+        noted = [(name, identity) for each in _noted(notes) for name, identity in each["files"].items()]
+        known = {name for name, identity in noted if SHARD_NAME.fullmatch(name) and name not in layout.files}
+        there = {name: _identity_of(folder / name) for name in known.intersection(folder.names())}
+        if left := {name for name, identity in noted if there.get(name) == identity}:
             folder.remove(left)

@@ -8,6 +8,7 @@ whatever was missed.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from ...chain.store.names import step_index
 from ...chain.store.opening import open_store
 from ...chain.store.store import Store
 from ...container.disk.address import checked_place
+from ...container.disk.folder import make_directory
 from ...container.disk.system import SYSTEM, StrPath, System, checked_path, storage_errors
 from ...errors import ArgumentError, ChainError, DataError
 from ..files.header import read_header
@@ -33,6 +35,7 @@ __all__ = ["Published", "publish"]
 #: Members of the metadata of a version that name what it was made of.
 _STEP_KEY: Final = "lccodec_step"
 _ROOT_KEY: Final = "lccodec_root"
+_STEP: Final = re.compile(r"[0-9]{1,16}")
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ def publish(  # what, and in which form, by keyword
     model = None if like is None else checked_path(like)
     runs = [run] if isinstance(run, str | os.PathLike) else run
     with storage_errors("cannot make the directory", place):
-        place.mkdir(parents=True, exist_ok=True)
+        make_directory(place, system)
     with ExitStack() as opened:
         opened.enter_context(locked(place, system))
         remove_leftovers(place, system)
@@ -165,7 +168,7 @@ def _last_version(directory: Path) -> _Last:
     elif (newest / SINGLE_NAME).exists():
         metadata = read_header(newest / SINGLE_NAME)[1]
     step, roots = metadata.get(_STEP_KEY, ""), tuple(metadata.get(_ROOT_KEY, "").split(","))
-    return _Last(versions[-1], int(step) if step.isdecimal() else None, roots)
+    return _Last(versions[-1], int(step) if _STEP.fullmatch(step) else None, roots)
 
 
 def _newest_step(stores: Sequence[Store]) -> int:

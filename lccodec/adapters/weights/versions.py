@@ -39,8 +39,8 @@ from ...errors import (
     StorageError,
     UnsupportedError,
 )
-from ..files.disk import regular_file
-from ..files.shards import SHARD_NAME
+from ..files.disk import parsed, read_bounded
+from ..files.shards import MAX_INDEX_BYTES, SHARD_NAME
 from .layout import INDEX_NAME
 
 __all__ = ["CHECKSUMS", "ENCODINGS", "Checksum", "Encoding", "VersionIndex"]
@@ -98,21 +98,19 @@ def read_index_of(directory: Path) -> VersionIndex | None:
 
     Raises
     ------
-    FormatError, UnsupportedError
-        If the index is damaged, or names an encoding, compression or digest that is not known.
+    FormatError, LimitError, UnsupportedError
+        If the index is damaged or too large, or names an encoding, compression or digest that is
+        not known.
     StorageError
         If it is no regular file, or the operating system cannot read it.
     """
     path = directory / INDEX_NAME
     try:
-        with regular_file(path) as file:
-            document: Any = json.loads(file.read())
+        document: Any = parsed(read_bounded(path, MAX_INDEX_BYTES, RULE), RULE, str(path))
     except StorageError as error:
         if error.errno == errno.ENOENT:
             return None
         raise
-    except (ValueError, RecursionError):
-        raise FormatError(RULE, str(path), "not JSON") from None
     metadata = document.get("metadata") if isinstance(document, dict) else None
     if not isinstance(metadata, dict) or "delta_encoding" not in metadata:
         return None
@@ -123,7 +121,7 @@ def read_index_of(directory: Path) -> VersionIndex | None:
     try:
         version, base = int(metadata["version"]), int(metadata["base_version"])
         weights = {str(name): str(file) for name, file in document["weight_map"].items()}
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, OverflowError, TypeError, KeyError, AttributeError):
         raise FormatError(RULE, str(path), "no version, base version or weight map") from None
     if not all(map(SHARD_NAME.fullmatch, weights.values())):
         raise FormatError(RULE, str(path), "not the name of a .safetensors file in the same directory")

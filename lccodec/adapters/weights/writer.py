@@ -6,8 +6,9 @@ not at all.
 
 from __future__ import annotations
 
-import shutil
+import stat
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,11 +18,12 @@ from ...chain.read.follow.update import Patch, Update
 from ...chain.read.follow.watch import Watch, Way
 from ...chain.read.links import Link
 from ...container.disk.folder import Folder, is_temporary, temporary_name
+from ...container.disk.source import FileSource
 from ...container.disk.system import System, storage_errors
 from ...container.disk.whole_file import WholeFile
 from ...container.frame_entry import Bytes
 from ...element_types import Array
-from ...errors import ArgumentError
+from ...errors import ArgumentError, warn
 from ..files.tensor_types import DTYPE_NAMES, FLOAT8_NAMES
 from ..tree.plain import read_types
 from .layout import INDEX_NAME, SINGLE_NAME, tensor_file
@@ -84,16 +86,18 @@ class Target:
         nbytes = 0
         with storage_errors("cannot write to", self.directory), Folder(self.directory, self.system) as folder:
             temporary = temporary_name()
-            folder.make(temporary)
-            inner = self.directory / temporary
-            for path in more:
-                shutil.copyfile(path, inner / path.name)
-            for name, pieces in files.items():
-                with WholeFile(inner / name, system=self.system) as file:
-                    for piece in pieces:
-                        file.write(piece)
-                    file.commit()
-                    nbytes += file.size
+            folder.system.mkdir(folder / temporary)
+            with folder.inner(temporary) as inner:
+                for path in more:
+                    with closing(FileSource(path)) as source, WholeFile(path.name, folder=inner) as file:
+                        file.copy(source)
+                        file.commit()
+                for name, pieces in files.items():
+                    with WholeFile(name, folder=inner) as file:
+                        for piece in pieces:
+                            file.write(piece)
+                        file.commit()
+                        nbytes += file.size
             folder.rename(temporary, version_name(self.version))
             folder.sync()
         return nbytes
@@ -183,9 +187,13 @@ def _other_files(model: Path | None) -> list[Path]:
 
 
 def remove_leftovers(directory: Path, system: System) -> None:
-    """Remove versions that a kill has left without a name."""
+    """Remove versions that a kill has left without a name. Links and files of such names stay."""
     with storage_errors("cannot look at", directory), Folder(directory, system) as folder:
         for name in filter(is_temporary, folder.names()):
+            if not stat.S_ISDIR((folder / name).lstat().st_mode):
+                continue
             with folder.inner(name) as inner:
-                inner.remove(inner.names())
-            folder.remove_empty(name)
+                files = [each for each in inner.names() if stat.S_ISREG((inner / each).lstat().st_mode)]
+                inner.remove(files)
+            if not folder.remove_empty(name):
+                warn(f"{directory / name} stays: it has files that lccodec did not make")

@@ -129,10 +129,11 @@ class AnchoredSave:
         crew: Crew,
         first: Mapping[str, Quantizer] = MappingProxyType({}),
         instead: Mapping[str, Quantizer | None] = MappingProxyType({}),
+        again: Mapping[str, Quantizer] = MappingProxyType({}),
     ) -> tuple[Anchor, int]:
         """Write the checkpoint; return it as an anchor, and the bytes of its file.
 
-        `policy`, `first` and `instead` choose quantizers, as in `make_plan`.
+        `policy`, `first`, `instead` and `again` choose quantizers, as in `make_plan`.
 
         Raises
         ------
@@ -145,7 +146,8 @@ class AnchoredSave:
         sampling = Sampling(self.arrays)
         add_past(self.arrays, sampling, task.before.samples)
         parent = anchors[0] if anchors else None
-        plan = make_plan(self.arrays, policy, None if parent is None else parent.step, 1.0, first, instead)
+        above = None if parent is None else parent.step
+        plan = make_plan(self.arrays, policy, above, 1.0, first, instead, again=again)
         for frame in plan.frames:  # coding overwrites the references
             for name in [self.arrays[index].name for index in frame.arrays] if frame.inherits else ():
                 if name not in self._references.owned:

@@ -106,7 +106,7 @@ def write_bundle(
             with listed.open(found[step]) as reader:
                 check_name(found[step], reader.manifest.step)
                 links[step], named = _Link.of(reader), reader.manifest.exact
-                read_ahead([(reader.source, 0, reader.file_size)])
+                _fetch(reader)
                 entries[step] = writer.add(reader.source, reader.root)
         for link in links.values():
             link.check(links)
@@ -115,6 +115,13 @@ def write_bundle(
     if with_exact:
         tell(total, total)
     return writer.size
+
+
+def _fetch(reader: CheckpointReader) -> None:
+    """Fetch a file of a store that is far, whole and verified: it is copied as it arrives."""
+    if reader.source.far:
+        read_ahead([(reader.source, 0, reader.file_size)])
+        reader.verify()
 
 
 def _with_parents(store: Store, found: dict[int, str], steps: Iterable[int]) -> list[int]:
@@ -176,7 +183,7 @@ def _add_exact(writer: BundleWriter, store: Store, newest: int, named: bytes | N
     else:
         with reader:
             if is_newest_exact(reader, newest, named):
-                read_ahead([(reader.source, 0, reader.file_size)])
+                _fetch(reader)
                 return writer.add(reader.source, reader.root)
         problem = f"not that of step {newest}"
     warn(f"{store.path / EXACT_NAME} is left out: {problem}")

@@ -3,7 +3,9 @@
 Without a policy every state stays as it is, bit for bit: keyframes become deltas where that is
 smaller, and deltas become keyframes where a restore would replay too many. Each file takes the
 place of the old one by itself (:mod:`lccodec.chain.life.rewrite_step`). With a policy the states
-are coded anew, in a new directory, and what that loses is told.
+are coded anew, in a new directory, and what that loses is told. A state whose exact file is at hand
+is coded from that. Of all others it is known what they may have lost already
+(:mod:`lccodec.policy.again`).
 
 Source: SPEC 9 (LCC-CHN-04, LCC-CHN-10).
 """
@@ -19,15 +21,27 @@ from typing import Any
 
 import numpy as np
 
+from ...constants import EXACT_NAME
 from ...container.disk.system import storage_errors
+from ...container.manifest import Manifest
+from ...container.tree import flatten
 from ...element_table import ElementType
 from ...element_types import Array, work
-from ...errors import ChainError, DataError, warn
+from ...errors import ArgumentError, ChainError, DataError, StorageError, warn
 from ...parallel import slices
+from ...policy.again import kept_between, promised, quantizer_again
+from ...policy.declared import obeying
+from ...policy.policy import Candidate, Policy
+from ...policy.record import read_record
 from ...policy.roles import Assignment
+from ...quantizers.base import Quantizer, guarantee_of
+from ...quantizers.guarantee import EXACT, Guarantee
 from ..mend.upkeep import renew
 from ..progress import Tell, counted, untold
 from ..read.checkpoint import OpenCheckpoint, open_step
+from ..read.exact import open_exact
+from ..read.newest import open_newest
+from ..save.plan import candidates
 from ..store.claim import Claim
 from ..store.parents import Ancestry
 from ..store.store import Store, WritableStore
@@ -49,6 +63,9 @@ class Compaction:
     errors
         With a policy, by role: the root mean square of what the states lost beyond what they had
         lost before, over that of their values.
+    guarantees
+        With a policy, by array: what holds of its values at every step against what was saved
+        first, as far as the chain tells. As text it is empty if nothing does.
     """
 
     steps: int
@@ -56,6 +73,7 @@ class Compaction:
     after: int
     rewritten: tuple[Rewriting, ...] = ()
     errors: Mapping[str, float] = field(default_factory=dict)
+    guarantees: Mapping[str, Guarantee] = field(default_factory=dict)
 
 
 def compact(
@@ -148,15 +166,18 @@ def _below(parents: Mapping[int, int | None]) -> dict[int, int]:
     return found
 
 
-def code_anew(store: Store, target: Store, save: Callable[..., int], tell: Tell = untold) -> Compaction:
+def code_anew(
+    store: Store, target: Store, policy: Policy, save: Callable[..., int], tell: Tell = untold
+) -> Compaction:
     """Save every state of a chain to another chain, and compare what it has become.
 
     Parameters
     ----------
-    target
-        Where the other chain is kept.
+    target, policy
+        Where the other chain is kept, and its policy.
     save
-        Its `Chain.save`, without an adapter.
+        Its `Chain.save`, without an adapter. Its parameter `again` has quantizers of arrays that
+        have lost something, by name.
     tell
         Is told how many checkpoints are done, and how many there are.
 
@@ -164,27 +185,86 @@ def code_anew(store: Store, target: Store, save: Callable[..., int], tell: Tell 
     ------
     ChainError, DataError, StorageError
         If there is no checkpoint, a state cannot be restored, or the operating system refuses.
+    ArgumentError
+        If the policy has a finer bound than that which an array has lost.
     """
     steps = store.steps()
     if not steps:
         raise ChainError(store.nothing())
     before, after = store.size(steps.values()), 0
     sums: dict[str, list[float]] = {}
+    held, found = exact_step(store), dict[str, Guarantee]()
     for place, step in enumerate(counted(steps, tell)):
-        following = _state(store, list(steps)[1]) if place == 0 and len(steps) > 1 else None
-        with open_step(store, step) as old:
+        following = _state(store, list(steps)[1], held) if place == 0 and len(steps) > 1 else None
+        with open_known(store, step, held) as old:
             known = {array.name: Assignment(array.role, array.why) for array in old.info().arrays}
             state = old.state(dtype="bits")
-            after += save(step, state, old.metadata(), roles=known, following=following)
+            arrays = candidates(flatten(state), {}, {}, known)
+            again = coded_again(arrays, policy, old.links[-1].manifest, found)
+            after += save(step, state, old.metadata(), roles=known, following=following, again=again)
             with open_step(target, step) as new:
                 _add_errors(sums, old, new, known)
     errors = {role: math.sqrt(lost / had) if had else 0.0 for role, (lost, had) in sums.items()}
-    return Compaction(len(steps), before, after, (), errors)
+    return Compaction(len(steps), before, after, (), errors, found)
 
 
-def _state(store: Store, step: int) -> Any:
-    with open_step(store, step) as file:
+def _state(store: Store, step: int, held: int | None) -> Any:
+    with open_known(store, step, held) as file:
         return file.state(dtype="bits")
+
+
+def exact_step(store: Store) -> int | None:
+    """Return the step whose state the exact file holds; ``None`` if there is no sound one."""
+    if not store.has(EXACT_NAME):
+        return None
+    try:
+        with open_exact(store, strict=True) as file:
+            return file.links[-1].manifest.step
+    except (DataError, StorageError):
+        return None
+
+
+def open_known(store: Store, step: int, held: int | None) -> OpenCheckpoint:
+    """Open the best that is known of a step: the exact file if it holds that, or its checkpoint."""
+    return open_newest(store, step) if step == held else open_step(store, step)
+
+
+def coded_again(
+    arrays: Sequence[Candidate], policy: Policy, manifest: Manifest, total: dict[str, Guarantee]
+) -> dict[str, Quantizer]:
+    """Return the quantizers of arrays that the policy alone would let lose too much, by name.
+
+    Parameters
+    ----------
+    arrays, manifest
+        The state, and what it was read from.
+    policy
+        Codes it anew.
+    total
+        What holds of each array at all steps before; that of this step is added.
+    """
+    coders, recorded, exact = dict[str, Quantizer](), None, manifest.exact is True
+    try:
+        recorded = read_record(manifest.policy).policy
+    except ArgumentError:  # of another version or program: nothing is known
+        pass
+    policy = obeying(policy, arrays)
+    recorded = None if recorded is None else obeying(recorded, arrays)
+    settled = len(manifest.parents) == 2 or bool(manifest.replaces)
+    for c in arrays:
+        lost = Guarantee()
+        if exact or not c.kind.is_float:
+            lost = EXACT
+        elif recorded is not None:
+            lost = promised(recorded, c)
+            if manifest.parent is None and not settled:
+                lost = guarantee_of(recorded.choose_keyframe(c.name, c.role, c.kind, c.elements))
+            lost = kept_between(lost) if settled else lost
+        coder, result = quantizer_again(c, policy, lost)
+        if coder is not None:
+            coders[c.name] = coder
+        total[c.name] = result.either(total.get(c.name, EXACT))
+    return coders
 
 
 def _add_errors(

@@ -10,12 +10,11 @@ Source: SPEC 9.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from ...constants import EXACT_NAME
 from ...container.disk.duplicate import duplicate
-from ...container.disk.folder import Folder, sync_directory
-from ...container.disk.system import System, storage_errors
+from ...container.disk.folder import Folder
+from ...container.disk.system import storage_errors
 from ...errors import ArgumentError, ChainError, LccodecError
 from ..mirror.bring import copy
 from ..read.checkpoint import open_step
@@ -77,8 +76,7 @@ def _duplicate_all(store: Store, target: WritableStore, roots: Mapping[int, byte
     with storage_errors("cannot fork to", target.path):
         if _is_same_place(store, target):  # steps that the fork does not need would go
             raise ArgumentError(f"a fork needs a new directory; {target.path} holds the chain itself")
-        if isinstance(target, DirectoryStore):
-            _make(target.path, target.system)
+        target.make()
         target.remove_stale()
         there = target.names()
         for name in there:
@@ -110,14 +108,6 @@ def _is_same_place(store: Store, target: WritableStore) -> bool:
     if isinstance(store, DirectoryStore) and isinstance(target, DirectoryStore):
         return target.path.exists() and target.path.samefile(store.path)
     return store.path == target.path
-
-
-def _make(target: Path, system: System) -> None:
-    """Make a directory and those above it, each durable."""
-    if not target.is_dir():
-        _make(target.parent, system)
-        system.mkdir(target)
-        sync_directory(target.parent, system)
 
 
 def _has_exact(store: Store, step: int | None) -> bool:

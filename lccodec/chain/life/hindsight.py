@@ -18,16 +18,20 @@ from typing import Any
 import numpy as np
 
 from ...constants import MAX_WEIGHT
+from ...container.manifest import Manifest
 from ...container.tree import Flat
 from ...element_types import work
 from ...errors import ChainError
-from ...policy.hindsight import between_quantizers, end_quantizers
+from ...policy.hindsight import between_quantizers, end_quantizers, kept
 from ...policy.policy import Candidate, Policy
 from ...policy.record import Record
 from ...policy.roles import Assignment
+from ...quantizers.base import Quantizer
+from ...quantizers.guarantee import EXACT, Guarantee
 from ...workers.crew import Crew, Threads
 from ..progress import Tell, untold
 from ..read.links import value_or_raise
+from ..read.replay import DecodedArray
 from ..read.surveying.survey import Visit, survey
 from ..save.figures.measurement import Measurement
 from ..save.figures.sampling import Samples, Sampling
@@ -36,7 +40,7 @@ from ..save.past import movements
 from ..save.plan import candidates
 from ..store.store import Store, WritableStore
 from .anchors import Anchor, AnchoredSave, Before, Task
-from .compact import Compaction, squares
+from .compact import Compaction, coded_again, exact_step, open_known, squares
 
 
 def code_with_hindsight(
@@ -70,6 +74,8 @@ def code_with_hindsight(
     ------
     ChainError, DataError, StorageError
         If there is no checkpoint, a state cannot be restored, or the operating system refuses.
+    ArgumentError
+        If the policy has a finer bound than that which an array has lost.
     """
     steps = store.steps()
     if not steps:
@@ -77,7 +83,7 @@ def code_with_hindsight(
     target.make()
     coder = _Coder(target, policy, keyframe_every, len(steps), tell)
     waiting: list[_State] = []
-    states = _states(store, steps)
+    states = _states(store, steps, policy)
     state = next(states)
     for following in chain(states, (None,)):
         waiting.append(state)
@@ -86,40 +92,57 @@ def code_with_hindsight(
             waiting = []
         if following is not None:
             state = following
-    return Compaction(len(steps), store.size(steps.values()), coder.bytes, (), coder.errors())
+    size = store.size(steps.values())
+    return Compaction(len(steps), size, coder.bytes, (), coder.errors(), coder.guarantees)
 
 
 @dataclass(frozen=True, eq=False)
 class _State:
-    """A state to be saved, a sample of it, and how far each array moved since the one before."""
+    """A state to be saved, a sample of it, and how far each array moved since the one before.
+
+    `again` and `guarantees` are what `coded_again` has found.
+    """
 
     task: Task
     samples: Samples
     movements: Mapping[str, float]
+    again: Mapping[str, Quantizer]
+    guarantees: Mapping[str, Guarantee]
 
 
-def _states(store: Store, steps: Mapping[int, str]) -> Iterator[_State]:
+def _states(store: Store, steps: Mapping[int, str], policy: Policy) -> Iterator[_State]:
     """Yield the states of a chain by rising step."""
-    past = Before()
+    past, held = Before(), exact_step(store)
     for visit in survey(store, steps, decode=True, rising=True):
-        state = _state_of(visit, past)
+        if visit.step == held:
+            with open_known(store, visit.step, held) as file:
+                values = dict(zip(file.links[-1].index_names, file.decoded(), strict=True))
+                state = _state_of(visit, values, file.links[-1].manifest, policy, past)
+        else:
+            visit.check()
+            own = {name: value_or_raise(visit.arrays()[name]) for name in visit.left.link.index_names}
+            copies = {name: replace(array, bits=array.bits.copy()) for name, array in own.items()}
+            state = _state_of(visit, copies, visit.left.link.manifest, policy, past)
         past = Before(visit.step, state.samples)
         yield state
 
 
-def _state_of(visit: Visit, past: Before) -> _State:
-    """Return a copy of a state as it is decoded; `past` is the state before."""
-    visit.check()
-    arrays, manifest = visit.arrays(), visit.left.link.manifest
-    found = [value_or_raise(arrays[name]) for name in visit.left.link.index_names]
-    copies = [replace(array, bits=array.bits.copy()) for array in found]
+def _state_of(
+    visit: Visit, arrays: Mapping[str, DecodedArray], manifest: Manifest, policy: Policy, past: Before
+) -> _State:
+    """Return a state as a file has it; `past` is the state before."""
     known = {array.name: Assignment(array.role, array.why) for array in visit.info().arrays}
     names = list(known)
-    flat = Flat(manifest.tree, [array.array("bits") for array in copies], manifest.scalars, names)
+    flat = Flat(manifest.tree, [arrays[name].array("bits") for name in names], manifest.scalars, names)
     task = Task(visit.step, flat, manifest.metadata, known, past)
     own = candidates(flat, {}, {}, known)
     samples = Measurement(own, Sampling(own)).samples
-    return _State(task, samples, movements(own, samples, past.samples))
+    total: dict[str, Guarantee] = {}
+    again = coded_again(own, policy, manifest, total)
+    for c in own:  # what nothing is coded of between two ends keeps nothing else
+        if kept(policy, c) == Guarantee():
+            total[c.name] = Guarantee()
+    return _State(task, samples, movements(own, samples, past.samples), again, total)
 
 
 class _Coder:
@@ -136,6 +159,7 @@ class _Coder:
         self._sums: dict[str, list[float]] = {}
         self._done = 0
         self.bytes = 0
+        self.guarantees: dict[str, Guarantee] = {}
 
     @property
     def is_new(self) -> bool:
@@ -168,12 +192,12 @@ class _Coder:
         if self._end is not None and self._deltas < self._keyframe_every:
             self._deltas += 1
             save = AnchoredSave(state.task, [self._end], self._record)
-            return self._write(save, instead=end_quantizers(policy, save.arrays, moved))
+            return self._write(save, state, instead=end_quantizers(policy, save.arrays, moved))
         self._deltas = 0
         save = AnchoredSave(state.task, [], self._record)
         next_arrays = () if following is None else candidates(following.task.flat, {}, {}, {})
         first = {} if policy.keyframes == "exact" else first_keyframe(save.arrays, next_arrays, policy)
-        return self._write(save, first=first)
+        return self._write(save, state, first=first)
 
     def _fill(
         self, low: Anchor, high: Anchor, states: Sequence[_State], moved: Mapping[str, Sequence[float]]
@@ -182,15 +206,19 @@ class _Coder:
         if not states:
             return
         middle = len(states) // 2
-        task = states[middle].task
-        weight = _weight(task, low, high)
-        save = AnchoredSave(task, [low, high], self._record, weight)
-        anchor = self._write(save, instead=between_quantizers(self._record.policy, save.arrays, moved))
+        state = states[middle]
+        weight = _weight(state.task, low, high)
+        save = AnchoredSave(state.task, [low, high], self._record, weight)
+        chosen = between_quantizers(self._record.policy, save.arrays, moved, saved=False)
+        anchor = self._write(save, state, instead=chosen)
         self._fill(low, anchor, states[:middle], moved)
         self._fill(anchor, high, states[middle + 1 :], moved)
 
-    def _write(self, save: AnchoredSave, **quantizers: Mapping[str, Any]) -> Anchor:
-        anchor, size = save.write(self._target, self._record.policy, self._crew, **quantizers)
+    def _write(self, save: AnchoredSave, state: _State, **quantizers: Mapping[str, Any]) -> Anchor:
+        policy = self._record.policy
+        anchor, size = save.write(self._target, policy, self._crew, again=state.again, **quantizers)
+        for name, guarantee in state.guarantees.items():
+            self.guarantees[name] = guarantee.either(self.guarantees.get(name, EXACT))
         self.bytes += size
         self._add_errors(save.arrays, anchor)
         self._done += 1

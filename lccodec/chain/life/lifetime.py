@@ -7,7 +7,7 @@ Each of the latter calls a function of its own module while no save of the same 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 from ...arguments import integer
 from ...container.disk.address import checked_place
 from ...errors import ArgumentError
+from ...policy.hindsight import gains
 from ...policy.policy import Policy
 from ...policy.presets import resolve_policy
 from ...policy.record import Kept
+from ...quantizers.base import Quantizer
 from ...table import Overview, Shown
 from ..adapter import Adapter
 from ..mirror.behind import Mirrors
@@ -272,14 +274,21 @@ class Lifetime(Shown, Mending):
             raise ArgumentError(f"{called} needs directory= and does not support dry_run")
         if target.names():
             raise ArgumentError(f"{called} needs a new or empty directory; {target.path} is not empty")
+        chosen = self._writer.settings.record.policy if policy is None else resolve_policy(policy)
         if hindsight:
             group = check_hindsight(hindsight)
-            chosen = self._writer.settings.record.policy if policy is None else resolve_policy(policy)
             check_lossy(chosen)
+        if hindsight and gains(chosen):
             return code_with_hindsight(self._store, target, chosen, group, every, tell=tell)
         made: Any = type(self)
-        with made(target.path, policy, keyframe_every=every, newest="history") as other:
-            return code_anew(self._store, target, other.save, tell)
+        with made(target.path, chosen, keyframe_every=every, newest="history") as other:
+
+            def save(*given: Any, again: Mapping[str, Quantizer], **named: Any) -> int:
+                other._writer.settings.again = again
+                size: int = other.save(*given, **named)
+                return size
+
+            return code_anew(self._store, target, chosen, save, tell)
 
     def pin(self, step: int) -> None:
         """Pin a step: no prune of any process removes it, or the steps that it needs.

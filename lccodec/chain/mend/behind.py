@@ -6,10 +6,8 @@ interpreter's lock while they work.
 
 from __future__ import annotations
 
-import os
-import threading
-
 from ...errors import LccodecError, reason_of, warn
+from ...parallel import Line
 from ..store.store import Store
 from .parity_folder import directory_of
 from .protect import protect
@@ -29,9 +27,7 @@ class ParityBehind:
         self._store, self._redundancy = store, redundancy
         if redundancy is not None:
             directory_of(store)  # or it is refused
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._process = os.getpid()
+        self._line = Line()
         self._asked: Redundancy | None = None
         self._failures: list[str] = []
 
@@ -44,32 +40,23 @@ class ParityBehind:
         if redundancy is None:
             return
         self._warn()
-        with self._lock:
-            if self._process != os.getpid():  # a fork has not the thread
-                self._thread, self._process = None, os.getpid()
-            self._asked = redundancy
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="lccodec parity")
-                self._thread.start()
+        self._asked = redundancy
+        self._line.add(self._protect)
 
     def wait(self) -> None:
         """Wait until all is protected that was asked for; an error is only a warning."""
-        thread = self._thread
-        if thread is not None and self._process == os.getpid():
-            thread.join()
+        self._line.wait()
         self._warn()
 
-    def _work(self) -> None:
-        while True:
-            with self._lock:
-                redundancy, self._asked = self._asked, None
-                if redundancy is None:
-                    self._thread = None
-                    return
-            try:
-                protect(directory_of(self._store), redundancy)
-            except (LccodecError, OSError, MemoryError) as error:
-                self._failures.append(reason_of(error))
+    def _protect(self) -> None:
+        """Protect what there is, in the thread, unless that was done since it was asked for."""
+        redundancy, self._asked = self._asked, None
+        if redundancy is None:
+            return
+        try:
+            protect(directory_of(self._store), redundancy)
+        except (LccodecError, OSError, MemoryError) as error:
+            self._failures.append(reason_of(error))
 
     def _warn(self) -> None:
         while self._failures:

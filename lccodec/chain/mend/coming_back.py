@@ -37,7 +37,8 @@ def comes_back(store: Store, mirrors: Callable[[], Sequence[Store]], name: str) 
             return True
     with suppress(LccodecError):
         if others := mirrors():
-            with open_name(StandIn(store, others, lambda *_: None), name) as file:
+            fresh = [mirror.afresh() for mirror in others]
+            with open_name(StandIn(store.afresh(), fresh, lambda *_: None), name) as file:
                 file.verify()
             return True
     return False

@@ -98,6 +98,7 @@ def repair(
     StorageError
         If the operating system refuses. Every file is as it was before, or mended.
     """
+    store, mirrors = store.afresh(), [mirror.afresh() for mirror in mirrors]
     if dry_run:
         return _repair(store, mirrors, bounds, dry_run=True)
     if mirrors:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import os
 import random
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
 from typing import Final
 
 from ...container.disk.address import Place, checked_place
 from ...container.disk.system import StrPath
 from ...errors import ChainError, DataError, LccodecError, StorageError, reason_of, warn
+from ...parallel import Line
 from ..store.opening import writable_store
 from ..store.store import Store, WritableStore
 from .bring import Care, Mirror, MirrorState, bring_newest
@@ -27,6 +28,7 @@ _LONGEST_WAIT: Final = 60.0
 _LONGEST_WAIT_OF_CLOSE: Final = 2.0
 _SECONDS_TO_STOP: Final = 5.0  # within a call to a store
 _SECONDS_OF_ONE_CALL: Final = 5.0  # that a store is asked again, within one attempt
+_MAX_WAITING: Final = 2  # looks: one that runs, and one that sees what it does not
 
 #: How long closing a chain waits for its mirrors, unless it is told otherwise.
 SECONDS_TO_CLOSE: Final = 60.0
@@ -37,26 +39,22 @@ class _StoppedError(Exception):
 
 
 class _Copier:
-    """The thread that keeps one mirror up to date, while there is something to do."""
+    """Keeps one mirror up to date, in a thread that runs while there is something to do."""
 
     def __init__(self, mirror: Mirror) -> None:
         self.mirror = mirror
-        self._changing = threading.Condition()
-        self._thread: threading.Thread | None = None
-        self._process = os.getpid()
+        self._line = Line(daemon=True)
+        self._hurry: SimpleQueue[None] = SimpleQueue()  # each entry ends one wait
         self._is_asked = self._is_closing = self._is_over = False
         self._is_told = False  # of an error, since the mirror worked last
         self.is_rolling_back = False  # the chain: what differs then is no error
 
     def wake(self) -> None:
         """Let the thread look what there is to copy, and start it if it has nothing to do."""
-        with self._changing:
-            if self._process != os.getpid():  # a fork has not the thread
-                self._thread, self._process = None, os.getpid()
-            self._is_asked = True
-            if self._thread is None and not self._is_closing:
-                self._thread = threading.Thread(target=self._work, name="lccodec mirror", daemon=True)
-                self._thread.start()
+        self._is_asked = True
+        if len(self._line.waiting) < _MAX_WAITING and not self._is_closing:
+            self._line.add(self._bring)
+        self._line.wake()
 
     def look(self) -> bool:
         """Compare the mirror with its chain; return whether it lacks something, or may do so.
@@ -71,19 +69,15 @@ class _Copier:
 
     def begin_to_close(self) -> None:
         """Let the thread hurry; it ends when nothing is left."""
-        with self._changing:
-            self._is_closing = True
-            self._changing.notify_all()
+        self._is_closing = True
+        self._hurry.put(None)
 
     def close(self, end: float) -> None:
         """Wait until nothing is left, until some time of `time.monotonic`, and end the thread."""
-        thread = self._thread if self._process == os.getpid() else None
-        if thread is not None:
-            thread.join(max(0.0, end - time.monotonic()))
-            with self._changing:
-                self._is_over = True
-                self._changing.notify_all()
-            thread.join(_SECONDS_TO_STOP)
+        if not self._line.wait(max(0.0, end - time.monotonic())):
+            self._is_over = True
+            self._hurry.put(None)
+            self._line.wait(_SECONDS_TO_STOP)
         self.mirror.release()
         self._is_closing = self._is_over = False
 
@@ -94,15 +88,12 @@ class _Copier:
         self._is_told = error is not None
         return error if is_new else None
 
-    def _work(self) -> None:
+    def _bring(self) -> None:
+        """Copy what there is, in the thread, unless that was done since it was asked for."""
         wait = _FIRST_WAIT
         self.mirror.mirror.call_between(self._go_on)
-        while True:
-            with self._changing:
-                if not self._is_asked or self._is_over:
-                    self._thread = None
-                    return
-                self._is_asked = False
+        while self._is_asked and not self._is_over:
+            self._is_asked = False
             noted = self.mirror.rollbacks
             try:
                 self.mirror.bring(self._go_on)
@@ -116,11 +107,10 @@ class _Copier:
                 continue
             except (LccodecError, OSError, RuntimeError, MemoryError) as error:
                 self.mirror.error = reason_of(error)
-            with self._changing:
-                self._is_asked = True
-                longest = _LONGEST_WAIT_OF_CLOSE if self._is_closing else _LONGEST_WAIT
-                if not self._is_over:
-                    self._changing.wait(random.uniform(0, min(wait, longest)))  # noqa: S311 - no secret
+            self._is_asked = True
+            longest = _LONGEST_WAIT_OF_CLOSE if self._is_closing else _LONGEST_WAIT
+            with suppress(Empty):
+                self._hurry.get(timeout=random.uniform(0, min(wait, longest)))  # noqa: S311 - no secret
             wait = min(2 * wait, _LONGEST_WAIT)
 
     def _go_on(self) -> None:

@@ -16,6 +16,7 @@ from typing import Final
 from ...constants import EXACT_NAME
 from ...container.reader import CheckpointReader
 from ...errors import ArgumentError, ChainError, DataError, LccodecError, StorageError
+from ..store.claim import Use
 from ..store.names import checkpoint_name
 from ..store.store import Store, WritableStore
 from .compare import Difference, Files, Inventory, compare, set_aside_of
@@ -157,8 +158,9 @@ class Mirror:
             If a file cannot be copied. What has arrived stays.
         """
         self.mirror.make()
-        self._claim.take(make=True)
+        use = Use()
         try:
+            self._claim.take(use, make=True)
             self.mirror.remove_stale()
             here, there, found = self._followed()
             self._skipped = dict(here.unreadable)
@@ -168,7 +170,7 @@ class Mirror:
             if self._care.thin_out is not None:
                 self._care.thin_out(self.mirror)
         finally:
-            self._claim.done()
+            use.end()
         return self.state()
 
     def _followed(self) -> tuple[Files, Files, Difference]:
@@ -193,7 +195,7 @@ class Mirror:
 
     def _bring(self, name: str, there: Files) -> None:
         try:
-            reader = self._store.open(name)
+            reader = self._store.afresh().open(name)
         except DataError as error:
             self._skipped[name] = str(error)
             return
@@ -225,7 +227,7 @@ class Mirror:
             if self._arrived.get(name) == parent.root:
                 continue
             try:
-                with self.mirror.open(name) as above:
+                with self.mirror.afresh().open(name) as above:
                     if parent.root in above.roots:
                         continue
             except DataError:
@@ -263,7 +265,7 @@ def bring_newest(source: Store, target: WritableStore) -> list[int]:
 
     Errors are those of `copy`.
     """
-    listed = source.snapshot()
+    listed = source.afresh().snapshot()
     names = [listed.name_of(max(listed.steps()))]
     while names[-1] != EXACT_NAME and (above := listed.parents_of(names[-1])):  # deltas in a row
         if (name := checkpoint_name(above[0])) in names:

@@ -69,7 +69,7 @@ class Inventory:
 
         With `partly`, a file that cannot be read is one of the unreadable.
         """
-        listed = self._store.snapshot()
+        listed = self._store.afresh().snapshot()
         names = listed.names()
         known, unreadable = dict[str, tuple[tuple[int, ...], tuple[bytes, int]]](), dict[str, str]()
         for name in [*checkpoints_among(names).values(), *([EXACT_NAME] if EXACT_NAME in names else [])]:

@@ -207,7 +207,7 @@ def read_whole(
 def stand_in(store: Store, mirrors: Sequence[Store]) -> Store:
     """Return a chain with the files of mirrors; the chain itself, with a warning, if none helps."""
     try:
-        return StandIn(store, mirrors)
+        return StandIn(store.afresh(), [mirror.afresh() for mirror in mirrors])
     except LccodecError as failure:
         warn(f"{store.path}: no mirror can help: {failure}")
         return store

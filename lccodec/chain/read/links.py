@@ -131,24 +131,25 @@ class Link:
     def header(self, number: int) -> FrameHeader:
         """Return the header of a frame, with as many arrays as in the manifest. It is read once."""
         if number not in self._headers:
-            header, members = self._read_header(number), len(self._members[number])
-            if len(header.shapes) != members:
-                message = f"{len(header.shapes)} arrays in a frame of {members}"
-                raise FormatError("LCC-CHN-03", f"{self.place}: frame {number}", message)
-            self._headers[number] = header
+            self._headers[number] = self.reader.of_frame(number, lambda: self._read_header(number))
         return self._headers[number]
 
     def _read_header(self, number: int) -> FrameHeader:
         """Read as much of a frame as its header needs."""
-        size = HEADER_BYTES + MEMBER_BYTES * len(self._members[number])
-        whole = self.manifest.frames[number].length
+        members, where = len(self._members[number]), f"{self.place}: frame {number}"
+        size, whole = HEADER_BYTES + MEMBER_BYTES * members, self.manifest.frames[number].length
         while True:
             try:
-                return parse_header(self.reader.frame_head(number, size), f"{self.place}: frame {number}")
+                header = parse_header(self.reader.frame_head(number, size), where)
+                break
             except TruncatedError:
                 if size >= whole:
                     raise
                 size *= 4
+        if len(header.shapes) != members:
+            message = f"{len(header.shapes)} arrays in a frame of {members}"
+            raise FormatError("LCC-CHN-03", where, message)
+        return header
 
 
 def _counts(manifest: Manifest) -> tuple[int, int]:

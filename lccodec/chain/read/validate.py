@@ -89,7 +89,7 @@ def validate(
     target = checked_place(path)
     if isinstance(target, Address):
         with closing(writable_store(target)) as store:
-            return _validate_store(store.snapshot(), deep, bounds)
+            return _validate_store(store.afresh().snapshot(), deep, bounds)
     with storage_errors("cannot look at", target):
         try:
             target.stat()

@@ -24,13 +24,16 @@ from ...element_types import Array, components
 from ...errors import ArgumentError
 from ...frame.content import MAX_SHARED_COMPONENTS
 from ...frame.header import check_shape
+from ...policy.again import kept_between
 from ...policy.copies.equal import changed_share, is_equal
 from ...policy.declared import DECLARED, obeying, parse, roles_of
 from ...policy.policy import Candidate, Declaration, Policy
 from ...policy.roles import Assignment, Role, assign_roles
-from ...quantizers.base import Quantizer
+from ...quantizers.base import Quantizer, guarantee_of
+from ...quantizers.guarantee import Guarantee
 from ...quantizers.lossless import Lossless
 from ...quantizers.registry import quantizer_text
+from ...quantizers.signs import has_negative, zero
 from ..read.replay import DecodedArray
 from .estimate import estimate_frames
 from .planned import ArrayPlan, Estimate, FramePlan, Stored
@@ -70,6 +73,8 @@ class SavePlan:
         Indices of the arrays that are copies, rising, and those of their sources.
     verdicts
         Indices of the arrays whose quantizer depends on their values, and why it is what it is.
+    settles
+        Whether the step may be coded again in a group.
     """
 
     parent: int | None
@@ -81,6 +86,7 @@ class SavePlan:
     group: str | None = None
     copies: Mapping[int, int] = field(default_factory=dict)
     verdicts: Mapping[int, str] = field(default_factory=dict)
+    settles: bool = False
 
     def losing(self) -> set[int]:
         """Return the indices of the arrays that may lose something in this checkpoint."""
@@ -94,6 +100,19 @@ class SavePlan:
             return self.quantizers[index].lossy
         c = self.candidates[index]
         return self.policy.may_lose(c.name, c.role, c.kind, c.elements)
+
+    def guarantee(self, index: int) -> Guarantee:
+        """Return what holds of an array as it will be restored at any step.
+
+        It may be coded in a delta or in a keyframe, and again between two ends.
+        """
+        c, quantizer = self.candidates[index], self.quantizers[index]
+        asked = self.policy.choose(c.name, c.role, c.kind, c.elements)
+        alone = self.policy.choose_keyframe(c.name, c.role, c.kind, c.elements)
+        if quantizer.lossy and index in self.verdicts:  # another state may lead to another quantizer
+            quantizer = asked
+        found = guarantee_of(quantizer).either(guarantee_of(quantizer if alone == asked else alone))
+        return kept_between(found) if self.settles else found
 
     def estimates(self) -> list[Estimate]:
         """Return how many bytes each array would take, and with which error; see `Estimate`."""
@@ -142,7 +161,7 @@ class SavePlan:
             why,
             quantizer_text(quantizer),
             self.may_lose(index),
-            quantizer.guarantee,
+            str(self.guarantee(index)),
             stored,
             number - 1 if number else None,
         )
@@ -194,6 +213,7 @@ def make_plan(
     first: Mapping[str, Quantizer] = MappingProxyType({}),
     instead: Mapping[str, Quantizer | None] = MappingProxyType({}),
     renew: bool = False,
+    again: Mapping[str, Quantizer] = MappingProxyType({}),
 ) -> SavePlan:
     """Choose for each array of a state whether it is stored, its quantizer, reference and frame.
 
@@ -201,7 +221,8 @@ def make_plan(
     arrays only show how far they moved. `width` is as in `Policy.settle`. `first` has
     quantizers of arrays without a reference by name, in place of the policy's; `instead` those of
     arrays with one, and ``None`` for arrays that stay as their reference is. With `renew`, a delta
-    stores arrays as a keyframe does, but for those that it inherits.
+    stores arrays as a keyframe does, but for those that it inherits. `again` has the quantizers of
+    arrays that have lost something already, in deltas and in keyframes.
     """
     policy = obeying(policy, arrays)
     alone = parent is None or renew
@@ -214,7 +235,7 @@ def make_plan(
     frames: list[FramePlan] = []
     open_runs: dict[object, FramePlan] = {}  # runs that more arrays may join
     for index, c in enumerate(arrays):
-        asked = policy.choose(c.name, c.role, c.kind, c.elements)
+        asked = again.get(c.name) or policy.choose(c.name, c.role, c.kind, c.elements)
         quantizer = asked.resolved(c.bits, c.shape, c.kind)
         quantizers.append(quantizer)
         if quantizer is not asked:
@@ -226,7 +247,7 @@ def make_plan(
         if c.inherited:
             coder = Lossless()  # a second loss would add to that of the reference
         elif alone or c.reference is None:
-            coder = policy.choose_keyframe(c.name, c.role, c.kind, c.elements)
+            coder = again.get(c.name) or policy.choose_keyframe(c.name, c.role, c.kind, c.elements)
             coder = first.get(c.name, coder) if c.reference is None else coder
             coder = quantizer if coder == asked else coder.resolved(c.bits, c.shape, c.kind)
             coder = coder.settled(c.bits, c.reference, c.kind)
@@ -286,10 +307,22 @@ def _copies(arrays: Sequence[Candidate], policy: Policy, alone: bool) -> dict[in
             continue
         coders = _coders(policy, source)
         lossy = [coder for coder in coders if coder.lossy]
-        keeps = source.role == c.role if same else not any(coder.guarantee for coder in lossy)
-        if not lossy or (coders == _coders(policy, c) and keeps):
+        if not lossy or (
+            coders == _coders(policy, c)
+            and (source.role == c.role if same else _keeps_rounding(c, source, lossy))
+        ):
             found[index] = place
     return found
+
+
+def _keeps_rounding(c: Candidate, source: Candidate, lossy: Sequence[Quantizer]) -> bool:
+    """Return whether the rounding of what a source decodes to keeps all that holds of the copy.
+
+    A number that is rounded to 0 may decode to another one, which the rounding of that then is.
+    """
+    if any(guarantee_of(coder) != Guarantee() for coder in lossy):
+        return False
+    return has_negative(c.bits, c.kind) or not bool((zero(c.bits) & ~zero(source.bits)).any())
 
 
 def _is_nearly_unchanged(c: Candidate) -> bool:

@@ -11,6 +11,7 @@ Source: SPEC 9 (LCC-EXA-05, LCC-EXA-06).
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -55,6 +56,12 @@ from .reference import LostParentError, Tail, TailFile, find_parent, find_tail, 
 from .settings import Settings
 
 
+class _Attempt:
+    """A save. It is over when it says so, or when nobody has it any more."""
+
+    is_over = False
+
+
 class Saver:
     """Saves states to a store, and keeps the latest as decoded; for one thread at a time.
 
@@ -89,6 +96,7 @@ class Saver:
         self._crew = crew
         self._renewed = partial(renew_newest, store, comes_back)
         self._tail: Tail | None = None
+        self._attempt: weakref.ref[_Attempt] | None = None  # the last save, which alone may commit
 
     def forget(self) -> None:
         """Release the reference; the next save reads it from the files."""
@@ -117,14 +125,31 @@ class Saver:
         # The exact file of a selection cannot be written twice: it takes the place of that of the
         # parent, which has the rest.
         once = isinstance(flat, Selection)
+        before = None if self._attempt is None else self._attempt()
+        if before is not None and not before.is_over:  # a signal handler saves, within another save
+            self._store.revoke_unfinished()
+            self.forget()
+        attempt = _Attempt()
+        own = self._attempt = weakref.ref(attempt)
+
+        def check(_: object = None) -> None:
+            if self._attempt is not own:
+                self.forget()  # it was written to by two
+                raise OvertakenError(
+                    f"{self._store.path}: step {step} is given up: a signal handler has saved meanwhile"
+                )
+
         try:
-            return self._save(step, flat, metadata, known, tell, last=once)
+            return self._save(step, flat, metadata, known, tell, check, last=once)
         except (OvertakenError, LostParentError) as error:
             raise ChainError(str(error)) from error
         except ChainError as error:  # what the delta was taken against is gone
+            check()
             warn(f"{self._store.path}: the save was started again: {error}")
             self._tail = None  # it may be what was wrong
-            return self._save(step, flat, metadata, known, tell, last=True)
+            return self._save(step, flat, metadata, known, tell, check, last=True)
+        finally:
+            attempt.is_over = True
 
     def _save(  # as `save`
         self,
@@ -133,9 +158,12 @@ class Saver:
         metadata: dict[str, str],
         known: Mapping[str, Assignment],
         tell: Tell,
+        check: Callable[[object], None],
         last: bool = False,
     ) -> int:
         """Store a state as a delta to what is there now, or as a keyframe.
+
+        `check` is called before each commit; its error is raised.
 
         Raises
         ------
@@ -148,12 +176,12 @@ class Saver:
         step = listed.next_step(step)
         unfinished = listed.unfinished_step()
         if unfinished is not None and unfinished < step:
-            self._finish(unfinished)
+            self._finish(unfinished, check)
             listed = self._store.snapshot()
             if isinstance(flat, Selection) and unfinished not in listed.checkpoints():
                 raise LostParentError(f"only= adds to step {unfinished}, which is not in the history")
         record = self._settings.record
-        base, whole = self._base(listed, flat, metadata, known, self._renewed)
+        base, whole = self._base(listed, flat, metadata, known, record, self._renewed)
         flat, metadata = whole.flat, whole.metadata
         plan, needed, sampling = self._plan(whole, record, base)
         self._groups.check(record)
@@ -164,13 +192,14 @@ class Saver:
         exact: ExactRoot | None = None
         problem: str | None = None
         if record.newest == "exact":
-            exact, problem = self._newest.write(plan, flat, manifest, base.tail)
+            exact, problem = self._newest.write(plan, flat, manifest, base.tail, check)
             manifest = replace(manifest, exact=None if exact is None else exact.root)
         try:
-            link = self._write(plan, sampling, manifest, flat, base, record.policy.effort, tell)
+            link = self._write(plan, sampling, manifest, flat, base, record.policy.effort, tell, check)
         except (StorageError, DataError, ChainError, MemoryError) as error:
+            check(None)  # or what is wrong is that it was overtaken
             if self._has_room(step, error):
-                return self._save(step, flat, metadata, known, tell, last)
+                return self._save(step, flat, metadata, known, tell, check, last)
             if exact is None or (isinstance(error, ChainError) and not last):
                 raise
             warn(
@@ -190,7 +219,7 @@ class Saver:
             self._hashes.warn()
         return link.size
 
-    def _finish(self, step: int) -> None:
+    def _finish(self, step: int, check: Callable[[object], None]) -> None:
         """Add the step that only the exact file has to the history."""
         try:
             with open_exact(self._store) as file:
@@ -198,13 +227,14 @@ class Saver:
                 flat = flatten(file.state(dtype="bits"))
             record = read_record(manifest.policy)
             known = record.known_of(flat.names)
-            base, whole = self._base(self._store.snapshot(), flat, manifest.metadata, known)
+            base, whole = self._base(self._store.snapshot(), flat, manifest.metadata, known, record)
             plan, needed, sampling = self._plan(whole, record, base)
             manifest = replace(_manifest(plan, flat, step, needed, manifest.metadata, base.tail), exact=root)
-            self._write(plan, sampling, manifest, flat, base, record.policy.effort, untold)
+            self._write(plan, sampling, manifest, flat, base, record.policy.effort, untold, check)
         except (LccodecError, OSError, MemoryError) as error:
+            check(None)
             if self._has_room(step, error):
-                return self._finish(step)
+                return self._finish(step, check)
             warn(
                 f"{self._store.path}: step {step}, which only the exact file has, cannot be added to the"
                 f" history, and may be lost: {reason_of(error)}"
@@ -220,19 +250,21 @@ class Saver:
         if self._hashes is not None:
             self._hashes.keeps = False
         try:
-            base, whole = self._base(self._store.snapshot(), flat, {}, known)
-            plan, *_ = self._plan(whole, self._settings.record, base)
+            record = self._settings.record
+            base, whole = self._base(self._store.snapshot(), flat, {}, known, record)
+            plan, *_ = self._plan(whole, record, base)
         finally:
             if self._hashes is not None:
                 self._hashes.keeps = True
-        return replace(plan, group=self._groups.fate(base))
+        return replace(plan, group=self._groups.fate(base), settles=bool(self._every.end))
 
-    def _base(
+    def _base(  # what is saved, and after what
         self,
         listed: Store,
         flat: Flat,
         metadata: dict[str, str],
         known: Mapping[str, Assignment],
+        record: Record,
         mended: Callable[[], Store | None] = lambda: None,
     ) -> tuple[Base, Whole]:
         """Return what the next save is taken against, and the whole state that it stores.
@@ -244,9 +276,9 @@ class Saver:
         if not isinstance(flat, Selection):
             tail = find_tail(self._tail, listed, steps, read, mended)
             self._tail = tail or self._tail
-            return self._groups.base(tail), Whole(flat, metadata, known)
+            return self._groups.base(tail, record.policy), Whole(flat, metadata, known)
         parent = self._tail = find_parent(self._tail, listed, steps, read, mended)
-        base = self._groups.base(parent)
+        base = self._groups.base(parent, record.policy)
         if base.is_keyframe and is_put_off(parent, self._every.keyframe):
             renewed = is_renewed(parent, self._every.keyframe)
             base = replace(base, is_keyframe=False, is_end=False, is_renewed=renewed)
@@ -267,7 +299,8 @@ class Saver:
         parent = None if base.is_keyframe or tail is None else tail.step
         instead = self._groups.quantizers(base, record.policy, compared)
         plan = make_plan(
-            *(compared, record.policy, parent, settings.width, settings.first, instead, base.is_renewed)
+            *(compared, record.policy, parent, settings.width, settings.first, instead),
+            *(base.is_renewed, settings.again),
         )
         if self._hashes is not None:
             self._hashes.check(plan)
@@ -282,6 +315,7 @@ class Saver:
         base: Base,
         effort: Effort,
         tell: Tell,
+        check: Callable[[object], None],
     ) -> TailFile:
         """Write a checkpoint, and keep it as the reference of the next one."""
         self._tail = None  # coding overwrites its arrays, so it must not stay if coding fails
@@ -293,7 +327,8 @@ class Saver:
         originals = NOTHING if before is None else before.originals or NOTHING
         measurement = Measurement(plan.candidates, sampling, plan.losing(), originals)
 
-        def check(_: Path) -> None:
+        def before_commit(_: Path) -> None:
+            check(None)
             self._crew.between()
             if plan.parent is not None and tail is not None:
                 held.enter_context(held_together(tail, self._store))
@@ -316,7 +351,7 @@ class Saver:
             since = None if before is None else before.step
             figures = measurement.figures(arrays, since, inherited)
             manifest = replace(manifest, frames=tuple(entries), figures=figures)
-            root = writer.commit(manifest, check)
+            root = writer.commit(manifest, before_commit)
         links = () if plan.parent is None or tail is None else tail.links
         link = TailFile(step, root, writer.size)
         if self._hashes is None:

@@ -94,6 +94,8 @@ class Settings:
         self._saves, self._resumed = 0, False
         #: Quantizers of the first keyframe by name, where it is known what follows.
         self.first: Mapping[str, Quantizer] = {}
+        #: Quantizers of arrays that have lost something already, by name: for states of a history.
+        self.again: Mapping[str, Quantizer] = {}
         #: Factor of the steps of weights, once a loss has judged them.
         self.judged: float | None = None
 

@@ -16,12 +16,12 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from ...container.tree import Flat
-from ...errors import ArgumentError, ChainError, warn
+from ...errors import ArgumentError, ChainError, LccodecError, warn
 from ...parallel import has_lock
 from ...policy.roles import Assignment, Role
 from ..adapter import Adapter, Room, from_framework
 from ..progress import Progress, telling_of_save
-from ..store.claim import Claim
+from ..store.claim import Claim, Use
 from ..store.store import WritableStore, check_next
 from .forecast import foresee
 from .judge import Judge
@@ -33,7 +33,7 @@ from .settings import Settings
 
 if TYPE_CHECKING:  # loaded by the first save, or the first in the background
     from ...workers.memory import Arena
-    from .background.background import Background
+    from .background.background import Background, Job
     from .background.state_copy import Question, Snapshot
     from .saver import Saver
 
@@ -94,7 +94,7 @@ class Writer:
         self._judge = Judge(store, adapter, settings.given[0], settings)
         self._background: Background | None = None
         self._claim = store.claim()
-        self._closed = False
+        self._closed = self._is_resting = False
         self._saved_in: int | None = None  # the process
         self._last: int | None = None  # the step that was saved last in the background
 
@@ -126,9 +126,9 @@ class Writer:
                 if self._options.workers is None and background is None:
                     return self._save_here(step, given, progress)
                 background = self._in_background()
-                future = self._submit(background, step, given, progress, raises=False)
+                job = self._submit(background, step, given, progress, raises=False)
                 try:
-                    return future.result() or 0
+                    return (0 if job is None else job.value()) or 0
                 finally:
                     background.give_warnings()
             finally:
@@ -154,7 +154,12 @@ class Writer:
             self._begin()
             background = self._in_background()
             self._look(step, given)
-            return self._submit(background, step, given, progress, when_busy)
+            job = self._submit(background, step, given, progress, when_busy)
+        if job is not None:
+            return job.future
+        skipped: Future[int | None] = Future()
+        skipped.set_result(None)
+        return skipped
 
     def plan(self, given: Given) -> Plan:
         """Return what the save after all that run would do. See `Chain.plan`."""
@@ -209,17 +214,22 @@ class Writer:
         when_busy: WhenBusy = "wait",
         *,
         raises: bool = True,
-    ) -> Future[int | None]:
-        """Start a save in the background."""
+    ) -> Job | None:
+        """Start a save in the background; return ``None`` if it is skipped."""
         index = self._next_step(step, background)
         copy = partial(self._copied, index, given, watched=progress is not False)
-        begin = partial(background.submit, copy, index, when_busy, progress=progress, raises=raises)
-        future = self._claim.used_by(begin)
-        skipped = future.done() and future.exception() is None and future.result() is None
-        if not skipped:
-            self._last = index
-            future.add_done_callback(self._note)
-        return future
+        use, before, job = Use(), self._last, None
+        try:
+            self._claim.take(use, make=True)
+            self._last = index  # before the thread may say that the save has failed
+            job = background.submit(
+                *(copy, when_busy, use), failed=self._ask_again, progress=progress, raises=raises
+            )
+        finally:
+            background.give_up(use)  # unless the save has it
+            if job is None:
+                self._last = before
+        return job
 
     def _next_step(self, step: object, background: Background) -> int:
         """Return a step as an int; raise ``ArgumentError`` if it does not come after all others.
@@ -231,10 +241,9 @@ class Writer:
             return check_next(step, begun[-1:], self._store.path)
         return self._store.next_step(step, background.steps)
 
-    def _note(self, future: Future[int | None]) -> None:
+    def _ask_again(self) -> None:
         """Ask the store again after a save that failed."""
-        if future.cancelled() or future.exception() is not None:
-            self._last = None
+        self._last = None
 
     def _copied(self, step: int, given: Given, arena: Arena, **how: Any) -> Snapshot:
         """Copy a state into an arena, as workers take it."""
@@ -253,6 +262,10 @@ class Writer:
     def _begin(self) -> None:
         """Refuse to save to a closed chain, and note that this process saves."""
         self._saved_in = os.getpid()
+        if self._is_resting:  # only a signal handler comes here then: other threads wait for their turn
+            raise ChainError(
+                f"{self._store.path}: the signal came while the chain's files are changed; save afterwards"
+            )
         if self._closed:
             raise ArgumentError(f"{self._store.path}: the chain is closed; open it again to save")
 
@@ -283,15 +296,23 @@ class Writer:
         """
         with self.turn:
             self._release()
-            yield self._claim
+            try:
+                self._is_resting = True
+                yield self._claim
+            finally:
+                self._is_resting = False
 
     def _release(self) -> None:
+        """Wait for all saves, and release the reference. Raise the failure of a save."""
         self._last = None
         if "_saver" in vars(self):  # else nothing was saved, and it is not loaded to forget that
             self._saver.forget()
-        background, self._background = self._own_background(), None
+        background = self._own_background()
         if background is not None:
-            background.close()
+            background.end()  # until then no other may begin
+            self._background = None
+            background.raise_failure()
+            background.give_warnings()
 
     def release_lock(self) -> None:
         """Let another process save, until the next save. See `Chain.release_lock`."""
@@ -306,11 +327,26 @@ class Writer:
         `settle` says whether to settle the groups of the history that are complete.
         """
         with self.turn:
-            self._closed = True
             try:
-                self._release()
+                try:
+                    self._release()
+                except LccodecError:  # the failure of a save
+                    self._closed = True
+                    raise
+                self._closed = True  # until then a signal handler may still save
                 if settle and self._saved_in == os.getpid():
                     with suppress(ChainError), self._claim.held():  # or another process saves now
                         self._saver.settle()
             finally:
-                self._claim.release()
+                try:
+                    self._let_go()
+                finally:
+                    self._let_go()  # the first call may have been interrupted
+
+    def _let_go(self) -> None:
+        """Release the claim; if an interrupt has left saves that run, when these are done."""
+        background = self._own_background()
+        if background is None or not background.steps:
+            self._claim.release()
+        else:
+            background.then(self._claim.release)

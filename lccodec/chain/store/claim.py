@@ -9,6 +9,9 @@ another is refused, as another process would be. Between their saves, the two ar
 roots (:mod:`lccodec.chain.save.reference`). A forked process is another process: it closes its copy
 of the lock, which would otherwise stay after the writer's end.
 
+An interrupt leaves no use and no half of a lock behind: a use ends with whoever has it, and a lock
+is taken and released by a thread of its own (`lccodec.parallel.uninterrupted`).
+
 Source: SPEC 9 (LCC-CHN-05, LCC-CHN-11).
 """
 
@@ -21,19 +24,20 @@ import platform
 import stat
 import threading
 import time
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 from ...constants import WRITER_NAME
+from ...container.disk.folder import make_directory
 from ...container.disk.system import OPEN_FLAGS, SYSTEM, WINDOWS, System, flag
 from ...errors import ChainError, warn
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
+from ...parallel import uninterrupted
 
 #: Seconds until a writer that was killed, and the worker that saves for it, are surely gone.
 _SECONDS_TO_WAIT: Final = 5.0
@@ -43,21 +47,53 @@ _MAX_HOLDER_BYTES: Final = 200  # of the text that says who holds a lock
 _READ_FLAGS: Final = os.O_RDONLY | flag("O_NONBLOCK") | flag("O_NOFOLLOW") | OPEN_FLAGS
 _FLAGS: Final = _READ_FLAGS | os.O_RDWR | os.O_CREAT
 
-Result = TypeVar("Result")
-
 #: Device and number of a file.
 _Identity: TypeAlias = tuple[int, int]
 
 
-@dataclass
+class Use:
+    """One use of a claim: a save. It lasts until it ends, or until nobody has the object any more.
+
+    So a save that is interrupted before it could end its use does not keep others away.
+    """
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._is_ended = False
+
+    def end(self) -> None:
+        """End it: what was taken is kept, and others of this process may use it."""
+        self._is_ended = True
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it has not ended; one of the parent of a forked process does not count."""
+        return not self._is_ended and self._process == os.getpid()
+
+
+class Uses:
+    """The uses of one claim."""
+
+    def __init__(self) -> None:
+        self._begun: list[weakref.ref[Use]] = []
+
+    def __bool__(self) -> bool:
+        return any((use := each()) is not None and use.lasts for each in self._begun)
+
+    def begin(self, use: Use) -> None:
+        """Add a use, unless it is there already."""
+        lasting = [each for each in self._begun if (one := each()) is not None and one.lasts]
+        self._begun = lasting if any(each() is use for each in lasting) else [*lasting, weakref.ref(use)]
+
+
+@dataclass(eq=False)
 class _Lock:
-    """A lock that this process holds, how many claims share it, and which of them is used now."""
+    """A lock that this process holds, and the claims that share it."""
 
     path: Path
     descriptor: int
     identity: _Identity
-    claims: int = 1
-    user: DirectoryClaim | None = None
+    claims: weakref.WeakSet[DirectoryClaim] = field(default_factory=weakref.WeakSet)
 
 
 _held: dict[_Identity | None, _Lock] = {}
@@ -71,11 +107,11 @@ class Claim(ABC):
     descriptors: Sequence[int] = ()
 
     @abstractmethod
-    def take(self, *, make: bool = False) -> None:
-        """Take the claim, if it is not held already, and use it until `done` is called.
+    def take(self, use: Use, *, make: bool = False) -> None:
+        """Take the claim, if it is not held already, and begin a use of it.
 
         With `make`, make the place of the chain before. Where there can be no claim, nothing is
-        held.
+        held. To take it again for the same use does nothing.
 
         Raises
         ------
@@ -83,10 +119,6 @@ class Claim(ABC):
             If another process holds it, or another claim of this process is used, and does not
             release it within 5 s.
         """
-
-    @abstractmethod
-    def done(self) -> None:
-        """End one use: what was taken is kept, and others of this process may use it."""
 
     @abstractmethod
     def release(self) -> None:
@@ -97,39 +129,28 @@ class Claim(ABC):
     def is_held(self) -> bool:
         """Whether it is held."""
 
-    def used_by(self, begin: Callable[[], Future[Result]]) -> Future[Result]:
-        """Take the claim for a save in the background, and use it until that is done. Return it."""
-        self.take(make=True)
-        try:
-            future = begin()
-        except BaseException:
-            self.done()
-            raise
-        future.add_done_callback(lambda _: self.done())
-        return future
-
     @contextmanager
     def around_save(self) -> Iterator[None]:
         """Take the claim before a save, or after it if it has made the place of the chain."""
-        self.take()
+        use = Use()
         try:
+            self.take(use)
             yield
             if not self.is_held:
                 with suppress(ChainError):  # somebody else came first; the save stands
-                    self.take()
-                    self.done()
+                    self.take(use)
         finally:
-            self.done()
+            use.end()
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """Hold the claim, and release it afterwards if it was not held before. Raise as `take`."""
-        before = self.is_held
-        self.take()
+        use, before = Use(), self.is_held
         try:
+            self.take(use)
             yield
         finally:
-            self.done()
+            use.end()
             if not before:
                 self.release()
 
@@ -147,27 +168,27 @@ class DirectoryClaim(Claim):
         self._directory = directory
         self._system = system
         self._locks: list[_Lock] = []  # more than one if the directory was replaced by another
-        self._uses = 0
+        self.uses = Uses()
 
     def __del__(self) -> None:
         if self._locks and _changing is not None:  # which is gone at the end of a program
-            self.release()
+            self._release()
 
     @property
     def descriptors(self) -> Sequence[int]:  # type: ignore[override]  # a property is enough
         """The descriptors of the lock, for a worker that saves for this process."""
         return [lock.descriptor for lock in self._locks if _held.get(lock.identity) is lock]
 
-    def take(self, *, make: bool = False) -> None:
+    def take(self, use: Use, *, make: bool = False) -> None:
         """Take the claim; with `make`, make the directory before. Without one, nothing is held."""
         path = self._directory / WRITER_NAME
         if make and not self._holds(path):
             with suppress(OSError):  # the save will say so
-                self._directory.mkdir(parents=True, exist_ok=True)
+                make_directory(self._directory, self._system)
         end = time.monotonic() + _SECONDS_TO_WAIT
         while True:
             try:
-                self._use(path)
+                uninterrupted(partial(self._take, path, use))
                 return
             except BlockingIOError:
                 if time.monotonic() > end:
@@ -178,35 +199,30 @@ class DirectoryClaim(Claim):
                     ) from None
             time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
 
-    def _use(self, path: Path) -> None:
+    def _take(self, path: Path, use: Use) -> None:
         """Begin to use the lock of a file. Raise BlockingIOError if somebody else does."""
         with _changing:
             known = _held.get(_identity(path))
-            if known is not None and known.user not in (None, self):
+            if known is not None and any(other.uses for other in set(known.claims) - {self}):
                 raise BlockingIOError
             if not WINDOWS and not self._holds(path):  # Windows has no such locks
-                self._locks += _take(path, self._system)
-            self._uses += 1
-            for lock in self._locks:
-                lock.user = self
-
-    def done(self) -> None:
-        """End one use: what was taken is kept, and others of this process may use it."""
-        with _changing:
-            self._uses -= 1
-            for lock in self._locks:
-                if not self._uses:
-                    lock.user = None
+                found = _lock_of(path, self._system)
+                if found is not None:
+                    found.claims.add(self)
+                    self._locks.append(found)
+            self.uses.begin(use)
 
     def release(self) -> None:
         """Release the claim. Releasing it again does nothing."""
-        locks, self._locks = self._locks, []
+        uninterrupted(self._release)
+
+    def _release(self) -> None:
         with _changing:
-            for lock in locks:
-                lock.claims -= 1
-                lock.user = None if lock.user is self else lock.user
-                if lock.claims == 0 and _held.get(lock.identity) is lock:
+            for lock in self._locks:
+                lock.claims.discard(self)
+                if not lock.claims and _held.get(lock.identity) is lock:
                     _give_up(lock, self._system)
+            self._locks = []
 
     @property
     def is_held(self) -> bool:
@@ -222,17 +238,16 @@ class DirectoryClaim(Claim):
         return any(lock.identity == identity and _held.get(identity) is lock for lock in self._locks)
 
 
-def _take(path: Path, system: System) -> list[_Lock]:
-    """Return a lock; nothing if there can be none. Raise BlockingIOError if another has it."""
+def _lock_of(path: Path, system: System) -> _Lock | None:
+    """Return a lock; ``None`` if there can be none. Raise BlockingIOError if another has it."""
     with _changing:
         for _ in range(_MAX_ATTEMPTS):
             known = _held.get(_identity(path))
             if known is not None:
-                known.claims += 1
-                return [known]
+                return known
             descriptor = _opened(path, system)
             if descriptor < 0:
-                return []
+                return None
             try:
                 system.lock(descriptor, False)
                 if _identity(path) == (identity := _identity_of(status := os.fstat(descriptor))):
@@ -243,7 +258,7 @@ def _take(path: Path, system: System) -> list[_Lock]:
                     _sign(descriptor)
                     lock = _held[identity] = _Lock(path, descriptor, identity)
                     descriptor = -1
-                    return [lock]
+                    return lock
                 # Another process has removed it between the two calls.
             except BlockingIOError:
                 raise
@@ -251,12 +266,12 @@ def _take(path: Path, system: System) -> list[_Lock]:
                 with suppress(OSError):
                     if os.fstat(descriptor).st_size == 0:  # nobody has signed it
                         system.unlink(path)
-                return []
+                return None
             finally:
                 if descriptor >= 0:
                     with suppress(OSError):
                         system.close(descriptor)
-    return []
+    return None
 
 
 def _opened(path: Path, system: System) -> int:
@@ -339,8 +354,6 @@ def _after_fork() -> None:
     for lock in _held.values():
         with suppress(OSError):
             os.close(lock.descriptor)
-        if lock.user is not None:
-            lock.user._uses = 0  # by a save of the parent
     _held.clear()
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from ...constants import EXACT_NAME
-from ...container.disk.folder import Folder, sync_directory
+from ...container.disk.folder import Folder, make_directory, sync_directory
 from ...container.disk.source import FileSource, Source
 from ...container.disk.system import SYSTEM, System, storage_errors
-from ...container.disk.whole_file import WholeFile, remove_stale_temporaries
+from ...container.disk.whole_file import WholeFile, remove_stale_temporaries, revoke_unfinished
 from ...container.reader import CheckpointReader
 from ...container.writer import CheckpointWriter
 from ...errors import ArgumentError, StorageError
@@ -40,6 +40,7 @@ class DirectoryStore(WritableStore):
     def __init__(self, path: Path, system: System = SYSTEM) -> None:
         super().__init__(path)
         self.system = system
+        self._is_made = False
 
     def names(self) -> list[str]:
         """Return the names in the directory; none if there is no such directory."""
@@ -76,9 +77,12 @@ class DirectoryStore(WritableStore):
         return super().nothing() + (f", but these chains: {shown}" if names else "")
 
     def make(self) -> None:
-        """Make the directory and those above it."""
+        """Make the directory and those above it, each durable."""
+        if self._is_made and self.path.is_dir():
+            return
         with storage_errors("cannot make the directory", self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_directory(self.path, self.system)
+        self._is_made = True
 
     def writer(self, name: str, *, overwrite: bool = False) -> CheckpointWriter:
         """Return the writer of a file that is there whole or not at all."""
@@ -128,6 +132,10 @@ class DirectoryStore(WritableStore):
         """Remove the temporaries of writers that are gone."""
         if os.path.lexists(self.path):
             remove_stale_temporaries(self.path, self.system)
+
+    def revoke_unfinished(self) -> None:
+        """Let no file get its name that this thread was writing when a signal interrupted it."""
+        revoke_unfinished(self.path)
 
     def claim(self) -> DirectoryClaim:
         """Return a claim on the directory, not yet taken."""

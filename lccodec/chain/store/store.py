@@ -56,6 +56,14 @@ class Store(ABC):
     def close(self) -> None:  # noqa: B027 - most stores hold nothing open
         """Release what is held open. Closing again does nothing."""
 
+    def afresh(self) -> Self:
+        """Return the store as it is read where nothing was read before.
+
+        Whoever checks what is stored reads from this one: what a cache holds may be whole where the
+        store is damaged. A store without a cache is this one itself.
+        """
+        return self
+
     def snapshot(self) -> Store:
         """Return the store as it is now, so that several questions take one listing.
 
@@ -291,6 +299,9 @@ class WritableStore(Store):
     @abstractmethod
     def remove_stale(self) -> None:
         """Remove what writers that are gone have left unfinished."""
+
+    def revoke_unfinished(self) -> None:
+        """Let no file get its name that this thread was writing when a signal interrupted it."""
 
     @abstractmethod
     def claim(self) -> Claim:

@@ -179,6 +179,36 @@ def _is_junction(status: os.stat_result) -> bool:
     return bool(attributes & getattr(stat, "FILE_ATTRIBUTE_REPARSE_POINT", 0))
 
 
+def make_directory(directory: StrPath, system: System = SYSTEM) -> None:
+    """Make a directory, and those above it that are missing; bring their names to stable storage.
+
+    Otherwise a crash may lose the directory, with files in it that were flushed. The name of a
+    directory that was there already is brought to stable storage too: who made it may have been
+    killed before. A name in a directory that this user may not list is left as it is.
+
+    Raises
+    ------
+    OSError
+        If one of them cannot be made, or is not a directory.
+    """
+    path = Path(directory)
+    missing = []
+    while not path.is_dir():
+        missing.append(path)
+        if path == path.parent:
+            break
+        path = path.parent
+    for made in reversed(missing):
+        try:
+            system.mkdir(made)
+        except FileExistsError:  # another process was first
+            if not made.is_dir():
+                raise
+    for made in reversed(missing or [path]):
+        with suppress(PermissionError):
+            sync_directory(made.parent, system)
+
+
 def sync_directory(directory: StrPath, system: System = SYSTEM) -> None:
     """Bring the names in a directory to stable storage, on systems that can."""
     with Folder(directory, system) as folder:

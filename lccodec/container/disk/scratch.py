@@ -26,6 +26,8 @@ _FLAGS: Final = os.O_RDWR | flag("O_NOFOLLOW") | flag("O_NONBLOCK") | OPEN_FLAGS
 class Scratch:
     """Bytes at places of a file in a directory; it is made when it is first written.
 
+    It has one name only. Of a second name of a file elsewhere, the name is given to a new file.
+
     Parameters
     ----------
     directory
@@ -110,7 +112,15 @@ class Scratch:
             with above.inner(self._folder) as folder:
                 flags = _FLAGS | (os.O_CREAT if make else 0)
                 fd = self._system.open(folder / self._name, flags, 0o600)
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+                status = os.fstat(fd)
+                if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:  # as after `cp -al`
+                    self._system.close(fd)
+                    if not make:
+                        raise OSError(f"{self._name} is a second name of another file")
+                    self._system.unlink(folder / self._name)
+                    fd = self._system.open(folder / self._name, flags | os.O_EXCL, 0o600)
+                    status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
             self._system.close(fd)
             raise OSError(f"{self._name} is not a regular file")
         self._fd = fd

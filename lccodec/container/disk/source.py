@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from ...errors import ArgumentError, ChainError, FormatError, StorageError, TruncatedError
 from ..frame_entry import Bytes
@@ -22,6 +22,11 @@ from .system import OPEN_FLAGS, StrPath, checked_path, flag, is_plain, storage_e
 
 _MAX_RESTING: Final = 32  # descriptors that are open for files that rest
 _END_BYTES: Final = 1 << 14  # of a file, that are read together: trailer and manifest of most files
+
+
+#: Is given the place of a range, and its bytes. Returns whether digests cover all of them.
+#: Raises ``DataError`` if the bytes do not match.
+Verify: TypeAlias = Callable[[int, bytes], bool]
 
 
 class Source(Protocol):
@@ -41,6 +46,25 @@ class Source(Protocol):
     def ahead(self, wanted: Iterable[tuple[Source, int, int]]) -> None:
         """Take note of ranges that will be read, of this source and others of the same store."""
 
+    def opened(self, root: bytes, verify: Verify) -> None:
+        """Take note that the bytes around the payload were verified by their root.
+
+        From now on `verify` tells of other ranges whether they are what was stored, so that a store
+        that keeps what it has read keeps nothing else.
+
+        Raises
+        ------
+        DataError
+            If the store knows the file by another root.
+        """
+
+    def forget(self, offset: int, size: int) -> bool:
+        """Forget what is kept of a range, whose bytes are not what was stored.
+
+        Returns whether another read may bring other bytes: an answer of a store that is far may
+        have been garbled on its way.
+        """
+
     def rest(self, root: bytes) -> None:
         """Hold nothing open until the next read. `root`, the end of the file, identifies it."""
 
@@ -56,12 +80,19 @@ def read_ahead(wanted: Iterable[tuple[Source, int, int]]) -> None:
 
 
 class _Near:
-    """A source that is quick to read."""
+    """A source that is quick to read, and of which nothing is kept."""
 
     far = False
 
     def ahead(self, wanted: Iterable[tuple[Source, int, int]]) -> None:
         """Do nothing."""
+
+    def opened(self, root: bytes, verify: Verify) -> None:
+        """Do nothing."""
+
+    def forget(self, offset: int, size: int) -> bool:  # noqa: ARG002 - nothing is kept
+        """Return that another read brings the same bytes."""
+        return False
 
 
 @dataclass(frozen=True)

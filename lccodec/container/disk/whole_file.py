@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -44,6 +46,9 @@ class WholeFile:
     overwrite
         Whether to replace a file of that name, and keep its permissions. Otherwise such a file is
         an error, and stays as it is.
+    folder
+        The open directory that `path` is in, by its name there. The file is made in that very
+        directory, whatever becomes of the path.
 
     Attributes
     ----------
@@ -66,16 +71,26 @@ class WholeFile:
     b'some bytes'
     """
 
-    def __init__(self, path: StrPath, *, overwrite: bool = False, system: System = SYSTEM) -> None:
-        self.path = checked_path(path)
+    def __init__(
+        self,
+        path: StrPath,
+        *,
+        overwrite: bool = False,
+        system: System = SYSTEM,
+        folder: Folder | None = None,
+    ) -> None:
+        self.path = checked_path(path if folder is None else folder.path / path)
         self.size = 0
         self.committed = False
         self._overwrite = overwrite
-        self._system = system
+        self._system = system if folder is None else folder.system
+        self._folder = folder
         self._fd = -1
-        self._temporary: Path | None = None
+        self._temporary = ""  # its name
+        self._thread = threading.get_ident()
 
     def __enter__(self) -> Self:
+        _unfinished.add(self)
         try:
             with storage_errors("cannot create", self.path):
                 if not self._overwrite and self._system.exists(self.path):
@@ -147,11 +162,25 @@ class WholeFile:
             self._system.fsync(self._fd)
             if check is not None:
                 check(temporary)
-            self._publish(temporary)
+            self._publish()
             self.committed = True
         self._discard()
         with storage_errors("committed, but durability unknown: cannot sync the directory of", self.path):
-            sync_directory(self.path.parent, self._system)
+            if self._folder is None:
+                sync_directory(self.path.parent, self._system)
+            else:
+                self._folder.sync()
+
+    def revoke(self) -> None:
+        """Let the file not get its name: a commit that has not come to that fails."""
+        if name := self._temporary:
+            with suppress(OSError):
+                self._system.unlink(self._beside(name))
+
+    @property
+    def is_below(self) -> bool:
+        """Whether this thread has begun it, and does not end it before what it does now."""
+        return bool(self._temporary) and self._thread == threading.get_ident()
 
     @contextmanager
     def working(self) -> Iterator[Path]:
@@ -159,22 +188,27 @@ class WholeFile:
 
         Nothing is tried again, because the state of a file is unknown after a failed fsync.
         """
-        if self._temporary is None:
+        if not self._temporary:
             raise ArgumentError(f"the writer of {self.path} is closed")
         try:
             with storage_errors("cannot write", self.path):
-                yield self._temporary
+                yield self.path.parent / self._temporary
         except BaseException:
             self._discard()
             raise
+
+    def _beside(self, name: str) -> StrPath:
+        """Return a name in the directory of the file, for a call to the system."""
+        return self.path.parent / name if self._folder is None else self._folder / name
 
     def _create_temporary(self) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | OPEN_FLAGS
         replaced = self._system.mode(self.path) if self._overwrite else None
         for _ in range(_MAX_ATTEMPTS):
-            temporary = self.path.parent / temporary_name()
+            name = temporary_name()
+            temporary = self._beside(name)
             self._fd = self._system.open(temporary, flags, 0o666 if replaced is None else 0o600)
-            self._temporary = temporary
+            self._temporary = name
             if replaced is not None:
                 with suppress(OSError):  # on systems that cannot set them, the owner alone has access
                     self._system.set_mode(self._fd, replaced)
@@ -186,14 +220,15 @@ class WholeFile:
             self._discard()
         raise OSError(errno.EAGAIN, "a temporary cannot be seen after it was made")
 
-    def _publish(self, temporary: Path) -> None:
+    def _publish(self) -> None:
+        temporary, target = self._beside(self._temporary), self._beside(self.path.name)
         if WINDOWS:  # which neither renames nor unlinks an open file
             self._close()
         if self._overwrite:
-            self._system.replace(temporary, self.path)
+            self._system.replace(temporary, target)
             return
         try:
-            self._system.link(temporary, self.path)  # unlike a rename, it does not replace
+            self._system.link(temporary, target)  # unlike a rename, it does not replace
         except FileExistsError:
             raise ArgumentError(f"{self.path} already exists") from None
         except OSError as error:
@@ -201,7 +236,7 @@ class WholeFile:
                 raise
             if self._system.exists(self.path):
                 raise ArgumentError(f"{self.path} already exists") from None
-            self._system.replace(temporary, self.path)
+            self._system.replace(temporary, target)
 
     def _close(self) -> None:
         fd, self._fd = self._fd, -1
@@ -212,10 +247,24 @@ class WholeFile:
     def _discard(self) -> None:
         """Close and unlink the temporary. After a commit this only removes its second name."""
         self._close()
-        temporary, self._temporary = self._temporary, None
-        if temporary is not None:
+        name, self._temporary = self._temporary, ""
+        if name:
             with suppress(OSError):
-                self._system.unlink(temporary)
+                self._system.unlink(self._beside(name))
+
+
+_unfinished: weakref.WeakSet[WholeFile] = weakref.WeakSet()
+
+
+def revoke_unfinished(directory: Path) -> None:
+    """Revoke the files in a directory that this thread was writing when a signal interrupted it.
+
+    It is for a signal handler that writes there, too: what was interrupted must not be committed
+    over what the handler commits.
+    """
+    for file in list(_unfinished):
+        if file.path.parent == directory and file.is_below:
+            file.revoke()
 
 
 def remove_stale_temporaries(directory: StrPath | Folder, system: System = SYSTEM) -> list[str]:

@@ -20,7 +20,7 @@ from ...element_types import Array
 DEAD_ZONE: Final = 0.6
 
 _LEAD_RATIO: Final = 0.75  # of the zone: see `lead`
-_MAX_GAIN: Final = 2.0  # see `gain`
+MAX_GAIN: Final = 2.0  # see `gain`
 _GAIN_STEPS: Final = 64.0  # gains are rounded to so many to 1: the same on every machine
 
 
@@ -64,7 +64,7 @@ def gain(inside: Array, along: Array) -> Array:
         Sum of the products of the elements outside and the means of their bins.
     """
     wanted = 1 + np.divide(inside, along, out=np.zeros(inside.shape), where=along > 0)
-    rounded: Array = np.round(np.minimum(wanted, _MAX_GAIN) * _GAIN_STEPS) / _GAIN_STEPS
+    rounded: Array = np.round(np.minimum(wanted, MAX_GAIN) * _GAIN_STEPS) / _GAIN_STEPS
     return rounded
 
 

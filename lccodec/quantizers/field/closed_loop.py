@@ -56,7 +56,9 @@ class Coded:
     numbers: list[Array] = field(default_factory=list)
 
 
-def encode_block(values: Array, step: float, masked: Array | None) -> tuple[Coded, Array]:
+def encode_block(
+    values: Array, step: float, masked: Array | None, *, refines: bool = True
+) -> tuple[Coded, Array]:
     """Code a block of finite numbers.
 
     Parameters
@@ -67,6 +69,8 @@ def encode_block(values: Array, step: float, masked: Array | None) -> tuple[Code
         Twice the error that is allowed before rounding.
     masked
         Elements that are stored apart, bool: they take the predicted value.
+    refines
+        Whether coarse levels may have finer steps.
 
     Returns
     -------
@@ -80,7 +84,7 @@ def encode_block(values: Array, step: float, masked: Array | None) -> tuple[Code
         sample = sample[seen] if seen.any() else sample
     origin = float(np.sort(sample)[sample.size // 2])
     passes = levels(shape)
-    refined = _is_sparse(values, passes, origin, step)
+    refined = refines and _is_sparse(values, passes, origin, step)
     coarseness = reversed(range(len(passes)))
     coded = Coded(step, origin, [_refinement(each) if refined else FULL_STEP for each in coarseness])
     decoded = np.empty(shape)

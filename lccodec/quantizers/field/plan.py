@@ -16,13 +16,18 @@ from typing import Final
 import numpy as np
 
 from ...element_table import ElementType
-from ...element_types import Array, unwork, work
+from ...element_types import Array, from_ordered, to_ordered, unwork, work
 from ...parallel import WIDE_PIECE, slices
 
 #: Numbers beyond it are stored exactly: sums of some of them must not overflow.
 LARGEST: Final = 2.0**1000
 #: Bounds below it are of no use: their inverse would overflow.
 LEAST_BOUND: Final = 2.0**-1000
+#: On a lattice, numbers beyond so many steps are stored exactly: their sum with `LATTICE_ORIGIN`
+#: would have another exponent.
+MOST_LATTICE_STEPS: Final = 2.0**50
+#: In steps: numbers around it are multiples of one step, because binary64 has no others there.
+LATTICE_ORIGIN: Final = 1.5 * 2.0**52
 
 _FILL_GAP: Final = 4.0  # from a fill value to the nearest number, in ranges of all other numbers
 _MIN_FILLED: Final = 16  # elements with the fill value
@@ -46,6 +51,8 @@ class FieldPlan:
         Values that are stored exactly.
     keeps_sum
         Whether the mean error is taken back.
+    on_lattice
+        Whether decoded values are multiples of the step, a power of two.
     """
 
     bound: float
@@ -54,6 +61,7 @@ class FieldPlan:
     upper: float = math.inf
     fills: tuple[float, ...] = ()
     keeps_sum: bool = False
+    on_lattice: bool = False
 
 
 @dataclass(frozen=True)
@@ -177,6 +185,35 @@ def usable_step(bound: float, bits: Array, kind: ElementType, extent: Extent) ->
         return None
     inner = bound - 0.5 * unit if bound >= 2 * unit else min(bound, (math.floor(bound / unit) + 0.5) * unit)
     return 2 * min(inner, LARGEST) * (1 - 2.0**-30)
+
+
+def inwards(limit: float, kind: ElementType, sign: int) -> float:
+    """Return the number of an element type that is nearest to a limit, and not beyond it.
+
+    `sign` is 1 for a lower limit and -1 for an upper one. The result is infinite if there is no such
+    number.
+
+    Examples
+    --------
+    >>> from lccodec.element_types import ELEMENT_TYPES
+    >>> single = next(kind for kind in ELEMENT_TYPES if kind.name == "float32")
+    >>> inwards(2 / 3, single, -1) < 2 / 3 < inwards(2 / 3, single, 1)
+    True
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        bits = unwork(np.array([limit]).astype(np.promote_types(kind.work, np.float32)), kind)
+    while sign * (found := float(work(bits, kind)[0])) < sign * limit:
+        if math.isinf(found):
+            return found
+        keys = to_ordered(bits, kind)
+        bits = from_ordered(keys + kind.bits.type(1) if sign > 0 else keys - kind.bits.type(1), kind)
+    return found
+
+
+def lattice_step(widest: float) -> float | None:
+    """Return the largest power of two that is at most so wide; ``None`` if it is of no use."""
+    step = math.ldexp(1.0, math.frexp(min(widest, 2.0**900))[1] - 1)
+    return step if step >= LEAST_BOUND else None
 
 
 def _spacing(number: float, kind: ElementType) -> float:

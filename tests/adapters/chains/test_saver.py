@@ -80,6 +80,7 @@ def step_of(path: Path) -> Any:
         return file.state()["step"]
 
 
+@pytest.mark.slow
 def test_each_state_has_its_link(saver: LinkSaver, tmp_path: Path) -> None:
     done: list[int] = []
     for step in range(4):
@@ -96,6 +97,7 @@ def test_each_state_has_its_link(saver: LinkSaver, tmp_path: Path) -> None:
     assert children() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("background", [False, True])
 def test_the_steps_of_a_trainer(background: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     saver = LinkSaver(ChainOptions(tmp_path / "chain", background=background))
@@ -147,6 +149,7 @@ def test_the_part_of_a_process_is_a_chain_of_its_own(tmp_path: Path) -> None:
     assert step_of(tmp_path / "a") == 0
 
 
+@pytest.mark.slow
 def test_a_link_comes_after_its_checkpoint(beside: LinkSaver, gate: Gate, tmp_path: Path) -> None:
     done: list[str] = []
     beside.save(state(0), tmp_path / "a", then=lambda: done.append("then"))
@@ -174,6 +177,7 @@ def failing() -> Iterator[None]:
         os.kill(worker, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_what_waits_for_a_save_that_fails_is_not_done(beside: LinkSaver, tmp_path: Path) -> None:
     done: list[str] = []
     beside.save(state(0), tmp_path / "a")
@@ -202,6 +206,7 @@ def test_what_is_refused_at_once_leaves_nothing(saver: LinkSaver, tmp_path: Path
     assert not (tmp_path / "a").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["save", "wait", "close"])
 def test_a_link_that_fails_is_told_once(
     how: str, beside: LinkSaver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -223,6 +228,7 @@ def test_a_link_that_fails_is_told_once(
     assert (tmp_path / "b").exists() == (how == "save")
 
 
+@pytest.mark.slow
 def test_an_action_that_fails_is_told(beside: LinkSaver, gate: Gate, tmp_path: Path) -> None:
     beside.save(state(0), tmp_path / "a")
     beside.after((tmp_path / "none").unlink)
@@ -231,6 +237,7 @@ def test_an_action_that_fails_is_told(beside: LinkSaver, gate: Gate, tmp_path: P
         beside.wait()
 
 
+@pytest.mark.slow
 def test_once_all_is_saved_an_action_is_done_at_once(beside: LinkSaver, tmp_path: Path) -> None:
     """By the caller, whether it has waited or not; so a file is gone when the call returns."""
     done: list[int] = []
@@ -240,6 +247,7 @@ def test_once_all_is_saved_an_action_is_done_at_once(beside: LinkSaver, tmp_path
     assert done == [threading.get_ident()]
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_deleted_meanwhile(
     beside: LinkSaver, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -250,6 +258,7 @@ def test_a_folder_that_is_deleted_meanwhile(
     assert "the folder was deleted before its checkpoint was saved" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_save_that_is_asked_for_is_told_there(beside: LinkSaver, tmp_path: Path) -> None:
     beside.begin(state(0), None, None).link(tmp_path / "0")
     with failing():
@@ -263,6 +272,7 @@ def test_a_save_that_is_asked_for_is_told_there(beside: LinkSaver, tmp_path: Pat
         LinkSaver(ChainOptions()).begin(state(0), None, None)
 
 
+@pytest.mark.slow
 def test_a_copy_goes_on_from_the_disk(saver: LinkSaver, tmp_path: Path) -> None:
     saver.save(state(0), tmp_path / "0")
     saver.wait()
@@ -294,6 +304,7 @@ saver.close()
 """
 
 
+@pytest.mark.slow
 def test_a_fork_does_not_wait_for_the_saves_of_its_parent(tmp_path: Path) -> None:
     """In a program of its own: frameworks that other tests import warn of forks."""
     command = [sys.executable, "-W", "ignore", "-c", FORK, str(tmp_path)]
@@ -314,6 +325,7 @@ saver.save({"w": np.zeros(1_000_000)}, Path(sys.argv[1], "a"))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["works", "fails"])
 def test_the_end_of_a_program_waits_and_tells(how: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", AT_EXIT, str(tmp_path), how]
@@ -323,6 +335,7 @@ def test_the_end_of_a_program_waits_and_tells(how: str, tmp_path: Path) -> None:
     assert lccodec.Chain(tmp_path / "chain").steps == [0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("background", [False, True])
 def test_some_arrays_are_saved_once_all_of_them_are(background: bool, tmp_path: Path) -> None:
     saver = LinkSaver(ChainOptions(tmp_path / "chain", background=background, only=["lora"]))
@@ -364,6 +377,7 @@ def test_the_names_of_arrays_are_known_without_a_copy(background: bool, tmp_path
     assert copies == [[1, 1], [1, 2]]
 
 
+@pytest.mark.slow
 def test_behind_a_save_that_has_failed_all_arrays_are_saved(tmp_path: Path) -> None:
     some = LinkSaver(ChainOptions(tmp_path / "chain", background=True, only=["lora"]))
     states = [{"base": np.full(3000, step), "lora": np.full(30, step)} for step in range(2)]
@@ -392,6 +406,7 @@ def test_a_state_that_got_other_arrays_is_saved_at_the_second_try(background: bo
         assert sum(map(np.sum, file.state().values())) == 3060
 
 
+@pytest.mark.slow
 def test_saves_that_overlap_wait_for_the_first_of_all_arrays(tmp_path: Path) -> None:
     """Not for the newest of them, or all saves would be of all arrays."""
     some = LinkSaver(ChainOptions(tmp_path / "chain", background=True, only=["lora"]))

@@ -5,8 +5,10 @@ import os
 
 import pytest
 
-from lccodec.adapters.files.disk import regular_file, replacing
-from lccodec.errors import StorageError
+from lccodec.adapters.files.disk import parsed, read_bounded, regular_file, replacing
+from lccodec.errors import FormatError, LimitError, StorageError
+
+from ...support.crashes import tried
 
 
 @pytest.mark.parametrize("kind", ["directory", "fifo", "missing"])
@@ -67,3 +69,33 @@ def test_what_is_written_is_never_open_to_more_readers_than_the_file(tmp_path):
     with replacing(tmp_path / "dangling") as temporary:
         temporary.write_bytes(b"new")
     assert (tmp_path / "dangling").read_bytes() == b"new"
+
+
+def test_no_crash_loses_a_file_that_was_written(tmp_path):
+    (tmp_path / "root").mkdir()
+    path = tmp_path / "root" / "a"
+    path.write_bytes(b"old")
+
+    def work(replay):
+        with replacing(path) as temporary:
+            temporary.write_bytes(b"new")
+        replay.done()
+
+    def check(reported, place):
+        assert (place / "a").read_bytes() in ([b"new"] if reported else [b"old", b"new"])
+
+    assert tried(tmp_path / "root", work, check) == []
+    for ignore in ("sync", "sync directory"):
+        path.write_bytes(b"old")
+        assert len(tried(tmp_path / "root", work, check, ignore=ignore)) == 1
+
+
+def test_what_is_too_long_or_is_not_json_is_told(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_bytes(b"[1, 2]")
+    assert parsed(read_bounded(path, 6, "rule"), "rule", "a.json") == [1, 2]
+    with pytest.raises(LimitError, match=r"a\.json: more than 5 bytes \[rule\]"):
+        read_bounded(path, 5, "rule")
+    for text in (b"", b"\xff", b"[" * 100_000, b'{"a":' * 100_000):
+        with pytest.raises(FormatError, match="not JSON, or nested too deeply"):
+            parsed(text, "rule", "a.json")

@@ -12,6 +12,7 @@ from ...support.commands import run
 from ...support.runs import arrays_of, run_states, save_run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".h5", ".lcc.h5"])
 def test_files_beside_the_chain_that_they_were_saved_to(tmp_path, suffix):
     (tmp_path / "files").mkdir()

@@ -1,13 +1,21 @@
 """Index files of sharded states: the shards are one state, and hostile indices are refused."""
 
+import errno
 import json
+import os
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from lccodec.adapters import safetensors as adapter
-from lccodec.errors import ArgumentError, FormatError, StorageError
+from lccodec.adapters.files import shards
+from lccodec.adapters.files.shards import save_shards
+from lccodec.errors import ArgumentError, FormatError, LimitError, StorageError
+
+from ...support.crashes import tried
+from ...support.profiles import LONG
 
 
 def _shards(directory: Path, **index: object) -> Path:
@@ -150,3 +158,115 @@ def test_shards_of_an_older_index_go(tmp_path):
     path.write_text("damaged")
     adapter.save_file(arrays, path, max_shard_bytes=1000)
     assert adapter.load_file(path).keys() == arrays.keys()
+
+
+# --- a state over an older one --------------------------------------------------------------------
+
+
+def _state(k):
+    return {f"layer{i}": np.full(100, k, np.float32) for i in range(6)}
+
+
+def _value(path):
+    """The one number that all arrays of a state are made of."""
+    [value] = {float(a) for array in adapter.load_file(path).values() for a in array}
+    return value
+
+
+@pytest.mark.parametrize("bytes_of_shard", [800, 1200])  # as many shards as before, and others
+def test_no_crash_mixes_the_shards_of_two_states(tmp_path, bytes_of_shard):
+    root = tmp_path / "root"
+    root.mkdir()
+    adapter.save_file(_state(1), root / "m.safetensors.index.json", max_shard_bytes=800)
+
+    def work(replay):
+        for k in (2, 3):
+            path = root / "m.safetensors.index.json"
+            adapter.save_file(_state(k), path, max_shard_bytes=bytes_of_shard)
+            replay.done(k)
+
+    def check(reported, place):
+        found = _value(place / "m.safetensors.index.json")
+        assert found in {2: [2, 3], 3: [3]}.get(reported[-1] if reported else 1, [1, 2])
+        adapter.save_file(_state(4), place / "m.safetensors.index.json", max_shard_bytes=800)
+        assert _value(place / "m.safetensors.index.json") == 4
+
+    assert tried(root, work, check, most=None if LONG else 60) == []
+    assert len([path for path in root.iterdir() if path.suffix == ".safetensors"]) == 2400 // bytes_of_shard
+
+
+def test_names_that_the_older_index_has_are_not_used(tmp_path):
+    path = tmp_path / "model.safetensors.index.json"
+    found = []
+    for k in range(3):
+        adapter.save_file(_state(k), path, max_shard_bytes=1200)
+        found.append(sorted(set(json.loads(path.read_text())["weight_map"].values())))
+        assert sorted(file.name for file in tmp_path.iterdir()) == [*found[-1], path.name]
+    names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    assert found == [names, [name.replace("model-", "model-2-") for name in names], names]
+
+
+def test_a_file_that_another_index_may_have_stays(tmp_path):
+    """`model-2-00001-of-00001.safetensors` is a shard of an index of its own, or of nobody."""
+    path, other = (tmp_path / f"{stem}.safetensors.index.json" for stem in ("model", "model-2"))
+    adapter.save_file(_state(1), other)
+    for k in (2, 3, 4):
+        adapter.save_file(_state(k), path)
+        assert (_value(other), _value(path)) == (1, k)
+
+
+@pytest.mark.parametrize("seal", [False, True])
+def test_an_index_that_only_others_read_keeps_its_shards_until_it_is_replaced(tmp_path, seal):
+    path = tmp_path / "model.safetensors.index.json"
+    adapter.save_file(_state(1), path)
+    if seal:
+        (tmp_path / "model.safetensors.index.json.sha256").write_text("0" * 64 + "  " + path.name + "\n")
+    else:
+        path.chmod(0o000)
+    before = (tmp_path / "model-00001-of-00001.safetensors").stat().st_ino
+
+    def fail(*_):
+        assert (tmp_path / "model-00001-of-00001.safetensors").stat().st_ino == before
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        save_shards(path, _state(2), {}, 5000, fail)
+    assert (tmp_path / "model-00001-of-00001.safetensors").stat().st_ino == before
+    adapter.save_file(_state(2), path)
+    assert json.loads(path.read_text())["weight_map"]["layer0"] == "model-2-00001-of-00001.safetensors"
+
+
+def test_a_write_that_fails_late_leaves_no_shards(tmp_path, monkeypatch):
+    path = tmp_path / "model.safetensors.index.json"
+    adapter.save_file(_state(1), path, max_shard_bytes=800)
+    before = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    calls = []
+
+    def fail(fd):
+        calls.append(fd)
+        if len(calls) == 3:
+            raise OSError(errno.ENOSPC, "full")
+        fsync(fd)
+
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(StorageError, match="full"):
+        adapter.save_file(_state(2), path, max_shard_bytes=800)
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_several_that_write_at_once_wait_for_each_other(tmp_path):
+    path = tmp_path / "model.safetensors.index.json"
+    threads = [threading.Thread(target=adapter.save_file, args=(_state(k), path, {}, 800)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert _value(path) in range(4)
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_an_index_that_is_too_long(tmp_path, monkeypatch):
+    monkeypatch.setattr(shards, "MAX_INDEX_BYTES", 100)
+    with pytest.raises(LimitError, match="more than 100 bytes"):
+        adapter.load_file(_shards(tmp_path))

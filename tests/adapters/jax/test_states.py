@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
-from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +14,7 @@ from lccodec.adapters import jax as adapter
 from lccodec.adapters.jax import states
 from lccodec.errors import ArgumentError, FormatError
 
-from ... import conftest
-from ...support.jax_processes import finish, run, with_quick_flags
+from ...support.jax_processes import be_quick, coordinator, finish, run, with_quick_flags
 from ...support.jax_trees import (
     BYTES,
     DTYPES,
@@ -205,12 +202,10 @@ def test_sharded_arrays_are_gathered_and_go_where_the_target_says(tmp_path):
 
 
 def test_an_array_of_two_processes(tmp_path):
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        address = f"localhost:{free.getsockname()[1]}"
-    processes = [run(PROCESSES, str(tmp_path / "a"), address, str(rank)) for rank in range(2)]
-    for process in processes:
-        output = finish(process)
+    with coordinator() as address:
+        processes = [run(PROCESSES, str(tmp_path / "a"), address, str(rank)) for rank in range(2)]
+        outputs = [finish(process) for process in processes]
+    for output in outputs:
         assert "ArgumentError state entry 'w' is an array of several processes" in output
         assert output.endswith("done\n")
 
@@ -297,6 +292,6 @@ def test_flags_of_a_user_stay_and_come_last(monkeypatch: pytest.MonkeyPatch) -> 
     """The tests add flags of their own, once: a worker of pytest-xdist begins with them."""
     monkeypatch.setattr(os, "environ", {"XLA_FLAGS": "--xla_dump_to=/somewhere"})
     for _ in range(2):
-        conftest.pytest_configure(mock.MagicMock())
+        be_quick()
         assert os.environ["XLA_FLAGS"] == with_quick_flags("--xla_dump_to=/somewhere")
         assert os.environ["XLA_FLAGS"].endswith("--xla_dump_to=/somewhere")

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +20,7 @@ from lccodec.adapters.orbax import LCCheckpointHandler, LCHandler, LCRestore, LC
 from lccodec.adapters.orbax import handler as handler_module
 from lccodec.errors import ArgumentError, ChainError, StorageError
 
-from ...support.jax_processes import with_devices
+from ...support.jax_processes import coordinator, with_devices
 from ...support.orbax_states import abstract, check_same, manager, state
 from ...support.processes import children
 
@@ -212,23 +211,21 @@ def test_a_handler_of_version_1_with_a_chain(tmp_path, background):
         assert chain.steps == [70, 90]
 
 
-def free_port():
-    with socket.socket() as found:
-        found.bind(("localhost", 0))
-        return found.getsockname()[1]
-
-
 @pytest.mark.slow
 def test_two_processes_save_their_shards_and_restore_others(tmp_path):
-    command = [sys.executable, "-W", "ignore", str(WORKER), str(tmp_path), str(free_port())]
     environment = {**os.environ, "XLA_FLAGS": with_devices(2)}
-    processes = [
-        subprocess.Popen(
-            [*command, str(process), "2"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
-        for process in range(2)
-    ]
-    outputs = [process.communicate(timeout=120)[0].decode() for process in processes]
+    with coordinator() as address:
+        command = [sys.executable, "-W", "ignore", str(WORKER), str(tmp_path), address]
+        processes = [
+            subprocess.Popen(
+                [*command, str(process), "2"],
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+            for process in range(2)
+        ]
+        outputs = [process.communicate(timeout=240)[0].decode() for process in processes]
     assert [process.returncode for process in processes] == [0, 0], "\n".join(outputs)
     from ...support.orbax_processes import values
 

@@ -166,6 +166,7 @@ HOSTILE: dict[str, Callable[[int], bytes]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_hostile_seal_takes_bounded_time_and_memory(kind: str) -> None:
     text = HOSTILE[kind](seals.MAX_BYTES)

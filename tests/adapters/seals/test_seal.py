@@ -39,6 +39,7 @@ def told(directory: Path) -> dict[str, str]:
     return {problem.where: problem.message.partition(":")[0] for problem in problems}
 
 
+@pytest.mark.slow
 @given(TREES, TREES, st.sampled_from([1, 2]))
 def test_every_difference_is_told(tree: dict[str, bytes], now: dict[str, bytes], threads: int) -> None:
     with tempfile.TemporaryDirectory() as name:
@@ -266,6 +267,7 @@ def test_progress_counts_bytes(tmp_path: Path) -> None:
         seals.seal(tmp_path, threads=-1)
 
 
+@pytest.mark.slow
 def test_a_hostile_seal_is_checked_in_bounded_time_and_memory(tmp_path: Path) -> None:
     """A seal of as many files as fit, none of them there; and of as many tensors, all damaged."""
     digest = b"0" * 64

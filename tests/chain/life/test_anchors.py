@@ -84,6 +84,7 @@ def test_what_is_equal_stays_and_what_is_not_finite_is_the_earlier(kind: Any) ->
 # --- what is saved --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["lossless", "balanced", "lc-3"])
 def test_every_reader_returns_what_the_writer_has(tmp_path: Path, decoder: Any, policy: str) -> None:
     with grouped(tmp_path, policy) as chain:
@@ -206,6 +207,7 @@ def test_a_kept_parent_that_is_interpolated_is_no_parent_of_a_delta(tmp_path: Pa
             assert_same(chain.restore(step), STATES[step])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delete", [False, True])
 @pytest.mark.parametrize("step", [3, 4, 8, 9])
 def test_a_rollback_into_a_group_keeps_what_it_needs(tmp_path: Path, step: int, delete: bool) -> None:
@@ -272,6 +274,7 @@ def test_a_bundle_has_both_parents(tmp_path: Path) -> None:
     assert lccodec.validate(tmp_path / "back", deep=True) == []
 
 
+@pytest.mark.slow
 def test_a_chain_with_groups_is_compacted_and_averaged(tmp_path: Path) -> None:
     with grouped(tmp_path, "balanced") as chain:
         before = {step: chain.restore(step) for step in chain.steps}
@@ -284,6 +287,7 @@ def test_a_chain_with_groups_is_compacted_and_averaged(tmp_path: Path) -> None:
         assert np.allclose(mean, wanted, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_random_groups(tmp_path: Path, decoder: Any) -> None:
     """Parents of all kinds, missing steps, and files that took the place of others."""
     rng = random.Random(5)

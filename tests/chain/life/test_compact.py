@@ -86,6 +86,7 @@ def test_into_a_new_directory(tmp_path: Path) -> None:
             HistoryChain(run_of(tmp_path / f"{place.name}-2").directory).compact(directory=place)
 
 
+@pytest.mark.slow
 def test_with_a_policy_it_says_what_is_lost(tmp_path: Path) -> None:
     chain = run_of(tmp_path / "run", "lossless")
     with pytest.raises(ArgumentError, match="needs directory= and does not support dry_run"):

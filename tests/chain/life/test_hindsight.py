@@ -33,6 +33,7 @@ def size(directory: Path) -> int:
     return sum(path.stat().st_size for path in checkpoints(directory).values())
 
 
+@pytest.mark.slow
 def test_it_is_several_times_smaller_and_no_step_is_far_off(tmp_path: Path) -> None:
     with saved(tmp_path / "run", STATES) as chain:
         plain = chain.compact("balanced", directory=tmp_path / "plain")
@@ -61,6 +62,7 @@ def test_it_is_several_times_smaller_and_no_step_is_far_off(tmp_path: Path) -> N
         assert max(told) == pytest.approx(worst, rel=0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", [2, 3, 5, 19, 40])
 def test_groups_of_any_length(tmp_path: Path, group: int) -> None:
     states = run_of(20, (20, 30))
@@ -75,6 +77,7 @@ def test_groups_of_any_length(tmp_path: Path, group: int) -> None:
         assert_same(new.restore(30)["mean"], states[3]["mean"])
 
 
+@pytest.mark.slow
 def test_a_jump_within_a_group_is_coded_where_it_is(tmp_path: Path) -> None:
     states = run_of(17, jump=5)
     with saved(tmp_path / "run", states) as chain:
@@ -85,6 +88,7 @@ def test_a_jump_within_a_group_is_coded_where_it_is(tmp_path: Path) -> None:
         assert checkpoints(new.directory)[40].stat().st_size > 1500
 
 
+@pytest.mark.slow
 def test_arrays_that_come_change_and_go(tmp_path: Path) -> None:
     states = run_of(12, (20, 30))
     for step, state in enumerate(states):
@@ -106,6 +110,7 @@ def test_arrays_that_come_change_and_go(tmp_path: Path) -> None:
             assert restored["w"].shape == state["w"].shape
 
 
+@pytest.mark.slow
 def test_a_chain_goes_on_from_its_last_end(tmp_path: Path) -> None:
     with saved(tmp_path / "run", STATES[:12]) as chain:
         chain.compact("balanced", hindsight=8, directory=tmp_path / "new")
@@ -152,6 +157,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         Chain(tmp_path / "none").compact("balanced", hindsight=8, directory=tmp_path / "nothing")
 
 
+@pytest.mark.slow
 def test_the_program(tmp_path: Path) -> None:
     saved(tmp_path / "run", STATES[:10]).close()
     words = ["compact", tmp_path / "run", "--policy", "balanced", "-o"]

@@ -111,6 +111,7 @@ def test_other_files_stay(tmp_path: Path) -> None:
 # --- pins -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_pins_of_another_process(tmp_path: Path) -> None:
     chain = run_of(tmp_path)
     program = "import sys, lccodec; lccodec.Chain(sys.argv[1]).pin(1)"

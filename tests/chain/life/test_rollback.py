@@ -15,7 +15,7 @@ from lccodec.chain.life.rollback import rollback
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import EXACT_NAME, ROLLED_BACK_NAME
 
-from ...support.crashes import Journal, broken
+from ...support.crashes import Replay, broken, put
 from ...support.directories import entries
 from ...support.profiles import LONG
 from ...support.segments import Parentless
@@ -194,6 +194,7 @@ def test_no_crash_loses_a_step(tmp_path: Path, exact_run: Path, ignore: str) -> 
     assert (wrong > 0) == bool(ignore)
 
 
+@pytest.mark.slow
 def test_parents_that_go_with_their_children_are_found(tmp_path: Path, exact_run: Path) -> None:
     root = Path(shutil.copytree(exact_run, tmp_path / "run"))
     work = lambda system: rollback(Parentless(root, system), 3)  # noqa: E731
@@ -205,19 +206,11 @@ def test_parents_that_go_with_their_children_are_found(tmp_path: Path, exact_run
 def test_every_crash_can_be_finished(tmp_path: Path, exact_run: Path, power: bool, links: bool) -> None:
     """Rolling back again completes it. What comes back is all that was taken out, at once."""
     root = Path(shutil.copytree(exact_run, tmp_path / "run"))
-    journal = Journal(root)
-    rollback(DirectoryStore(root, journal), 4)
+    with Replay(root) as replay:
+        rollback(DirectoryStore(root), 4)
     tried = 0
-    for number, (_, found) in enumerate(journal.states(power)):
-        place = tmp_path / f"again-{number}"
-        for name, data in found.items():
-            (place / name).parent.mkdir(parents=True, exist_ok=True)
-            (place / name).write_bytes(data)
-        if links:  # as they are on the disk: files of one content have two names
-            for path in place.glob(f"{ROLLED_BACK_NAME}/*/*"):
-                if (other := place / path.name).exists():
-                    path.unlink()
-                    path.hardlink_to(other)
+    for number, (_, found) in enumerate(replay.states(power=power)):
+        place = put(found, tmp_path / f"again-{number}", links=links)
         tried += 1
         chain = Chain(place)
         chain.rollback(4)
@@ -281,6 +274,7 @@ def test_a_full_disk_without_hard_links(tmp_path: Path, exact_run: Path) -> None
     assert not healthy.descriptors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EMFILE])
 @pytest.mark.parametrize("sticky", [False, True])
 def test_faults_at_every_operation(tmp_path: Path, exact_run: Path, code: int, sticky: bool) -> None:

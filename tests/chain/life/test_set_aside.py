@@ -187,6 +187,7 @@ def test_no_crash_loses_what_comes_back(chain: Chain, ignore: str) -> None:
     assert (wrong > 0) == bool(ignore)
 
 
+@pytest.mark.slow
 def test_a_purge_that_is_cut_short_leaves_a_whole_chain_or_none(chain: Chain) -> None:
     def check(done: bool, place: Path) -> bool:
         asides = whole_asides(place)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,7 @@ def test_saves_are_protected_when_the_chain_is_closed(tmp_path: Path, parity: An
     assert files_in(tmp_path) == files
 
 
+@pytest.mark.slow
 def test_saves_in_the_background(tmp_path: Path) -> None:
     with Chain(tmp_path, "lossless", newest="history", parity=1) as chain:
         chain.save_async(0, STATES[0]).result()
@@ -55,6 +58,47 @@ def test_no_save_waits_and_calls_are_put_together(tmp_path: Path, monkeypatch: p
     go_on.set()
     protect.wait()
     assert len(calls) == 2
+
+
+FORK = """
+import os, sys, threading
+import numpy as np
+from lccodec import Chain
+
+chain = Chain(sys.argv[1], "lossless", newest="history", parity=1)
+chain.save(0, {"w": np.zeros(9)})
+is_held, may_end, is_closed = threading.Event(), threading.Event(), os.pipe()
+
+def hold():
+    with chain._parity._lock:
+        is_held.set()
+        may_end.wait()
+
+holder = threading.Thread(target=hold)
+holder.start()
+is_held.wait()
+process = os.fork()
+if process == 0:
+    os.close(is_closed[1])
+    os.read(is_closed[0], 1)
+    chain.save(1, {"w": np.ones(9)})
+    chain.close()
+    os._exit(7)
+may_end.set()
+holder.join()
+chain.close()
+os.close(is_closed[1])
+assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 7
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="forks of POSIX")
+def test_a_fork_has_not_the_thread(tmp_path: Path) -> None:
+    """It protects what it saves itself, whatever a thread of its parent held at that moment."""
+    command = [sys.executable, "-W", "ignore", "-c", FORK, str(tmp_path)]
+    subprocess.run(command, timeout=120, check=True)
+    assert repair(DirectoryStore(tmp_path), dry_run=True).protected == 2
 
 
 def test_an_error_is_a_warning_of_the_next_call(tmp_path: Path) -> None:

@@ -296,6 +296,7 @@ def test_a_version_that_is_a_damaged_byte_is_mended(run: Path) -> None:
 KINDS = ["float32", "float64", "float16", "complex64", "int64", "uint8", "bool"]
 
 
+@pytest.mark.slow
 @given(st.integers(0, 1000), st.lists(st.sampled_from(KINDS), min_size=1, max_size=8), st.booleans())
 def test_the_exact_file_comes_back_bit_for_bit(
     tmp_path_factory: pytest.TempPathFactory, seed: int, kinds: list[str], mixed: bool

@@ -141,6 +141,7 @@ def test_a_mirror_of_another_chain_is_refused(run: Path, tmp_path: Path) -> None
         repair(DirectoryStore(run), mirrors=[DirectoryStore(tmp_path / "other")])
 
 
+@pytest.mark.slow
 def test_random_damage_of_both(run: Path, tmp_path: Path) -> None:
     """Every file that is whole in one of the two is whole here afterwards."""
     files, generator = chain_files(run), random.Random(0)

@@ -42,6 +42,7 @@ def test_nothing_else_changes(tmp_path: Path) -> None:
     assert not (tmp_path / ".parity").exists()
 
 
+@pytest.mark.slow
 def test_a_full_group_stays(tmp_path: Path) -> None:
     chain = Chain(tmp_path, "lossless", newest="history")
     state = {"w": np.ones(9, np.float32)}

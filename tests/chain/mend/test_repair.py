@@ -85,6 +85,7 @@ def assert_honest(place: Path, files: Files, broken: Files) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("redundancy", "places"), [(2, 3), ("20%", 3), (1, 2), ("50%", 8)])
 def test_random_damage(tmp_path: Path, redundancy: object, places: int) -> None:
     protected_run(tmp_path / "run", redundancy, newest="exact")
@@ -262,6 +263,7 @@ def test_a_chain_without_parity(tmp_path: Path) -> None:
     assert list(repair(DirectoryStore(tmp_path)).lost) == ["000000000002.lcc.h5"]
 
 
+@pytest.mark.slow
 def test_nobody_repairs_while_another_saves(tmp_path: Path) -> None:
     protected_run(tmp_path, 1, 3)
     with Chain(tmp_path) as chain:

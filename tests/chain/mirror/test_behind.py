@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import threading
 import warnings
 from collections.abc import Callable
@@ -49,6 +51,7 @@ def test_all_is_there_when_the_chain_is_closed(tmp_path: Path, newest: Any) -> N
     assert chain_files(tmp_path / "a") == chain_files(tmp_path / "b") == chain_files(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_saves_in_the_background(tmp_path: Path) -> None:
     with Chain(tmp_path / "run", "lossless", mirror=tmp_path / "m", workers=2) as chain:
         for step in range(3):
@@ -77,6 +80,7 @@ def test_the_thread_that_saves_has_nothing_to_do_with_the_mirror(
     assert chain_files(tmp_path / "m") == chain_files(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_mirror_that_cannot_be_reached_for_a_hundred_saves(
     tmp_path: Path, watched: Callable[[Path], Watched]
 ) -> None:
@@ -128,6 +132,7 @@ def test_a_mirror_that_is_stuck_does_not_hold_a_program(
     go_on.set()
 
 
+@pytest.mark.slow
 def test_a_prune_of_each_place_is_its_own(tmp_path: Path) -> None:
     keep: dict[str, Any] = {"keep": Keep(latest=2), "mirror_keep": Keep(latest=1, every=8)}
     for steps in (range(9), range(9, 17), range(17, 20)):  # its end waits for the mirror, which may be behind
@@ -158,6 +163,7 @@ def test_a_prune_leaves_the_step_that_shows_whose_the_mirror_is(
     assert all(Chain(tmp_path / "m").restore(14)["w"] == np.arange(50.0) * 14)
 
 
+@pytest.mark.slow
 def test_what_verbs_change_arrives(tmp_path: Path) -> None:
     with run_of(tmp_path / "run", 9, newest="exact", mirror=tmp_path / "m") as chain:
         chain.rollback(6, delete=True)
@@ -275,15 +281,45 @@ def test_an_empty_chain_does_not_begin_anew_while_its_mirror_is_away(tmp_path: P
         Chain(tmp_path / "run", mirror=tmp_path / "m")
 
 
-def test_a_fork_has_not_the_thread(tmp_path: Path, watched: Callable[[Path], Watched]) -> None:
-    mirror, go_on = watched(tmp_path / "m"), threading.Event()
-    mirror.leave = lambda: go_on.wait(60)
-    chain = saves(tmp_path / "run", range(2), mirror=tmp_path / "m")
-    [copier] = chain._mirrors._copiers
-    thread, copier._process = copier._thread, -1  # as in a child
-    copier.wake()
-    assert copier._thread is not thread
-    go_on.set()
+FORK = """
+import os, sys, threading
+import numpy as np
+from lccodec import Chain
+from lccodec.chain.mirror.bring import Mirror
+
+begun, bring = threading.Event(), Mirror._bring
+go_on, is_closed = os.pipe(), os.pipe()
+
+def held(*given):
+    begun.set()
+    os.read(go_on[0], 1)
+    bring(*given)
+
+Mirror._bring = held
+chain = Chain(sys.argv[1], "lossless", newest="history", mirror=sys.argv[2])
+chain.save(0, {"w": np.zeros(9)})
+begun.wait()
+process = os.fork()
+if process == 0:
+    Mirror._bring = bring
+    os.close(is_closed[1])
+    os.read(is_closed[0], 1)
+    chain.save(1, {"w": np.ones(9)})
     chain.close()
-    assert thread is not None
-    thread.join()
+    os._exit(7)
+Mirror._bring = bring
+os.close(go_on[1])
+chain.close()
+os.close(is_closed[1])
+assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 7
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="forks of POSIX")
+def test_a_fork_has_not_the_thread(tmp_path: Path) -> None:
+    """It copies what it saves itself, with a thread of its own, once its parent has let go."""
+    places = [str(tmp_path / "run"), str(tmp_path / "m")]
+    subprocess.run([sys.executable, "-W", "ignore", "-c", FORK, *places], timeout=120, check=True)
+    assert Chain(tmp_path / "m").steps == [0, 1]
+    assert chain_files(tmp_path / "m") == chain_files(tmp_path / "run")

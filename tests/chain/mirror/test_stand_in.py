@@ -195,6 +195,7 @@ def test_a_view_is_a_store(run: Path, tmp_path: Path) -> None:
         view.open("000000000007.lcc.h5")
 
 
+@pytest.mark.slow
 def test_random_damage_of_both(run: Path, tmp_path: Path) -> None:
     """A step is what it was, if each file that it needs is whole in one place; else an error."""
     files, generator, mended = files_in(run), random.Random(0), 0

@@ -96,6 +96,7 @@ def any_links(draw: st.DrawFn) -> list[FakeLink]:
     return links
 
 
+@pytest.mark.slow
 @examples(2)
 @given(any_links(), st.sampled_from(ROWS), st.sampled_from(list(WAYS)))
 def test_rows_of_any_links_are_those_of_the_whole(links: list[Any], rows: slice, name: str) -> None:
@@ -197,6 +198,7 @@ def drifted(form: Form, step: int) -> np.ndarray:
 CHANGES = [(FORMS[0], FORMS[2]), (FORMS[0], FORMS[3]), (FORMS[2], FORMS[0])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("policy", "hindsight"), [("balanced", 2), ("balanced", 0), ("lossless", 0)])
 @pytest.mark.filterwarnings("ignore:.*is lossy for")
 def test_rows_of_a_chain_are_those_of_the_whole(tmp_path: Path, policy: str, hindsight: int) -> None:

@@ -250,6 +250,7 @@ def test_bfloat16_without_its_package(tmp_path: Path, monkeypatch: pytest.Monkey
         assert chain.restore(dtype="float32")["w"].tolist() == [1.0, 2.0]
 
 
+@pytest.mark.slow
 def test_a_large_frame_is_read_and_decoded_block_by_block(tmp_path: Path) -> None:
     values = np.random.default_rng(0).standard_normal(1 << 24).astype(np.float32)
     with lccodec.Chain(tmp_path, "lossless") as chain:

@@ -92,6 +92,7 @@ def test_several_threads_and_frames(tmp_path: Path) -> None:
     assert path.stat().st_size < 1.01 * sum(array.nbytes for array in state.values()) + 10_000
 
 
+@pytest.mark.slow
 def test_a_thread_that_trains(tmp_path: Path) -> None:
     weight = np.zeros((1500, 1000), np.float32)
 

@@ -133,6 +133,7 @@ def test_arrays_that_must_be_decoded_whole(monkeypatch: pytest.MonkeyPatch) -> N
         Ranges.of(linked(*links[1:]), "w2")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2), st.integers(0, 1 << 20), st.integers(1, 255), st.integers(1, 4))
 @examples(2)
 def test_damage_is_found_as_in_the_whole(link: int, place: int, value: int, count: int) -> None:
@@ -172,6 +173,7 @@ def test_a_wrong_value_of_an_older_link_is_in_the_sum() -> None:
         put_together(ranges, 2)
 
 
+@pytest.mark.slow
 def test_every_damaged_byte_of_files_is_found(tmp_path: Path) -> None:
     """The digests are checked once, by one range or another."""
     states = drift(3, ((LARGE,),))

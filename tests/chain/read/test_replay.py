@@ -146,6 +146,7 @@ def test_bounds_and_exact_values_hold_in_a_run() -> None:
         np.testing.assert_array_equal(bits_of(decoded[1][name][~finite]), bits_of(array[~finite]))
 
 
+@pytest.mark.slow
 def test_runs_of_every_dtype() -> None:
     states = [
         {

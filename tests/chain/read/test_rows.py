@@ -113,6 +113,7 @@ def whole(places: Places) -> Callable[[str, int], dict[str, Any]]:
     return cache(lambda name, step: lccodec.open(places[name], step=step).state())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHAINS)
 @given(data=st.data())
 def test_rows_are_those_of_the_whole_array(
@@ -128,6 +129,7 @@ def test_rows_are_those_of_the_whole_array(
         assert_equal(file.get(array, rows=rows), whole(name, step)[array][rows])
 
 
+@pytest.mark.slow
 def test_copies_and_interpolated_arrays_are_among_them(places: Places) -> None:
     """The property above is about all ways in which arrays are stored."""
     with open_path(places["hindsight"], step=2, exact=False) as file:
@@ -142,6 +144,7 @@ def test_copies_and_interpolated_arrays_are_among_them(places: Places) -> None:
         assert "smooth" in {array.method for array in file.info().arrays}
 
 
+@pytest.mark.slow
 def test_restore_takes_rows_and_leaves_together(places: Places) -> None:
     chain = Chain(places["balanced"])
     whole = chain.restore(3)
@@ -155,6 +158,7 @@ def test_restore_takes_rows_and_leaves_together(places: Places) -> None:
     assert found["weight"].base is None or found["weight"].base.nbytes < 2 * found["weight"].nbytes
 
 
+@pytest.mark.slow
 def test_rows_come_one_by_one(places: Places) -> None:
     chain = Chain(places["lc-3"])
     whole = chain.restore(3)
@@ -273,6 +277,7 @@ def test_damage_in_the_rows_is_found(places: Places, tmp_path: Path) -> None:
         file.get(first, rows=slice(0, 1))
 
 
+@pytest.mark.slow
 def test_rows_of_a_damaged_exact_file_come_from_the_history(tmp_path: Path) -> None:
     with Chain(tmp_path, "lc-3") as chain:
         chain.save(0, state(0))

@@ -9,6 +9,7 @@ import pytest
 import lccodec
 from lccodec import ArgumentError, Chain, validate
 from lccodec.constants import EXACT_NAME, PAYLOAD_OFFSET
+from lccodec.container.reader import open_checkpoint
 from lccodec.policy.record import Kept
 
 from ...support.chains import HistoryChain
@@ -47,6 +48,23 @@ def test_all_damaged_files_are_listed(tmp_path: Path) -> None:
         ("LCC-H5-01", files[5].name),
         ("LCC-CHN-01", "other.lcc.h5"),
     }
+
+
+def test_frames_without_a_header_are_listed(tmp_path: Path) -> None:
+    """Of a file and of its parent: whether the one needs the other cannot be read any more."""
+    with HistoryChain(tmp_path, policy="lossless") as made:
+        for step in range(3):
+            large = np.random.default_rng(0).standard_normal((600, 100)) + step
+            made.save(step, {"large": large, "small": np.arange(step, 400 + step)})
+    for path in tmp_path.iterdir():
+        with open_checkpoint(path) as reader:
+            assert len(reader.manifest.frames) == 2
+            end = reader.trailer.manifest_offset
+        data = bytearray(path.read_bytes())
+        data[PAYLOAD_OFFSET:end] = bytes(end - PAYLOAD_OFFSET)
+        path.write_bytes(data)
+    problems = validate(tmp_path)
+    assert [problem.rule for problem in problems].count("LCC-MAN-08") == 6
 
 
 def test_a_missing_parent_is_a_problem_of_the_chain(tmp_path: Path) -> None:

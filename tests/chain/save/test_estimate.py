@@ -42,6 +42,7 @@ def adam(count: int, size: int = 300_000, seed: int = 0) -> list[dict[str, Any]]
     return states
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["balanced", "lossless", "lc-3", "small"])
 def test_estimates_of_adam(tmp_path: Path, policy: str) -> None:
     assert check_estimates(tmp_path, adam(4), policy) == {True, False}

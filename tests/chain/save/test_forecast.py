@@ -9,6 +9,7 @@ from lccodec.chain.save.forecast import forecast
 from ...support.adam import adam_states
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["lossless", "balanced", "lc-3"])
 @pytest.mark.parametrize("count", [1, 6])
 def test_it_is_near(tmp_path, policy, count):

@@ -68,12 +68,14 @@ def test_steps_that_take_as_many_bytes_as_exact_values_are_not_taken(tmp_path):
     np.testing.assert_array_equal(Chain(tmp_path / "run").restore(0)["weight"], originals[0]["weight"])
 
 
+@pytest.mark.slow
 def test_workers_write_the_same_files(tmp_path):
     originals = states(1e-4, 3)
     here, there = (save_all(tmp_path / str(n), originals, workers=n) for n in (None, 1))
     assert [path.read_bytes() for path in here] == [path.read_bytes() for path in there]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [None, 1])
 def test_what_follows_one_state_is_forgotten_when_its_save_fails(tmp_path, workers):
     one, other = states(1e-5, 2), states(1e-2, 2)
@@ -123,6 +125,7 @@ def test_a_state_of_other_arrays_follows(tmp_path):
     assert left == right
 
 
+@pytest.mark.slow
 def test_a_chain_that_is_coded_anew_is_as_fine(tmp_path):
     originals = states(1e-5)
     save_all(tmp_path / "run", originals, "lossless")

@@ -55,6 +55,7 @@ def widths(chain: lccodec.Chain) -> list[float]:
     return [policy.width for policy in policies if isinstance(policy, lccodec.Balanced)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [None, 1])
 def test_steps_follow_the_valley(tmp_path: Path, workers: int | None) -> None:
     """In a wide valley they become wider, in a narrow one narrower."""
@@ -68,6 +69,7 @@ def test_steps_follow_the_valley(tmp_path: Path, workers: int | None) -> None:
     assert files["narrow"][1][-1] < 0.5
 
 
+@pytest.mark.slow
 def test_a_resumed_chain_keeps_its_width(tmp_path: Path) -> None:
     valley = Valley(0.0)
     chain = saved(tmp_path, valley, valley.loss)
@@ -80,6 +82,7 @@ def test_a_resumed_chain_keeps_its_width(tmp_path: Path) -> None:
         assert widths(chain)[-1] == last
 
 
+@pytest.mark.slow
 def test_the_loss_is_asked_at_a_few_saves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Later on it takes at most a hundredth of the time: a slow one is not called again."""
     now = [0.0]
@@ -139,12 +142,14 @@ def test_a_loss_that_fails_costs_no_save(tmp_path: Path, broken: Exception) -> N
     assert len(calls) <= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_loss_that_is_not_finite_says_nothing(tmp_path: Path, value: float) -> None:
     chain = saved(tmp_path, Valley(0.0), lambda _: value)
     assert widths(chain) == [1.0] * SAVES
 
 
+@pytest.mark.slow
 def test_a_rollback_begins_anew(tmp_path: Path) -> None:
     valley = Valley(0.0)
     policy = lccodec.Balanced(intervals=0.2, loss=valley.loss)

@@ -108,6 +108,7 @@ def test_any_state_of_any_type(name: str, seed: int, special: float, second: str
         assert (np.abs(restored[sound] - saved[sound]) <= BOUND).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [0, 2])
 @pytest.mark.parametrize("policy", ["balanced", "small"])
 def test_keyframes_among_deltas(tmp_path: Path, every: int, policy: str) -> None:
@@ -125,6 +126,7 @@ def test_keyframes_among_deltas(tmp_path: Path, every: int, policy: str) -> None
         assert one.read_bytes() == other.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_later_keyframe_is_about_as_exact_as_a_delta_and_smaller_than_the_first(tmp_path: Path) -> None:
     states = adam_states(12)
     with HistoryChain(tmp_path, "balanced", keyframe_every=9) as chain:
@@ -181,6 +183,7 @@ def test_the_other_presets_have_exact_keyframes(tmp_path: Path, policy: str) -> 
             assert_same(chain.restore(step), states[step])
 
 
+@pytest.mark.slow
 def test_layers_that_rest_take_part(tmp_path: Path) -> None:
     """An array of which nothing, or nothing of a sample, moved has no share to choose."""
     states = adam_states(4)
@@ -194,6 +197,7 @@ def test_layers_that_rest_take_part(tmp_path: Path) -> None:
             assert np.abs(flat - state["model"]["flat"]).max() < 0.01
 
 
+@pytest.mark.slow
 @given(arrays(FLOATS, special=0.0))
 def test_one_weight(array: np.ndarray) -> None:
     with tempfile.TemporaryDirectory() as directory, HistoryChain(directory, "balanced") as chain:

@@ -49,6 +49,7 @@ def test_the_exact_file_has_all_of_it(tmp_path: Path) -> None:
     assert not np.isnan(anew.read("movement", 3)).any()
 
 
+@pytest.mark.slow
 def test_a_state_that_grows_is_sampled_in_other_places(tmp_path: Path) -> None:
     """A chain that stays open looks into the exact file then, as one that is opened anew does."""
     names = [f"{number}.weight" for number in range(40)]

@@ -169,6 +169,7 @@ def test_looking_at_the_links_takes_one_small_read_of_each(
     assert max(reads) <= 16_384
 
 
+@pytest.mark.slow
 def test_threads_may_save_on_one_chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Saves wait for each other; those that come too late with their step are refused."""
     rng = np.random.default_rng(0)

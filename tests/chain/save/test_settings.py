@@ -154,6 +154,7 @@ def test_a_setting_of_the_chain_that_is_given_to_a_save(tmp_path: Path, method: 
     assert chain.steps == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["save", "save_async"])
 def test_roles_for_one_save_are_by_name_or_pattern(tmp_path: Path, method: str) -> None:
     state = {"fc": {"x": np.ones(3), "y": np.zeros(3)}, "z": np.ones(3)}

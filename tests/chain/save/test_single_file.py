@@ -18,6 +18,7 @@ from ...support.strategies import ALL_DTYPES, installed, random_array
 from ...support.walks import assert_same, walk
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(installed(ALL_DTYPES)), max_size=6), st.integers(0, 2**32))
 def test_bytes_and_back(names: list[str], seed: int) -> None:
     state = {f"{i} {name}": random_array(name, (3, i), seed + i) for i, name in enumerate(names)}
@@ -138,6 +139,7 @@ def test_other_metadata_are_refused_before_anything_is_written(tmp_path: Path, m
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_manifest_past_its_limit_is_refused_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

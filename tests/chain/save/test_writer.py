@@ -30,6 +30,7 @@ who = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @who
 def test_plans_beside_saves_in_the_background(tmp_path: Path, workers: int | None) -> None:
     """A plan is that of the save after all that run, and turns none into a keyframe."""
@@ -44,6 +45,7 @@ def test_plans_beside_saves_in_the_background(tmp_path: Path, workers: int | Non
         assert [chain.info(step).parent for step in chain.steps] == [None, *range(len(STATES))]
 
 
+@pytest.mark.slow
 @who
 def test_what_is_told_is_the_same_whoever_has_the_reference(tmp_path: Path, workers: int | None) -> None:
     plans = []
@@ -168,5 +170,5 @@ class WithAWorker(TwoThreads):
 
 TwoThreads.TestCase.settings = settings(examples(1 / 6), stateful_step_count=12)
 WithAWorker.TestCase.settings = settings(examples(1 / 12), stateful_step_count=12)
-TestTwoThreads = TwoThreads.TestCase
+TestTwoThreads = pytest.mark.slow(TwoThreads.TestCase)
 TestWithAWorker = pytest.mark.slow(WithAWorker.TestCase)

@@ -3,6 +3,8 @@
 import dataclasses
 from importlib.util import find_spec
 
+import pytest
+
 import lccodec
 from lccodec.cli import demo
 
@@ -23,6 +25,7 @@ def quick_demo(directory, *, progress):
     return demo.DemoResult(str(directory), "lc-3", *figures, (outcome, never), 3, 9000, 2.67, 0.93, 0.94)
 
 
+@pytest.mark.slow
 def test_demo(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "run", quick_demo)
     monkeypatch.chdir(tmp_path)

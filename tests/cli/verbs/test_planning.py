@@ -122,6 +122,7 @@ def digits(count):
     return states
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["balanced", "lossless", "small"])
 def test_estimates_of_a_network_that_learns(tmp_path, policy, monkeypatch):
     monkeypatch.setattr("lccodec.chain.save.estimate._STRETCHES", 32)

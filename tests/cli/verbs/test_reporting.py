@@ -68,6 +68,7 @@ def test_two_runs(directory, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_the_page(directory, tmp_path, monkeypatch):
     import vl_convert  # noqa: F401 - it draws the page
 

@@ -84,6 +84,7 @@ def test_every_prefix_is_refused(tmp_path: Path) -> None:
         assert is_bundle(path) == (size >= 8)
 
 
+@pytest.mark.slow
 def test_any_changed_bit_is_found(tmp_path: Path) -> None:
     """A bit of the head, index or trailer when the bundle is opened; of a file, when it is read."""
     data = written(tmp_path / "run.lcc", exact=True).read_bytes()

@@ -14,10 +14,17 @@ from typing import Any
 import pytest
 
 from lccodec.container.disk import folder as module
-from lccodec.container.disk.folder import Folder, is_temporary, sync_directory, temporary_name
+from lccodec.container.disk.folder import (
+    Folder,
+    is_temporary,
+    make_directory,
+    sync_directory,
+    temporary_name,
+)
 from lccodec.container.disk.system import SYSTEM, System
 from lccodec.errors import StorageError
 
+from ...support.crashes import Replay, tried
 from ...support.systems import Faulty
 
 
@@ -207,3 +214,55 @@ def test_faults_close_what_is_open(tmp_path: Path, call: str) -> None:
 def test_the_names_of_temporaries(name: Any, expected: bool) -> None:
     assert is_temporary(name) == expected
     assert is_temporary(temporary_name())
+
+
+# --- directories that are made --------------------------------------------------------------------
+
+
+def test_a_directory_is_made_with_those_above_it(tmp_path: Path) -> None:
+    make_directory(tmp_path / "a" / "b" / "c")
+    make_directory(tmp_path / "a" / "b" / "c")
+    assert (tmp_path / "a" / "b" / "c").is_dir()
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file", tmp_path / "file" / "inner"):
+        with pytest.raises(OSError, match=r"exists|Not a directory"):
+            make_directory(path)
+
+
+def test_no_crash_loses_a_directory_that_was_made(tmp_path: Path) -> None:
+    """Nor one that another process has made, and was killed before it flushed the name."""
+    (tmp_path / "root").mkdir()
+
+    def work(replay: Replay) -> None:
+        make_directory(tmp_path / "root" / "a" / "b")
+        replay.done("a/b")
+        (tmp_path / "root" / "c").mkdir()
+        make_directory(tmp_path / "root" / "c")
+        replay.done("c")
+
+    def check(reported: list[object], place: Path) -> None:
+        assert all((place / str(name)).is_dir() for name in reported)
+
+    assert tried(tmp_path / "root", work, check) == []
+    shutil.rmtree(tmp_path / "root")
+    (tmp_path / "root").mkdir()
+    assert len(tried(tmp_path / "root", work, check, ignore="sync directory")) == 1
+
+
+def test_a_directory_that_another_process_makes_meanwhile(tmp_path: Path) -> None:
+    class Late(System):
+        @staticmethod
+        def mkdir(path: Any) -> None:
+            Path(path).mkdir()
+            System.mkdir(path)
+
+    make_directory(tmp_path / "a" / "b", Late())
+    assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_a_directory_that_may_not_be_listed_is_not_flushed(tmp_path: Path) -> None:
+    system = Faulty(errno.EACCES, lambda name, _: name == "open")
+    make_directory(tmp_path / "a", system)
+    assert (tmp_path / "a").is_dir()
+    with pytest.raises(OSError, match="Input/output"):
+        make_directory(tmp_path / "a", Faulty(errno.EIO, lambda name, _: name == "fsync"))

@@ -82,3 +82,19 @@ def test_a_pipe_is_not_used(tmp_path: Path) -> None:
     assert scratch.read(0, 3) == b""
     assert not scratch.give_up()
     assert (tmp_path / "inner" / "file").is_fifo()
+
+
+def test_a_second_name_of_another_file_is_made_anew(tmp_path: Path) -> None:
+    """As after `cp -al`, or where somebody has put it: what is elsewhere stays."""
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "mine").write_bytes(b"mine")
+    (tmp_path / "inner" / "file").hardlink_to(tmp_path / "mine")
+    scratch = Scratch(tmp_path, "inner", "file")
+    scratch.cut(0)
+    assert scratch.read(0, 4) == b""
+    scratch.write(0, memoryview(b"abc"))
+    assert scratch.read(0, 3) == b"abc"
+    scratch.close()
+    assert scratch.read(0, 3) == b"abc"
+    scratch.close()
+    assert (tmp_path / "mine").read_bytes() == b"mine"

@@ -125,6 +125,7 @@ def test_a_parent_is_found_from_another_working_directory(
         assert file.get("w")[0] == 3
 
 
+@pytest.mark.slow
 def test_what_rests_can_be_read_by_many_threads(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
@@ -180,6 +181,7 @@ def interrupted(call: Callable[[], object], line: int, error: type[BaseException
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
 @pytest.mark.parametrize("step", [0, 1])
 def test_an_interrupt_while_opening_leaves_nothing_open(

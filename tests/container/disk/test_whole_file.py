@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lccodec.constants import TEMPORARY_PREFIX
+from lccodec.container.disk.folder import Folder
 from lccodec.container.disk.source import BytesSource
 from lccodec.container.disk.system import System
 from lccodec.container.disk.whole_file import WholeFile, remove_stale_temporaries
@@ -143,3 +144,27 @@ def test_a_kill_or_a_power_loss_at_any_moment(overwrite: bool, ignore: str) -> N
     assert bool(torn) == (ignore == "sync")  # without fsync the name may come before the bytes
     last = {disk.after(kept).get("one") for kept in power_losses(disk.log)}
     assert (last == {DATA}) == (ignore == "")
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_file_in_an_open_directory_is_made_there_whatever_becomes_of_the_path(
+    tmp_path: Path, overwrite: bool
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "one").write_bytes(b"mine")
+    if overwrite:
+        (tmp_path / "run" / "one").write_bytes(b"before")
+    with Folder(tmp_path / "run") as folder:
+        file = WholeFile("one", overwrite=overwrite, folder=folder)
+        assert file.path == tmp_path / "run" / "one"
+        with file:
+            file.write(DATA)
+            (tmp_path / "run").rename(tmp_path / "moved")
+            (tmp_path / "run").symlink_to(tmp_path / "outside")
+            if not overwrite:  # where the path leads there is a file of this name
+                (tmp_path / "outside" / "one").unlink()
+            file.commit()
+    assert (tmp_path / "moved" / "one").read_bytes() == DATA
+    assert listing(tmp_path / "moved") == ["one"]
+    assert listing(tmp_path / "outside") == (["one"] if overwrite else [])

@@ -20,6 +20,7 @@ def examined(directory, policy, **options):
     return examine(directory).runs[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["balanced", "lossless"])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_run_that_learns_is_healthy(tmp_path, policy, seed):
@@ -29,6 +30,7 @@ def test_a_run_that_learns_is_healthy(tmp_path, policy, seed):
     assert ("Restored weights are off by" in run.verdict.sentence) == (policy == "balanced")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["balanced", "lossless"])
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("fault", FAULTS)
@@ -46,6 +48,7 @@ def test_the_step_of_a_broken_run_is_named(tmp_path, fault, policy, seed):
         assert "momentum_buffer" in run.verdict.sentence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12, 18))  # of runs by which nothing was tuned
 def test_data_in_order_shows_in_the_gradients(tmp_path, seed):
     run = examined(tmp_path / "run", "balanced", fault="data in order", at=AT, seed=seed)

@@ -23,6 +23,7 @@ def counted(rows):
     return bins.histogram()
 
 
+@pytest.mark.slow
 @given(rows)
 @example([[[2.6976711110360728e188, -2.3666914865698747e-137]]])
 def test_every_value_is_counted_once_in_its_bin(rows):

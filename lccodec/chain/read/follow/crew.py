@@ -20,7 +20,7 @@ from ....parallel import has_lock
 from ....workers.crew import Crew, Processes, Threads
 from ....workers.memory import Arena
 from ....workers.process import Worker, connect
-from ....workers.task import Done
+from ....workers.task import Done, Request
 from .telling import Offer, Rooms, Tell, Told
 from .writing import Put, Write, shares, write_all
 
@@ -31,7 +31,7 @@ _TIMEOUT_SECONDS: Final = 300.0
 _SEGMENT_BYTES: Final = 1 << 26  # of memory for held arrays, at least: each segment is an open file
 _MAX_LOST_BYTES: Final = 1 << 26  # of arrays that got another size or are gone, beside the held ones
 
-_TYPES: Final = (Tell, Put, Done)
+_TYPES: Final = (Tell, Put, Request, Done)
 _ERRORS: Final = (
     *(e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, errors.LccodecError)),
     MemoryError,
@@ -187,7 +187,7 @@ def main() -> None:
     channel = connect(int(sys.argv[1]), _TYPES, _ERRORS)
     with suppress(EOFError):
         while True:
-            task = channel.receive()
-            channel.send(Done.of(task, {}))
-            del task  # or its arrays would stay
+            request = channel.receive()
+            channel.send(request.done({}))
+            del request  # or its arrays would stay
     channel.close()

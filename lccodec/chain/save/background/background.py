@@ -2,6 +2,12 @@
 
 One thread of this process asks the workers and waits for them. Where there can be no workers, the
 same thread saves by itself.
+
+A signal handler may raise an error between any two lines of the caller, and it may save as well. So
+each thing has one owner. Memory is taken from those that are free by one call, and a save that is
+cut short drops it. A save changes hands, with its memory, its future and its use of the claim, when
+it is added to the line of saves. From then on they are the thread's, which alone talks to the
+workers, and which settles the future last.
 """
 
 from __future__ import annotations
@@ -9,23 +15,24 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
-from typing import Any
+from queue import Empty, SimpleQueue
+from typing import Any, Final, TypeAlias
 
 from ....errors import StorageError, WorkerError, warn
-from ....parallel import has_lock
+from ....parallel import Line, has_lock
 from ....policy.policy import Policy
 from ....printable import printable
 from ....workers.memory import Arena, PrivateArena
 from ....workers.task import Done
 from ...progress import Progress, Tell, telling_of_save, untold
-from ...store.claim import Claim
+from ...store.claim import Claim, Use
 from ...store.names import checkpoint_name
 from ...store.store import WritableStore
 from ..options import WhenBusy
@@ -36,6 +43,99 @@ from .state_copy import Snapshot
 from .worker import Opening, Report
 
 _open: weakref.WeakSet[Background] = weakref.WeakSet()
+
+
+#: Seconds after which who waits looks itself.
+_LONGEST_WAIT: Final = 1.0
+
+#: Copies a state into an arena.
+Copier: TypeAlias = Callable[[Arena], Snapshot]
+
+
+class _Promise(Future[Any]):
+    """The future of a save, as users have it. It says without a lock that it was cancelled."""
+
+    is_cancelled = False
+
+    def cancel(self) -> bool:
+        """Cancel the save, if it has not begun."""
+        self.is_cancelled = super().cancel() or self.is_cancelled
+        return self.is_cancelled
+
+
+class Job:
+    """What the thread does with a state: it saves it, or asks the workers a question about it.
+
+    Who waits in this process waits here, not at the future: that has a lock, which the thread needs
+    when it settles it, and which a caller that is interrupted by a handler would keep.
+
+    Parameters
+    ----------
+    work
+        Does it, and settles it.
+    snapshot, arena
+        The state, and the memory it lies in; both are given up when they are not needed any more.
+    use
+        The use of the claim, which ends with the job.
+    """
+
+    def __init__(
+        self, work: Callable[[Job], None], snapshot: Snapshot, arena: Arena, use: Use | None = None
+    ) -> None:
+        self.snapshot: Snapshot | None = snapshot
+        self.arena: Arena | None = arena
+        self.step, self.is_save, self.use = snapshot.step, snapshot.question == "save", use
+        self.future = _Promise()
+        self._work = work
+        self._is_over = False
+        self._outcome: Done = Done()
+        self._end: SimpleQueue[None] = SimpleQueue()
+
+    def __call__(self) -> None:
+        """Do it; the thread's call."""
+        try:
+            self._work(self)
+        except BaseException as error:  # or somebody would wait for ever
+            self.settle(Done(error=error))
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it runs, or is to run."""
+        return not self._is_over and not self.future.is_cancelled
+
+    def settle(self, outcome: Done) -> None:
+        """End the use of the claim, and settle the future; the thread's call."""
+        if self._is_over:
+            return
+        if self.use is not None:
+            self.use.end()
+        self._outcome = outcome
+        if self.future.is_cancelled:
+            pass
+        elif outcome.error is None:
+            self.future.set_result(outcome.result)
+        else:
+            self.future.set_exception(outcome.error)
+        self._is_over = True
+        self._end.put(None)
+
+    def wait(self, end: float | None = None) -> bool:
+        """Wait until it is over, until some time of `time.monotonic`; return whether it is."""
+        while self.is_pending:
+            left = _LONGEST_WAIT if end is None else min(_LONGEST_WAIT, end - time.monotonic())
+            if left <= 0:
+                return False
+            with suppress(Empty):
+                self._end.get(timeout=left)
+                self._end.put(None)  # for others that wait; who is interrupted here holds them up
+        return True
+
+    def value(self) -> Any:
+        """Wait, and return the result or raise the error."""
+        self.wait()
+        if self.future.is_cancelled:
+            raise CancelledError
+        return self._outcome.value()
 
 
 class Background:
@@ -65,46 +165,62 @@ class Background:
     ) -> None:
         self.process = os.getpid()
         self._store = store
-        self._client = client
+        self._client = client  # the thread's, but for `abort`
+        self._is_alone = client is None  # whether saves go without workers from now on
         self._saver = saver
         self._max_concurrent_saves = max_concurrent_saves
         self._after = after
-        self._free = [PrivateArena() if client is None else Arena() for _ in range(max_concurrent_saves)]
-        self._running: deque[tuple[int, Future[int | None]]] = deque()
+        self._free: deque[Arena] = deque()  # memory that no save has; it is warm
         self._failed: deque[BaseException] = deque()  # not told yet
         self._warnings: deque[str] = deque()  # not given yet
         self._aborting = False
-        self._changing = threading.Lock()
-        self._pool = ThreadPoolExecutor(1, "lccodec-save")
+        self._line = Line()
         _open.add(self)
 
     @property
     def failure(self) -> BaseException | None:
         """The error of the first save that failed, if it was not raised yet."""
-        return self._failed[0] if self._failed else None
+        failed = list(self._failed)
+        return failed[0] if failed else None
+
+    def _jobs(self) -> list[Job]:
+        """Return what is not done, in its order. What an interrupt has left asleep is woken."""
+        self._line.wake()
+        return [job for job in self._line.waiting if isinstance(job, Job) and job.is_pending]
 
     @property
     def steps(self) -> list[int]:
         """The steps of the saves that run or wait."""
-        return [step for step, future in list(self._running) if not future.done()]
+        return [job.step for job in self._jobs() if job.is_save]
 
-    def ask(self, make: Callable[[Arena], Snapshot]) -> Any:
+    def ask(self, make: Copier) -> Any:
         """Return what the workers answer to a question about a state, once no save runs.
 
         Without workers it is ``None``. Their errors are raised, and their warnings given. Failures
-        of saves are raised by later calls.
+        of saves are raised by later calls. If the wait is interrupted, the answer is for nobody.
         """
-        wait_for([future for _, future in list(self._running)])
-        if self._client is None:
+        for running in self._jobs():
+            running.wait()
+        if self._is_alone:
             return None
-        arena = self._free.pop()
-        try:
-            report = self._client.request(make(arena), untold)
-        finally:
-            self._release(arena)
-        self._note(report)
+        arena = self._arena()
+        job = Job(self._answer, make(arena), arena)
+        self._line.add(job)
+        found = job.value()
         self.give_warnings()
-        return report.done.value()
+        return found
+
+    def _answer(self, job: Job) -> None:
+        """Ask the workers a question, in the thread."""
+        client, done = self._current_client(), Done()
+        try:
+            if client is not None and job.snapshot is not None:
+                report = client.request(job.snapshot, untold)
+                self._note(report)
+                done = report.done
+        finally:
+            self._give_up_memory(job)
+        job.settle(done)
 
     def _note(self, report: Report) -> None:
         """Log what workers have logged, and keep their warnings."""
@@ -114,68 +230,84 @@ class Background:
 
     def submit(  # what to save, and what to do beside it
         self,
-        make: Callable[[Arena], Snapshot],
-        step: int,
+        make: Copier,
         when_busy: WhenBusy,
+        use: Use,
         *,
+        failed: Callable[[], object],
         progress: Progress = False,
         raises: bool = True,
-    ) -> Future[int | None]:
-        """Start a save; return the future of the bytes of its file.
+    ) -> Job | None:
+        """Start a save; return what becomes the bytes of its file.
 
         Parameters
         ----------
         make
             Copies the state into an arena.
-        step
-            Its step.
         when_busy
-            What to do if no more saves may run: with ``"skip"``, the result is ``None``.
+            What to do if no more saves may run: with ``"skip"``, return ``None``.
+        use
+            The use of the claim, which ends with the save.
+        failed
+            A call of the thread if the save fails.
         progress
             Who is told how many arrays are coded, by the thread of the saves.
         raises
             Whether a failure is raised by the next call, as nobody may ask the future.
 
-        Raises the failure of an earlier save; then nothing is saved.
+        Raises the failure of an earlier save; then nothing is saved. After an interrupt, the save
+        is started with all of its state, or it is not.
         """
         self.raise_failure()
-        while (oldest := self._oldest_running()) is not None:
+        while len(running := self._jobs()) >= self._max_concurrent_saves:
             if when_busy == "skip":
-                skipped: Future[int | None] = Future()
-                skipped.set_result(None)
-                return skipped
-            wait_for([oldest])
+                return None
+            running[0].wait()
             self.raise_failure()
-        arena = self._free.pop()
-        future: Future[int | None] = Future()
+        arena = self._arena()
         try:
-            try:
-                snapshot = make(arena)
-            except StorageError as error:
-                arena = self._go_on_alone(f"{error}; saves go on in a thread of this process")
-                snapshot = make(arena)
-            self._running.append((step, future))
-            self._pool.submit(self._run, snapshot, arena, future, progress, raises)
-        except BaseException:
-            self._release(arena)
-            raise
+            snapshot = make(arena)
+        except StorageError as error:
+            self._go_on_alone(f"{error}; saves go on in a thread of this process")
+            arena = self._arena()
+            snapshot = make(arena)
+
+        def work(job: Job) -> None:
+            self._save(job, progress, raises, failed)
+
+        job = Job(work, snapshot, arena, use)
+        self._line.add(job)
         self.give_warnings()
-        return future
+        return job
 
-    def _oldest_running(self) -> Future[int | None] | None:
-        """Return the future to wait for before another save may start; ``None`` if it may now."""
-        while self._running and self._running[0][1].done():
-            self._running.popleft()
-        return self._running[0][1] if len(self._running) >= self._max_concurrent_saves else None
+    def give_up(self, use: Use) -> None:
+        """End the use of a claim of a save that was not started."""
+        if all(job.use is not use for job in self._jobs()):
+            use.end()
 
-    def _run(
-        self, snapshot: Snapshot, arena: Arena, future: Future[int | None], progress: Progress, raises: bool
-    ) -> None:
-        """Save in the pool's thread, and settle the future last."""
-        if not future.set_running_or_notify_cancel():
-            self._release(arena)
+    def _arena(self) -> Arena:
+        """Return memory that is the caller's: it is no other's, and is not given out again."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return PrivateArena() if self._is_alone else Arena()
+
+    def _give_up_memory(self, job: Job) -> None:
+        """Let other saves have the memory of a job."""
+        arena, job.arena, job.snapshot = job.arena, None, None
+        is_usable = self._is_alone == isinstance(arena, PrivateArena)
+        if arena is not None and is_usable and len(self._free) < self._max_concurrent_saves:
+            arena.clear()
+            self._free.append(arena)
+
+    def _save(self, job: Job, progress: Progress, raises: bool, failed: Callable[[], object]) -> None:
+        """Save in the thread, and settle the future last."""
+        snapshot, step = job.snapshot, job.step
+        if snapshot is None or not job.future.set_running_or_notify_cancel():
+            self._give_up_memory(job)
+            failed()
+            job.settle(Done())
             return
-        step = snapshot.step
         before = None if self._store.far else self._stored(step)  # nobody waits for what is not needed
         try:
             with telling_of_save(progress, self._warnings.append) as tell:
@@ -183,7 +315,7 @@ class Background:
         except BaseException as error:
             report = Report(Done(error=error))
         del snapshot
-        self._release(arena)
+        self._give_up_memory(job)
         self._note(report)
         failure, result = report.done.error, report.done.result
         if isinstance(failure, WorkerError) and (result := self._kept(step, before)) is not None:
@@ -194,12 +326,12 @@ class Background:
                 self._after()
             except Exception as error:  # the future must be settled in any case
                 self._warnings.append(f"step {step} is saved, but what follows a save failed: {error!r}")
-            future.set_result(result)
-            return
-        if raises and not self._aborting:
-            failure.add_note(f"step {step} was not saved, by a save in the background")
-            self._failed.append(failure)
-        future.set_exception(failure)
+        else:
+            failed()
+            if raises and not self._aborting:
+                failure.add_note(f"step {step} was not saved, by a save in the background")
+                self._failed.append(failure)
+        job.settle(Done(result, failure))
 
     def _stored(self, step: int) -> tuple[int, ...] | None:
         """Return what tells the file of a step from another; ``None`` if there is none."""
@@ -227,29 +359,31 @@ class Background:
             return None
 
     def _ask(self, snapshot: Snapshot, tell: Tell) -> Report:
-        if self._client is not None:
+        if (client := self._current_client()) is not None:
             try:
-                return self._client.request(snapshot, tell)
+                return client.request(snapshot, tell)
             except WorkerError as error:
-                if self._client.started:
+                if client.started:
                     raise
                 self._go_on_alone(f"{error}; saves go on in a thread of this process")
+                self._current_client()
         self._store.call_between(lambda: None)  # so that this thread is patient
         flat, known = snapshot.flat(), snapshot.assignments()
         return Report(Done(self._saver.save(snapshot.step, flat, snapshot.metadata, known, tell)))
 
-    def _go_on_alone(self, warning: str) -> Arena:
-        """Save without workers from now on; return an arena in the memory of this process."""
-        client, self._client = self._client, None
-        if client is not None:
-            client.close()
-            self._warnings.append(warning)
-        self._free = [PrivateArena() for _ in self._free]
-        return PrivateArena()
+    def _current_client(self) -> Client | None:
+        """Return the client, in the thread; end its workers if saves go on without."""
+        if self._is_alone and self._client is not None:
+            self._client.close()
+            self._client = None
+        return self._client
 
-    def _release(self, arena: Arena) -> None:
-        arena.clear()
-        self._free.append(arena)
+    def _go_on_alone(self, warning: str) -> None:
+        """Save without workers from now on, in the memory of this process."""
+        if not self._is_alone:
+            self._warnings.append(warning)
+        self._is_alone = True
+        self._free.clear()
 
     def raise_failure(self) -> None:
         """Raise the error of a save that failed, once."""
@@ -263,7 +397,8 @@ class Background:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Return whether no save runs, after waiting for that. Failures are raised."""
-        done = not wait_for([future for _, future in list(self._running)], timeout).not_done
+        end = None if timeout is None else time.monotonic() + timeout
+        done = all(job.wait(end) for job in self._jobs())
         self.raise_failure()
         self.give_warnings()
         return done
@@ -272,24 +407,33 @@ class Background:
         """Give up all saves that are not done."""
         self._aborting = True
         try:
-            futures = [future for _, future in list(self._running)]
+            futures = [job.future for job in self._jobs()]
             for future in futures:
                 future.cancel()
             while not all(future.done() for future in futures):
-                if self._client is not None:
-                    self._client.kill()
+                if (client := self._client) is not None:
+                    client.kill()
                 wait_for(futures, 0.1)
         finally:
             self._aborting = False
 
-    def close(self) -> None:
-        """Wait for all saves, and end the workers. A failure is raised."""
-        self._pool.shutdown()
-        if self._client is not None:
-            self._client.close()
+    def end(self) -> None:
+        """Wait for all saves, and end the workers; a later save starts fresh ones.
+
+        The thread does it: if the wait is interrupted, it goes on.
+        """
+        self._line.add(self._end)
+        self._line.wait()
         _open.discard(self)
-        self.raise_failure()
-        self.give_warnings()
+
+    def _end(self) -> None:
+        if self._client is not None:
+            with suppress(OSError):  # it is gone
+                self._client.close()
+
+    def then(self, call: Callable[[], object]) -> None:
+        """Let the thread make a call when all is done that was begun; do not wait for it."""
+        self._line.add(call)
 
 
 def open_background(
@@ -324,7 +468,9 @@ def _at_exit() -> None:
         if background.process != os.getpid():
             continue
         try:
-            background.close()
+            background.end()
+            background.raise_failure()
+            background.give_warnings()
         except Exception as error:
             lines = f"lccodec: {error}", *getattr(error, "__notes__", ())
             print(printable("\n  ".join(lines), lines=True), file=sys.stderr)

@@ -1,11 +1,15 @@
-"""A chain's client of its workers: it starts the leader, asks, and waits for the answer."""
+"""A chain's client of its workers: it starts the leader, asks, and waits for the answer.
+
+A request has a number, which all that is said to it carries. A leader whose answer is not heard to
+its end, for whatever reason, is given up: what it says next would be taken for another answer.
+"""
 
 from __future__ import annotations
 
 import os
 import socket
-import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -24,7 +28,7 @@ from ...store.store import WritableStore
 from ..options import Every, WorkerOptions
 from ..settings import LOG, Settings
 from .state_copy import Snapshot
-from .worker import Beat, Doubt, Opening, Report, make_crew, start_worker
+from .worker import Beat, Doubt, Opening, Report, Told, make_crew, start_worker
 
 
 def opening_of(store: WritableStore, settings: Settings, options: WorkerOptions, every: Every) -> Opening:
@@ -49,7 +53,7 @@ def restorers_of(options: WorkerOptions) -> Restorers:
 
 
 class Client:
-    """The workers of a chain, started when they are needed. Several threads may use it.
+    """The workers of a chain, started when they are needed, for one thread. Any may `kill` them.
 
     Parameters
     ----------
@@ -72,7 +76,7 @@ class Client:
         self._comes_back = comes_back
         self._worker: Worker | None = None
         self._process = os.getpid()
-        self._asking = threading.Lock()
+        self._number = 0  # of the last request
         self.started = False  # whether a leader could be started
 
     def request(self, message: Snapshot, tell: Tell) -> Report:
@@ -80,24 +84,26 @@ class Client:
 
         `tell` is told how many arrays are coded. If it is interrupted, so is the leader.
         """
-        with self._asking:
-            reply = self._reply(message)
+        self._number += 1
+        try:
+            reply = self._reply(replace(message, number=self._number))
             while not isinstance(reply, Report):
                 told = None
-                try:
-                    if isinstance(reply, Doubt):
-                        told = self._comes_back(reply.name)
-                    elif reply.total:
-                        tell(reply.done, reply.total)
-                except BaseException:
-                    self._lost("")
-                    raise
+                if isinstance(reply, Doubt):
+                    told = Told(self._number, self._comes_back(reply.name))
+                elif reply.total:
+                    tell(reply.done, reply.total)
                 reply = self._reply(told)
-            if isinstance(reply.done.error, WorkerError):
-                self._lost("")
-            return reply
+        except WorkerError:
+            raise
+        except BaseException:
+            self._lost("")
+            raise
+        if isinstance(reply.done.error, WorkerError):
+            self._lost("")
+        return reply
 
-    def _reply(self, message: Snapshot | bool | None = None) -> Beat | Doubt | Report:
+    def _reply(self, message: Snapshot | Told | None = None) -> Beat | Doubt | Report:
         """Return what the leader says next, after sending it a message, if any."""
         try:
             worker = self._leader()
@@ -109,12 +115,14 @@ class Client:
             raise self._lost(f"a worker has not answered for {seconds:g} seconds") from None
         except (EOFError, OSError, ValueError):
             raise self._lost("a worker is gone") from None
+        is_early = isinstance(reply, Beat) and not reply.number  # it begins
+        if reply.number != self._number and not is_early:
+            raise self._lost(f"a worker has answered request {reply.number}, not {self._number}")
         return reply
 
     def close(self) -> None:
         """Let the workers end; the next request starts fresh ones."""
-        with self._asking:
-            worker, self._worker = self._worker, None
+        worker, self._worker = self._worker, None
         if worker is not None:
             worker.end()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
@@ -16,6 +15,7 @@ from ....container.tree import Flat
 from ....element_table import ELEMENT_TYPES, ElementType
 from ....element_types import Array, components, element_type, from_components, in_host_order
 from ....errors import ArgumentError
+from ....parallel import SideThread
 from ....policy.roles import Assignment, Role
 from ....quantizers.base import Quantizer
 from ....workers.memory import Arena, address_of, place_of
@@ -60,6 +60,8 @@ class Snapshot:
         What is to be done with it.
     is_selection
         Whether it has some arrays of a state, to be saved over the parent's.
+    number
+        The number of the request.
     """
 
     step: int
@@ -79,6 +81,7 @@ class Snapshot:
     watched: bool = False
     question: Question = "save"
     is_selection: bool = False
+    number: int = 0
 
     def flat(self) -> Flat:
         """Return the state as a saver takes it."""
@@ -207,8 +210,8 @@ def _copy(pairs: Sequence[tuple[Array, Array]]) -> None:
         _copy_each(pairs)
         return
     half = int(np.searchsorted(nbytes, nbytes[-1] // 2)) + 1
-    with ThreadPoolExecutor(1) as pool:
-        beside = pool.submit(_copy_each, pairs[half:])
+    with SideThread() as side:
+        beside = side.call(_copy_each, pairs[half:])
         _copy_each(pairs[:half])
         beside.result()
 

@@ -31,7 +31,7 @@ from ....quantizers.weighted import Weighted
 from ....workers.crew import Crew, Processes, Threads
 from ....workers.messages import Channel
 from ....workers.process import Worker, connect
-from ....workers.task import Bench, Done
+from ....workers.task import Bench, Done, Request
 from ...progress import untold
 from ...read.crew import TASKS as DECODING_TASKS
 from ...store.opening import writable_store
@@ -65,6 +65,7 @@ class Opening:
 class Beat:
     """A sign of life between two tasks; or, of so many arrays, how many are coded."""
 
+    number: int  # of the request; 0 while the leader begins
     done: int = 0
     total: int = 0
 
@@ -77,11 +78,14 @@ class Report:
     ----------
     done
         The result, or the error.
+    number
+        The number of the request.
     warnings, records
         Texts of the warnings, and the log records: level and message.
     """
 
     done: Done
+    number: int = 0
     warnings: list[str] = field(default_factory=list)
     records: list[tuple[int, str]] = field(default_factory=list)
 
@@ -90,7 +94,16 @@ class Report:
 class Doubt:
     """A question of the leader: whether a checkpoint comes back from parity or a mirror."""
 
+    number: int  # of the request
     name: str
+
+
+@dataclass(frozen=True)
+class Told:
+    """The answer to a `Doubt`."""
+
+    number: int  # of the request
+    comes_back: bool
 
 
 class Abandoned(Exception):  # noqa: N818 - nothing went wrong
@@ -111,6 +124,7 @@ class Leader:
     def __init__(self, channel: Channel, opening: Opening) -> None:
         self._channel = channel
         self._beaten = time.monotonic()
+        self._number = 0  # of the request
         self._crew = make_crew(opening.members, self._between, opening.worker_timeout)
         store = writable_store(checked_place(opening.directory))
         store.call_between(self._between)
@@ -124,6 +138,7 @@ class Leader:
 
     def answer(self, state: Snapshot) -> Any:
         """Save a state, and return the bytes of its file; or return what a save would do."""
+        self._number = state.number
         if state.resumed:
             self._settings.restored()
         self._settings.first, self._settings.judged = state.first, state.judged
@@ -137,23 +152,26 @@ class Leader:
 
     def _comes_back(self, name: str) -> bool:
         """Ask the client, which knows of parity and mirrors."""
-        self._channel.send(Doubt(name))
+        self._channel.send(Doubt(self._number, name))
         try:
-            return bool(self._channel.receive())
+            told = self._channel.receive()
         except EOFError:
             raise Abandoned from None
+        if not isinstance(told, Told) or told.number != self._number:
+            raise Abandoned
+        return told.comes_back
 
     def _tell(self, done: int, total: int) -> None:
         """Tell the client how many arrays are coded: not after each, as there may be thousands."""
         if done == total or time.monotonic() - self._beaten > _SECONDS_BETWEEN_NEWS:
-            self._beat(Beat(done, total))
+            self._beat(Beat(self._number, done, total))
 
     def _between(self) -> None:
         """Tell the client that work goes on; give it up if the client is gone."""
         if self._channel.is_ended():
             raise Abandoned
         if time.monotonic() - self._beaten > _SECONDS_BETWEEN_BEATS:
-            self._beat(Beat())
+            self._beat(Beat(self._number))
 
     def _beat(self, beat: Beat) -> None:
         self._beaten = time.monotonic()
@@ -187,9 +205,9 @@ class _Recorder(logging.Handler):
         self._records.append((record.levelno, record.getMessage()))
 
 
-def answer(request: Callable[[], Any]) -> Report:
-    """Return how a request went, with all that it told."""
-    report = Report(Done())
+def answer(request: Callable[[], Any], number: int) -> Report:
+    """Return how a request of some number went, with all that it told."""
+    report = Report(Done(), number)
     handler = _Recorder(report.records)
     LOG.addHandler(handler)
     try:
@@ -220,12 +238,12 @@ def serve(channel: Channel) -> None:
                 channel.passes_on = True
                 leader = Leader(channel, message)
             elif leader is not None and isinstance(message, Snapshot):
-                report = answer(partial(leader.answer, message))
+                report = answer(partial(leader.answer, message), message.number)
                 channel.send(report)
                 if isinstance(report.done.error, errors.WorkerError):
                     return  # the next request finds fresh workers
             else:
-                channel.send(Done.of(message, bench))
+                channel.send(message.done(bench))
             del message  # or its arrays would stay
     except (EOFError, Abandoned):
         pass
@@ -237,7 +255,7 @@ def serve(channel: Channel) -> None:
 
 #: What messages may have.
 TYPES: Final = (
-    *(Opening, Every, Snapshot, Beat, Doubt, Report, Done, ArrayPlan, Estimate, Weighted),
+    *(Opening, Every, Snapshot, Beat, Doubt, Told, Report, Request, Done, ArrayPlan, Estimate, Weighted),
     *ENCODING_TASKS,
     *DECODING_TASKS,
     *QUANTIZERS.values(),

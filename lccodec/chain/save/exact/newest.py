@@ -9,7 +9,9 @@ Source: SPEC 9 (LCC-EXA-04, LCC-EXA-05).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 
 from ....constants import EXACT_NAME
 from ....container.manifest import Manifest
@@ -43,9 +45,16 @@ class Newest:
         self._checked = False  # whether the file to replace is an exact file
 
     def write(
-        self, plan: SavePlan, flat: Flat, checkpoint: Manifest, parent: Tail | None
+        self,
+        plan: SavePlan,
+        flat: Flat,
+        checkpoint: Manifest,
+        parent: Tail | None,
+        check: Callable[[Path], object],
     ) -> tuple[ExactRoot | None, str | None]:
         """Write the exact file of a checkpoint that is to come, if it is needed.
+
+        `check` is called before it gets its name; an `OvertakenError` of it is raised.
 
         What a save of some arrays leaves out is in the exact file of its `parent`. Without that
         file nothing is written: the parent may have lost something. If it is not written at each
@@ -72,7 +81,7 @@ class Newest:
                 before = None
                 if parent is not None and some:
                     before = opened.enter_context(self._exact_of(parent))
-                return write_exact(self._store, plan, flat, checkpoint, before), None
+                return write_exact(self._store, plan, flat, checkpoint, before, check), None
         except OvertakenError:
             raise
         except (LccodecError, OSError, MemoryError) as error:

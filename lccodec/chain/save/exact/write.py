@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -21,7 +21,7 @@ from ....container.manifest import Manifest
 from ....container.tree import Flat
 from ....element_types import Array
 from ....frame.raw import RawFrame
-from ....parallel import thread_count
+from ....parallel import start_thread, thread_count
 from ....policy.copies import mark_equal
 from ....policy.policy import Candidate
 from ....policy.presets import POLICIES
@@ -42,7 +42,12 @@ class ExactRoot(NamedTuple):
 
 
 def write_exact(
-    store: WritableStore, plan: SavePlan, flat: Flat, checkpoint: Manifest, before: ExactFile | None = None
+    store: WritableStore,
+    plan: SavePlan,
+    flat: Flat,
+    checkpoint: Manifest,
+    before: ExactFile | None = None,
+    check: Callable[[Path], object] | None = None,
 ) -> ExactRoot:
     """Write the exact file, and replace the one before it (LCC-EXA-05).
 
@@ -56,6 +61,8 @@ def write_exact(
         Manifest of the checkpoint that is to come, without its frames.
     before
         The exact file of the parent, which has the arrays that the save leaves out.
+    check
+        Called before the file gets its name; it may raise an error.
 
     Raises
     ------
@@ -63,7 +70,7 @@ def write_exact(
         If it cannot be written. The exact file before it is unchanged, unless the message says that
         its durability is unknown.
     """
-    return commit_exact(store, *lay_out(plan.candidates, flat, checkpoint, before))
+    return commit_exact(store, *lay_out(plan.candidates, flat, checkpoint, before), check)
 
 
 def lay_out(
@@ -92,14 +99,19 @@ def lay_out(
     return raw_frames(raw, read), replace(manifest, is_exact=True, minor=checkpoint.minor)
 
 
-def commit_exact(store: WritableStore, frames: Sequence[RawFrame], manifest: Manifest) -> ExactRoot:
+def commit_exact(
+    store: WritableStore,
+    frames: Sequence[RawFrame],
+    manifest: Manifest,
+    check: Callable[[Path], object] | None = None,
+) -> ExactRoot:
     """Write an exact file, a large one by several threads, in the place of the one before it."""
     # SHA-256, checksums and system calls release the interpreter's lock.
     many = sum(frame.length for frame in frames) >= _MIN_BYTES_OF_THREADS
     threads = min(thread_count(0), _MAX_THREADS) if many else 1
     path = store.path / EXACT_NAME
     with _freed_beside(path), store.writer(EXACT_NAME, overwrite=True) as writer:
-        root = writer.commit(replace(manifest, frames=writer.write_frames(frames, threads)))
+        root = writer.commit(replace(manifest, frames=writer.write_frames(frames, threads)), check)
     return ExactRoot(root, writer.size)
 
 
@@ -125,4 +137,6 @@ def _freed_beside(path: Place) -> Iterator[None]:
         yield
     finally:
         if descriptor >= 0:
-            threading.Thread(target=os.close, args=(descriptor,), daemon=True).start()
+            close = partial(os.close, descriptor)
+            if not start_thread(close):
+                close()

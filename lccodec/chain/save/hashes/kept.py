@@ -107,16 +107,15 @@ class Kept:
         for part in body:
             digest.update(part)
         self.values.cut(max((a.offset + len(a.hashes) * segment for a in arrays.values()), default=0))
-        with suppress(LccodecError, OSError):
-            with Folder(self._store.path, self._store.system) as above:
-                above.make(HASHES_FOLDER)
-                with above.inner(HASHES_FOLDER) as folder:
-                    remove_stale_temporaries(folder)
-            with WholeFile(self._path / HASHES, overwrite=True, system=self._store.system) as file:
-                file.write(_MAGIC + digest.digest())
-                for part in body:
-                    file.write(part)
-                file.commit()
+        with suppress(LccodecError, OSError), Folder(self._store.path, self._store.system) as above:
+            above.make(HASHES_FOLDER)
+            with above.inner(HASHES_FOLDER) as folder:
+                remove_stale_temporaries(folder)
+                with WholeFile(HASHES, overwrite=True, folder=folder) as file:
+                    file.write(_MAGIC + digest.digest())
+                    for part in body:
+                        file.write(part)
+                    file.commit()
 
 
 def _most_bytes(forms: Mapping[str, Form]) -> int:

@@ -2,7 +2,8 @@
 
 The steps are read from their files, a few arrays at a time: first how far the weights are on their
 way at each step, then what each array loses. Memory holds these arrays at both ends and at one
-step, and what must be coded.
+step, and what must be coded. Then every step is coded, before the first file is replaced: the first
+steps of a group stay as they were saved if that takes fewer bytes.
 
 Source: SPEC 9 (LCC-INT-06), :mod:`lccodec.policy.hindsight`.
 """
@@ -12,13 +13,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Final, TypeAlias
 
 import numpy as np
 
 from ....constants import FORMAT_MINOR, MAX_WEIGHT
 from ....container.figures import FIGURES, StoredFigures
-from ....container.manifest import INHERITED, Parent
+from ....container.manifest import INHERITED, Manifest, Parent
+from ....container.piece_table import hashed
 from ....element_types import Array, subtract, work
 from ....errors import LccodecError
 from ....parallel import slices
@@ -61,7 +64,9 @@ class Between:
     coded, quantizers
         What must be coded, and what codes it if that is not up to the policy.
     lost
-        By name, the root mean square of what arrays lose that are not coded.
+        By name, the root mean square of what arrays lose that are not coded, or coded with a loss.
+    frames, manifest
+        The frames of its new file, and its manifest, once they are made.
     """
 
     link: Link
@@ -70,6 +75,14 @@ class Between:
     coded: list[Candidate] = field(default_factory=list)
     quantizers: dict[str, Quantizer | None] = field(default_factory=dict)
     lost: dict[str, float] = field(default_factory=dict)
+    frames: list[bytes] = field(default_factory=list)
+    manifest: Manifest | None = None
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """The bytes of its frames as it was saved, and as it is coded anew."""
+        new = 0 if self.manifest is None else self.manifest.payload_length
+        return self.link.manifest.payload_length, new
 
     @property
     def step(self) -> int:
@@ -148,11 +161,28 @@ class Group:
                         step.lost[name] = _distance(self._candidate(name, arrays[name], made))
             yield
 
-    def write_last(self) -> bool:
-        """Replace the last step that is left; return whether another one is left then."""
-        step, link = self.between[-1], self.between[-1].link
+    def code(self) -> Iterator[None]:
+        """Code each step, and leave out the first ones if they are smaller as they were saved.
+
+        Those are needed by the deltas that follow them. So what stays is a row from the earlier end
+        on.
+        """
+        for step in self.between:
+            self._code(step)
+            yield
+        saved, settled = (
+            [0, *accumulate(sizes)] for sizes in zip(*(s.sizes for s in self.between), strict=True)
+        )
+        total = [stays + settled[-1] - gone for stays, gone in zip(saved, settled, strict=True)]
+        del self.between[: total.index(min(total))]
+
+    def _code(self, step: Between) -> None:
+        link, own = step.link, {c.name: c for c in step.coded}
         step.coded.sort(key=lambda c: link.names[c.name])
-        plan = make_plan(step.coded, self.policy, self.low.manifest.step, instead=step.quantizers)
+        alone = {name: coder for name, coder in step.quantizers.items() if coder is not None}
+        plan = make_plan(
+            step.coded, self.policy, self.low.manifest.step, first=alone, instead=step.quantizers
+        )
         numbers = [None if name in link.copies else 0 for name in link.index_names]
         for number, frame in enumerate(plan.frames, 1):
             for index in frame.arrays:
@@ -160,26 +190,40 @@ class Group:
         references = {
             c.name: DecodedArray(c.kind, c.shape, c.reference) for c in step.coded if c.reference is not None
         }
+        entries = []
+        for chunks, decoded in encode_plan(plan, references, self.policy.effort, Threads()):
+            step.frames.append(b"".join(chunks))
+            entries.append(hashed([step.frames[-1]])[0])
+            for name, array in decoded.items():
+                if not np.array_equal(array.bits, own[name].bits):
+                    step.lost[name] = _distance(replace(own[name], reference=array.bits))
+        manifest = replace(
+            link.manifest,
+            minor=FORMAT_MINOR,
+            parent=Parent(self.low.manifest.step or 0, self.low.reader.root),
+            later=Parent(self.high.manifest.step or 0, self.high.reader.root),
+            weight=step.weight,
+            replaces=(*link.manifest.replaces, link.reader.root),
+            figures=_figures(step),
+            arrays=tuple(numbers),
+            frames=tuple(entries),
+        )
+        same = repr(manifest.tree) == repr(self.low.manifest.tree)
+        step.manifest = replace(manifest, tree=INHERITED) if same else manifest
+        step.coded, step.quantizers = [], {}
+
+    def write_last(self) -> bool:
+        """Replace the last step that is left; return whether another one is left then."""
+        step = self.between[-1] if self.between else None
+        if step is None or step.manifest is None:
+            return False
         with locked_soon(self.store) as held:
             if held is None or not self._is_as_it_was():
                 return False
-            manifest = replace(
-                link.manifest,
-                minor=FORMAT_MINOR,
-                parent=Parent(self.low.manifest.step or 0, self.low.reader.root),
-                later=Parent(self.high.manifest.step or 0, self.high.reader.root),
-                weight=step.weight,
-                replaces=(*link.manifest.replaces, link.reader.root),
-                figures=_figures(step),
-                arrays=tuple(numbers),
-            )
-            if repr(manifest.tree) == repr(self.low.manifest.tree):
-                manifest = replace(manifest, tree=INHERITED)
-            entries = []
             with self.store.writer(checkpoint_name(step.step), overwrite=True) as writer:
-                for chunks, _ in encode_plan(plan, references, self.policy.effort, Threads()):
-                    entries.append(writer.write_frame(chunks))
-                writer.commit(replace(manifest, frames=tuple(entries)))
+                for frame in step.frames:
+                    writer.write_frame(frame)
+                writer.commit(step.manifest)
         self.between.pop()
         return bool(self.between)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ....errors import ArgumentError, reason_of, warn
-from ....policy.hindsight import end_quantizers
+from ....policy.hindsight import end_quantizers, gains
 from ....policy.policy import Candidate, Policy
 from ....policy.record import Record
 from ....quantizers.base import Quantizer
@@ -109,6 +109,7 @@ class Groups:
         self._waiting: deque[_Waiting] = deque()
         self._settling: Iterator[None] | None = None
         self._looked = False
+        self._gains = True
 
     def check(self, record: Record) -> None:
         """Raise ``ArgumentError`` if a chain of these settings cannot be saved in groups."""
@@ -128,13 +129,18 @@ class Groups:
             self._look()
             self._settle(math.inf, lambda: None)
 
-    def base(self, tail: Tail | None) -> Base:
-        """Return what the next save is coded against; `tail` is the checkpoint before it."""
+    def base(self, tail: Tail | None, policy: Policy) -> Base:
+        """Return what the next save is coded against; `tail` is the checkpoint before it.
+
+        A policy that may lose nothing between two ends has no groups: an end would take more bytes
+        than a delta to the step before.
+        """
         if self._size and not self._looked:
             self._looked = True
             self._look()
+        self._gains = gains(policy)
         group = self._open
-        if tail is None or (group and not group.goes_on(tail)):
+        if tail is None or not self._gains or (group and not group.goes_on(tail)):
             group = self._open = None
         if tail is None:
             return Base(None, None, is_end=True, is_keyframe=True)
@@ -151,6 +157,8 @@ class Groups:
         """Return what becomes of the next save in a group, in words; ``None`` without groups."""
         if not self._size:
             return None
+        if not self._gains:
+            return "It stays as it is saved: a bound leaves nothing to lose between two ends."
         group = self._open
         if group is None or (base.is_end and base.since is None):
             return "It begins a group."
@@ -177,7 +185,7 @@ class Groups:
 
     def saved(self, base: Base, tail: Tail, arrays: Sequence[Candidate]) -> None:
         """Note a save: what it was coded against, and what it has become."""
-        if not self._size:
+        if not self._size or not self._gains:
             return
         group = self._open
         if group is None or base.is_end:

@@ -1,7 +1,8 @@
 """Settling: what lies between two ends of a history is coded again, once the later one is known.
 
 Until then each step of the group is a delta to the step before it. Settled, it is interpolated
-between the ends, and what that misses is coded only where it has to be. The last step goes first:
+between the ends, and what that misses is coded only where it has to be. The first steps of a group
+stay as they were saved where that takes fewer bytes. The last step goes first:
 nothing needs it, then nothing needs the one before it, and so on. Each is replaced by an atomic
 commit. So at any moment each step can be restored, as it was saved or settled.
 
@@ -27,7 +28,8 @@ def settle(store: WritableStore, low: int, high: int, ends: Sequence[Tail] | Non
 
     Nothing happens if the steps between are not a row of deltas that begins at the earlier end, or
     if their arrays are not those of the ends. Pinned steps stay as they are, with what they need;
-    so does what is settled already, and all that is left while others remove checkpoints.
+    so does what was rewritten, as it may have been settled before and must not lose a second time;
+    what is settled already, and all that is left while others remove checkpoints.
 
     Raises
     ------
@@ -41,6 +43,8 @@ def settle(store: WritableStore, low: int, high: int, ends: Sequence[Tail] | Non
         for _ in group.place():
             yield
         for _ in group.compare():
+            yield
+        for _ in group.code():
             yield
         while group.write_last():
             yield
@@ -94,8 +98,9 @@ def _open(
     between = line.links[place + 1 :]
     if any(link.index_names != first.index_names for link in (*between, end)):
         return None
-    pinned = [step for step in store.pins() if step in left]
-    settled = [Between(link) for link in between if (link.manifest.step or 0) > max(pinned, default=low)]
+    stay = [step for step in store.pins() if step in left]
+    stay += [link.manifest.step or 0 for link in between if link.manifest.replaces]
+    settled = [Between(link) for link in between if (link.manifest.step or 0) > max(stay, default=low)]
     roots = [first.reader.root, end.reader.root]
     known = [tail.arrays for tail in ends or () if [t.links[-1].root for t in ends or ()] == roots]
     links = [*line.links[place if known else 0 : place + 1], end, *between]

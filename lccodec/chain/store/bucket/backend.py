@@ -10,10 +10,14 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from ....errors import StorageError
 from .keys import Object
+
+#: Objects of one chain, and bytes of their names: a hostile listing must come to an end.
+MAX_OBJECTS: Final = 1 << 21
+MAX_LISTING_BYTES: Final = 1 << 28
 
 
 class Backend(Protocol):
@@ -29,7 +33,11 @@ class Backend(Protocol):
         """Return all objects, or those of a folder, in as many requests as that takes."""
 
     def read(self, key: str, start: int, size: int) -> bytes:
-        """Return bytes of an object: fewer if it ends earlier."""
+        """Return bytes of an object: fewer if it ends earlier.
+
+        An answer with more is an error, and not read to its end where the store can be read in
+        pieces.
+        """
 
     def put_if_absent(self, key: str, data: bytes) -> None:
         """Put a small object in one request; raise `ExistsError` if there is one."""
@@ -66,6 +74,33 @@ def refused(place: str, detail: str) -> StorageError:
     """Return the error for credentials that are missing, wrong, or not enough."""
     message = f"the store refuses access; check the credentials and their permissions ({detail})"
     return StorageError(errno.EACCES, message, place)
+
+
+def too_much(place: str, size: int) -> StorageError:
+    """Return the error for an answer that is longer than what was asked for."""
+    return StorageError(errno.EPROTO, f"the store sent more than the {size} bytes that were asked for", place)
+
+
+def bounded(objects: Iterable[Object], place: str) -> list[Object]:
+    """Return the objects of a listing, which are read one by one.
+
+    Raises
+    ------
+    StorageError
+        If it has more of them, or longer names, than a listing of a chain may have.
+    """
+    found, size = list[Object](), 0
+    for each in objects:
+        found.append(each)
+        size += len(each.key)
+        if len(found) > MAX_OBJECTS or size > MAX_LISTING_BYTES:
+            raise endless(place)
+    return found
+
+
+def endless(place: str) -> StorageError:
+    """Return the error for a listing that is too long to be one of a chain."""
+    return StorageError(errno.EFBIG, "the listing is too long, or has no end", place)
 
 
 def no_bucket(place: str, detail: str) -> StorageError:

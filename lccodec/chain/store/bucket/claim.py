@@ -9,11 +9,14 @@ import atexit
 import os
 import threading
 import time
-from dataclasses import dataclass
+import weakref
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from ....errors import ChainError
-from ..claim import Claim
+from ....parallel import uninterrupted
+from ..claim import Claim, Use, Uses
 from .lease import Lease, LeasedError
 from .patience import PatientBackend
 
@@ -24,13 +27,12 @@ _SECONDS_BETWEEN_ATTEMPTS: Final = 0.5
 _SECONDS_FOR_OTHERS: Final = 5.0  # of this process
 
 
-@dataclass
+@dataclass(eq=False)
 class _Shared:
-    """The lease of this process on a chain, how many claims share it, and which uses it now."""
+    """The lease of this process on a chain, and the claims that share it."""
 
     lease: Lease
-    claims: int = 0
-    user: BucketClaim | None = None
+    claims: weakref.WeakSet[BucketClaim] = field(default_factory=weakref.WeakSet)
 
 
 _shared: dict[str, _Shared] = {}
@@ -51,23 +53,23 @@ class BucketClaim(Claim):
     def __init__(self, backend: PatientBackend, place: str) -> None:
         self._backend, self._place = backend, place
         self._taken: _Shared | None = None
-        self._uses = 0
+        self.uses = Uses()
 
     def __del__(self) -> None:
         if getattr(self, "_taken", None) is not None:
-            self.release()
+            self._release()
 
     @property
     def is_held(self) -> bool:
         """Whether the lease is held, as far as this process knows."""
         return self._taken is not None and self._taken.lease.is_held
 
-    def take(self, *, make: bool = False) -> None:  # noqa: ARG002 - a bucket has no directories
-        """Take the claim, if it is not held already, and use it until `done` is called."""
+    def take(self, use: Use, *, make: bool = False) -> None:  # noqa: ARG002 - there are no directories
+        """Take the claim, if it is not held already, and begin a use of it."""
         start = time.monotonic()
         while True:
             try:
-                self._use()
+                uninterrupted(partial(self._take, use))
                 return
             except LeasedError as error:
                 passed, holder = time.monotonic() - start, str(error)
@@ -78,41 +80,35 @@ class BucketClaim(Claim):
                 )
             time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
 
-    def _use(self) -> None:
+    def _take(self, use: Use) -> None:
         with _changing:
             shared = self._taken or _shared.get(self._place)
             if shared is None or _shared.get(self._place) is not shared:  # also after a fork
                 shared = _shared[self._place] = _Shared(Lease(self._backend, WRITER_FOLDER))
                 self._taken = None
-            if shared.user not in (None, self):
+            if any(other.uses for other in set(shared.claims) - {self}):
                 raise LeasedError(_OTHERS)
             if not shared.lease.is_held:
                 shared.lease.try_take()
-            if self._taken is None:
-                shared.claims += 1
-                self._taken = shared
-            self._uses += 1
-            shared.user = self
-
-    def done(self) -> None:
-        """End one use."""
-        with _changing:
-            self._uses -= 1
-            if not self._uses and self._taken is not None:
-                self._taken.user = None
+            shared.claims.add(self)
+            self._taken = shared
+            self.uses.begin(use)
 
     def release(self) -> None:
         """Release the claim."""
+        uninterrupted(self._release)
+
+    def _release(self) -> None:
         with _changing:
-            taken, self._taken = self._taken, None
+            taken = self._taken
             if taken is None:
                 return
-            taken.claims -= 1
-            taken.user = None if taken.user is self else taken.user
-            if taken.claims == 0:
+            taken.claims.discard(self)
+            if not taken.claims:
                 if _shared.get(self._place) is taken:
                     del _shared[self._place]
                 taken.lease.release()
+            self._taken = None
 
 
 _OTHERS: Final = "another Chain of this process"
@@ -130,9 +126,6 @@ def _after_fork() -> None:
     """Forget the leases in a child; they are the parent's."""
     global _changing  # noqa: PLW0603 - a thread of the parent may have held it
     _changing = threading.RLock()
-    for shared in _shared.values():
-        if shared.user is not None:
-            shared.user._uses = 0
     _shared.clear()
 
 

@@ -6,12 +6,14 @@ from importlib.util import find_spec
 from typing import Final
 
 from ....container.disk.address import Address
+from ....container.disk.temporary import clear_abandoned
 from ....errors import ArgumentError, DependencyError
 from .backend import Backend
 from .fsspec import FsspecBackend
 from .obstore import ObstoreBackend
 from .patience import Patience, PatientBackend
 from .store import BucketStore
+from .web import WebBackend
 
 _OBSTORE_SCHEMES: Final = frozenset(("s3", "s3a", "gs", "az", "azure", "abfs", "abfss"))
 _HELP: Final = "an address needs the extra remote: pip install 'lccodec[remote]'"
@@ -19,6 +21,8 @@ _HELP: Final = "an address needs the extra remote: pip install 'lccodec[remote]'
 
 def connect(address: Address, patience: Patience | None = None) -> BucketStore:
     """Return the chain at an address. Nothing is requested yet.
+
+    What killed saves to buckets have left in the system's folder for temporaries is removed.
 
     Raises
     ------
@@ -35,7 +39,8 @@ def connect(address: Address, patience: Patience | None = None) -> BucketStore:
         raise ArgumentError(f"{address}: give a local directory as a path, without file://")
     else:
         _need("fsspec", address)
-        backend = FsspecBackend(address)
+        backend = WebBackend(address) if address.scheme in ("http", "https") else FsspecBackend(address)
+    clear_abandoned()
     patient = PatientBackend(backend, str(address), patience or Patience())
     return BucketStore(address, patient)
 

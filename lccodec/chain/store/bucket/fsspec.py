@@ -1,4 +1,4 @@
-"""Any file system of fsspec as an object store: ``memory://``, ``hf://``, ``https://`` and others.
+"""Any file system of fsspec as an object store: ``memory://``, ``hf://`` and others.
 
 Not every one of them can put a file only if there is none. Where it cannot, this looks first and
 then puts, so that two writers who meet within that moment may both go on: such a store is for one
@@ -7,7 +7,6 @@ writer.
 
 from __future__ import annotations
 
-import errno
 import inspect
 import time
 from collections.abc import Iterable
@@ -18,7 +17,7 @@ from typing import Any
 
 from ....container.disk.address import Address
 from ....errors import ArgumentError, StorageError
-from .backend import ExistsError, MissingError, UnreachableError, refused
+from .backend import ExistsError, MissingError, UnreachableError, bounded, refused
 from .keys import Object
 
 
@@ -40,7 +39,6 @@ class FsspecBackend:
         except (ImportError, ValueError) as error:
             raise ArgumentError(f"{self._place} cannot be opened: {error}") from error
         self.shared = address.scheme != "memory"
-        self._reads_only = address.scheme in ("http", "https")
         self._creates = "mode" in inspect.signature(self._files.pipe_file).parameters
 
     def objects(self, folder: str = "") -> list[Object]:
@@ -49,35 +47,24 @@ class FsspecBackend:
             self._files.invalidate_cache()
         try:
             path = self._path(folder) if folder else self._base
-            found = self._walked(path) if self._reads_only else self._files.find(path, detail=True)
+            found = self._files.find(path, detail=True)
         except FileNotFoundError:
             return []
         except Exception as error:
             raise self._meaning(error, "") from error
         start = len(self._base.strip("/")) + 1
+        objects = (
+            Object(path.strip("/")[start:], self._size(path, each), _modified(each))
+            for path, each in found.items()
+            if each.get("type", "file") == "file"
+        )
         try:
-            return [
-                Object(path.strip("/")[start:], self._size(path, each), _modified(each))
-                for path, each in found.items()
-                if each.get("type", "file") == "file"
-            ]
+            return bounded(objects, self._place)
         except Exception as error:
             raise self._meaning(error, "") from error
 
-    def _walked(self, path: str) -> dict[str, dict[str, Any]]:
-        """Return the files below a folder of the web; `find` finds none if a server is away."""
-        found = dict[str, dict[str, Any]]()
-        for each in self._files.ls(path, detail=True):
-            name = each["name"].rstrip("/")
-            if each["type"] != "directory":
-                found[name] = each
-            elif name != path.rstrip("/"):
-                with suppress(FileNotFoundError):  # it was removed meanwhile
-                    found.update(self._walked(name))
-        return found
-
     def _size(self, path: str, found: dict[str, Any]) -> int:
-        """Return the bytes of a file, which listings of the web do not have."""
+        """Return the bytes of a file, which not all listings have."""
         size = found.get("size")
         return int(self._files.info(path)["size"] or 0 if size is None else size)
 
@@ -90,8 +77,6 @@ class FsspecBackend:
 
     def put_if_absent(self, key: str, data: bytes) -> None:
         """Put a small file if there is none."""
-        if self._reads_only:
-            raise StorageError(errno.EROFS, "an address of the web can only be read", self._place)
         try:
             if self._creates:
                 self._files.pipe_file(self._path(key), data, mode="create")

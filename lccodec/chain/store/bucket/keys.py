@@ -27,14 +27,26 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Self
 
-from ....constants import CHECKPOINT_SUFFIX, ROLLED_BACK_NAME, ROOT_SIZE
+from ....constants import CHECKPOINT_SUFFIX, PIN_SUFFIX, ROLLED_BACK_NAME, ROOT_SIZE
 from ....errors import FormatError
 
+#: What a rollback puts last, and removes first (LCC-BKT-01).
+SHELF_MARKER: Final = "complete"
+
 _GENERATION: Final = "0|[1-9][0-9]{0,15}"
+_SHELVED: Final = "[0-9]{4,}-to-[0-9]{1,16}"  # what a rollback has set aside
+_FOLDER: Final = re.compile(
+    rf"[^/]+{re.escape(CHECKPOINT_SUFFIX)}"
+    rf"|{re.escape(ROLLED_BACK_NAME)}(?:/{_SHELVED}(?:/[^/]+{re.escape(CHECKPOINT_SUFFIX)})?)?"
+)
+_SHELF: Final = re.compile(
+    rf"{re.escape(ROLLED_BACK_NAME)}/{_SHELVED}/(?:{re.escape(SHELF_MARKER)}|[0-9]{{12,16}}{re.escape(PIN_SUFFIX)}"
+    rf"|[^/]+{re.escape(CHECKPOINT_SUFFIX)}/(?:{_GENERATION}))"
+)
 _COMMIT: Final = re.compile(_GENERATION)
 _DATA: Final = re.compile(
     rf"({_GENERATION})\.({_GENERATION})\.([0-9a-f]{{{2 * ROOT_SIZE}}})"
@@ -128,6 +140,11 @@ class Entry:
     generations: tuple[int, ...]
 
 
+def is_folder_of_chain(folder: str) -> bool:
+    """Return whether a folder has the name of one in which a chain keeps files."""
+    return _FOLDER.fullmatch(folder) is not None
+
+
 def commit_key(name: str, generation: int) -> str:
     """Return the key of a commit."""
     return f"{name}/{generation}"
@@ -136,6 +153,11 @@ def commit_key(name: str, generation: int) -> str:
 def commit_bytes(key: str) -> bytes:
     """Return the bytes of the commit that names data by its key."""
     return json.dumps({"data": key}, separators=(",", ":")).encode()
+
+
+def is_of_shelf(key: str) -> bool:
+    """Return whether a rollback puts objects of that name (LCC-BKT-01)."""
+    return _SHELF.fullmatch(key) is not None
 
 
 def named_by(commit: bytes, where: str) -> str:
@@ -238,7 +260,7 @@ def _data_of(known: Iterable[str]) -> dict[tuple[str, int], list[str]]:
     found: dict[tuple[str, int], list[str]] = {}
     for key in known:
         name, _, leaf = key.rpartition("/")
-        if "/" not in name and (data := Data.parse(leaf)) is not None:
+        if "/" not in name and is_folder_of_chain(name) and (data := Data.parse(leaf)) is not None:
             found.setdefault((name, data.generation), []).append(key)
     return found
 
@@ -262,13 +284,3 @@ def _named(
     for key, commit in zip(unknown, read(unknown) if unknown else (), strict=True):
         named[key] = named_by(commit, key)
     return named
-
-
-def set_aside_folders(objects: Iterable[Object]) -> Iterator[str]:
-    """Yield the names of what rollbacks have set aside, each once."""
-    seen: set[str] = set()
-    for each in objects:
-        parts = each.key.split("/")
-        if len(parts) == 4 and parts[0] == ROLLED_BACK_NAME and parts[1] not in seen:
-            seen.add(parts[1])
-            yield parts[1]

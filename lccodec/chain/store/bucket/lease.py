@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import secrets
 import threading
 import time
@@ -34,6 +35,7 @@ from .keys import Object
 from .patience import PatientBackend
 
 _MAX_BYTES: Final = 1 << 12
+_NUMBER: Final = re.compile("0|[1-9][0-9]{0,17}")
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,8 @@ class Lease:
 
     def _numbers(self) -> dict[int, Object]:
         objects = self._backend.objects(self._folder)
-        return {_number(each): each for each in objects if each.key.rpartition("/")[2].isdecimal()}
+        below = len(self._folder) + 1
+        return {_number(each): each for each in objects if _NUMBER.fullmatch(each.key[below:])}
 
 
 def _number(found: Object) -> int:

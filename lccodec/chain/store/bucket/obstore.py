@@ -8,6 +8,7 @@ is the matter of :mod:`.patience`.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterable
@@ -17,7 +18,7 @@ from typing import Final
 
 from ....container.disk.address import Address
 from ....errors import ArgumentError, StorageError
-from .backend import ExistsError, MissingError, UnreachableError, no_bucket, refused
+from .backend import ExistsError, MissingError, UnreachableError, bounded, no_bucket, refused, too_much
 from .keys import Object
 
 #: Seconds for a connection, and without a byte of an answer.
@@ -26,6 +27,7 @@ _READ_SECONDS: Final = 20
 _MAX_REQUEST_SECONDS: Final = 300
 _MAX_RETRIES: Final = 3  # of one request
 _MAX_RETRY_SECONDS: Final = 20
+_PIECE_BYTES: Final = 1 << 20  # of an answer, which are counted before more is taken
 
 _STATUS: Final = re.compile(r"status code: ([0-9]{3})")
 _CODE: Final = re.compile(r"<Code>(\w+)</Code>")
@@ -85,18 +87,33 @@ class ObstoreBackend:
     def objects(self, folder: str = "") -> list[Object]:
         """Return all objects, or those of a folder."""
         try:
-            return [
-                Object(each["path"], each["size"], each["last_modified"].timestamp())
-                for page in self._calls.list(self._store, folder or None, chunk_size=1000)
-                for each in page
-            ]
+            return bounded(
+                (
+                    Object(each["path"], each["size"], each["last_modified"].timestamp())
+                    for page in self._calls.list(self._store, folder or None, chunk_size=1000)
+                    for each in page
+                ),
+                self._place,
+            )
+        except StorageError:
+            raise
         except self._errors as error:
             raise self._meaning(error, "") from error
 
     def read(self, key: str, start: int, size: int) -> bytes:
         """Return bytes of an object."""
         try:
-            return bytes(self._calls.get_range(self._store, key, start=start, length=size))
+            answer = self._calls.get(self._store, key, options={"range": (start, start + size)})
+            if answer.range[0] != start:
+                raise StorageError(errno.EPROTO, "the store sent another range", f"{self._place}/{key}")
+            found = bytearray()
+            for piece in answer.stream(min_chunk_size=_PIECE_BYTES):
+                found += piece
+                if len(found) > size:  # what comes is left unread
+                    raise too_much(f"{self._place}/{key}", size)
+            return bytes(found)
+        except StorageError:
+            raise
         except self._errors as error:
             if (status := _STATUS.search(str(error))) and status[1] == "416":
                 return b""  # nothing is there from `start` on

@@ -6,6 +6,7 @@ do not come back at the same moment (full jitter). A warning says when an outage
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import threading
@@ -18,13 +19,14 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from ....errors import StorageError, warn
-from .backend import Backend, UnreachableError
+from .backend import Backend, UnreachableError, too_much
 from .keys import Object
 
 #: Requests of one round that run side by side.
 _MAX_REQUESTS: Final = 16
 #: An object is read in parts of as many bytes, side by side.
 _PART_BYTES: Final = 8 << 20
+_MAX_PARTS: Final = 1 << 12  # that are planned at once
 _SECONDS_BETWEEN_LOOKS: Final = 0.2
 _SECONDS_UNTIL_TOLD: Final = 30.0
 
@@ -100,21 +102,23 @@ class PatientBackend:
         MissingError, StorageError
             If an object is not there, is shorter than the listing said, or cannot be read.
         """
-        parts = [
+        parts = (
             (number, key, at, min(_PART_BYTES, start + size - at))
             for number, (key, start, size) in enumerate(wanted)
             for at in range(start, start + size, _PART_BYTES)
-        ]
+        )
         found: list[list[bytes]] = [[] for _ in wanted]
-        for (number, *_), data in zip(parts, self._each(self._read_part, parts), strict=True):
-            found[number].append(data)
+        # A listing may claim any size. So no more is planned than a store has shown it can send.
+        while some := list(itertools.islice(parts, _MAX_PARTS)):
+            for (number, *_), data in zip(some, self.each(self._read_part, some), strict=True):
+                found[number].append(data)
         return [pieces[0] if len(pieces) == 1 else b"".join(pieces) for pieces in found]
 
     def _read_part(self, part: tuple[int, str, int, int]) -> bytes:
         _, key, start, size = part
 
         def attempt() -> bytes:
-            data = self._backend.read(key, start, size)
+            data = self._read(key, start, size)
             if len(data) != size:
                 message = f"the store sent {len(data)} of {size} bytes from byte {start} on"
                 raise UnreachableError(None, message, f"{self._place}/{key}")
@@ -122,13 +126,20 @@ class PatientBackend:
 
         return self._tried(attempt, self._reading)
 
+    def _read(self, key: str, start: int, size: int) -> bytes:
+        """Return bytes of an object in one attempt: no more than were asked for."""
+        data = self._backend.read(key, start, size)
+        if len(data) > size:
+            raise too_much(f"{self._place}/{key}", size)
+        return data
+
     def read_small(self, keys: Sequence[str], limit: int) -> list[bytes]:
         """Return small objects, or their first bytes, in one round."""
 
         def read(key: str) -> bytes:
-            return self._tried(lambda: self._backend.read(key, 0, limit), self._reading)
+            return self._tried(lambda: self._read(key, 0, limit), self._reading)
 
-        return self._each(read, keys)
+        return self.each(read, keys)
 
     def put_if_absent(self, key: str, data: bytes) -> None:
         """Put a small object; raise `ExistsError` if there is one, which may be this one."""
@@ -157,8 +168,8 @@ class PatientBackend:
         """Return what is known of an object; ``None`` if there is none."""
         return self._tried(lambda: self._backend.head(key), self._reading)
 
-    def _each(self, call: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        """Return the results of calls that run side by side."""
+    def each(self, call: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """Return the results of calls that run side by side. None of them may call this."""
         if len(items) < 2:
             return [call(item) for item in items]
         return list(self._threads().map(call, items))

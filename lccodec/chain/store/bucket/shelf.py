@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Final
 
 from ....constants import ROLLED_BACK_NAME
 from ..names import pin_name
 from ..shelf import in_order, next_name
 from ..store import WritableStore
 from .backend import ExistsError
-from .keys import Entry, Listing, commit_bytes, commit_key
+from .keys import SHELF_MARKER, Entry, Listing, commit_bytes, commit_key, is_of_shelf
 from .patience import PatientBackend
-
-_MARKER: Final = "complete"
 
 
 class BucketShelf:
@@ -46,16 +43,17 @@ class BucketShelf:
         self._backend, self._store, self._chain, self._listing = backend, store, chain, listing
 
     def _objects(self) -> dict[str, list[str]]:
-        """Return the keys of all that lies here, by name."""
+        """Return the keys of what rollbacks have put here, by name; other objects stay."""
         found: dict[str, list[str]] = {}
         for each in self._backend.objects(ROLLED_BACK_NAME):
-            found.setdefault(each.key.split("/")[1], []).append(each.key)
+            if is_of_shelf(each.key):
+                found.setdefault(each.key.split("/")[1], []).append(each.key)
         return found
 
     def names(self) -> list[tuple[str, int]]:
         """Return the names of what is complete."""
         found = self._objects()
-        return in_order(name for name, keys in found.items() if _key(name, _MARKER) in keys)
+        return in_order(name for name, keys in found.items() if _key(name, SHELF_MARKER) in keys)
 
     def chain(self, name: str) -> WritableStore:
         """Return the chain that was set aside under a name."""
@@ -64,14 +62,14 @@ class BucketShelf:
     def add(self, step: int, files: Sequence[str], pins: Iterable[int]) -> str:
         """Put commits of files, pins, and then the marker."""
         there = self._objects()
-        self._clear({name: keys for name, keys in there.items() if _key(name, _MARKER) not in keys})
+        self._clear({name: keys for name, keys in there.items() if _key(name, SHELF_MARKER) not in keys})
         entries, made = self._listing("").entries, next_name(there, step)
         for file in files:
             entry = entries[file]
             key = _key(made, commit_key(file, entry.data.generation))
             self._backend.put_if_absent(key, commit_bytes(entry.object.key))
         self.pin(made, pins)
-        self._put(_key(made, _MARKER), b"")
+        self._put(_key(made, SHELF_MARKER), b"")
         return made
 
     def pin(self, name: str, pins: Iterable[int]) -> None:
@@ -101,7 +99,7 @@ class BucketShelf:
     def remove(self, names: Iterable[str]) -> None:
         """Remove markers, and then all that lies behind them."""
         gone, there = set(names), self._objects()
-        self._backend.delete(_key(name, _MARKER) for name in there if name in gone)
+        self._backend.delete(_key(name, SHELF_MARKER) for name in there if name in gone)
         self._clear({name: keys for name, keys in there.items() if name in gone})
 
     def _clear(self, found: dict[str, list[str]]) -> None:

@@ -18,14 +18,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from copy import copy
-from typing import Final
+from typing import Final, Self
 
 from ....constants import CHECKPOINT_SUFFIX, EXACT_NAME, ROLLED_BACK_NAME
 from ....container.disk.address import Address
 from ....container.disk.source import Source
 from ....container.reader import CheckpointReader
 from ....container.writer import CheckpointWriter
-from ....errors import ChainError, StorageError
+from ....errors import ChainError, FormatError, StorageError
 from ..store import Held, Store, WritableStore
 from .backend import ExistsError, MissingError
 from .cache import Disk
@@ -36,6 +36,7 @@ from .keys import (
     Listing,
     Object,
     commit_key,
+    named_by,
     read_listing,
 )
 from .lease import Lease, LeasedError
@@ -76,12 +77,23 @@ class _Reader:
         modified = {each.key: each.modified for each in objects}
 
         def read(keys: list[str]) -> list[bytes]:
-            unknown = [key for key in keys if (key, modified[key]) not in self._commits]
-            found = self.backend.read_small(unknown, MAX_COMMIT_BYTES)
+            found = {
+                key: self._commits[key, modified[key]]
+                for key in keys
+                if (key, modified[key]) in self._commits
+            }
+            for _ in range(2):  # a commit has no hash: what names no data is asked for again
+                left = [key for key in keys if key not in found or not names_data(found[key])]
+                found |= zip(left, self.backend.read_small(left, MAX_COMMIT_BYTES), strict=True)
             self._commits.update(
-                ((key, modified[key]), data) for key, data in zip(unknown, found, strict=True)
+                ((key, modified[key]), data) for key, data in found.items() if names_data(data)
             )
-            return [self._commits[key, modified[key]] for key in keys]
+            return [found[key] for key in keys]
+
+        def names_data(commit: bytes) -> bool:
+            with suppress(FormatError):
+                return named_by(commit, "") in modified
+            return False
 
         return read_listing(objects, read, below)
 
@@ -113,6 +125,15 @@ class BucketStore(WritableStore):
     def call_between(self, between: Callable[[], object]) -> None:
         """Let a function be called while a call to the store takes long."""
         self._backend.call_between(between)
+
+    def afresh(self) -> Self:
+        """Return the store without what was read of it before, in memory or on the disk."""
+        made = copy(self)
+        made._reader = _Reader(self._backend, Disk(None))
+        made._reader.swept = self._reader.swept
+        if self._listing is not None:
+            made._listing = made._reader.listing(self._below)
+        return made
 
     def snapshot(self) -> BucketStore:
         """Return the store as one listing has it now."""

@@ -8,7 +8,6 @@ Source: SPEC 9 (LCC-BKT-03).
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -16,8 +15,9 @@ from typing import Any, Final
 
 from ....constants import PAYLOAD_OFFSET
 from ....container.disk.address import Place
-from ....container.disk.source import Source
+from ....container.disk.source import Source, Verify
 from ....container.disk.system import System
+from ....container.disk.temporary import TemporaryFolder
 from ....container.disk.whole_file import WholeFile
 from ....container.manifest import Manifest
 from ....container.reader import CheckpointReader, open_checkpoint
@@ -63,15 +63,15 @@ class ObjectWriter(CheckpointWriter):
         generation: int,
         replaced: Callable[[str, int], None],
     ) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="lccodec-")
-        self._path = Path(self._folder.name) / name
+        self._folder = TemporaryFolder()
+        self._path = self._folder.path / name
         super().__init__(self._path, system=_Volatile())
         self._backend, self._place, self._replaced = backend, place, replaced
         self._name, self._generation = name, generation
 
     def __exit__(self, *args: object) -> None:
         super().__exit__(*args)
-        self._folder.cleanup()
+        self._folder.close()
 
     def commit(self, manifest: Manifest, check: Callable[[Path], object] | None = None) -> bytes:
         """Write the rest, upload the file, and put the commit that names it.
@@ -138,8 +138,8 @@ def send(  # what is sent, and where
     Errors are those of `WritableStore.receive`. Data that is refused has no commit; it is removed
     once it is old enough.
     """
-    with tempfile.TemporaryDirectory(prefix="lccodec-") as folder:
-        path = Path(folder) / name
+    with TemporaryFolder() as folder:
+        path = folder / name
         with WholeFile(path, system=_Volatile()) as file:
             file.copy(source)
             file.commit()
@@ -183,6 +183,14 @@ class _Windows:
 
     def ahead(self, wanted: Iterable[tuple[Source, int, int]]) -> None:
         """Do nothing."""
+
+    def opened(self, root: bytes, verify: Verify) -> None:
+        """Do nothing: nothing is kept but the piece."""
+
+    def forget(self, offset: int, size: int) -> bool:  # noqa: ARG002 - the piece goes whole
+        """Release the piece; the store may send other bytes next time."""
+        self._piece = b""
+        return True
 
     def rest(self, root: bytes) -> None:
         """Do nothing: nothing is open."""

@@ -61,6 +61,7 @@ def test_all_files_of_ranks_are_lost(
         assert lasting(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_damage_of_any_kind(tmp_path: Path) -> None:
     """A file is as it was, or mended bit for bit; what is lost is told."""
     store = protected(tmp_path / "run", 2, 2)
@@ -111,6 +112,7 @@ def test_groups_are_of_saves_and_of_steps(tmp_path: Path) -> None:
     ])  # fmt: skip
 
 
+@pytest.mark.slow
 def test_many_ranks_form_groups_of_nearly_equal_size(tmp_path: Path) -> None:
     save_of_ranks(tmp_path, [1] * 70, range(1), newest="history")
     store = DirectoryStore(tmp_path)

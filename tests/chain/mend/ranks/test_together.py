@@ -31,6 +31,7 @@ def parity(directory: Path) -> dict[str, bytes]:
     return files_in(directory / ".parity")
 
 
+@pytest.mark.slow
 @examples(1 / 2)
 @given(
     counts=st.lists(st.sampled_from([0, 1, 127, 500, 3000]), min_size=1, max_size=5),

@@ -71,6 +71,7 @@ def test_errors_name_the_array() -> None:
             replace(each, held=[BEFORE, BEFORE + 1]).run({})
 
 
+@pytest.mark.slow
 def test_a_task_that_finds_little_leaves_its_room_to_others() -> None:
     rooms, kept = Rooms(), list[Told]()
     much = memoryview(lccodec.encode(BEFORE[::-1].copy(), "lossless", reference=BEFORE))

@@ -61,6 +61,7 @@ def test_a_late_joiner_folds_steps_and_reads_only_what_it_lacks(tmp_path: Path) 
         served.check(run.states[5])
 
 
+@pytest.mark.slow
 def test_bytes_read_of_a_step_are_those_of_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The chain before it is not read, however long it is."""
     run, served = Run(tmp_path), Served()
@@ -120,6 +121,7 @@ def test_a_rewritten_step_makes_no_update(tmp_path: Path) -> None:
         served.check(run.states[5])
 
 
+@pytest.mark.slow
 def test_a_rollback_is_followed_back_and_on(tmp_path: Path) -> None:
     run, served = Run(tmp_path), Served()
     run.save(*range(5))
@@ -167,6 +169,7 @@ def test_a_step_that_is_settled_with_other_values_is_an_update_of_the_same_step(
             assert_same(follower.state(), found)
 
 
+@pytest.mark.slow
 def test_the_newest_of_a_history_with_groups(tmp_path: Path) -> None:
     states, served = walk(20, shape=(80, 60)), Served()
     with Chain(tmp_path, "balanced", hindsight=4) as chain, follow(tmp_path, exact=False) as follower:

@@ -94,6 +94,7 @@ def test_a_check_of_a_file_decodes_its_chain_once(tmp_path: Path, counts: Counte
     assert counts["parsed"] == counts["opened"] == 5
 
 
+@pytest.mark.slow
 def test_a_check_parses_each_manifest_once(tmp_path: Path, counts: Counter[str]) -> None:
     small_arrays(tmp_path, 3, 40)
     counts.clear()
@@ -117,6 +118,7 @@ def test_a_difference_decodes_each_frame_once(tmp_path: Path, counts: Counter[st
     assert counts["decoded"] <= frames + first
 
 
+@pytest.mark.slow
 def test_a_long_chain_needs_few_descriptors(tmp_path: Path) -> None:
     small_arrays(tmp_path, 2, 90)
     with few_descriptors(40):
@@ -130,6 +132,7 @@ def test_a_long_chain_needs_few_descriptors(tmp_path: Path) -> None:
             assert one.get("a0")[0] == 89  # the other has let go of what is shared
 
 
+@pytest.mark.slow
 def test_the_latest_of_many_checkpoints_is_read_alone(tmp_path: Path, counts: Counter[str]) -> None:
     small_arrays(tmp_path, 2, 50, every=0)
     counts.clear()

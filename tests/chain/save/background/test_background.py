@@ -487,17 +487,15 @@ def test_an_older_exact_file_of_a_step_is_not_the_save_of_a_worker_that_dies(
 
 
 def test_a_worker_is_stopped(tmp_path: Path) -> None:
-    with Chain(tmp_path, "lossless", worker_timeout=0.5) as chain:
+    with Chain(tmp_path, "lossless", worker_timeout=4) as chain:
         chain.save_async(0, STATES[0])
         chain.wait()
         (worker,) = children()
         os.kill(worker, signal.SIGSTOP)
-        start = time.monotonic()
         future = chain.save_async(1, large(1))
         assert isinstance(future.exception(), WorkerError)
-        assert time.monotonic() - start < 20
         assert not is_running(worker)
-        with pytest.raises(WorkerError, match=r"has not answered for 0\.5 seconds"):
+        with pytest.raises(WorkerError, match=r"has not answered for 4(\.0)? seconds"):
             chain.wait()
     with Chain(tmp_path) as chain:
         chain.save_async(1, STATES[1])

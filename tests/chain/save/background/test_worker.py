@@ -23,6 +23,7 @@ from lccodec.chain.save.background.worker import (
     Opening,
     Report,
     Snapshot,
+    Told,
     make_crew,
     serve,
 )
@@ -33,7 +34,7 @@ from lccodec.policy.roles import Assignment
 from lccodec.workers.crew import Processes, Threads
 from lccodec.workers.memory import Arena
 from lccodec.workers.messages import Channel
-from lccodec.workers.task import Done
+from lccodec.workers.task import Done, Request
 
 from ....support.damage import files_in, flip
 from ....support.walks import assert_same, walk
@@ -50,7 +51,7 @@ def channel() -> Iterator[Channel]:
     channel = Channel(ours, TYPES, ERRORS)
     yield channel
     channel.close()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     log = logging.getLogger("lccodec")
     log.propagate = True
@@ -73,7 +74,7 @@ def asked(channel: Channel, message: Snapshot, doubts: list[str] | None = None) 
     channel.send(message)
     while isinstance(report := channel.receive(), Beat | Doubt):
         if isinstance(report, Doubt):
-            channel.send(doubts is not None)
+            channel.send(Told(report.number, doubts is not None))
             if doubts is not None:
                 doubts.append(report.name)
     found: Report = report
@@ -131,7 +132,7 @@ def test_a_client_that_is_gone_while_it_is_asked(tmp_path: Path) -> None:
     while not isinstance(client.receive(), Doubt):
         pass
     client.close()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     assert files_in(tmp_path) == files
 
@@ -158,9 +159,10 @@ def test_a_client_that_is_gone(tmp_path: Path) -> None:
 
 
 def test_tasks_are_done_and_their_errors_sent(channel: Channel) -> None:
-    channel.send(CloseFrame())
+    channel.send(Request(7, CloseFrame()))
     done = channel.receive()
     assert isinstance(done, Done)
+    assert done.number == 7
     with pytest.raises(WorkerError, match="KeyError: 'frame'"):
         done.value()
 

@@ -289,6 +289,7 @@ def test_the_next_save_goes_on_from_there(chain: Chain, how: str) -> None:
     assert validate(chain.directory, deep=True) == []
 
 
+@pytest.mark.slow
 def test_the_first_save_was_cut_short(tmp_path: Path) -> None:
     """The exact file alone says which policy, and which roles, the chain has."""
     known = {"fixed": Assignment("weight", "as the test says")}

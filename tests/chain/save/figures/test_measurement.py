@@ -69,6 +69,7 @@ WAYS = [("balanced", "sync"), ("balanced", "workers"), ("balanced", "anew"), ("s
 every_way = pytest.mark.parametrize(("policy", "how"), WAYS)
 
 
+@pytest.mark.slow
 @every_way
 def test_of_a_run(tmp_path: Path, policy: str, how: str) -> None:
     states = run_states(7)
@@ -83,6 +84,7 @@ def joined(state: dict, names: list[str]) -> np.ndarray:
     return np.concatenate([arrays[name].ravel().astype(np.float64) for name in names])
 
 
+@pytest.mark.slow
 @every_way
 def test_of_a_network_that_learns(tmp_path: Path, policy: str, how: str) -> None:
     """Arrays of up to 173,056 elements, of which 8,192 at most are measured."""

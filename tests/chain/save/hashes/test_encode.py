@@ -19,6 +19,7 @@ from ....support.strategies import random_array
 from ....support.walks import assert_same
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.0001, 0.01, 0.5, 1.0])
 def test_files_are_those_of_an_ordinary_chain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float

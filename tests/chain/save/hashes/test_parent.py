@@ -16,6 +16,7 @@ from ....support.paths import checkpoint_path
 from ....support.walks import assert_same
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["removed", "torn", "other bytes", "a link", "a directory"])
 def test_without_the_file_of_values_they_come_from_the_checkpoints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str

@@ -78,6 +78,7 @@ with chain_of(Path(sys.argv[1])) as chain:
 """
 
 
+@pytest.mark.slow
 def test_another_process_goes_on_without_decoding_anything(tmp_path: Path) -> None:
     with chain_of(tmp_path) as chain:
         chain.save(0, large_state(0))
@@ -135,6 +136,7 @@ def test_another_process_mends_a_damaged_step_from_the_exact_file(tmp_path: Path
     assert_same(chain.restore(2), touched(large_state(0), 2))
 
 
+@pytest.mark.slow
 def test_after_rollback_prune_compact_and_fork(tmp_path: Path) -> None:
     states = [touched(large_state(0), step) for step in range(8)]
     with chain_of(tmp_path / "run", keyframe_every=3, keep=Keep(latest=4)) as chain:
@@ -213,6 +215,7 @@ def test_with_an_exact_file(tmp_path: Path) -> None:
         assert_same(chain.restore(step), touched(state, step))
 
 
+@pytest.mark.slow
 def test_a_chain_without_files_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a bucket: hashes are in memory alone."""
     monkeypatch.setattr(reference, "DirectoryStore", int)
@@ -247,6 +250,7 @@ def test_a_save_that_fails_leaves_hashes_of_the_step_before(
         assert_same(chain.restore(1), touched(state, 1))
 
 
+@pytest.mark.slow
 def test_values_take_no_more_room_than_the_state(tmp_path: Path) -> None:
     """Also where an array gets another shape with each save, as a buffer that grows does."""
     rng = np.random.default_rng(0)
@@ -339,6 +343,7 @@ def test_a_step_that_is_there_is_not_saved_again(tmp_path: Path, monkeypatch: py
         assert chain.steps == [0, 1]
 
 
+@pytest.mark.slow
 def test_hashes_are_those_of_what_is_stored_while_values_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

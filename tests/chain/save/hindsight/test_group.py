@@ -14,6 +14,7 @@ from ....support.drifting import ROLES, error, run_of
 from ....support.settled import kinds, settle_all, waiting
 
 
+@pytest.mark.slow
 def test_a_jump_is_coded_where_it_is(tmp_path: Path) -> None:
     states = run_of(9, (30, 40), jump=3)
     chain = waiting(tmp_path, states, 8)
@@ -29,7 +30,7 @@ def test_a_jump_is_coded_where_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize("change", ["gone", "new", "shape", "dtype"])
 def test_arrays_that_come_change_and_go(tmp_path: Path, change: str) -> None:
     """A group whose arrays have other names stays; other shapes and types are coded."""
-    states = run_of(9, (12, 10))
+    states = run_of(9, (20, 15))
     for step, state in enumerate(states):
         if change == "gone" and step > 1:
             del state["mean"]
@@ -51,7 +52,7 @@ def test_arrays_that_come_change_and_go(tmp_path: Path, change: str) -> None:
 
 
 def test_what_is_not_finite_stays(tmp_path: Path) -> None:
-    states = run_of(9, (12, 10))
+    states = run_of(9, (20, 15))
     states[2]["w"][3, 3] = np.nan
     states[3]["v"][1, 1] = np.inf
     states[1]["m"][2, 2] = -np.inf
@@ -63,6 +64,7 @@ def test_what_is_not_finite_stays(tmp_path: Path) -> None:
             assert np.array_equal(np.isfinite(chain.restore(step)[name]), np.isfinite(state[name]))
 
 
+@pytest.mark.slow
 def test_a_weight_that_shares_a_frame_with_others(tmp_path: Path) -> None:
     states = run_of(9, (30, 40))
     for step, state in enumerate(states):

@@ -13,6 +13,7 @@ import lccodec
 from lccodec import ArgumentError, Chain, Keep, LccodecWarning
 from lccodec.chain.save.hindsight.groups import Groups
 from lccodec.chain.store.directory import DirectoryStore
+from lccodec.policy.presets import POLICIES
 
 from ....support.drifting import ROLES, error, run_of
 from ....support.paths import checkpoints
@@ -33,6 +34,7 @@ def size(directory: Path) -> int:
     return sum(path.stat().st_size for path in checkpoints(directory).values())
 
 
+@pytest.mark.slow
 def test_a_history_in_groups(tmp_path: Path) -> None:
     with Chain(tmp_path / "plain", "balanced", roles=ROLES) as plain:
         for step, state in enumerate(STATES):
@@ -73,6 +75,7 @@ def test_an_array_has_another_form_at_the_save_before_an_end(
     assert moved["w"] is not None
 
 
+@pytest.mark.slow
 def test_what_is_told_is_measured(tmp_path: Path) -> None:
     """Errors of settled steps are those that they have now, and their lag is not known."""
     with opened(tmp_path, 8) as chain:
@@ -87,6 +90,7 @@ def test_what_is_told_is_measured(tmp_path: Path) -> None:
         assert chain.info(step).lossy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [0, 3, 8, 13])
 def test_a_restore_replays_as_many_deltas_as_it_may(tmp_path: Path, every: int) -> None:
     with opened(tmp_path, keyframe_every=every) as chain:
@@ -101,6 +105,7 @@ def test_a_restore_replays_as_many_deltas_as_it_may(tmp_path: Path, every: int) 
             assert all(chain.info(s).kind != "keyframe" for s in range(parents[0] + 1, parents[1]))
 
 
+@pytest.mark.slow
 def test_a_process_goes_on_where_another_one_ended(tmp_path: Path) -> None:
     """The first save begins a group; what was complete before is settled."""
     chain = opened(tmp_path)
@@ -151,6 +156,7 @@ def test_workers_write_the_same_files(tmp_path: Path) -> None:
         assert one.read_bytes() == another.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_chain_that_is_rolled_back_goes_on(tmp_path: Path) -> None:
     with opened(tmp_path) as chain:
         for step in range(11):
@@ -166,6 +172,7 @@ def test_a_chain_that_is_rolled_back_goes_on(tmp_path: Path) -> None:
     assert kinds(chain)[7:] == "diiidd" + "d"
 
 
+@pytest.mark.slow
 def test_steps_within_a_group_can_be_pruned(tmp_path: Path) -> None:
     with opened(tmp_path, keep=Keep(every=2, latest=5)) as chain:
         for step, state in enumerate(STATES):
@@ -188,6 +195,7 @@ def test_a_save_that_fails_costs_no_other(tmp_path: Path) -> None:
     assert kinds(chain) == "kiiidiiid"
 
 
+@pytest.mark.slow
 def test_exact_files_that_are_written_now_and_then(tmp_path: Path) -> None:
     with opened(tmp_path, exact_every=3) as chain:
         for step in range(12):
@@ -210,6 +218,7 @@ def test_no_error_of_settling_is_one_of_the_save(tmp_path: Path, monkeypatch: py
     assert lccodec.validate(tmp_path, deep=True) == []
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_given_up_stops_settling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Groups, "_settle", lambda *_: None)
@@ -222,7 +231,7 @@ def test_a_worker_that_is_given_up_stops_settling(tmp_path: Path, monkeypatch: p
         raise InterruptedError("the client is gone")
 
     groups = Groups(DirectoryStore(tmp_path), 4, 32)
-    groups.base(None)  # looks for what is not settled
+    groups.base(None, POLICIES["balanced"])  # looks for what is not settled
     with pytest.raises(InterruptedError):
         groups.settle(60, gone)
     groups.settle_rest()

@@ -25,6 +25,7 @@ from ....support.systems import Faulty
 from ....support.walks import assert_same
 
 
+@pytest.mark.slow
 def test_what_is_settled_and_what_stays(tmp_path: Path) -> None:
     states = run_of(9, (40, 30))
     chain = waiting(tmp_path, states)
@@ -81,7 +82,7 @@ def test_nothing_is_settled_without_its_lock(tmp_path: Path) -> None:
 
 def test_steps_that_others_need_stay(tmp_path: Path) -> None:
     """A prune may have rewritten a step, or have removed an end."""
-    chain = waiting(tmp_path)
+    chain = waiting(tmp_path, run_of(9, (12, 10)))  # all of them are small, and so exact
     chain.prune(Keep(steps=[0, 2, 3, 8]), rewrite=True)
     before = history(chain)
     for low, high in ((0, 8), (0, 4), (2, 8), (3, 3), (5, 1)):
@@ -158,6 +159,7 @@ def test_no_crash_loses_a_step(tmp_path: Path, ignore: str) -> None:
     assert (wrong > 0) == bool(ignore)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("code", "sticky"), [(errno.ENOSPC, False), (errno.EIO, True)])
 def test_faults_at_every_operation(tmp_path: Path, code: int, sticky: bool) -> None:
     chain = waiting(tmp_path / "run", STATES[:4], 3)

@@ -81,6 +81,7 @@ saves = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(saves, st.sampled_from([1, 2, 32]))
 def test_every_step_is_what_was_given_over_the_step_before(
     kinds: list[tuple[str, list[str], bool]], every: int
@@ -107,6 +108,7 @@ def test_every_step_is_what_was_given_over_the_step_before(
         chain.close()
 
 
+@pytest.mark.slow
 @examples(1 / 2)
 @given(saves)
 def test_a_lossy_history_keeps_its_bound_whatever_is_left_out(
@@ -141,6 +143,7 @@ def test_the_rest_takes_no_bytes(tmp_path: Path) -> None:
         assert [a.name for a in chain.info(2).arrays if a.method != "unchanged"] == ["layer3.weight"]
 
 
+@pytest.mark.slow
 def test_a_hundred_saves_of_a_part_take_a_hundred_parts(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     base = {f"base{i}": rng.standard_normal(1 << 15).astype(np.float32) for i in range(8)}
@@ -336,6 +339,7 @@ def test_a_step_that_only_the_exact_file_has_is_added_first(tmp_path: Path) -> N
         assert_same(chain.restore(), merged(state_of(1), state_of(2), NAMES[2:4]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [None, 2])
 def test_in_the_background(tmp_path: Path, workers: int | None) -> None:
     for folder, save in (("here", Chain.save), ("behind", Chain.save_async)):

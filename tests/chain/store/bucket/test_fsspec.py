@@ -10,13 +10,10 @@ import aiohttp
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-import lccodec
 from lccodec.chain.store.bucket.backend import ExistsError, MissingError, UnreachableError
 from lccodec.chain.store.bucket.fsspec import FsspecBackend
 from lccodec.container.disk.address import Address
 from lccodec.errors import StorageError
-
-from ....support.walks import assert_same, walk
 
 
 class Simple(MemoryFileSystem):
@@ -58,24 +55,9 @@ def test_files_are_put_once_and_found(backend: FsspecBackend) -> None:
         backend.read("a/b", 0, 1)
 
 
-def test_a_chain_is_read_from_the_web(run: str, endpoints: dict[str, str]) -> None:
-    """From a server that lists folders and sends ranges; nothing is written there."""
-    states = walk(4)
-    with lccodec.Chain(run, "lc-3", keyframe_every=2) as chain:
-        for step, state in enumerate(states):
-            chain.save(step, state)
-    address = run.replace("s3:/", endpoints["web"])
-    web = lccodec.Chain(address)
-    assert web.steps == [0, 1, 2, 3]
-    assert_same(web.restore(), states[-1])
-    assert lccodec.validate(address, deep=True) == []
-    with pytest.raises(StorageError, match="can only be read"):
-        web.save(4, states[0])
-
-
-def test_a_server_of_the_web_that_is_away_is_no_empty_chain() -> None:
-    with pytest.raises(UnreachableError, match="does not answer"):
-        FsspecBackend(Address.of("http://127.0.0.1:1/run")).objects()
+def test_it_is_seen_whether_a_file_system_can_create(backend: FsspecBackend) -> None:
+    assert FsspecBackend(Address.of("memory://run"))._creates
+    backend._files = Simple()
 
 
 @pytest.mark.parametrize(
@@ -87,35 +69,33 @@ def test_a_server_of_the_web_that_is_away_is_no_empty_chain() -> None:
         (response_error(429), UnreachableError),
         (response_error(403), StorageError),
         (response_error(410), StorageError),
-        (FileNotFoundError(), MissingError),
+        (FileNotFoundError(), None),
     ],
 )
-def test_folders_of_the_web_that_cannot_be_listed(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, meaning: type[StorageError]
+def test_what_errors_of_other_file_systems_mean(
+    monkeypatch: pytest.MonkeyPatch,
+    backend: FsspecBackend,
+    error: Exception,
+    meaning: type[StorageError] | None,
 ) -> None:
-    """What cannot be listed is left out only if it is not there."""
-    backend = FsspecBackend(Address.of("http://127.0.0.1:1/run"))
-    files = [
-        {"name": f"{backend._base}/file", "type": "file", "size": 5},
-        {"name": f"{backend._base}/folder/", "type": "directory", "size": None},
-    ]
+    """What cannot be listed is empty only if it is not there."""
 
-    def ls(path: str, detail: bool) -> list[dict[str, Any]]:
-        assert detail
-        if path.endswith("folder"):
-            raise error
-        return files
+    def find(*_: object, **__: object) -> Any:
+        raise error
 
-    monkeypatch.setattr(backend._files, "ls", ls)
-    if meaning is MissingError:
-        assert [each.key for each in backend.objects()] == ["file"]
-        assert backend.objects("folder") == []
+    monkeypatch.setattr(backend._files, "find", find)
+    if meaning is None:
+        assert backend.objects() == []
     else:
         with pytest.raises(StorageError) as caught:
             backend.objects()
         assert type(caught.value) is meaning
 
 
-def test_it_is_seen_whether_a_file_system_can_create(backend: FsspecBackend) -> None:
-    assert FsspecBackend(Address.of("memory://run"))._creates
-    backend._files = Simple()
+def test_a_listing_has_an_end(monkeypatch: pytest.MonkeyPatch, backend: FsspecBackend) -> None:
+    for number in range(9):
+        backend.put_if_absent(str(number), b"")
+    assert len(backend.objects()) == 9
+    monkeypatch.setattr("lccodec.chain.store.bucket.backend.MAX_OBJECTS", 5)
+    with pytest.raises(StorageError, match="has no end"):
+        backend.objects()

@@ -10,6 +10,9 @@ from lccodec.chain.store.bucket.obstore import ObstoreBackend
 from lccodec.container.disk.address import Address
 from lccodec.errors import StorageError
 
+from ....support.buckets import BUCKET, environment
+from ....support.web import web_server
+
 
 def backend(run: str) -> ObstoreBackend:
     return ObstoreBackend(Address.of(run))
@@ -62,3 +65,28 @@ def test_a_server_that_is_away_may_come_back(run: str, monkeypatch: pytest.Monke
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     with pytest.raises(UnreachableError, match="does not answer as it should"):
         backend(run).objects()
+
+
+@pytest.mark.parametrize("fault", ["long", "packed"])
+def test_answers_are_cut_at_what_was_asked_for(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    with web_server() as site:
+        for name, value in environment(site.address).items():
+            monkeypatch.setenv(name, value)
+        site.files[f"/{BUCKET}/run/a"] = b"some bytes"
+        found = backend(f"s3://{BUCKET}/run")
+        assert found.read("a", 2, 3) == b"me "
+        site.rule = lambda *_: fault
+        with pytest.raises(StorageError, match="sent more than"):
+            found.read("a", 2, 3)
+
+
+def test_a_listing_has_an_end(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = backend(run)
+    for number in range(3):
+        found.put_if_absent(f"a/{number}", b"")
+    assert len(found.objects()) == 3
+    for name in ("MAX_OBJECTS", "MAX_LISTING_BYTES"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"lccodec.chain.store.bucket.backend.{name}", 2)
+            with pytest.raises(StorageError, match="has no end"):
+                found.objects()

@@ -10,6 +10,7 @@ import pytest
 
 import lccodec
 from lccodec.chain.store.bucket.backend import ExistsError
+from lccodec.chain.store.bucket.fsspec import FsspecBackend
 from lccodec.chain.store.bucket.obstore import ObstoreBackend
 from lccodec.chain.store.bucket.patience import Patience, PatientBackend
 from lccodec.container.disk.address import Address
@@ -107,3 +108,17 @@ def test_the_store_is_told_to_be_away(run: str, proxy: Proxy, monkeypatch: pytes
     proxy.rule = first(20, "cut", "GET")
     with pytest.warns(lccodec.LccodecWarning, match=f"{run} cannot be reached, and is asked again"):
         assert found.objects() == []
+
+
+def test_no_more_is_taken_than_was_asked_for() -> None:
+    class Generous(FsspecBackend):
+        def read(self, key: str, start: int, size: int) -> bytes:
+            return super().read(key, start, size + 1)
+
+    place = f"memory://{random.randbytes(6).hex()}/run"
+    found = PatientBackend(Generous(Address.of(place)), place, QUICK)
+    found.put_if_absent("a", bytes(10))
+    assert found.read("a", 5, 5) == bytes(5)
+    for call in (lambda: found.read("a", 0, 5), lambda: found.read_small(["a"], 5)):
+        with pytest.raises(StorageError, match="sent more than the 5 bytes"):
+            call()

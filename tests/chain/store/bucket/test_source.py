@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ import pytest
 
 import lccodec
 from lccodec.chain.store.bucket import source as module
+from lccodec.chain.store.bucket.cache import FOLDER
 from lccodec.chain.store.bucket.connect import connect
 from lccodec.chain.store.bucket.patience import PatientBackend
 from lccodec.container.disk.address import Address
@@ -47,6 +48,11 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(PatientBackend, "read_many", counted)
     return found
+
+
+def cached() -> Iterator[Path]:
+    """The files of the cache on the disk."""
+    return (Path(os.environ["LCCODEC_CACHE"]) / FOLDER).iterdir()
 
 
 def stored(run: str, name: str) -> int:
@@ -93,12 +99,12 @@ def test_what_was_read_is_not_read_again(
         assert_same(lccodec.Chain(run).restore(), deep[-1])
     assert len(rounds) == 2
     assert len(proxy.listings) == 2
-    assert len(list(Path(os.environ["LCCODEC_CACHE"]).iterdir())) == sum(rounds)
+    assert len(list(cached())) == sum(rounds)
 
 
 def test_a_damaged_cache_does_no_harm(run: str, deep: list[dict[str, np.ndarray]]) -> None:
     lccodec.Chain(run).restore()
-    for path in Path(os.environ["LCCODEC_CACHE"]).iterdir():
+    for path in cached():
         path.write_bytes(bytes(path.stat().st_size))
     assert_same(lccodec.Chain(run).restore(), deep[-1])
 

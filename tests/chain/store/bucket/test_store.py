@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -293,3 +296,64 @@ def test_a_run_is_compacted_into_a_bucket(place: str, tmp_path: Path, options: d
     assert lccodec.validate(place, deep=True) == []
     if not options:
         assert_same(lccodec.Chain(place).restore(3), states[3])
+
+
+#: Objects that lccodec has not named, in all of its folders.
+FOREIGN = (
+    *("notes.txt", "mine/notes.txt", f"mine/0.0.{'0' * 64}.none.5.lcc.h5", "000000000000.lcc.h5/notes"),
+    *("000000000001.lcc.h5/00", ".rolled-back/notes", ".rolled-back/mine/notes", ".lock/notes"),
+    *(".rolled-back/0001-to-2/notes", ".rolled-back/0001-to-2/mine/0", ".rolled-back/mine/complete"),
+    *(".writer/mine/5", ".writer/05", ".lock/" + 30 * "9", "mine/000000000000.lcc.h5/0"),
+)
+
+
+def test_objects_of_others_stay(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MIN_AGE_SECONDS", -1e9)  # data that no commit names goes at once
+    monkeypatch.setattr(module, "_SECONDS_BETWEEN_SWEEPS", 0.0)
+    backend = connect(Address.of(place))._backend
+    for key in FOREIGN:
+        backend.put_if_absent(key, key.encode())
+    with lccodec.Chain(place, "lc-3", keyframe_every=2) as chain:
+        for step, state in enumerate(walk(5)):
+            chain.save(step, state)
+        chain.pin(1)
+        chain.rollback(2)
+        chain.undo_rollback()
+        chain.rollback(2)
+        chain.save(3, walk(5)[3])
+        chain.prune(keep=lccodec.Keep(latest=1))
+        chain.delete_rolled_back(pinned=True)
+        chain.unpin(1)
+        chain.repair()
+    assert backend.read_small(FOREIGN, 1000) == [key.encode() for key in FOREIGN]
+
+
+@pytest.mark.slow
+def test_a_killed_save_leaves_nothing_outside(tmp_path: Path) -> None:
+    """The next process removes it, whatever it does with a bucket; what a save has now stays."""
+    code = """
+import time
+import numpy as np, lccodec
+from lccodec.chain.store.bucket.fsspec import FsspecBackend
+
+def upload(*_):
+    print("in the middle", flush=True)
+    time.sleep(600)
+
+FsspecBackend.upload = upload
+with lccodec.Chain("memory://run", "lossless") as chain:
+    chain.save(0, {"w": np.arange(9.0)})
+"""
+    look = "import lccodec; lccodec.Chain('memory://other').steps"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"in the middle\n"
+    subprocess.run([sys.executable, "-c", look], check=True, env=environment)
+    assert len(list(tmp_path.glob("lccodec-*/*.lcc.h5"))) == 1
+    process.kill()
+    process.communicate()
+    assert len(list(tmp_path.glob("lccodec-*/*.lcc.h5"))) == 1
+    subprocess.run([sys.executable, "-c", look], check=True, env=environment)
+    assert list(tmp_path.iterdir()) == []

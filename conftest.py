@@ -1,3 +1,5 @@
+"""What holds for every call of pytest: of tests, of doctests, of the guide."""
+
 from __future__ import annotations
 
 import gc
@@ -7,35 +9,39 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from .support import jax_processes, requirements
-from .support.strategies import installed
+from tests.support import heart, jax_processes, requirements, temporary
+from tests.support.strategies import installed
 
-settings.register_profile("dev", max_examples=50, deadline=None)
+pytest_plugins = ["pytester"]  # tests/test_heart.py runs pytest
+
+SLOW = [HealthCheck.too_slow]  # a machine that is busy is no fault of a test
 settings.register_profile(
-    "ci", max_examples=15, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.register_profile("nightly", max_examples=3000, deadline=None)
+    "ci", max_examples=15, deadline=None, derandomize=True, suppress_health_check=SLOW
+)  # and of README's command: the same examples every time
+settings.register_profile("nightly", max_examples=3000, deadline=None, suppress_health_check=SLOW)
 settings.register_profile(  # .ci/big-endian: some fifty times as slow
-    "emulated", max_examples=5, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "emulated", parent=settings.get_profile("ci"), max_examples=5
 )
 settings.register_profile("core", parent=settings.get_profile("ci"), max_examples=6)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add what `.ci/run` asks for after README's second command."""
     parser.addoption("--left-out", action="store_true", help="only what README's second command leaves out")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Set what frameworks read when they are imported; programs that tests start get it too.
 
-    What needs a framework that is not installed is left out, beyond this folder too.
+    What needs a framework that is not installed is left out, some cases are drawn of many, and
+    temporary files are looked after.
     """
     if config.option.left_out:
         config.option.markexpr = ""
-    config.pluginmanager.register(requirements)
-    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # most of jax's time is compiling
-    os.environ["XLA_FLAGS"] = jax_processes.with_quick_flags(os.environ.get("XLA_FLAGS", ""))
+    for plugin in (requirements, heart, temporary):
+        config.pluginmanager.register(plugin)
+    jax_processes.be_quick()
     os.environ["OMP_NUM_THREADS"] = "1"  # torch: the cores are taken by pytest-xdist
 
 
@@ -52,13 +58,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what needs a browser.
-
-    Leave out what is about arrays of bfloat16 where NumPy has none: they come with ml_dtypes.
-    """
-    for item in items:
-        if "browser" in getattr(item, "fixturenames", ()):
-            item.add_marker("browser")
+    """Leave out what is about arrays of bfloat16 where NumPy has none: they come with ml_dtypes."""
     if installed(["bfloat16"]):
         return
     needed = {

@@ -1,0 +1,196 @@
+"""Every verb of a chain, and a kill or a loss of power at any moment of it.
+
+What was reported as done restores bit for bit, nothing that is listed restores to anything else,
+and the next save works. The replay sees all files below a directory, so also the directories that
+are made on the way. What only a rare reordering breaks is left to the nightly profile, which tries
+all states; otherwise a sample is tried.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lccodec import Chain, Keep, LccodecWarning, bundle, unbundle
+from lccodec.chain.save.background import background
+from lccodec.constants import PAYLOAD_OFFSET
+
+from ..support.crashes import Replay, tried
+from ..support.damage import flip
+from ..support.profiles import LONG
+from ..support.walks import assert_same, walk
+
+STATES = walk(9, shape=(6, 5))
+
+#: States of a crash that are tried of each verb.
+SAMPLE = None if LONG else 8
+
+
+@dataclass(frozen=True)
+class Verb:
+    """What is done below a root.
+
+    Parameters
+    ----------
+    act
+        Does it, and tells what is done: the steps that the chain of the result must restore.
+    result
+        Where that chain is, or that bundle.
+    before
+        What is there before; by default a chain of six steps in ``run``.
+    """
+
+    act: Callable[[Path, Replay], object]
+    result: str = "run"
+    before: Callable[[Path], object] = lambda root: six_steps(root / "run")
+
+
+def six_steps(directory: Path, **options: Any) -> None:
+    with Chain(directory, "lossless", **{"keyframe_every": 2, "newest": "exact", **options}) as chain:
+        for step in range(6):
+            chain.save(step, STATES[step])
+
+
+def saved(directory: Path, replay: Replay, *, later: bool = False, **options: Any) -> None:
+    """Save three steps, and tell of each when it is done."""
+    options = {"keyframe_every": 2, **options}
+    with Chain(directory, "lossless", **options) as chain:
+        for step in range(3):
+            if later:
+                chain.save_async(step, STATES[step]).result()
+            else:
+                chain.save(step, STATES[step])
+            replay.done([step])
+
+
+def told(act: Callable[[Path], object], *steps: int) -> Callable[[Path, Replay], None]:
+    """Do something to the chain in ``run``; then these steps are there."""
+
+    def run(root: Path, replay: Replay) -> None:
+        act(root)
+        replay.done(list(steps))
+
+    return run
+
+
+def rolled_back(root: Path) -> None:
+    six_steps(root / "run")
+    Chain(root / "run").rollback(3)
+
+
+def protected(root: Path) -> None:
+    six_steps(root / "run", parity=2)
+
+
+def damaged(root: Path) -> None:
+    protected(root)
+    flip(root / "run" / "000000000004.lcc.h5", PAYLOAD_OFFSET + 70)
+
+
+def bundled(root: Path) -> None:
+    six_steps(root / "run")
+    bundle(root / "run", root / "run.lcc")
+
+
+def mirrored(root: Path, replay: Replay) -> None:
+    with Chain(root / "run", "lossless", mirror=root / "copies" / "run") as chain:
+        chain.save(6, STATES[6])
+    replay.done(list(range(7)))
+
+
+VERBS = {
+    "save": Verb(lambda root, replay: saved(root / "new" / "run", replay), "new/run", lambda _: None),
+    "save, exact": Verb(
+        lambda root, replay: saved(root / "new" / "run", replay, newest="exact"), "new/run", lambda _: None
+    ),
+    "save, hashes": Verb(
+        lambda root, replay: saved(root / "new" / "run", replay, reference="hashes"),
+        "new/run",
+        lambda _: None,
+    ),
+    "save, keep": Verb(
+        lambda root, replay: saved(root / "new" / "run", replay, keep=Keep(latest=1)),
+        "new/run",
+        lambda _: None,
+    ),
+    "save_async": Verb(
+        lambda root, replay: saved(root / "new" / "run", replay, later=True), "new/run", lambda _: None
+    ),
+    "save, parity": Verb(
+        lambda root, replay: saved(root / "new" / "run", replay, parity=1), "new/run", lambda _: None
+    ),
+    "prune": Verb(told(lambda root: Chain(root / "run").prune(Keep(latest=1)), 3, 4, 5)),
+    "prune, rewrite": Verb(told(lambda root: Chain(root / "run").prune(Keep(latest=1), rewrite=True), 5)),
+    "compact": Verb(told(lambda root: Chain(root / "run").compact(keyframe_every=0), *range(6))),
+    "compact elsewhere": Verb(
+        told(lambda root: Chain(root / "run").compact(directory=root / "new" / "run"), *range(6)), "new/run"
+    ),
+    "rollback": Verb(told(lambda root: Chain(root / "run").rollback(3), *range(4))),
+    "rollback, delete": Verb(told(lambda root: Chain(root / "run").rollback(3, delete=True), *range(4))),
+    "undo": Verb(told(lambda root: Chain(root / "run").undo_rollback(), *range(6)), before=rolled_back),
+    "fork": Verb(told(lambda root: Chain(root / "run").fork(root / "new" / "run", 4), 3, 4), "new/run"),
+    "bundle": Verb(told(lambda root: bundle(root / "run", root / "run.lcc"), *range(6)), "run.lcc"),
+    "bundle again": Verb(
+        told(lambda root: bundle(root / "run", root / "run.lcc"), *range(6)), "run.lcc", bundled
+    ),
+    "unbundle": Verb(
+        told(lambda root: unbundle(root / "run.lcc", root / "new" / "run"), *range(6)), "new/run", bundled
+    ),
+    "protect": Verb(told(lambda root: Chain(root / "run").protect(1), *range(6))),
+    "repair": Verb(told(lambda root: Chain(root / "run").repair(), *range(6)), before=damaged),
+    "mirror": Verb(mirrored, "copies/run"),
+}
+
+#: The steps that are not as they were saved before the verb: it mends them.
+DAMAGED = {"repair": {4, 5}}
+
+
+def check_chain(place: Path, steps: list[int], spared: set[int]) -> None:
+    """Hold what a crash has left against what was saved."""
+    if not steps and not place.exists():
+        return
+    if place.is_file():
+        unbundle(place, place.parent / "apart")
+        place = place.parent / "apart"
+    chain = Chain(place)
+    assert set(steps) <= set(chain.steps)
+    for step in set(chain.steps) - spared:
+        assert_same(chain.restore(step), STATES[step])
+    if chain.steps and not spared:
+        assert_same(chain.restore(), STATES[chain.steps[-1]])
+
+
+def goes_on(place: Path) -> None:
+    """The next use works."""
+    with Chain(place, "lossless") as chain:
+        following = chain.steps[-1] + 1 if chain.steps else 0
+        chain.save(following, STATES[following])
+        assert_same(chain.restore(), STATES[following])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", VERBS)
+def test_no_crash_of_a_verb_harms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(background, "find_obstacle", lambda _: "a replay sees one process")
+    verb, root = VERBS[name], tmp_path / "root"
+    root.mkdir()
+    verb.before(root)
+
+    def check(reported: list[Any], place: Path) -> None:
+        steps = reported[-1] if reported else []
+        spared = set() if reported else DAMAGED.get(name, set())
+        check_chain(place / verb.result, steps, spared)
+        for run in {place / "run", place / verb.result}:
+            if run.is_dir():
+                check_chain(run, [], spared)
+                if not spared:
+                    goes_on(run)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LccodecWarning)
+        assert tried(root, lambda replay: verb.act(root, replay), check, most=SAMPLE) == []

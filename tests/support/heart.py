@@ -1,0 +1,46 @@
+"""What README's second command runs: of each test that has many cases, a few.
+
+A call of pytest that names a folder or a file runs all cases there, and ``-m ''`` runs all of all.
+The cases are drawn by a checksum of their names. So every process of pytest draws the same, a case
+that is added changes one at most, and an environment that has further cases draws no others of
+those that both have.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from typing import Final
+
+import pytest
+
+from .folders import TESTS
+
+_CASES: Final = 3
+_WHOLE: Final = {TESTS / "spec" / "test_vectors.py"}  # few, and they are the format
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what needs a browser, and the cases that are not drawn."""
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker("browser")
+    if config.args_source is not pytest.Config.ArgsSource.TESTPATHS and not config.option.left_out:
+        return
+    cases: dict[tuple[pytest.Collector | None, str], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if isinstance(item, pytest.Function) and not is_apart(item) and item.path not in _WHOLE:
+            cases[item.parent, item.originalname].append(item)
+    for each in cases.values():
+        for item in sorted(each, key=_place)[_CASES:]:
+            item.add_marker("further")
+
+
+def is_apart(item: pytest.Item) -> bool:
+    """Whether a test is for those who ask for it."""
+    return any(item.get_closest_marker(name) for name in ("slow", "browser", "further"))
+
+
+def _place(item: pytest.Item) -> tuple[int, str]:
+    return zlib.crc32(item.nodeid.encode()), item.nodeid
