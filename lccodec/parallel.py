@@ -142,11 +142,14 @@ def _value(outcome: Outcome[Result]) -> Result:
     return outcome[0]
 
 
-def ordered(function: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
+def ordered(
+    function: Callable[[Item], Result], items: Iterable[Item], threads: int, *, waits: bool = True
+) -> Iterator[Result]:
     """Yield the results of `function` for each item, in order, computed by that many threads.
 
     At most ``threads + 1`` results are held, whatever the number of items. With one thread, each
-    result is computed when it is asked for. When this ends, also by an error, no thread computes.
+    result is computed when it is asked for. When this ends, also by an error, no thread computes;
+    or, without `waits`, none begins with another item.
     """
     if threads == 1:
         yield from map(function, items)
@@ -182,7 +185,7 @@ def ordered(function: Callable[[Item], Result], items: Iterable[Item], threads: 
                 tasks.get_nowait()
         for _ in range(started):
             tasks.put(None)
-        for _ in range(started):
+        for _ in range(started if waits else 0):
             ended.get()
 
 

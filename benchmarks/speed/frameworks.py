@@ -1,5 +1,7 @@
 """What the adapters cost over the NumPy path, and what importing the package costs over NumPy.
 
+Also what `load_into` costs over ``load_state_dict`` of the same modules and optimizers.
+
 Rules: the same arrays as tensors through an adapter, and as NumPy's; medians of interleaved rounds,
 in seconds of CPU. What an adapter does is so little that it is timed alone too: one save differs
 more from the next. Import times are the least of new processes.
@@ -54,6 +56,46 @@ def seconds_of(runs: list[Callable[[], object]], rounds: int) -> list[float]:
             run()
             times.append(time.process_time() - start)
     return [statistics.median(times[1:]) for times in seconds]
+
+
+def resumption(million: int, rounds: int) -> str:
+    """Return what `load_into` of a module and its optimizer costs, in words."""
+    side, layers = 1024, max(1, round(million * 1e6 / 3 / 1024**2))
+
+    def make(seed: int) -> dict[str, Any]:
+        torch.manual_seed(seed)
+        model = torch.nn.Sequential(*(torch.nn.Linear(side, side) for _ in range(layers)))
+        return {"model": model, "optimizer": torch.optim.AdamW(model.named_parameters())}
+
+    saved, target = make(0), make(1)
+    for parameter in saved["model"].parameters():
+        parameter.grad = torch.ones_like(parameter)
+    saved["optimizer"].step()
+    state = {name: part.state_dict() for name, part in saved.items()}
+
+    def own() -> None:
+        for name, part in target.items():
+            part.load_state_dict(state[name])
+
+    usual, ours = seconds_of([own, lambda: in_torch.load_into(target, state)], rounds)
+    more = most_bytes(lambda: in_torch.load_into(target, state))
+    return (
+        f"load_into   {ours * 1e3:6.2f} ms, {ours / usual:.2f} of load_state_dict's {usual * 1e3:.2f} ms, for"
+        f" {layers * side * side * 12 / 1e9:.2f} GB; it takes {more / 1e6:.1f} MB more memory meanwhile"
+    )
+
+
+def most_bytes(run: Callable[[], object]) -> int:
+    """Return how much more memory a process has, at most, while it runs something (on Linux)."""
+    status = Path("/proc/self/status")
+
+    def field(name: str) -> int:
+        return int(next(line for line in status.read_text().splitlines() if line.startswith(name)).split()[1])
+
+    Path("/proc/self/clear_refs").write_text("5")  # the high water mark begins anew
+    before = field("VmRSS")
+    run()
+    return max(0, field("VmHWM") - before) * 1024
 
 
 def import_seconds(statement: str, rounds: int) -> float:
@@ -118,6 +160,7 @@ def main(words: list[str] | None = None) -> None:
                 f"{name:10}  adapter alone {own * 1e3:6.2f} ms, {own / numpy_path:5.2%} of the NumPy path's "
                 f"{numpy_path:.3f} s; measured together {whole / numpy_path - 1:+.1%}"
             )
+    print(resumption(options.million, options.rounds))
     bare, numpy, package = (
         import_seconds(statement, 3 * options.rounds)
         for statement in ("pass", "import numpy", "import lccodec")

@@ -31,7 +31,8 @@ from .chains.saver import LinkSaver
 from .files.disk import replacing
 from .link import open_linked, save_linked
 from .torch.archive import load_archive
-from .torch.roles import module_roles, unwrapped
+from .torch.roles import module_roles
+from .tree.matching import unwrapped
 
 __all__ = ["PACKED", "pack", "pack_with", "unpack"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from ..chain.life.compact import Compaction
@@ -64,6 +65,8 @@ def compaction_text(found: Compaction) -> str:
     lines += (
         f"additional loss, {role}: {error:.3g} of the values (rms)" for role, error in found.errors.items()
     )
+    told = Counter(str(guarantee) for guarantee in found.guarantees.values())
+    lines += (f"against what was saved first, {n} arrays: {words}" for words, n in told.items() if words)
     return "\n".join(lines)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
 from ..errors import ArgumentError
@@ -20,8 +21,9 @@ def select(
     Parameters
     ----------
     names
-        Names of leaves, or of containers, which stand for every leaf below them. The empty string
-        is the whole state, unless the state has a key that is the empty string.
+        Names of leaves, or of containers, which stand for every leaf below them; or patterns of
+        names of leaves (:mod:`fnmatch`). The empty string is the whole state, unless the state has
+        a key that is the empty string.
 
     Returns
     -------
@@ -37,6 +39,8 @@ def select(
     --------
     >>> select({"m": {"w": 0, "b": 1}, "lr": None}, [{"f": "0.1"}], ["m", "lr"])
     ({'m/w': 0, 'm/b': 1}, {'lr': 0.1})
+    >>> select({"m": {"w": 0, "b": 1}, "lr": None}, [{"f": "0.1"}], ["m/*"])
+    ({'m/w': 0, 'm/b': 1}, {})
     """
     leaves, places = _chosen(tree, scalars, names)
     found = [leaves[i] for i in sorted(set(places))]
@@ -83,10 +87,14 @@ def _chosen(
     leaves = [(name, index, next(left) if index is None else None) for name, index in nodes]
     if names is None:
         return leaves, range(len(leaves))
-    wanted = list(names)
-    if unknown := [name for name in wanted if name not in spans]:
+    places = {name: spans[name] if name in spans else _fitting(leaves, name) for name in names}
+    if unknown := [name for name in places if name not in spans and not places[name]]:
         raise ArgumentError(f"the state has no {', '.join(_suggest(name, spans) for name in unknown)}")
-    return leaves, [i for name in wanted for i in spans[name]]
+    return leaves, [i for found in places.values() for i in found]
+
+
+def _fitting(leaves: Sequence[Leaf], pattern: str) -> list[int]:
+    return [i for i, (name, _, _) in enumerate(leaves) if fnmatchcase(name, pattern)]
 
 
 def _index(tree: Json) -> tuple[list[tuple[str, int | None]], dict[str, range]]:

@@ -15,8 +15,28 @@ from typing import Any, Final, TypeAlias
 from ..constants import MAX_INTEGER_DIGITS
 from ..errors import ArgumentError, FormatError, LimitError
 
-#: The adapter of values by the package that they come from.
-_FRAMEWORKS: Final = {"torch": "torch", "jax": "jax", "jaxlib": "jax", "flax": "jax"}
+#: The adapter that stores values, by the beginning of the name of one of their classes.
+_FRAMEWORKS: Final = {
+    **dict.fromkeys(["torch.Tensor", "torch.Size", "torch.dtype", "torch.device"], "torch"),
+    **dict.fromkeys(["jax._src.prng.", "jax._src.array.", "jax._src.core.", "jaxlib._jax.ArrayImpl"], "jax"),
+    **dict.fromkeys(["jaxlib.xla_extension.ArrayImpl", "flax.", "equinox._module."], "jax"),
+}
+_NO_FUNCTIONS: Final = (
+    "leave functions out, and take them from the target when you load"
+    " (with Equinox: save equinox.filter(tree, equinox.is_array))"
+)
+#: What to write in the place of values that no adapter stores, in the same way.
+_INSTEAD: Final = {
+    "torch._C.Generator": "save its get_state(), and give that to set_state()",
+    "numpy.random._generator.Generator": "save its bit_generator.state",
+    "numpy.random.bit_generator.BitGenerator": "save its state",
+    "numpy.random.mtrand.RandomState": "save its get_state(), and give that to set_state()",
+    "random.Random": "save its getstate(), and give that to setstate()",
+    "torch.utils.data.": "save what the loop needs to find its place again, such as the number of batches",
+    "flax.linen.": "save the variables that its init returns",
+    "jaxlib._jax.PjitFunction": _NO_FUNCTIONS,
+    "jax._src.custom_derivatives.": _NO_FUNCTIONS,
+}
 
 Json: TypeAlias = Any  # recursive, and often from a file: checked when it is read, not by the type checker
 
@@ -83,13 +103,19 @@ def is_unicode(text: str) -> bool:
 
 def advice(value: Any) -> str:
     """Return what to write instead of a value that cannot be stored, where that is known."""
+    names = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(value).__mro__]
+    for name in names:
+        if (
+            words := next((text for start, text in _INSTEAD.items() if name.startswith(start)), None)
+        ) is not None:
+            return f"; {words}"
     if callable(getattr(value, "state_dict", None)):
         return "; save its state_dict()"
-    framework = _FRAMEWORKS.get(type(value).__module__.partition(".")[0])
-    if framework is None:
-        return ""
-    adapter = f"lccodec.adapters.{framework}"
-    return f"; give its adapter: Chain(..., adapter={adapter}), or for one file {adapter}.save_file"
+    for name in names:
+        if adapter := next((f for start, f in _FRAMEWORKS.items() if name.startswith(start)), None):
+            adapter = f"lccodec.adapters.{adapter}"
+            return f"; give its adapter: Chain(..., adapter={adapter}), or for one file {adapter}.save_file"
+    return f"; {_NO_FUNCTIONS}" if callable(value) and not isinstance(value, type) else ""
 
 
 def metadata_strings(metadata: Mapping[str, Any] | None) -> dict[str, str]:

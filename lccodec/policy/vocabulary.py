@@ -65,8 +65,11 @@ _WEIGHT_PARTNERS: Final = {"gamma": "beta", "beta": "gamma", "weight_g": "weight
 MODELS: Final = frozenset(
     ["model", "module", "net", "network", "params", "parameters", "state_dict", "variables", "weights"]
 )
-#: Parts that wrappers of modules (DDP, `torch.compile`, FSDP) put into names.
-WRAPPERS: Final = frozenset(["module", "_orig_mod", "_fsdp_wrapped_module"])
+#: Parts that wrappers of modules put into names (DDP, `torch.compile`, FSDP, activation
+#: checkpoints, DeepSpeed).
+WRAPPERS: Final = frozenset(
+    ["module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module"]
+)
 
 
 @dataclass(frozen=True)

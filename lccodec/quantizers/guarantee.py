@@ -12,7 +12,7 @@ Source: SPEC 7.7.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -148,7 +148,7 @@ class Guarantee:
         decoded, original
             Components of an array, of a floating point type.
         """
-        differs = decoded != original
+        differs: Array = decoded != original
         if self.exact or not differs.any():
             return differs
         found = np.zeros(decoded.shape, bool)
@@ -177,9 +177,7 @@ class Guarantee:
 #: Nothing is lost.
 EXACT: Final = Guarantee(exact=True)
 
-_BOUNDS: Final = tuple(each.name for each in fields(Guarantee) if each.name.startswith("max_")) + (
-    "range_share",
-)
+_BOUNDS: Final = ("max_error", "range_share", "max_octaves", "max_growth")
 
 
 def _known(limit: float | None, sign: int) -> float:

@@ -164,10 +164,10 @@ def test_while_a_delta_gets_its_name_nobody_removes(
     chain_, save = chain
     real, free = WholeFile._publish, []
 
-    def publish(file: WholeFile, temporary: Path) -> None:
+    def publish(file: WholeFile) -> None:
         with Folder(chain_.directory) as folder:
             free.append(folder.lock(wait=False))
-        real(file, temporary)
+        real(file)
 
     monkeypatch.setattr(WholeFile, "_publish", publish)
     save(5)

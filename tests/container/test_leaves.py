@@ -84,3 +84,13 @@ def test_names_are_unique_and_select_each_leaf(state: Any) -> None:
     for name, index in names.items():
         assert select(flat.tree, flat.scalars, [name])[0][name] == index
     assert select(flat.tree, flat.scalars, names)[0] == names
+
+
+def test_patterns_stand_for_the_leaves_that_they_fit() -> None:
+    tree, scalars = {"m": {"w": 0, "b": 1}, "*": 2, "lr": None}, [{"f": "0.1"}]
+    assert select(tree, scalars, ["m/*"]) == ({"m/w": 0, "m/b": 1}, {})
+    assert select(tree, scalars, ["*r", "m/[ab]"]) == ({"m/b": 1}, {"lr": 0.1})
+    assert select(tree, scalars, ["*"]) == ({"*": 2}, {})  # a name goes before a pattern
+    assert [name for name, *_ in leaves_of(tree, scalars, ["?r", "m/w", "m/*"])] == ["lr", "m/w", "m/b"]
+    with pytest.raises(ArgumentError, match=r"has no 'x\*'"):
+        select(tree, scalars, ["m/*", "x*"])

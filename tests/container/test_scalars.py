@@ -12,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec.constants import MAX_INTEGER_DIGITS
-from lccodec.container.scalars import is_unicode, metadata_strings, parse_scalars, scalar_json, scalar_value
+from lccodec.container.scalars import (
+    advice,
+    is_unicode,
+    metadata_strings,
+    parse_scalars,
+    scalar_json,
+    scalar_value,
+)
 from lccodec.errors import ArgumentError, FormatError, LimitError
 
 
@@ -125,3 +132,32 @@ def test_metadata_that_are_refused(metadata: Any, message: str) -> None:
 
 def test_no_metadata() -> None:
     assert metadata_strings(None) == metadata_strings({}) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("torch._C.Generator", "; save its get_state(), and give that to set_state()"),
+        ("torch.Tensor", "; give its adapter: Chain(..., adapter=lccodec.adapters.torch)"),
+        ("torch.storage.UntypedStorage", ""),
+        ("jaxlib._jax.ArrayImpl", "; give its adapter: Chain(..., adapter=lccodec.adapters.jax)"),
+        ("jaxlib._jax.PjitFunction", "; leave functions out"),
+        ("equinox._module.Module", "; give its adapter: Chain(..., adapter=lccodec.adapters.jax)"),
+        ("flax.linen.linear.Dense", "; save the variables that its init returns"),
+        ("program.Thing", ""),
+    ],
+)
+@pytest.mark.parametrize("derived", [False, True])
+def test_what_to_write_instead_of_a_value(name: str, text: str, derived: bool) -> None:
+    module, _, last = name.rpartition(".")
+    kind = type(last, (), {"__module__": module, "__qualname__": last})
+    value = (type("Own", (kind,), {}) if derived else kind)()
+    found = advice(value)
+    assert found.startswith(text)
+    assert bool(found) == bool(text)
+
+
+def test_functions_come_from_the_target() -> None:
+    assert advice(print) == advice(lambda: 0)
+    assert "leave functions out" in advice(print)
+    assert not advice(int)

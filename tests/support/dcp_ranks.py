@@ -114,7 +114,7 @@ def run(part: Callable[[str, DeviceMesh], None], directory: str, rank: int, rank
         init_method=f"file://{directory}/{part.__name__}.rendezvous",
         rank=rank,
         world_size=ranks,
-        timeout=timedelta(seconds=60),
+        timeout=timedelta(seconds=240),
     )
     part(directory, init_device_mesh("cpu", (ranks,)))
     dist.barrier()

@@ -104,7 +104,7 @@ def run(part: Callable[[str, int], None], directory: str, rank: int, ranks: int,
         init_method=f"file://{directory}/rendezvous",
         rank=rank,
         world_size=ranks,
-        timeout=timedelta(seconds=60),
+        timeout=timedelta(seconds=240),
     )
     part(directory, files)
     # Threads of gloo that still run while the interpreter shuts down now and then end the process.

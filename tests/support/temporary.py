@@ -14,6 +14,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -68,7 +69,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     session.config.stash[_LEFT] = [
         str(path.relative_to(run)) for folder in run.glob("temporary*") for path in _entries(folder)
     ]
-    if session.config.stash[_LEFT]:
+    if session.config.stash[_LEFT] and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     for path in _entries(run):
         is_kept = path.name == "pytest" and session.testsfailed and any(map(Path.is_file, path.rglob("*")))
@@ -98,12 +99,13 @@ def _entries(folder: Path) -> list[Path]:
 def _remove(path: Path) -> None:
     """Remove a file or a folder, also one with folders that a test made unreadable."""
     if path.is_symlink() or not path.is_dir():
-        path.unlink()
+        path.unlink(missing_ok=True)
         return
     try:
         shutil.rmtree(path)
-    except PermissionError:
+    except OSError:  # or a program that was interrupted still writes there
         for folder, inner, _ in os.walk(path):
             for name in inner:
-                Path(folder, name).chmod(stat.S_IRWXU)
-        shutil.rmtree(path)
+                with suppress(OSError):
+                    Path(folder, name).chmod(stat.S_IRWXU)
+        shutil.rmtree(path, ignore_errors=True)

@@ -66,13 +66,15 @@ def check_suffix(path: StrPath, write: bool = False) -> Path:
     --------
     >>> check_suffix("w.ckpt", write=True)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    lccodec.errors.ArgumentError: ...w.ckpt: not one of .npz, .safetensors, ..., .nc, .pt, .pth
+    lccodec.errors.ArgumentError: ...w.ckpt: is only read, as ...: not one of .npz, ..., .pt, .pth
     """
     path = checked_path(path)
     if path.name.endswith(_WRITTEN if write else READ) or (not write and _is_hdf5(path)):
         return path
+    only = "is only read, as it holds more than a state; write .pt for torch.load: "
+    why = only if write and path.name.endswith(READ) else ""
     shown = SHOWN if write else (*SHOWN, *_TORCH[len(_WRITTEN_BY_TORCH) :])
-    raise ArgumentError(f"{path}: not one of {', '.join(shown)}")
+    raise ArgumentError(f"{path}: {why}not one of {', '.join(shown)}")
 
 
 def is_state(path: Path) -> bool:

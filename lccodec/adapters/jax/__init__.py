@@ -37,9 +37,20 @@ try:
 except ImportError:
     raise DependencyError("needs JAX: pip install 'lccodec[jax]'") from None
 
+from ..tree.matching import LoadReport
 from .roles import roles
 from .single_file import load, load_file, save, save_file
 from .states import from_numpy, to_numpy
 from .target import load_into
 
-__all__ = ["from_numpy", "load", "load_file", "load_into", "roles", "save", "save_file", "to_numpy"]
+__all__ = [
+    "LoadReport",
+    "from_numpy",
+    "load",
+    "load_file",
+    "load_into",
+    "roles",
+    "save",
+    "save_file",
+    "to_numpy",
+]

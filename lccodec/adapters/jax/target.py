@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import jax
@@ -11,29 +12,50 @@ import numpy as np
 
 from ...chain.read.arrivals import Arrivals
 from ...element_types import in_host_order
-from ..tree.plain import check_same, from_outline, from_plain
+from ...errors import ArgumentError
+from ..tree.matching import LoadReport, Renaming, check_same, paired
+from ..tree.plain import from_outline, from_plain
 from .states import host_leaf, placed
 from .tree import described, leaves, rebuild
 
 __all__ = ["load_into"]
 
+_NO_ARRAY: Final = "no array"
 _NUMBER_KINDS: Final[dict[Any, Any]] = {bool: np.bool_, int: np.integer, float: np.floating}
 
 
-def load_into(target: Any, state: Any) -> Any:
+def load_into(
+    target: Any,
+    state: Any,
+    *,
+    strict: bool = True,
+    prefix: str = "",
+    rename: Mapping[str, str] | None = None,
+    report: Callable[[LoadReport], object] | None = None,
+) -> Any:
     """Check all of a state, then return it in the structure and with the types of a target.
 
     Parameters
     ----------
     target
         A pytree of `jax.ShapeDtypeStruct` (as `jax.eval_shape` makes), of arrays, or of plain
-        values; the values do not matter. An array gets the sharding of the target; without one it
-        goes to the default device. Where the target has NumPy arrays, the result has too. A number
-        and an array without dimensions fit each other if the value stays the same.
+        values. An array gets the sharding of the target; without one it goes to the default device.
+        Where the target has NumPy arrays, the result has too. A number and an array without
+        dimensions fit each other if the value stays the same.
     state
         The saved state: a pytree with the same names, of any nodes. Or the leaves of a chain as
         ``chain.restore_iter()`` yields them: then each array goes straight to the devices of the
         target while the rest is decoded.
+    strict
+        If False, leaves that only one of the two has are skipped, and an `LccodecWarning` says
+        which: the result has the values of the target there. Shapes and types must still fit.
+    prefix
+        The part of the state that belongs to the target, as ``"params"`` or ``"run/params"``.
+    rename
+        New names for leaves of the state, by name or pattern, as ``{"params/enc/*":
+        "params/encoder/*"}`` (see `lccodec.adapters.tree.matching.Renaming`).
+    report
+        Is called with a `LoadReport` of what was loaded, renamed, missing and left over.
 
     Returns
     -------
@@ -43,50 +65,118 @@ def load_into(target: Any, state: Any) -> Any:
     Raises
     ------
     ArgumentError
-        Lists every leaf that is missing, unexpected, of another shape or dtype, or of a shape that
-        the sharding of the target cannot divide.
+        Lists what is missing, unexpected, of another shape or dtype, or of a shape that the
+        sharding of the target cannot divide, up to ten leaves of each. Also for a name that fits
+        two leaves, if not one array fits, and if neither the state nor the target has a value.
     DataError, ChainError, StorageError
         If leaves of a chain cannot be decoded.
     """
+    if not (report is None or callable(report)):
+        raise ArgumentError(f"report must be a function such as print; got {report!r}")
+    wanted = dict(leaves(target))
+    matched = partial(_Matched, wanted, strict=strict, prefix=prefix, renaming=Renaming(rename))
     if isinstance(state, Arrivals):
         with state:
-            return _load_arrivals(target, state)
-    wanted = dict(leaves(target))
-    found = _checked(wanted, leaves(state))
-    return rebuild(target, lambda name, like: _placed(found[name], like, name))
+            match, leaf = _arriving(matched, state)
+    else:
+        match = matched(leaves(state))
+        found = match.found
+
+        def leaf(name: str, like: Any) -> Any:
+            return _placed(found[name], like, name)
+
+    made = rebuild(target, lambda name, like: leaf(name, like) if name in match.found else like)
+    if not strict:
+        match.report.warn_of_skipped()
+    if report is not None:
+        report(match.report)
+    return made
 
 
-def _load_arrivals(target: Any, arrivals: Arrivals) -> Any:
+def _arriving(
+    matched: Callable[[Iterable[tuple[str, Any]]], _Matched], arrivals: Arrivals
+) -> tuple[_Matched, Callable[[str, Any], Any]]:
     """Check what a chain holds, then place each array when it arrives."""
     state, hollow = from_outline(arrivals, host_leaf)
-    wanted = dict(leaves(target))
-    found = _checked(wanted, leaves(state) if arrivals.whole else state.items())
+    match = matched(leaves(state) if arrivals.whole else state.items())
+    wanted, found = match.wanted, match.found
     made: dict[str, Any] = {}
     inner: dict[int, Any] = {}  # arrays inside leaves, such as a deque, by the id of what stands for them
-    for name, value in arrivals.arrays:
+    for saved, value in arrivals.arrays:
         if not isinstance(value, np.ndarray):
             continue
-        host = from_plain(value, arrivals.metadata, name, host_leaf)
+        host = from_plain(value, arrivals.metadata, saved, host_leaf)
+        name = match.names.get(saved)
         if name in wanted:
             made[name] = _placed(_fitted(host, wanted[name]), wanted[name], name)
-        elif name in hollow:
-            inner[id(hollow[name])] = host
+        elif saved in hollow:
+            inner[id(hollow[saved])] = host
 
     def leaf(name: str, like: Any) -> Any:
         return made[name] if name in made else _placed(copy.deepcopy(found[name], inner), like, name)
 
-    return rebuild(target, leaf)
+    return match, leaf
 
 
-def _checked(wanted: dict[str, Any], state: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the leaves of a state as the target has them, by name; raise if one does not fit."""
-    found = {name: _fitted(leaf, wanted.get(name)) for name, leaf in state}
-    check_same(
-        {name: _describe(leaf) for name, leaf in wanted.items()},
-        {name: _describe(leaf) for name, leaf in found.items()},
-        [problem for name, leaf in wanted.items() for problem in _indivisible(name, leaf)],
-    )
-    return found
+class _Matched:
+    """The leaves of a state as the target has them, by the names of the target.
+
+    Attributes
+    ----------
+    wanted, found
+        The leaves of the target, and those of the state that it has.
+    names
+        The name in the target of each leaf of the state.
+    """
+
+    def __init__(
+        self,
+        wanted: dict[str, Any],
+        state: Iterable[tuple[str, Any]],
+        *,
+        strict: bool,
+        prefix: str,
+        renaming: Renaming,
+    ) -> None:
+        items = dict(state)
+        start = _start(prefix, items)
+        called = {name: name.removeprefix(start) for name in items if name.startswith(start)}
+        pairs, problems = paired(wanted, called.values(), renaming)
+        renaming.check_used()
+        self.wanted = wanted
+        self.names = {name: pairs[short] for name, short in called.items()}
+        all_found = {self.names[name]: _fitted(items[name], wanted.get(self.names[name])) for name in called}
+        self.found = {name: all_found[name] for name in all_found if name in wanted}
+        self.report = LoadReport(
+            list(self.found),
+            {name: new for name, new in self.names.items() if new in wanted and new != called[name]},
+            [name for name in wanted if name not in self.found],
+            [name for name in all_found if name not in wanted],
+        )
+        problems += [problem for name, leaf in wanted.items() for problem in _indivisible(name, leaf)]
+        own = {name: _describe(leaf) for name, leaf in wanted.items()}
+        theirs = {name: _describe(leaf) for name, leaf in all_found.items()}
+        fits = any(own[name] == theirs[name] != _NO_ARRAY for name in self.found)
+        if not strict and (fits or set(own.values()) <= {_NO_ARRAY}):
+            problems += [
+                f"{name}: is not in the state, and has no value in the target (jax.ShapeDtypeStruct)"
+                for name in self.report.missing
+                if isinstance(wanted[name], jax.ShapeDtypeStruct)
+            ]
+            own, theirs = ({name: words[name] for name in self.found} for words in (own, theirs))
+        elif not strict:
+            problems.append("not one array of the state fits the target")
+        check_same(own, theirs, problems, "strict=False skips what only one of the two has" if strict else "")
+
+
+def _start(prefix: object, names: Iterable[str]) -> str:
+    """Return what the names of the leaves begin with that a prefix stands for."""
+    if not isinstance(prefix, str):
+        raise ArgumentError(f"prefix must be a string such as 'params'; got {prefix!r}")
+    start = prefix if prefix.endswith(".") or not prefix else f"{prefix}/"
+    if not any(name.startswith(start) for name in names) and prefix:
+        raise ArgumentError(f"the state has nothing under the prefix {prefix!r}")
+    return start
 
 
 def _placed(value: Any, like: Any, name: str) -> Any:
@@ -126,7 +216,7 @@ def _fitted(value: Any, like: Any) -> Any:
 def _describe(value: Any) -> str:
     """Return the type and shape of an array, in words."""
     if not hasattr(value, "dtype") or not hasattr(value, "shape"):
-        return "no array"
+        return _NO_ARRAY
     return described(value)
 
 

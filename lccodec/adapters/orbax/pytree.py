@@ -20,7 +20,7 @@ from ...errors import ArgumentError
 from ...policy.roles import Assignment, assign_roles
 from ..jax.roles import roles
 from ..jax.tree import described, leaves
-from ..tree.plain import check_same
+from ..tree.matching import check_same
 from .parts import (
     EMPTY_CONTAINERS,
     KIND,

@@ -9,13 +9,12 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO, Final, TypeVar
 
 from ...chain.progress import Progress, telling
 from ...errors import ChecksumError
-from ...parallel import thread_count
+from ...parallel import ordered, thread_count
 from .listing import RULE, Entry, Part
 
 __all__ = ["check_unchanged", "damaged_parts", "digest_of", "entry_of", "in_threads"]
@@ -106,5 +105,4 @@ def in_threads(
 
         if (threads := thread_count(threads)) == 1:
             return [call(item, count) for item in items]
-        with ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(lambda item: call(item, count), items))
+        return list(ordered(lambda item: call(item, count), items, threads))

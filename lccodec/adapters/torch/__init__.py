@@ -3,13 +3,13 @@
 >>> import tempfile, torch, lccodec
 >>> import lccodec.adapters.torch as adapter
 >>> model = torch.nn.Linear(3, 2)
->>> optimizer = torch.optim.AdamW(model.parameters())
+>>> optimizer = torch.optim.AdamW(model.named_parameters())
 >>> model(torch.ones(1, 3)).sum().backward()
 >>> optimizer.step()
 >>> with lccodec.Chain(tempfile.mkdtemp(), policy="lossless", adapter=adapter) as chain:
 ...     _ = chain.save(1, {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
 >>> resumed = torch.nn.Linear(3, 2)
->>> target = {"model": resumed, "optimizer": torch.optim.AdamW(resumed.parameters())}
+>>> target = {"model": resumed, "optimizer": torch.optim.AdamW(resumed.named_parameters())}
 >>> _ = adapter.load_into(target, chain.restore())  # all of it, or an error that lists every misfit
 >>> torch.equal(resumed.weight, model.weight)
 True
@@ -39,6 +39,7 @@ try:
 except ImportError:
     raise DependencyError("needs PyTorch: pip install 'lccodec[torch]'") from None
 
+from ..tree.matching import LoadReport
 from .roles import roles, roles_of
 from .single_file import load, load_file, save, save_file
 from .states import OnDevice, check, from_numpy, to_numpy
@@ -46,6 +47,7 @@ from .target import load_into
 from .update import apply_update, stage
 
 __all__ = [
+    "LoadReport",
     "OnDevice",
     "apply_update",
     "check",

@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 import torch
+from torch.nn.parameter import is_lazy
 
 from ...element_table import ELEMENT_TYPES
 from ...element_types import BFLOAT16_BITS, Array, element_type
@@ -33,8 +34,7 @@ _NUMPY_TYPES: Final = frozenset(
 def why_unfit(tensor: torch.Tensor) -> str | None:
     """Return why a tensor cannot be stored, or None."""
     if type(tensor) not in TENSOR_TYPES:
-        kind = class_name(type(tensor))
-        return f"is a {kind}, which means more than its values (lccodec.adapters.dcp saves sharded tensors)"
+        return f"is a {class_name(type(tensor))}, {_why_other(tensor)}"
     if tensor.device.type == "meta":
         return "is on the meta device and has no values"
     if tensor.is_nested:
@@ -50,6 +50,19 @@ def why_unfit(tensor: torch.Tensor) -> str | None:
     ):
         return f"has dtype {tensor.dtype}, which cannot be stored"
     return None
+
+
+def _why_other(tensor: torch.Tensor) -> str:
+    """Return what to do with a tensor of another class."""
+    if is_lazy(tensor):
+        return "which has no values before its module has run: run the module once, or load a state into it"
+    if tensor.is_nested:
+        return "a jagged tensor: save its values() and offsets(), or the tensors in it (unbind)"
+    if class_name(type(tensor)).startswith(("torch.distributed.", "torch.testing._internal.distributed.")):
+        return "which means more than its values: lccodec.adapters.dcp saves sharded tensors"
+    if class_name(type(tensor)).startswith("torch._subclasses."):
+        return "which has no values"
+    return "which means more than its values: save the tensors that it is made of"
 
 
 def host_array(tensor: torch.Tensor) -> tuple[Array, str | None]:

@@ -15,12 +15,16 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+from torch.nn.modules.batchnorm import _NormBase
 
-__all__ = ["SET", "Layers"]
+__all__ = ["SET", "Layers", "is_special", "loads_otherwise"]
 
 #: What `Layers.rest` has in the place of the state of a module that is set already.
 SET: Final = object()
 
+#: Ways to load the entries of one module that take what has the names and shapes of its own. That
+#: of norms also counts batches from 0 if the state does not say how many there were.
+_USUAL: Final = (torch.nn.Module._load_from_state_dict, _NormBase._load_from_state_dict)
 _HOOKS: Final = ("_load_state_dict_pre_hooks", "_load_state_dict_post_hooks", "_state_dict_hooks")
 
 
@@ -116,7 +120,7 @@ def _copy(target: torch.Tensor, value: torch.Tensor) -> None:
 def _layers_of(target: torch.nn.Module, state: Mapping[str, Any]) -> list[_Layer] | None:
     """Return the layers of a module; ``None`` if the module must load its state as a whole."""
     modules = dict(target.named_modules(remove_duplicate=False))
-    if any(map(_is_special, modules.values())):
+    if any(map(is_special, modules.values())):
         return None
     wanted = target.state_dict()
     assign = any(isinstance(value, torch.Tensor) and value.is_meta for value in wanted.values())
@@ -134,7 +138,17 @@ def _loader(module: torch.nn.Module, assign: bool) -> Callable[[dict[str, Any]],
     return lambda entries: module.load_state_dict(entries, strict=False, assign=assign)
 
 
-def _is_special(module: torch.nn.Module) -> bool:
+def loads_otherwise(module: torch.nn.Module) -> bool:
+    """Return whether a module may take a state whose names and shapes are not those of its own."""
+    return any(
+        is_special(part)
+        or type(part)._load_from_state_dict not in _USUAL
+        or type(part).set_extra_state is not torch.nn.Module.set_extra_state
+        for part in module.modules()
+    )
+
+
+def is_special(module: torch.nn.Module) -> bool:
     """Return whether a module loads more than its own entries in a way of its own."""
     kind, usual = type(module), torch.nn.Module
     overridden = kind.load_state_dict is not usual.load_state_dict or (

@@ -1,27 +1,49 @@
-"""The states of PyTorch's optimizers: what fits a parameter.
+"""The states of PyTorch's optimizers and schedulers: whose moments they are, and what fits.
 
 The state of an optimizer is ``{"state": {index: {entry: value}}, "param_groups": [{"params":
-[index]}]}``: the indices number the parameters, group by group. A group also has settings. Source:
-torch.optim of torch 2.13.
+[index]}]}``: the indices number the parameters, group by group. A group also has settings. PyTorch
+goes by the numbers alone. Here moments go by name: the saved numbers have names if the groups have
+``param_names``, and the parameters of the target are looked up, by identity, in the modules of the
+same call. Without names the order decides, unless something speaks against it. The groups of a
+scheduler are those of its optimizer. Source: torch.optim of torch 2.13.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from ...container.tree import leaf_name
-from .wrappers import is_wrapper
+from ...errors import ArgumentError
+from ..tree.matching import Renaming, unwrapped
+from .wrappers import TENSOR_TYPES, is_wrapper
 
-__all__ = ["ELEMENTWISE", "describe", "load_optimizer", "misfits"]
+__all__ = [
+    "ELEMENTWISE",
+    "OptimizerMatch",
+    "Parameters",
+    "alike",
+    "describe",
+    "is_optimizer_state",
+    "load_optimizer",
+    "load_schedule",
+    "misfits",
+    "of_groups",
+    "uneven",
+]
 
 #: Entries with the shape of their parameter.
 ELEMENTWISE: Final = frozenset(
     [
         *("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "grad_avg"),
-        *("square_avg", "acc_delta", "sum", "ax"),
+        *("square_avg", "acc_delta", "sum", "ax", "prev"),
     ]
 )
 
@@ -36,9 +58,18 @@ def describe(value: Any) -> str:
 
 
 def _describe_values(value: Any) -> str:
+    if is_lazy(value):
+        return "a tensor without a shape yet"
     if isinstance(value, torch.Tensor):
-        return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+        kind = type(value)
+        whose = f" in {kind.__name__}" if kind.__module__.startswith("torch.distributed.") else ""
+        return _words(value.dtype, value.shape) + whose
     return "no tensor"
+
+
+@lru_cache(maxsize=1 << 12)
+def _words(dtype: torch.dtype, shape: torch.Size) -> str:
+    return f"{str(dtype).removeprefix('torch.')} {tuple(shape)}"
 
 
 #: Settings that only some optimizers have. A state with one that the target lacks is of another
@@ -52,38 +83,460 @@ _DISTINCTIVE: Final = frozenset(
 )
 
 
-def load_optimizer(optimizer: torch.optim.Optimizer, state: Any) -> None:
+#: Settings of a group that need entries of the state, which PyTorch makes only at the first step.
+_WITH_ENTRIES: Final = ("amsgrad", "centered")
+#: Entries of schedulers that have a value for each group of the optimizer.
+_PER_GROUP: Final = frozenset(
+    ["base_lrs", "_last_lr", "min_lrs", "max_lrs", "lr_lambdas", "base_momentums", "max_momentums"]
+)
+#: Entries of schedulers that say how training went, not what was asked for.
+_OBSERVED: Final = ("best", "num_bad_epochs", "cooldown_counter", "last_epoch")
+
+_NAMES: Final = "make optimizers from model.named_parameters(), so that their states have names"
+
+
+def is_optimizer_state(state: Any) -> bool:
+    """Return whether a value has the form of an optimizer's state."""
+    return (
+        isinstance(state, dict)
+        and isinstance(state.get("state"), dict)
+        and isinstance(state.get("param_groups"), list)
+        and all(isinstance(g, dict) and isinstance(g.get("params"), list) for g in state["param_groups"])
+    )
+
+
+@dataclass
+class Parameters:
+    """The parameters in the modules of a call, by identity, and what a state calls them.
+
+    Parameters
+    ----------
+    modules
+        Whether there are modules.
+    owners
+        Place and name of each parameter, by its id: several if it is tied.
+    saved
+        Ids by the names that the states of the modules have.
+    ranks
+        Of each module, for each id: its position in the module, and the one in the saved state.
+    """
+
+    modules: bool = False
+    owners: dict[int, list[tuple[str, str]]] = field(default_factory=lambda: defaultdict(list))
+    saved: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    ranks: list[dict[int, tuple[int, int]]] = field(default_factory=list)
+
+    def name(self, parameter: torch.Tensor, other: str) -> str:
+        """Return the name of a parameter in its module, or `other`."""
+        return self.owners[id(parameter)][0][1] if id(parameter) in self.owners else other
+
+    def label(self, parameter: torch.Tensor) -> str:
+        """Return place and name of a parameter."""
+        return "/".join(filter(None, next(iter(self.owners.get(id(parameter), [])), ("a parameter", ""))))
+
+
+class OptimizerMatch:
+    """What belongs to what in an optimizer and a saved state.
+
+    Attributes
+    ----------
+    state
+        The state with the numbers and groups of the optimizer.
+    sources
+        For each group the saved group whose settings it has, or None if it is new.
+    loaded, fresh, left_over
+        Names of the parameters that both, only the optimizer, or only the state has.
+    settings
+        The saved value and the own one of settings that differ, by their place.
+    problems, conflicts
+        What cannot be matched, in words; and which settings nobody knows, unless the target's stay.
+    reordered
+        Whether values must be moved within tensors, so that a hollow state is not enough.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        state: dict[str, Any],
+        parameters: Parameters,
+        renaming: Renaming,
+    ) -> None:
+        self.state, self.sources = state, list[int | None](range(len(state["param_groups"])))
+        self.loaded, self.fresh, self.left_over = list[str](), list[str](), list[str]()
+        self.problems: list[str] = []
+        self.conflicts: list[str] = []
+        self.settings: dict[str, tuple[Any, Any]] = {}
+        self.reordered = False
+        self._groups, self._parameters, self._renaming = optimizer.param_groups, parameters, renaming
+        self._saved: list[dict[str, Any]] = state["param_groups"]
+        self._own = [parameter for group in self._groups for parameter in group["params"]]
+        self._numbers = [number for group in self._saved for number in group["params"]]
+        self._own_names = _names_of(self._groups)
+        if self._is_foreign():
+            return
+        names = _names_of(self._saved)
+        if names is None and any("param_names" in group for group in self._saved):
+            self.problems.append("its groups have 'param_names' for some of their parameters only")
+            return
+        chosen = None if names is None else self._by_name(names)
+        if chosen is None:
+            if [len(g["params"]) for g in self._saved] != [len(g["params"]) for g in self._groups]:
+                if parameters.modules:
+                    self.problems.append(
+                        "its state has no names, so nobody knows whose moments are there: put 'param_names'"
+                        f" into the saved groups, in their order; from now on, {_NAMES}"
+                    )
+                return
+            chosen = self._by_order()
+        if self.problems:
+            return
+        self.sources = self._sources(chosen)
+        self._renumber(chosen, names, isinstance(optimizer, torch.optim.LBFGS))
+
+    def _is_foreign(self) -> bool:
+        """Return whether parameters are not those of the modules; note why."""
+        owners = self._parameters.owners
+        if self._own and self._parameters.modules and not any(id(p) in owners for p in self._own):
+            self.problems.append(
+                f"none of its {len(self._own)} parameters belongs to a module of this call: make it from the"
+                " parameters that the modules have now, or leave the modules out of the call"
+            )
+        elif lost := [i for i, p in enumerate(self._own) if p.is_meta and id(p) not in owners]:
+            self.problems.append(
+                f"{len(lost)} of its parameters, of them first number {lost[0]}, are on the meta device and"
+                " belong to no module of this call: load the module in the same call, or make the optimizer"
+                " when the module has its values"
+            )
+        known = {name for names in owners.values() for _, name in names}
+        for parameter, name in zip(self._own, self._own_names or [], strict=False):
+            if not self.problems and id(parameter) not in owners and unwrapped(name) in known:
+                self.problems.append(
+                    f"its {name!r} is not the parameter of this name that the module has now"
+                )
+        return bool(self.problems)
+
+    def _name(self, name: str) -> str:
+        return unwrapped(self._renaming(unwrapped(name)))
+
+    def _by_name(self, names: list[str]) -> list[int | None] | None:
+        """Return the place of each saved parameter among the own; None if names say nothing."""
+        if self._own_names and [*map(self._name, names)] == [*map(unwrapped, self._own_names)]:
+            return list(range(len(self._own)))  # names may be there twice, of two modules
+        places = {id(parameter): i for i, parameter in enumerate(self._own)}
+        own, inner, outer = (defaultdict[str, set[int]](set) for _ in range(3))
+        for parameter, name in zip(self._own, self._own_names or [], strict=False):
+            own[unwrapped(name)].add(id(parameter))
+        for found, labels in self._parameters.owners.items():
+            for place, name in labels:
+                inner[name].add(found)
+                outer[f"{place}.{name}".replace("/", ".")].add(found)
+        chosen: list[int | None] = []
+        taken: dict[int, str] = {}
+        for name in names:
+            text = self._name(name)
+            hits = (
+                own.get(text)
+                or self._parameters.saved.get(unwrapped(name))
+                or inner.get(text)
+                or outer.get(text)
+            )
+            inside = sorted(places[hit] for hit in hits or () if hit in places)
+            if len(inside) > 1:
+                fitting = " or ".join(repr(self._parameters.label(self._own[i])) for i in inside)
+                self.problems.append(f"{name!r} could be {fitting}")
+            at = inside[0] if inside else None
+            if at is not None and (first := taken.setdefault(at, name)) is not name:
+                label = self._parameters.label(self._own[at])
+                self.problems.append(f"{first!r} and {name!r} would both be {label!r}")
+            chosen.append(at)
+        if not self._own_names and len(names) == len(self._own) and set(chosen) == {None}:
+            return None
+        return chosen
+
+    def _by_order(self) -> list[int | None]:
+        """Return the places of saved parameters without names: their numbers, unless doubtful."""
+        usual = list(range(len(self._own)))
+        if _regrouped(self._groups, self._saved):
+            self.problems.append(
+                "the groups have the settings of the saved groups in another order, and no names: put"
+                f" 'param_names' into the saved groups; from now on, {_NAMES}"
+            )
+        other, sure = self._order_of_modules()
+        if other == usual:
+            return [*usual]
+        fits = [self._shapes_fit(order) for order in (usual, other)]
+        if fits[1] and (fits[0] or not sure):
+            self.problems.append(
+                "the module has its parameters in another order than the saved one, and there are no names,"
+                " so nobody knows whose moments these are: put 'param_names' into the saved groups, in their"
+                f" order; from now on, {_NAMES}"
+            )
+        return [*other] if fits == [False, True] else [*usual]
+
+    def _order_of_modules(self) -> tuple[list[int], bool]:
+        """Return the places if each group was made of a module's parameters in the saved order.
+
+        Also whether that is so of the groups and the order that the modules have now.
+        """
+        places = {id(parameter): i for i, parameter in enumerate(self._own)}
+        order, sure = list(range(len(self._own))), True
+        for group in self._groups:
+            for ranks in self._parameters.ranks:
+                ids = [id(parameter) for parameter in group["params"] if id(parameter) in ranks]
+                sure &= ids == sorted(ids, key=lambda found: ranks[found][0])
+                saved = sorted(ids, key=lambda found: ranks[found][1])
+                now = sorted(ids, key=lambda found: ranks[found][0])
+                if saved != now:
+                    for found, before in zip(ids, saved, strict=True):
+                        order[places[found]] = places[before]
+        return order, sure
+
+    def _shapes_fit(self, order: Sequence[int]) -> bool:
+        for number, at in zip(self._numbers, order, strict=True):
+            entries = self.state["state"].get(number)
+            for entry, value in entries.items() if isinstance(entries, dict) else ():
+                if (
+                    entry in ELEMENTWISE
+                    and isinstance(value, torch.Tensor)
+                    and value.shape != self._own[at].shape
+                ):
+                    return False
+        return True
+
+    def _sources(self, chosen: Sequence[int | None]) -> list[int | None]:
+        """Return for each group the saved one that its parameters come from."""
+        flat = [i for i, group in enumerate(self._saved) for _ in group["params"]]
+        source_of = dict(zip(chosen, flat, strict=True))
+        empty = [i for i, group in enumerate(self._saved) if not group["params"]]
+        found: list[int | None] = []
+        start = 0
+        for group in self._groups:
+            places = range(start, start + len(group["params"]))
+            start = places.stop
+            sources = list(dict.fromkeys(source_of[at] for at in places if at in source_of))
+            if not places:
+                sources = empty[:1]
+                empty = empty[1:]
+            found.append(sources[0] if sources else None)
+            for other in sources[1:]:
+                if differing := _differing(self._saved[sources[0]], self._saved[other]):
+                    self.conflicts.append(
+                        f"group {len(found) - 1} has parameters of the saved groups {sources[0]} and {other},"
+                        f" whose {', '.join(differing)} differ: settings='target' keeps those of the target"
+                    )
+        return found
+
+    def _renumber(self, chosen: Sequence[int | None], names: list[str] | None, flat: bool) -> None:
+        """Make the state with the numbers and groups of the optimizer."""
+        saved = self.state["state"]
+        entries = {
+            at: saved[number]
+            for number, at in zip(self._numbers, chosen, strict=True)
+            if at is not None and number in saved
+        }
+        labels = names or [str(number) for number in self._numbers]
+        if flat and chosen != list(range(len(self._own))) and entries:
+            entries = self._flat(saved.get(self._numbers[0], {}), chosen)
+        known = set(self._numbers)
+        unknown = {f"{number}": child for number, child in saved.items() if number not in known}
+        groups: list[dict[str, Any]] = []
+        start = 0
+        label_of = dict(zip(chosen, labels, strict=True))
+        for group, source in zip(self._groups, self.sources, strict=True):
+            places = list(range(start, start + len(group["params"])))
+            start += len(places)
+            settings = dict(group if source is None else self._saved[source])
+            for key in _differing(settings, group):
+                self.settings[f"param_groups/{len(groups)}/{key}"] = settings[key], group[key]
+            settings.pop("param_names", None)
+            if "param_names" in group:
+                settings["param_names"] = list(group["param_names"])
+            elif names is not None and all(at in label_of for at in places):
+                settings["param_names"] = [label_of[at] for at in places]
+            groups.append({**settings, "params": places})
+        self.state = {**self.state, "state": {**entries, **unknown}, "param_groups": groups}
+        for at, parameter in enumerate(self._own):
+            name = self._own_names[at] if self._own_names else self._parameters.name(parameter, str(at))
+            (self.loaded if at in label_of else self.fresh).append(name)
+        self.left_over += [label for label, at in zip(labels, chosen, strict=True) if at is None]
+
+    def _flat(self, entry: dict[str, Any], chosen: Sequence[int | None]) -> dict[int, Any]:
+        """Return the state of LBFGS reordered: it has vectors of all parameters end to end."""
+        sizes = [0 if at is None else self._own[at].numel() for at in chosen]
+        if sorted(at for at in chosen if at is not None) != list(range(len(self._own))) or None in chosen:
+            self.left_over.append("the state of LBFGS, which is of all parameters together")
+            return {}
+        self.reordered = True
+        order = sorted(range(len(chosen)), key=lambda i: chosen[i] or 0)
+
+        def moved(value: Any) -> Any:
+            if isinstance(value, list):
+                return [moved(child) for child in value]
+            if isinstance(value, torch.Tensor) and value.shape == (sum(sizes),) and len(sizes) > 1:
+                parts = torch.split(value, sizes)
+                return torch.cat([parts[i] for i in order])
+            return value
+
+        return {0: {key: moved(value) for key, value in entry.items()}}
+
+
+def _names_of(groups: Sequence[Mapping[str, Any]]) -> list[str] | None:
+    """Return the names of all parameters of some groups; None if they do not all have names."""
+    names: list[str] = []
+    for group in groups:
+        found = group.get("param_names", group["params"])
+        if not isinstance(found, list | tuple) or len(found) != len(group["params"]):
+            return None
+        if not all(isinstance(name, str) for name in found):  # DCP has names in the place of numbers
+            return None
+        names += found
+    return names or None
+
+
+def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in group.items() if key not in ("params", "param_names")}
+
+
+def _differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
+    """Return the settings in which two groups differ; tensors are not compared."""
+    first, second = _settings(first), _settings(second)
+    return [
+        key
+        for key in first
+        if key in second
+        and not isinstance(first[key], torch.Tensor)
+        and not isinstance(second[key], torch.Tensor)
+        and _plain(first[key]) != _plain(second[key])
+    ]
+
+
+def _plain(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _regrouped(groups: Sequence[Mapping[str, Any]], saved: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether groups have the settings of saved groups in another order.
+
+    Learning rates change while one trains, so what they were at first is compared if it is known.
+    """
+    rates = "initial_lr" if all("initial_lr" in group for group in (*groups, *saved)) else "lr"
+    keys = [(group.get(rates), group.get("weight_decay")) for group in groups]
+    others = [(group.get(rates), group.get("weight_decay")) for group in saved]
+    if any(isinstance(value, torch.Tensor) for pair in (*keys, *others) for value in pair):
+        return False
+    return keys != others and sorted(map(repr, keys)) == sorted(map(repr, others))
+
+
+def of_groups(
+    scheduler: torch.optim.lr_scheduler.LRScheduler, state: dict[str, Any], match: OptimizerMatch
+) -> dict[str, Any]:
+    """Return the state of a scheduler with its values for the groups that the optimizer has now."""
+    return _of_groups(scheduler.state_dict(), state, match.sources)
+
+
+def _of_groups(own: Any, state: dict[str, Any], sources: Sequence[int | None]) -> dict[str, Any]:
+    made = dict(state)
+    for key in _PER_GROUP & state.keys() & own.keys():
+        saved, kept = state[key], own[key]
+        known = [source for source in sources if source is not None]
+        if (
+            isinstance(saved, list | tuple)
+            and len(saved) > max(known, default=0)
+            and len(kept) == len(sources)
+        ):
+            values = (kept[i] if at is None else saved[at] for i, at in enumerate(sources))
+            made[key] = type(saved)(values)
+    if isinstance(inner := state.get("_schedulers"), list | tuple):
+        made["_schedulers"] = [
+            _of_groups(*pair, sources) for pair in zip(own["_schedulers"], inner, strict=False)
+        ]
+    return made
+
+
+def uneven(own: Mapping[str, Any], state: Mapping[str, Any], place: str) -> Iterator[str]:
+    """Yield the entries of a scheduler that have values for another number of groups."""
+    for key in sorted(_PER_GROUP & state.keys() & own.keys()):
+        if (found := len(state[key])) != (wanted := len(own[key])):
+            yield f"{place}{key}: of {found} groups, where the target has {wanted}"
+    if isinstance(inner := state.get("_schedulers"), list | tuple):
+        for i, pair in enumerate(zip(own.get("_schedulers", ()), inner, strict=False)):
+            yield from uneven(*pair, f"{place}_schedulers/{i}/")
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, state: Any, settings: str = "saved") -> None:
     """Load a state that fits. Settings that its groups lack keep the values of the target.
 
     For options that it added over the years, PyTorch itself fills in the former behaviour; that
-    counts first. Entries for parameters that the optimizer does not have are left out.
+    counts first. Entries for parameters that the optimizer does not have are left out. If
+    `settings` is ``"target"``, all settings of the target stay.
     """
     own = [dict(group) for group in optimizer.param_groups]
     known = {index for group in state["param_groups"] for index in group["params"]}
     entries = {index: child for index, child in state["state"].items() if index in known}
-    optimizer.load_state_dict({**state, "state": entries})
+    groups = state["param_groups"]
+    if settings == "target":
+        groups = [{**saved, **_settings(group)} for saved, group in zip(groups, own, strict=True)]
+    optimizer.load_state_dict({**state, "state": entries, "param_groups": groups})
     for group, before in zip(optimizer.param_groups, own, strict=True):
         for key, value in before.items():
             group.setdefault(key, value)
 
 
+def load_schedule(schedulers: Sequence[tuple[Any, dict[str, Any]]]) -> None:
+    """Bring schedulers of one optimizer, with their own settings, to the steps of their states.
+
+    They are stepped, together, as the program would have done from the start. What is observed,
+    such as the best loss, is loaded.
+
+    Raises
+    ------
+    ArgumentError
+        If a scheduler is further than its state.
+    """
+    left = []
+    for scheduler, state in schedulers:
+        if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+            vars(scheduler).update({key: state[key] for key in _OBSERVED if key in state})
+            continue
+        steps = _position(state) - _position(scheduler.state_dict())
+        if steps < 0:
+            raise ArgumentError(
+                f"a {type(scheduler).__name__} is {-steps} steps further than its state:"
+                " settings='target' needs a new one"
+            )
+        left.append((scheduler, steps))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the optimizer does not step meanwhile
+        for step in range(max((steps for _, steps in left), default=0)):
+            for scheduler, steps in left:
+                if step < steps:
+                    scheduler.step()
+
+
+def _position(state: Mapping[str, Any]) -> int:
+    """Return how often a scheduler was stepped; one that is made of others may not say it."""
+    if "last_epoch" not in state and state.get("_schedulers"):
+        return _position(state["_schedulers"][0])
+    return int(state.get("last_epoch", 0))
+
+
 def misfits(
-    optimizer: torch.optim.Optimizer, state: Any, keys: tuple[str, ...], strict: bool = True
+    optimizer: torch.optim.Optimizer,
+    state: Any,
+    keys: tuple[str, ...],
+    strict: bool = True,
+    settings: str = "saved",
 ) -> Iterator[str]:
     """Yield everything in a state that does not fit this optimizer with these parameters.
 
     PyTorch itself checks only the number of parameters, and casts moments to the type of their
     parameter. A missing setting is a misfit only if other settings show that the state is of
-    another kind of optimizer. Missing and unexpected entries are misfits only if `strict`.
+    another kind of optimizer. Missing and unexpected entries are misfits only if `strict`. With the
+    settings of the target, what these need must have been saved.
     """
     where = leaf_name(keys) or "the state"
     groups = optimizer.param_groups
-    if not (
-        isinstance(state, dict)
-        and isinstance(state.get("state"), dict)
-        and isinstance(state.get("param_groups"), list)
-        and all(isinstance(g, dict) and isinstance(g.get("params"), list) for g in state["param_groups"])
-    ):
+    if not is_optimizer_state(state):
         yield f"{where}: not the state of an optimizer"
         return
     counts = [len(group["params"]) for group in groups]
@@ -94,34 +547,47 @@ def misfits(
     parameters: dict[Any, torch.Tensor] = {}
     for position, (group, saved) in enumerate(zip(groups, state["param_groups"], strict=True)):
         place = leaf_name((*keys, "param_groups", str(position)))
-        if strict and (saved.keys() - group.keys()) & _DISTINCTIVE:
+        if (saved.keys() - group.keys()) & _DISTINCTIVE:
             yield from (f"missing: {place}/{key}" for key in group if key not in saved)
+        with_entries = [*_WITH_ENTRIES, *(["momentum"] if "alpha" in group else [])]  # RMSprop's
+        for key in with_entries if settings == "target" and state["state"] else ():
+            if group.get(key) and not saved.get(key, True):
+                yield f"{place}/{key}: was off, so its moments were not saved: turn it off"
         parameters.update(zip(saved["params"], group["params"], strict=True))
     for index, entries in state["state"].items():
-        place = leaf_name((*keys, "state", str(index)))
         if index in parameters and isinstance(entries, dict):
             own = optimizer.state.get(parameters[index], {})
-            yield from _entry_misfits(parameters[index], own, entries, place, strict)
+            for kind, text in _entry_misfits(parameters[index], own, entries, strict):
+                yield f"{kind}{leaf_name((*keys, 'state', str(index)))}/{text}"
         elif strict or index in parameters:
-            yield f"unexpected: {place}"
+            yield f"unexpected: {leaf_name((*keys, 'state', str(index)))}"
 
 
 def _entry_misfits(
-    parameter: torch.Tensor, own: Mapping[str, Any], entries: Mapping[str, Any], place: str, strict: bool
-) -> Iterator[str]:
+    parameter: torch.Tensor, own: Mapping[str, Any], entries: Mapping[str, Any], strict: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with the entries of a parameter: what goes before and after its name."""
     if own and strict:
-        yield from (f"missing: {place}/{entry}" for entry in own if entry not in entries)
-        yield from (f"unexpected: {place}/{entry}" for entry in entries if entry not in own)
+        yield from (("missing: ", entry) for entry in own if entry not in entries)
+        yield from (("unexpected: ", entry) for entry in entries if entry not in own)
     for entry, value in entries.items():
-        if entry in ELEMENTWISE and value is not None:  # SGD without momentum has None
-            # One of the two may be a wrapper: of low-bit moments, or of a low-bit weight.
-            pairs = [(_describe_values(value), _describe_values(parameter))]
-        else:
-            pairs = []
         kept = own.get(entry)
+        shaped = entry in ELEMENTWISE and value is not None  # SGD without momentum has None
+        if (not shaped or alike(value, parameter)) and (kept is None or alike(value, kept)):
+            continue
+        pairs = []
+        if shaped:
+            # One of the two may be a wrapper: of low-bit moments, or of a low-bit weight.
+            pairs.append((_describe_values(value), _describe_values(parameter)))
         if isinstance(kept, torch.Tensor) and (not pairs or is_wrapper(kept) or is_wrapper(value)):
             pairs.append((describe(value), describe(kept)))
         for found, wanted in pairs:
             if found != wanted:
-                yield f"{place}/{entry}: {found}, where the target has {wanted}"
+                yield "", f"{entry}: {found}, where the target has {wanted}"
                 break
+
+
+def alike(first: Any, second: Any) -> bool:
+    """Return whether two values are tensors, and no wrappers, of one type and shape."""
+    plain = type(first) in TENSOR_TYPES and type(second) in TENSOR_TYPES
+    return plain and first.dtype == second.dtype and first.shape == second.shape

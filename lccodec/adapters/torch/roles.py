@@ -13,7 +13,6 @@ Without an optimizer, names decide (:mod:`lccodec.policy.roles`).
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
@@ -23,14 +22,13 @@ import torch
 from ...container.tree import leaf_name
 from ...policy.optimizer import as_many, numbered
 from ...policy.roles import PARAMETER, UNKNOWN, UNSAFE, UNTRAINED, Assignment, Role, called_weight, is_exact
-from ...policy.vocabulary import FAMILIES, MODELS, WRAPPERS
+from ...policy.vocabulary import FAMILIES, MODELS
+from ..tree.matching import unwrapped
 from ..tree.plain import below
 from .wrappers import inner_tensors, is_wrapper
 
-__all__ = ["module_roles", "roles", "roles_of", "unwrapped"]
+__all__ = ["module_roles", "roles", "roles_of"]
 
-#: What wrappers put in front of the name of a parameter.
-_WRAPPER_PREFIXES: Final = re.compile(rf"(?:^|(?<=\.))({'|'.join(sorted(WRAPPERS))})\.")
 #: Why an array of an optimizer is kept exactly, and one of a wrapper such as a low-bit weight.
 _INSIDE: Final = "inside a torch optimizer"
 _WRAPPED: Final = "inside a wrapper of tensors"
@@ -244,11 +242,6 @@ def _parameters(groups: Any) -> Iterator[tuple[Any, str | None]]:
         names = names if isinstance(names, list | tuple) and len(names) == len(indices) else indices
         for index, name in zip(indices, names, strict=True):
             yield index, name if isinstance(name, str) else None
-
-
-def unwrapped(name: str) -> str:
-    """Return the name of a tensor without the prefixes of wrappers (DDP, FSDP, `compile`)."""
-    return _WRAPPER_PREFIXES.sub("", name)
 
 
 def _ends(keys: _Keys) -> Iterator[str]:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any, Final, TypeAlias, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import torch
 
 from ...chain.read.arrivals import Arrivals
 from ...container.tree import leaf_name
-from ...errors import ArgumentError
-from ..tree.plain import below, check_same
-from .layers import SET, Layers
-from .optimizer import describe, load_optimizer, misfits
+from ...errors import ArgumentError, warn
+from ..tree.matching import LoadReport, Renaming, check_same, part_of, some
+from ..tree.plain import below
+from .filling import Filling
+from .layers import Layers, loads_otherwise
+from .matching import Matching, inner, is_stateful
+from .optimizer import alike, describe, misfits, uneven
 from .states import OnDevice, arrived, from_numpy, has_wrappers, hollow
-from .wrappers import Apart, copy_into, is_wrapper, put_together_like
+from .wrappers import Apart, is_wrapper, put_together_like
 
 __all__ = ["load_into"]
 
@@ -22,31 +25,56 @@ Target = TypeVar("Target")
 
 Keys: TypeAlias = tuple[str, ...]
 
+_CONTAINERS: Final = (dict, list, tuple)
+_WITH_ARRAYS: Final = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer)
 #: Entries that ``load_state_dict`` of a scheduler needs. All others may be missing.
 _NEEDED_OF_SCHEDULERS: Final = ("lr_lambdas", "_schedulers")
 
 
-def load_into(target: Target, state: Any, *, strict: bool = True, prefix: str = "") -> Target:
+def load_into(
+    target: Target,
+    state: Any,
+    *,
+    strict: bool = True,
+    prefix: str = "",
+    rename: Mapping[str, str] | None = None,
+    settings: Literal["saved", "target"] = "saved",
+    report: Callable[[LoadReport], object] | None = None,
+) -> Target:
     """Check all of a state, then load it into modules, optimizers, schedulers and tensors.
+
+    All is matched together, by name. Prefixes of wrappers (DDP, FSDP, ``torch.compile``) are
+    ignored on both sides. The parameters of an optimizer are looked up in the modules of the call,
+    and moments go to the parameter that their name says; without names (``param_names``) the order
+    decides. A module is asked what else it accepts. Source: docs/resuming.md.
 
     Parameters
     ----------
     target
         A module, an optimizer, anything else with ``state_dict`` and ``load_state_dict``, a tensor,
         or a nested dict, list or tuple of these and of plain values, as ``{"model": model,
-        "optimizer": optimizer, "step": 0}``. Tensors are overwritten in place; tensors on the meta
-        device are replaced.
+        "optimizer": optimizer, "step": 0}``. Tensors are overwritten in place. Tensors on the meta
+        device are replaced, also in the optimizers of the call.
     state
         The saved state of the same things, or the leaves of a chain as ``chain.restore_iter()``
         yields them: then modules are set layer by layer while the rest is decoded. Settings of an
         optimizer's groups and attributes of a scheduler may be missing: the target keeps its own.
         The state may also have more of both than the target.
     strict
-        If False, entries that only one of the two has are skipped. Shapes and types must still fit.
+        If False, entries that only one of the two has are skipped, parameters and groups of an
+        optimizer too, and an `LccodecWarning` says which. Shapes and types must still fit.
     prefix
         The part of the state that belongs to the target: an entry or the path of one, as
         ``"model"`` or ``"run/model"``. A prefix that ends in a dot, as ``"module."``, stands for
         all keys that begin with it.
+    rename
+        New names for entries of the state, by name or pattern, as ``{"encoder.*": "backbone.*"}``
+        (see `LoadReport` and `lccodec.adapters.tree.matching.Renaming`).
+    settings
+        ``"saved"``: settings of optimizers and schedulers are those of the state. ``"target"``:
+        those of the target stay, and its schedulers are stepped as often as the saved ones were.
+    report
+        Is called with a `LoadReport` of what was loaded, renamed, missing and left over.
 
     Returns
     -------
@@ -56,8 +84,10 @@ def load_into(target: Target, state: Any, *, strict: bool = True, prefix: str = 
     Raises
     ------
     ArgumentError
-        Lists every entry that is missing, unexpected, or of another shape or dtype. `target` is
-        unchanged.
+        Lists what is missing, unexpected, or of another shape or dtype, up to ten entries of each.
+        Also for a name that fits two entries, tied tensors with different values, an optimizer
+        whose parameters belong to no module of the call, an optimizer of whose moments nobody knows
+        the parameter, and if not one array fits. `target` is unchanged.
     DataError, ChainError, StorageError
         If leaves of a chain cannot be decoded. Then a part of `target` may be set.
 
@@ -66,80 +96,131 @@ def load_into(target: Target, state: Any, *, strict: bool = True, prefix: str = 
     >>> training = {"model": torch.nn.Linear(2, 1).state_dict(), "step": 3}
     >>> load_into(torch.nn.Linear(2, 1), training, prefix="model")
     Linear(in_features=2, out_features=1, bias=True)
+    >>> compiled = {f"_orig_mod.{name}": value for name, value in training["model"].items()}
+    >>> _ = load_into(torch.nn.Linear(2, 1), compiled, report=lambda found: print(found.renamed))
+    {'_orig_mod.weight': 'weight', '_orig_mod.bias': 'bias'}
     """
+    if settings not in ("saved", "target"):
+        raise ArgumentError(f"settings must be 'saved' or 'target'; got {settings!r}")
+    if not (report is None or callable(report)):
+        raise ArgumentError(f"report must be a function such as print; got {report!r}")
+    load = _Load(target, strict, prefix, rename, settings)
     if isinstance(state, Arrivals):
         with state:
-            return _load_arrivals(target, state, strict, prefix)
-    filled: Target = _fill(target, _fitting(target, state, strict, prefix), strict)
+            filled: Target = load.arriving(state)
+    else:
+        filled = load.whole(state)
+    if report is not None:
+        report(load.report)
     return filled
 
 
-def _load_arrivals(target: Target, arrivals: Arrivals, strict: bool, prefix: str) -> Target:
-    """Check what a chain holds, then load it as it arrives.
+class _Load:
+    """One call of `load_into`."""
 
-    A wrapper is made of several leaves. If there is one, all leaves are decoded first.
-    """
-    own = arrivals.adapter if isinstance(arrivals.adapter, OnDevice) else None
-    if has_wrappers(arrivals.metadata):
-        return load_into(
-            target, arrived(arrivals, own.device if own else "cpu"), strict=strict, prefix=prefix
+    def __init__(self, target: Any, strict: bool, prefix: Any, rename: Any, settings: str) -> None:
+        self._target, self._strict, self._prefix = target, strict, prefix
+        self._rename, self._settings = rename, settings
+        self._filling = Filling(target)
+
+    def whole(self, state: Any) -> Any:
+        """Load a state."""
+        return self._fill(self._fitting(state))
+
+    def arriving(self, arrivals: Arrivals) -> Any:
+        """Check what a chain holds, then load it as it arrives.
+
+        All leaves are decoded first if their values decide what fits, and if there is a wrapper: it
+        is made of several leaves.
+        """
+        own = arrivals.adapter if isinstance(arrivals.adapter, OnDevice) else None
+        device = own.device if own else "cpu"
+        if has_wrappers(arrivals.metadata):
+            return self.whole(arrived(arrivals, device))
+        state, expected = hollow(arrivals)
+        part = self._fitting(state)
+        if self._match.needs_values or self._check.asked:
+            return self.whole(arrived(arrivals, device))
+        layers = Layers(self._target, part, expected)
+        convert = own.from_numpy if own else from_numpy
+        for name, value in arrivals.arrays:
+            if name in expected:
+                layers.arrived(expected[name], convert(value, arrivals.metadata, name))
+        return self._fill(layers.rest(), layers.tensors)
+
+    def _fitting(self, state: Any) -> Any:
+        """Return the part of a state that the prefix names, in the terms of the target.
+
+        Raises
+        ------
+        ArgumentError
+            If it does not fit.
+        """
+        part, keys = part_of(state, self._prefix)
+        renaming = Renaming(self._rename)
+        self._match = match = Matching(self._target, renaming, self._settings)
+        part = match.in_terms_of(self._target, part, keys)
+        renaming.check_used()
+        if isinstance(part, _CONTAINERS) and _has_apart(part):
+            part = _assembled(self._target, part, keys)
+        self._check = check = _Check(self._strict, self._settings)
+        check.compare(self._target, part, keys)
+        check.raise_problems(match)
+        return part
+
+    def _fill(self, part: Any, done: Collection[int] = ()) -> Any:
+        asked = self._check.asked
+        try:
+            filled = self._filling.fill(part, self._settings, self._strict, asked, done)
+        except ArgumentError as refusal:
+            if self._filling.refused in asked:
+                asked[self._filling.refused][1].raise_problems(self._match, str(refusal))
+            raise
+        self.report = self._reported()
+        if self._filling.meta:
+            self._tell_meta()
+        if not self._strict:
+            self.report.warn_of_skipped()
+        return filled
+
+    def _reported(self) -> LoadReport:
+        check, match = self._check, self._match.report
+        for number, told in self._filling.told.items():
+            keys, inside = check.asked[number]
+            check.missing += (lacking := [leaf_name((*keys, key)) for key in told.missing_keys])
+            check.left_over += [leaf_name((*keys, key)) for key in told.unexpected_keys]
+            check.loaded += [n for n in dict.fromkeys([*inside.loaded, *inside._wanted]) if n not in lacking]
+        return LoadReport(
+            [*check.loaded, *match.loaded],
+            match.renamed,
+            [*check.missing, *match.missing],
+            [*check.left_over, *match.left_over],
+            match.settings,
         )
-    state, expected = hollow(arrivals)
-    layers = Layers(target, _fitting(target, state, strict, prefix), expected)
-    convert = own.from_numpy if own else from_numpy
-    for name, value in arrivals.arrays:
-        if name in expected:
-            layers.arrived(expected[name], convert(value, arrivals.metadata, name))
-    filled: Target = _fill(target, layers.rest(), strict, layers.tensors)
-    return filled
 
-
-def _fitting(target: Any, state: Any, strict: bool, prefix: Any) -> Any:
-    """Return the part of a state that a prefix names; refuse one that does not fit the target."""
-    part, keys = _part(state, prefix)
-    if _has_apart(part):
-        part = _assembled(target, part, keys)
-    check = _Check(strict)
-    check.compare(target, part, keys)
-    advice = "strict=False skips what only one of the two has" if strict else ""
-    check_same(check.wanted, check.found, check.more, advice)
-    return part
-
-
-def _part(state: Any, prefix: Any) -> tuple[Any, Keys]:
-    """Return the part of a state that a prefix names, and the path to it."""
-    if not isinstance(prefix, str):
-        raise ArgumentError(f"prefix must be a string such as 'model'; got {prefix!r}")
-    path, dotted = prefix.rpartition("/")[::2] if prefix.endswith(".") else (prefix, "")
-    keys: Keys = ()
-    names = path.split("/") if path else []
-    while names and isinstance(state, dict) and names[0] in state:
-        keys, state = (*keys, names[0]), state[names.pop(0)]
-    if not names and not dotted:
-        return state, keys
-    # `Chain.restore(keys=...)` returns a flat dict of paths, in which `/` in a key is ~1.
-    start = "".join(f"{name}/" for name in names) + dotted
-    items = state.items() if isinstance(state, dict) else ()
-    part = {key.removeprefix(start): value for key, value in items if str(key).startswith(start)}
-    if not part:
-        raise ArgumentError(f"the state has nothing under the prefix {prefix!r}")
-    if names:
-        part = {key.replace("~1", "/").replace("~0", "~"): value for key, value in part.items()}
-    return part, keys
+    def _tell_meta(self) -> None:
+        left = [
+            leaf_name((*keys, name))
+            for keys, part in inner(self._target)
+            if isinstance(part, torch.nn.Module)
+            for name, tensor in (*part.named_parameters(), *part.named_buffers())
+            if tensor.is_meta
+        ]
+        if left:
+            warn(f"{len(left)} tensors of the target are still on the meta device: {some(left)}")
 
 
 def _has_apart(state: Any) -> bool:
     """Return whether a state has wrappers whose class is not allowed."""
-    if isinstance(state, dict):
-        return isinstance(state, Apart) or any(map(_has_apart, state.values()))
-    return isinstance(state, list | tuple) and any(map(_has_apart, state))
+    items: Any = state.values() if isinstance(state, dict) else state
+    return isinstance(state, Apart) or any(_has_apart(v) for v in items if isinstance(v, _CONTAINERS))
 
 
 def _assembled(target: Any, state: Any, keys: Keys) -> Any:
     """Return a state with its wrappers made where the target has one of their class."""
     if isinstance(state, Apart) and is_wrapper(target):
         return put_together_like(target, state, leaf_name(keys) or "the state")
-    items = target.state_dict() if _is_stateful(target) else target
+    items = target.state_dict() if is_stateful(target) else target
     if isinstance(state, dict) and isinstance(items, dict) and type(state) is not Apart:
         return {
             key: _assembled(items[key], child, below(keys, str(key))) if key in items else child
@@ -152,99 +233,142 @@ def _assembled(target: Any, state: Any, keys: Keys) -> Any:
 
 
 class _Check:
-    """The leaves of a target and of a state by name, each described in words."""
+    """The leaves of a target and of a state by name, each described in words.
 
-    def __init__(self, strict: bool) -> None:
-        self.wanted: dict[str, str] = {}
-        self.found: dict[str, str] = {}
-        self.more: list[str] = []
-        self._strict = strict
+    Attributes
+    ----------
+    loaded, missing, left_over
+        As in `LoadReport`, without optimizers.
+    asked
+        Of modules that may take what does not fit, place and what that is, by id.
+    """
+
+    def __init__(self, strict: bool, settings: str) -> None:
+        self.loaded, self.missing, self.left_over = list[str](), list[str](), list[str]()
+        self.asked: dict[int, tuple[Keys, _Check]] = {}
+        self._wanted: dict[str, str] = {}
+        self._found: dict[str, str] = {}
+        self._more: list[str] = []
+        self._arrays, self._common = 0, 0  # tensors of the target, and those that the state has too
+        self._strict, self._settings = strict, settings
+
+    def raise_problems(self, match: Matching, refusal: str | None = None) -> None:
+        """Raise an ArgumentError if anything does not fit."""
+        more = [*match.problems, *self._more]
+        if refusal is not None:
+            more.append(refusal)
+        elif self.asked and (more or self._differs()):
+            for _, check in self.asked.values():  # it is refused in any case, so nobody is asked
+                both = check._wanted.keys() & check._found.keys()
+                for own, theirs in ((self._wanted, check._wanted), (self._found, check._found)):
+                    own |= {name: words for name, words in theirs.items() if self._strict or name in both}
+        if self._strict:
+            self._wanted |= dict.fromkeys(match.report.missing, "a parameter that the saved optimizer lacks")
+            self._found |= dict.fromkeys(match.report.left_over, "a parameter of the saved optimizer")
+        elif self._arrays and not self._common and not match.report.loaded and not self.asked:
+            more.append("not one array of the state fits the target")
+            self._wanted |= dict.fromkeys(self.missing, "not in the state")
+            self._found |= dict.fromkeys(self.left_over, "not in the target")
+        advice = "strict=False skips what only one of the two has" if self._strict else ""
+        check_same(self._wanted, self._found, more, advice)
+
+    def _differs(self) -> bool:
+        return self._wanted != self._found
 
     def compare(self, target: Any, state: Any, keys: Keys) -> None:
+        """Compare all of a target with a state in its terms."""
         if isinstance(target, torch.optim.Optimizer):
-            self.more += misfits(target, state, keys, self._strict)
-        elif _is_stateful(target):
-            # Only tensors are compared inside modules and schedulers.
-            wanted = target.state_dict()
-            if isinstance(state, dict) and not isinstance(target, torch.nn.Module):
-                state = {key: state[key] for key in state if key in wanted}  # it may have more entries
-                if isinstance(target, torch.optim.lr_scheduler.LRScheduler):
-                    wanted = {
-                        key: wanted[key] for key in wanted if key in state or key in _NEEDED_OF_SCHEDULERS
-                    }
-            self._compare_items(wanted, state, keys, whole=True)
+            self._more += misfits(target, state, keys, self._strict, self._settings)
+        elif isinstance(target, torch.nn.Module):
+            self._module(target, state, keys)
+        elif is_stateful(target):
+            self._other(target, state, keys)
         elif isinstance(target, dict):
-            self._compare_items(target, state, keys)
+            self._items(target, state, keys)
         elif isinstance(target, list | tuple):
             items = dict(enumerate(state)) if isinstance(state, list | tuple) else state
-            self._compare_items(dict(enumerate(target)), items, keys)
+            self._items(dict(enumerate(target)), items, keys)
         else:
             self._leaf(target, state, keys)
 
-    def _compare_items(self, target: dict[Any, Any], state: Any, keys: Keys, whole: bool = False) -> None:
+    def _module(self, module: torch.nn.Module, state: Any, keys: Keys) -> None:
+        wanted, check = module.state_dict(), _Check(True, self._settings)
+        check._items(wanted, state, keys, whole=True)
+        if (
+            isinstance(state, dict)
+            and check._differs()
+            and (loads_otherwise(module) or check._lacks_counts())
+        ):
+            check._strict = self._strict
+            self.asked[id(module)] = keys, check
+            for name in check._wanted.keys() & check._found.keys():  # modules cast; here that is refused
+                own, theirs = check._wanted[name], check._found[name]
+                if own != theirs and own.partition(" ")[2] == theirs.partition(" ")[2] != "tensor":
+                    self._wanted[name], self._found[name] = own, theirs
+            return
+        if not self._strict:
+            check = _Check(False, self._settings)
+            check._items(wanted, state, keys, whole=True)
+        if state and not self._strict and check._arrays and not check._common:
+            place = leaf_name(keys) or "the state"
+            self._more.append(f"{place}: not one of the {check._arrays} tensors of the module is there")
+        for name in ("loaded", "missing", "left_over", "_more"):
+            getattr(self, name).extend(getattr(check, name))
+        self._wanted |= check._wanted
+        self._found |= check._found
+        self._arrays += check._arrays
+        self._common += check._common
+
+    def _lacks_counts(self) -> bool:
+        """Return whether all that does not fit are counts of batches that the state lacks."""
+        differing = {**self._wanted, **self._found}.keys() - {
+            name for name, words in self._found.items() if self._wanted.get(name) == words
+        }
+        return all(n.endswith("num_batches_tracked") and n not in self._found for n in differing)
+
+    def _other(self, target: Any, state: Any, keys: Keys) -> None:
+        """Compare the tensors in what has a state of its own. The state may have more entries."""
+        wanted = target.state_dict()
+        if isinstance(target, torch.optim.lr_scheduler.LRScheduler) and isinstance(state, dict):
+            if self._settings == "target":
+                return  # it keeps its own
+            self._more += uneven(wanted, state, f"{leaf_name(keys)}/" if keys else "")
+            wanted = {key: wanted[key] for key in wanted if key in state or key in _NEEDED_OF_SCHEDULERS}
+        if isinstance(state, dict):
+            state = {key: state[key] for key in state if key in wanted}
+        self._items(wanted, state, keys, whole=True)
+
+    def _items(self, target: dict[Any, Any], state: Any, keys: Keys, whole: bool = False) -> None:
         if not isinstance(state, dict):
-            self.more.append(
+            self._more.append(
                 f"{leaf_name(keys) or 'the state'}: {describe(state)}, where the target has several"
             )
             return
         for key in [*target, *(key for key in state if key not in target)]:
-            inner = below(keys, str(key))
-            if not self._strict and (key not in state or key not in target):
+            inner_keys = below(keys, str(key))
+            if key in target and key in state:
+                (self._leaf if whole else self.compare)(target[key], state[key], inner_keys)
                 continue
-            if key not in state:
-                self.wanted[leaf_name(inner)] = _words(target[key])
-            elif key not in target:
-                self.found[leaf_name(inner)] = _words(state[key])
-            elif whole:
-                self._leaf(target[key], state[key], inner)
+            name = leaf_name(inner_keys)
+            if key in target:
+                self._arrays += any(isinstance(part, _WITH_ARRAYS) for _, part in inner(target[key]))
+                if self._strict:
+                    self._wanted[name] = _words(target[key])
+                else:
+                    self.missing.append(name)
+            elif self._strict:
+                self._found[name] = _words(state[key])
             else:
-                self.compare(target[key], state[key], inner)
+                self.left_over.append(name)
 
     def _leaf(self, target: Any, state: Any, keys: Keys) -> None:
-        self.wanted[leaf_name(keys)] = describe(target)
-        self.found[leaf_name(keys)] = describe(state)
+        name = leaf_name(keys)
+        self.loaded.append(name)
+        self._arrays += isinstance(target, torch.Tensor)
+        self._common += isinstance(target, torch.Tensor)
+        if not alike(target, state):
+            self._wanted[name], self._found[name] = describe(target), describe(state)
 
 
 def _words(value: Any) -> str:
     return describe(value) if isinstance(value, torch.Tensor) else type(value).__name__
-
-
-def _is_stateful(target: Any) -> bool:
-    return hasattr(target, "state_dict") and hasattr(target, "load_state_dict")
-
-
-def _fill(target: Any, state: Any, strict: bool, tensors: Collection[int] = ()) -> Any:
-    """Load a state that fits; `tensors` are the ids of those that are set already."""
-    if state is SET or id(target) in tensors:
-        return target
-    if isinstance(target, torch.nn.Module):
-        values = target.state_dict().values()
-        assign = any(isinstance(v, torch.Tensor) and v.is_meta for v in values)
-        target.load_state_dict(state, strict=strict, assign=assign)
-        if not assign:
-            _copy_wrappers(target, state)
-    elif isinstance(target, torch.optim.Optimizer):
-        load_optimizer(target, state)
-    elif _is_stateful(target):
-        target.load_state_dict(state)
-    elif isinstance(target, dict):
-        fitting = {key: child for key, child in target.items() if key in state}
-        target.update({key: _fill(child, state[key], strict, tensors) for key, child in fitting.items()})
-    elif isinstance(target, list | tuple):
-        length = len(state)  # may be fewer than the target has, if not strict
-        items = [_fill(child, state[i], strict, tensors) for i, child in enumerate(target[:length])]
-        if isinstance(target, tuple):
-            return (*items, *target[length:])
-        target[:length] = items
-    elif isinstance(target, torch.Tensor) and not target.is_meta:
-        copy_into(target, state)
-    else:
-        return state
-    return target
-
-
-def _copy_wrappers(target: torch.nn.Module, state: Any) -> None:
-    """Copy the inner tensors of wrappers once more: their classes may round when they copy."""
-    for name, tensor in target.state_dict().items():
-        if is_wrapper(tensor) and type(state.get(name)) is type(tensor):
-            copy_into(tensor, state[name])

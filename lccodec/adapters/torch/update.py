@@ -16,7 +16,8 @@ import torch
 from ...chain.read.follow.update import Patch, Update
 from ...container.tree import leaf_name
 from ...errors import ArgumentError
-from ..tree.plain import BYTE_TYPES, below, check_same, read_types
+from ..tree.matching import check_same, unwrapped
+from ..tree.plain import BYTE_TYPES, below, read_types
 from .arrays import as_tensor
 from .optimizer import describe
 from .staging import wait_for
@@ -92,7 +93,8 @@ def stage(target: Any, update: Update, *, prefix: str = "") -> Staged:
     ----------
     target
         A module, a tensor, or a nested dict, list or tuple of these, that holds the state before.
-        It may have more than the update.
+        It may have more than the update. Prefixes of wrappers (DDP, FSDP, ``torch.compile``) in
+        names are ignored.
     update
         What :func:`lccodec.follow` yields.
     prefix
@@ -108,12 +110,17 @@ def stage(target: Any, update: Update, *, prefix: str = "") -> Staged:
     if not isinstance(prefix, str):
         raise ArgumentError(f"prefix must be a string such as 'model'; got {prefix!r}")
     tensors, types = dict(_tensors(target, ())), read_types(update.metadata)
+    plain: dict[str, list[str]] = {}
+    for own in tensors:
+        plain.setdefault(unwrapped(own), []).append(own)
     start = f"{prefix}/" if prefix else ""
     writes, wanted, found = list[_Write](), dict[str, str](), dict[str, str]()
     for patch in update.patches("bits"):
         if not patch.name.startswith(start) and patch.name != prefix:
             continue
         name = patch.name.removeprefix(start) if patch.name != prefix else ""
+        if name not in tensors and len(alike := plain.get(unwrapped(name), [])) == 1:
+            name = alike[0]  # only one of the two is compiled, or in a wrapper such as DDP
         kind, tensor = types.get(patch.name), tensors.get(name)
         values = as_tensor(patch.values, kind if kind in BYTE_TYPES else None, patch.name)
         if kind == "complex32" and tensor is not None:  # stored as pairs of float16

@@ -85,7 +85,7 @@ def class_name(kind: type) -> str:
 
 def is_wrapper(value: Any) -> bool:
     """Return whether a value is a tensor that is stored as its inner tensors."""
-    return _is_wrapper_class(type(value))
+    return type(value) not in TENSOR_TYPES and _is_wrapper_class(type(value))
 
 
 def _is_wrapper_class(kind: type) -> bool:

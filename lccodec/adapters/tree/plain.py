@@ -50,7 +50,6 @@ __all__ = [
     "TYPES",
     "WITHOUT_ADAPTER",
     "below",
-    "check_same",
     "from_outline",
     "from_plain",
     "names_by_type",
@@ -310,35 +309,3 @@ def _parse(text: str) -> Mapping[str, str]:
     except (ValueError, TypeError, AttributeError, RecursionError):
         pass
     raise FormatError(TYPES, "metadata", "not a JSON object of lists of names")
-
-
-def check_same(
-    wanted: Mapping[str, str], found: Mapping[str, str], more: Iterable[str] = (), advice: str = ""
-) -> None:
-    """Compare the leaves of a target with the leaves of a state, each described in words.
-
-    Parameters
-    ----------
-    more
-        Misfits that are already known.
-    advice
-        What to do about leaves that only one of the two has.
-
-    Raises
-    ------
-    ArgumentError
-        Lists everything that is missing, unexpected, or of another shape or type.
-    """
-    problems = [
-        *(f"missing: {name} ({wanted[name]})" for name in wanted if name not in found),
-        *(f"unexpected: {name} ({found[name]})" for name in found if name not in wanted),
-        *(
-            f"{name}: {found[name]}, where the target has {wanted[name]}"
-            for name in wanted
-            if name in found and found[name] != wanted[name]
-        ),
-        *more,
-    ]
-    if problems:
-        told = f": {advice}" if advice and wanted.keys() != found.keys() else ""
-        raise ArgumentError("\n  ".join([f"the state does not fit the target{told}", *problems]))

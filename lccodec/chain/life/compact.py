@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -243,11 +243,9 @@ def coded_again(
     total
         What holds of each array at all steps before; that of this step is added.
     """
-    coders, recorded, exact = dict[str, Quantizer](), None, manifest.exact is True
-    try:
+    coders, recorded, exact = dict[str, Quantizer](), None, manifest.is_exact
+    with suppress(ArgumentError):  # of another version or program: nothing is known
         recorded = read_record(manifest.policy).policy
-    except ArgumentError:  # of another version or program: nothing is known
-        pass
     policy = obeying(policy, arrays)
     recorded = None if recorded is None else obeying(recorded, arrays)
     settled = len(manifest.parents) == 2 or bool(manifest.replaces)

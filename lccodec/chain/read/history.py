@@ -105,10 +105,11 @@ class History:
         step
             Step of the checkpoint; the latest by default.
         keys
-            One or several names of arrays, scalars or containers (``"optimizer/0"``). Only these
-            are read and decoded. A mapping gives the rows of arrays: ``{"embedding": slice(0,
-            1000), "epoch": None}``. A slice follows Python's rules and has no step; ``None`` is all
-            of a leaf. Of a large array no more is decoded than the rows need.
+            One or several names of arrays, scalars or containers (``"optimizer/0"``), or patterns
+            of names of leaves (``"*.bias"``, :mod:`fnmatch`). Only these are read and decoded. A
+            mapping gives the rows of arrays: ``{"embedding": slice(0, 1000), "epoch": None}``. A
+            slice follows Python's rules and has no step; ``None`` is all of a leaf. Of a large
+            array no more is decoded than the rows need.
         dtype
             ``"float32"`` returns bfloat16 arrays as float32, ``"bits"`` as `BFLOAT16_BITS`. An
             adapter returns its framework's bfloat16.

@@ -249,6 +249,7 @@ def compact(
     with render.progress("compacting") as update:
         found = Chain(directory).compact(policy, hindsight=hindsight or 0, progress=update, **options)
     document = {"directory": str(target or directory), "dry_run": dry_run, **asdict(found)}
+    document["guarantees"] = {name: str(guarantee) for name, guarantee in found.guarantees.items()}
     say_result(as_json, document, compaction_text(found))
 
 

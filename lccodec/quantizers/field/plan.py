@@ -190,8 +190,7 @@ def usable_step(bound: float, bits: Array, kind: ElementType, extent: Extent) ->
 def inwards(limit: float, kind: ElementType, sign: int) -> float:
     """Return the number of an element type that is nearest to a limit, and not beyond it.
 
-    `sign` is 1 for a lower limit and -1 for an upper one. The result is infinite if there is no such
-    number.
+    `sign` is 1 for a lower limit and -1 for an upper one. The result is infinite if there is none.
 
     Examples
     --------

@@ -60,7 +60,9 @@ def test_files_of_torch_are_read_and_written(tmp_path):
         state, metadata = load_file(path)
         assert (state["w"].tolist(), state["note"], metadata) == ([0, 1, 2], "x", {})
         if suffix == ".ckpt":
-            with pytest.raises(ArgumentError, match=r"not one of \.npz, .*\.pt, \.pth$"):
+            with pytest.raises(
+                ArgumentError, match=r"write \.pt for torch.load: not one of \.npz, .*\.pt, \.pth$"
+            ):
                 save_file(state, path, {})
             continue
         assert save_file(state, path, {"author": "me", "lccodec.types": "{}"}) == {"lccodec.types": "{}"}

@@ -10,7 +10,7 @@ import pytest
 from lccodec import Chain, ChecksumError
 from lccodec.adapters import jax as adapter
 from lccodec.chain.read import replay
-from lccodec.errors import ArgumentError
+from lccodec.errors import ArgumentError, LccodecWarning
 
 
 def test_all_mismatches_are_listed():
@@ -28,7 +28,7 @@ def test_all_mismatches_are_listed():
         with pytest.raises(ArgumentError) as caught:
             load()
         assert str(caught.value).splitlines() == [
-            "the state does not fit the target",
+            "the state does not fit the target: strict=False skips what only one of the two has",
             "  missing: b/new (int32 ())",
             "  unexpected: b/gone (no array)",
             "  a: float32 (2, 3), where the target has float32 (3, 2)",
@@ -129,3 +129,64 @@ def test_leaves_that_do_not_fit_are_refused_before_anything_is_decoded(tmp_path)
     ]
     with pytest.raises(ChecksumError):
         adapter.load_into({"a": jnp.ones(3), "n": 1}, chain.restore_iter())
+
+
+def layered(value=1.0):
+    return {
+        "enc": {"w": jnp.full((2, 3), value), "b": jnp.full(3, value)},
+        "head": jnp.full(4, value),
+        "step": 3,
+    }
+
+
+@pytest.mark.parametrize("arriving", [False, True])
+def test_not_strict_keeps_the_values_of_the_target(tmp_path, arriving):
+    with Chain(tmp_path, "lossless", adapter=adapter) as chain:
+        chain.save(0, {**layered(), "old": jnp.ones(2)})
+        state = chain.restore_iter() if arriving else chain.restore()
+        reports = []
+        target = {**layered(0.0), "new": jnp.full(5, 7.0), "also": 9}
+        with pytest.warns(
+            LccodecWarning, match=r"2 that the state lacks \((new, also|also, new)\), 1 that .*old"
+        ):
+            back = adapter.load_into(target, state, strict=False, report=reports.append)
+        assert back["new"].tolist() == [7.0] * 5
+        assert back["also"] == 9
+        assert back["head"].tolist() == [1.0] * 4
+        assert (reports[0].left_over, sorted(reports[0].missing)) == (["old"], ["also", "new"])
+        assert sorted(reports[0].loaded) == ["enc/b", "enc/w", "head", "step"]
+        abstract = {**target, "new": jax.ShapeDtypeStruct((5,), jnp.float32)}
+        with pytest.raises(ArgumentError, match="new: is not in the state, and has no value"):
+            adapter.load_into(abstract, chain.restore(), strict=False)
+        with pytest.raises(ArgumentError, match=r"head: .*where the target has"):
+            adapter.load_into({**target, "head": jnp.ones(5)}, chain.restore(), strict=False)
+        with pytest.raises(ArgumentError, match="not one array of the state fits"):
+            adapter.load_into({"other": jnp.ones(3), "step": 0}, chain.restore(), strict=False)
+
+
+@pytest.mark.parametrize("arriving", [False, True])
+def test_renamed_leaves_and_a_part_of_the_state(tmp_path, arriving):
+    with Chain(tmp_path, "lossless", adapter=adapter) as chain:
+        chain.save(0, {"run": {"params": layered(), "opt": jnp.ones(2)}})
+
+        def state():
+            return chain.restore_iter() if arriving else chain.restore()
+
+        reports = []
+        target = {"encoder": {"w": jnp.zeros((2, 3)), "b": jnp.zeros(3)}, "head": jnp.zeros(4), "step": 0}
+        rename = {"enc/*": "encoder/*"}
+        back = adapter.load_into(target, state(), prefix="run/params", rename=rename, report=reports.append)
+        assert back["encoder"]["w"].tolist() == [[1.0] * 3] * 2
+        assert reports[0].renamed == {
+            "run/params/enc/w": "encoder/w", "run/params/enc/b": "encoder/b"
+        }  # fmt: skip
+        for options, match in (
+            ({"prefix": "run/param"}, "nothing under the prefix"),
+            ({"prefix": 3}, "prefix must be a string"),
+            ({"prefix": "run/params", "rename": {"x*": "y*"}}, "no name of the state fits 'x"),
+            ({"prefix": "run/params", "rename": {"enc/w": "enc/b"}}, "would both be 'enc/b'"),
+            ({"report": 1}, "report must be a function"),
+        ):
+            with pytest.raises(ArgumentError, match=match):
+                adapter.load_into(target, state(), **options)
+        assert chain.restore(keys=["run/params/enc/*"]).keys() == {"run/params/enc/w", "run/params/enc/b"}

@@ -14,7 +14,7 @@ from lccodec import Chain, DataError
 from lccodec.adapters import torch as adapter
 from lccodec.adapters.torch.layers import SET, Layers
 from lccodec.chain.read import replay
-from lccodec.errors import ArgumentError
+from lccodec.errors import ArgumentError, LccodecWarning
 
 from ...support.torch_states import DTYPES, assert_same, network, random_tensor, trained
 
@@ -92,7 +92,8 @@ def test_not_strict_takes_what_is_there(chain: Chain) -> None:
     target = network(1)
     target.append(torch.nn.Linear(3, 1))
     own = target[4].weight.clone()
-    adapter.load_into({"model": target, "more": 1}, chain.restore_iter(), strict=False)
+    with pytest.warns(LccodecWarning, match="3 that the state lacks"):
+        adapter.load_into({"model": target, "more": 1}, chain.restore_iter(), strict=False)
     assert torch.equal(target[4].weight, own)
     assert_same(dict(target[:4].state_dict()), chain.restore()["model"])
 

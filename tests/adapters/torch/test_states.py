@@ -256,13 +256,20 @@ class _Subclass(torch.Tensor):
         (lambda: torch.eye(2).to_sparse_csr(), "'m/x' has the layout torch.sparse_csr"),
         (lambda: torch.ones(2).to_mkldnn(), "'m/x' has the layout torch._mkldnn"),
         (lambda: torch.nested.as_nested_tensor([torch.ones(2)], layout=torch.strided), "is a nested tensor"),
-        (lambda: torch.ones(2).as_subclass(_Subclass), "'m/x' is a .*_Subclass"),
+        (lambda: torch.ones(2).as_subclass(_Subclass), "'m/x' is a .*_Subclass.*: save the tensors that it"),
+        (
+            lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
+            r"'m/x' is a .*, a jagged tensor: save its values\(\) and offsets\(\)",
+        ),
         (lambda: torch.empty(2, dtype=torch.bits8), "'m/x' has dtype torch.bits8"),
-        (torch.nn.UninitializedParameter, "'m/x' is a .*UninitializedParameter"),
+        (torch.nn.UninitializedParameter, "'m/x' is a .*UninitializedParameter, .*: run the module once"),
+        (torch.Generator, r"'m/x' is a torch._C.Generator.*; save its get_state\(\), and give that to set_"),
+        (lambda: np.random.default_rng(0), "; save its bit_generator.state$"),
+        (lambda: torch.utils.data.DataLoader([1]), "; save what the loop needs to find its place again"),
         (lambda: torch.strided, "'m/x' is a torch.layout"),
         (lambda: {print}, "'m/x/0' is a builtins.builtin_function"),
         (lambda: np.array([None]), "'m/x' has dtype object"),
-        (lambda: print, "'m/x' is a builtins.builtin_function"),
+        (lambda: print, "'m/x' is a builtins.builtin_function.*; leave functions out"),
     ],
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore:.*:UserWarning")  # PyTorch, of its beta features

@@ -10,7 +10,7 @@ import torch
 
 import lccodec
 from lccodec.adapters import torch as adapter
-from lccodec.errors import ArgumentError
+from lccodec.errors import ArgumentError, LccodecWarning
 
 from ...support.torch_states import assert_same, network, trained
 
@@ -55,11 +55,12 @@ def test_not_strict_takes_what_is_there():
     target = network(1)
     target.append(torch.nn.Linear(3, 1))
     own = target[4].weight.clone()
-    optimizer = torch.optim.AdamW(model.parameters())
+    optimizer = torch.optim.AdamW(target[:4].parameters())
     parts = {"model": target, "optimizer": optimizer, "epoch": 7, "list": [1, 2]}
     with pytest.raises(ArgumentError):
         adapter.load_into(parts, state)
-    adapter.load_into(parts, {**state, "list": [5]}, strict=False)  # no epoch, and step is not asked for
+    with pytest.warns(LccodecWarning, match=r"4 that the state lacks .*, 1 that the target lacks \(step\)"):
+        adapter.load_into(parts, {**state, "list": [5]}, strict=False)  # no epoch
     assert parts["epoch"] == 7
     assert parts["list"] == [5, 2]
     assert "step" not in parts
@@ -68,7 +69,8 @@ def test_not_strict_takes_what_is_there():
     assert torch.equal(target[4].weight, own)
     assert len(optimizer.state) == 6
     tensors = (torch.zeros(2), torch.zeros(3))
-    adapter.load_into(tensors, (torch.ones(2),), strict=False)
+    with pytest.warns(LccodecWarning, match="1 entries loaded, 1 that the state lacks"):
+        adapter.load_into(tensors, (torch.ones(2),), strict=False)
     assert [t.sum().item() for t in tensors] == [2, 0]
 
 

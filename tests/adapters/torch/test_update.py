@@ -100,3 +100,13 @@ def test_what_does_not_fit_changes_nothing(tmp_path: Path, target: Any, message:
         with pytest.raises(ArgumentError, match="prefix must be a string"):
             adapter.apply_update(there, update, prefix=3)  # type: ignore[arg-type]
     assert there is None or not there["b"].any()
+
+
+def test_only_one_of_the_two_models_is_wrapped(tmp_path: Path) -> None:
+    trained, served = network(1), network(2)
+    with Chain(tmp_path, "lossless", adapter=adapter) as chain, follow(tmp_path, timeout=0) as follower:
+        wrapped = {f"_orig_mod.module.{name}": value for name, value in trained.state_dict().items()}
+        chain.save(0, {"run": {"model": wrapped}})
+        for update in follower:
+            adapter.apply_update({"run": {"model": torch.nn.DataParallel(served)}}, update)
+    assert_same(dict(served.state_dict()), dict(trained.state_dict()))

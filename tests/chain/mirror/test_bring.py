@@ -13,6 +13,7 @@ import pytest
 from lccodec import ArgumentError, Chain, ChainError, Keep, LccodecWarning, StorageError, validate
 from lccodec.chain.life.prune import prune
 from lccodec.chain.mirror.bring import bring_newest
+from lccodec.chain.store.claim import Use
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.container.disk.system import System
@@ -230,10 +231,11 @@ def test_a_mirror_has_one_writer(tmp_path: Path) -> None:
     run_of(tmp_path / "run", 2).close()
     first, second = (mirror_of(tmp_path / "run", tmp_path / "m") for _ in range(2))
     first.bring()
-    first._claim.take()  # it copies
+    use = Use()
+    first._claim.take(use)  # it copies
     with pytest.raises(ChainError, match="is saving to"):
         second.bring()
-    first._claim.done()
+    use.end()
     first.release()
     second.bring()
 

@@ -220,7 +220,8 @@ def follow(  # which state, and how to wait for it, by keyword
     step
         Follow this step only: wait for it, yield it, and end.
     keys
-        One or several names of arrays or containers, such as ``"model"``. Only these are read.
+        One or several names of arrays or containers, such as ``"model"``, or patterns of names of
+        arrays (:mod:`fnmatch`). Only these are read.
     exact
         Whether to take the newest state from the exact file, if the chain has one. That file is
         read whole at every step. Without it, a lossy chain is followed as its history decodes.

@@ -7,18 +7,17 @@ do not come back at the same moment (full jitter). A warning says when an outage
 from __future__ import annotations
 
 import itertools
-import os
 import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as StillRunning
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
 from ....errors import StorageError, warn
+from ....parallel import SideThread, ordered
 from .backend import Backend, UnreachableError, too_much
 from .keys import Object
 
@@ -62,8 +61,6 @@ class PatientBackend:
         self._backend = backend
         self._place = place
         self._patience = patience
-        self._pool: tuple[int, ThreadPoolExecutor] | None = None  # of this process
-        self._starting = threading.Lock()
         self._owner: int | None = None
         self._between: Callable[[], object] = lambda: None
         self.shared = backend.shared
@@ -149,7 +146,7 @@ class PatientBackend:
         """Put a file under a name of its own."""
 
         def attempt() -> None:
-            running = self._threads().submit(self._backend.upload, key, path)
+            running = SideThread().call(self._backend.upload, key, path)
             while True:
                 try:
                     return running.result(_SECONDS_BETWEEN_LOOKS)
@@ -169,16 +166,10 @@ class PatientBackend:
         return self._tried(lambda: self._backend.head(key), self._reading)
 
     def each(self, call: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        """Return the results of calls that run side by side. None of them may call this."""
+        """Return the results of calls that run side by side."""
         if len(items) < 2:
             return [call(item) for item in items]
-        return list(self._threads().map(call, items))
-
-    def _threads(self) -> ThreadPoolExecutor:
-        with self._starting:
-            if self._pool is None or self._pool[0] != os.getpid():  # a fork has no threads
-                self._pool = os.getpid(), ThreadPoolExecutor(_MAX_REQUESTS, "lccodec-bucket")
-            return self._pool[1]
+        return list(ordered(call, items, min(_MAX_REQUESTS, len(items)), waits=False))
 
     def _tried(self, attempt: Callable[[], Result], seconds: float) -> Result:
         """Return what a call returns, tried again while the store cannot be reached."""
@@ -202,10 +193,3 @@ class PatientBackend:
         while (left := end - time.monotonic()) > 0:
             self._look()
             time.sleep(min(left, _SECONDS_BETWEEN_LOOKS))
-
-    def close(self) -> None:
-        """End the threads."""
-        with self._starting:
-            pool, self._pool = self._pool, None
-        if pool is not None and pool[0] == os.getpid():
-            pool[1].shutdown(wait=False)

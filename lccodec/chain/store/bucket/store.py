@@ -338,10 +338,6 @@ class BucketStore(WritableStore):
     def sync(self) -> None:
         """Do nothing: what a store has accepted is durable."""
 
-    def close(self) -> None:
-        """End the threads. Closing again does nothing."""
-        self._backend.close()
-
 
 class _HeldBucket:
     """A bucket while its lease for pins and removals is held."""

@@ -287,3 +287,10 @@ def test_an_interrupt_leaves_no_state_of_two_steps(tmp_path: Path, monkeypatch: 
         update = follower.prepare(0)
         assert update is not None
         assert (update.base, update.step, update.names) == (0, 1, ("a", "b", "c"))
+
+
+def test_a_pattern_of_names(tmp_path: Path) -> None:
+    with Chain(tmp_path, "lossless") as chain, follow(tmp_path, keys="m/*.w", timeout=0) as follower:
+        for step in range(2):
+            chain.save(step, {"m": {"a.w": np.full(3, step), "a.b": np.ones(2)}, "o": np.ones(4)})
+            assert [patch.name for update in follower for patch in update.patches()] == ["m/a.w"]

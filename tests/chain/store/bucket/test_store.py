@@ -16,6 +16,7 @@ import lccodec
 from lccodec.chain.store.bucket import store as module
 from lccodec.chain.store.bucket.connect import connect
 from lccodec.chain.store.bucket.store import BucketStore
+from lccodec.chain.store.claim import Use
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.names import checkpoint_name
 from lccodec.chain.store.store import Store
@@ -178,11 +179,11 @@ def test_pins_keep_steps(place: str) -> None:
 def test_a_second_writer_is_refused(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two chains of one process are told apart while one of them saves."""
     monkeypatch.setattr("lccodec.chain.store.bucket.claim._SECONDS_FOR_OTHERS", 0.0)
-    claim = store_of(place).claim()
-    claim.take()
+    claim, use = store_of(place).claim(), Use()
+    claim.take(use)
     with pytest.raises(ChainError, match="another Chain of this process is saving"):
         lccodec.Chain(place).save(0, walk(1)[0])
-    claim.done()
+    use.end()
     claim.release()
     with lccodec.Chain(place) as chain:
         chain.save(0, walk(1)[0])
