@@ -59,6 +59,23 @@ def in_host_order(array: Array) -> Array:
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
+def held_beside(array: object) -> str:
+    """Return what a subclass of NumPy's arrays has beside numbers, and what to do; empty for none.
+
+    Units, as of unyt and astropy, would be lost without a word. NumPy's own classes have nothing to
+    keep: a memory map has its file, a matrix nothing.
+    """
+    kind = type(array)
+    if kind is np.ndarray or not isinstance(array, np.ndarray) or kind.__module__.startswith("numpy"):
+        return ""
+    slots = (vars(base).get("__slots__", ()) for base in kind.__mro__)
+    names = [name for each in slots for name in ([each] if isinstance(each, str) else each)]
+    names = [*getattr(array, "__dict__", {}), *names]
+    held = ", ".join(name for name in dict.fromkeys(names) if getattr(array, name, None) is not None)
+    what = f"a {kind.__module__}.{kind.__qualname__}, which is more than its numbers"
+    return f"{what}: give numpy.asarray(value), and keep beside it: {held}" if held else ""
+
+
 def check_dtype(dtype: object) -> None:
     """Raise ``ArgumentError`` for a `dtype` that :func:`from_components` does not accept."""
     if dtype is not None and not (isinstance(dtype, str) and dtype in ("float32", "bits")):

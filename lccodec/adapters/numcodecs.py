@@ -64,16 +64,20 @@ class LCCodec(Codec):  # type: ignore[misc]
         self.quantizer = quantizer
 
     def encode(self, buf: Any) -> bytes:
-        """Return the frame of an array, flattened in memory order."""
+        """Return the frame of an array, whose axes are in the order that they have in memory."""
         try:
-            array = ensure_contiguous_ndarray(buf)
+            array = ensure_contiguous_ndarray(buf, flatten=False)
         except (TypeError, ValueError) as error:
             raise ArgumentError(f"not a contiguous array of numbers: {error}") from None
+        array = array if array.flags.c_contiguous else array.T
         _check_order(array)
         return encode(array, self.quantizer.for_rewriting)  # zarr writes chunks in parts
 
     def decode(self, buf: Any, out: Any = None) -> Array:
-        """Return the array in a frame, 1-D and little-endian on every host; in `out` if given.
+        """Return the array in a frame, little-endian on every host; in `out` if given.
+
+        It is in C order. Of an array in Fortran's order it is the transposed one, whose numbers lie
+        in memory as they did.
 
         Raises
         ------

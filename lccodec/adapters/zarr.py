@@ -13,9 +13,11 @@
 The array's metadata say ``{"name": "lccodec", "configuration": {"quantizer": ...}}``. zarr finds
 the codec by that name wherever lccodec is installed. It is a serializer: it makes bytes of arrays,
 and a compressor behind it gains nothing. Chunks are self-contained, and exact unless another
-quantizer is given. A chunk may be written in parts: what is in it already does not change, however
-often it is coded again (`Smooth(repeatable=True)`). Of a large chunk, only the blocks of the rows
-that are asked for are decoded.
+quantizer is given. The fill value of the array is exact, and no part of the range of a chunk.
+`encoding` gives the variables of an xarray dataset such codecs, and obeys what they declare. A
+chunk may be written in parts: what is in it already does not change, however often it is coded
+again (`Smooth(repeatable=True)`). Of a large chunk, only the blocks of the rows that are asked for
+are decoded.
 Needs the extra ``zarr``. For zarr 2 use the codec in
 :mod:`lccodec.adapters.numcodecs`.
 """
@@ -33,6 +35,8 @@ from ..errors import DependencyError, FormatError
 from ..frame.decode import decode, decode_rows
 from ..frame.encode import encode
 from ..frame.header import parse_header
+from ..policy.declared import declarations
+from ..policy.policy import Declaration
 from ..quantizers.base import Quantizer
 from ..quantizers.lossless import Lossless
 from ..quantizers.registry import parse_quantizer, quantizer_json
@@ -48,9 +52,10 @@ if TYPE_CHECKING:
     from zarr.core.buffer import Buffer, NDBuffer
     from zarr.core.indexing import SelectorTuple
 
-__all__ = ["LCCodec"]
+__all__ = ["LCCodec", "encoding"]
 
 _NAME: Final = "lccodec"
+_KEPT: Final = ("_FillValue", "missing_value")  # of the encoding that a variable has already
 
 
 @dataclass(frozen=True)
@@ -92,7 +97,8 @@ class LCCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
     async def _encode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
         array = chunk_data.as_numpy_array()
         # A chunk that is written in part is decoded first, and then coded again.
-        data = await asyncio.to_thread(encode, array, self.quantizer.for_rewriting)
+        quantizer = _with_fill(self.quantizer, array, chunk_spec.fill_value).for_rewriting
+        data = await asyncio.to_thread(encode, array, quantizer)
         return chunk_spec.prototype.buffer.from_bytes(data)
 
     async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
@@ -111,6 +117,57 @@ class LCCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
         """Refuse: the size of a frame depends on its contents."""
         raise NotImplementedError
+
+
+def encoding(dataset: Any, quantizer: Quantizer) -> dict[str, dict[str, Any]]:
+    """Return an encoding for ``to_zarr(encoding=..., zarr_format=3)`` of an xarray dataset.
+
+    It has the variables of floating point numbers. Fill values are exact, and valid numbers stay
+    valid, as the attributes say, or the encoding of the file that they were read from. Coordinates,
+    their bounds, and packed numbers are left out, and so stay exact.
+
+    Parameters
+    ----------
+    dataset
+        An ``xarray.Dataset``.
+    quantizer
+        One of lccodec's quantizers.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray
+    >>> from lccodec import Smooth
+    >>> values = np.sin(np.linspace(0, 6, 500))
+    >>> data = xarray.Dataset({"height": ("time", values, {"_FillValue": -9999.0})})
+    >>> encoding(data, Smooth(max_error=1e-3))["height"]["serializer"].quantizer.fill
+    (-9999.0,)
+    """
+    variables = dataset.variables
+    attributes = {name: {**each.encoding, **each.attrs} for name, each in variables.items()}
+    dimensions = {name: each.dims for name, each in variables.items()}
+    found = declarations(attributes, list(variables), dimensions)
+    chosen: dict[str, dict[str, Any]] = {}
+    for name in dataset.data_vars:
+        each, own = found.get(name, Declaration("")), attributes[name]
+        packed = np.dtype(own.get("dtype", variables[name].dtype)).kind != "f"
+        if packed or variables[name].dtype.kind != "f" or each.exact:
+            continue
+        coder = quantizer.with_fills(each.fills, each.minimum, each.maximum)
+        if coder is None:
+            coder = Lossless() if each.fills or (each.minimum, each.maximum) != (None, None) else quantizer
+        kept = {key: variables[name].encoding[key] for key in _KEPT if key in variables[name].encoding}
+        chosen[name] = {**kept, "serializer": LCCodec(coder), "compressors": None}
+    return chosen
+
+
+def _with_fill(quantizer: Quantizer, array: Array, fill: Any) -> Quantizer:
+    """Return the quantizer of a chunk, in which the array's fill value is exact."""
+    if not quantizer.lossy or array.dtype.kind != "f" or not np.isfinite(fill):
+        return quantizer
+    found = quantizer.with_fills((float(fill),))
+    if found is None:  # steps around 0 keep 0, but no other number
+        return Lossless() if fill != 0 and bool((array == fill).any()) else quantizer
+    return found
 
 
 def _decoded(data: bytes, chunk: ArraySpec, rows: slice | None = None) -> Array:

@@ -29,8 +29,9 @@ def describe_foreign(path: Path) -> dict[str, Any] | None:
 
 
 def _commands(path: Path, kind: Kind) -> list[str]:
-    """Return the commands that read a file, if it has a suffix of its kind."""
-    suffix = next((suffix for suffix in kind.suffixes if path.name.endswith(suffix)), None)
+    """Return the commands that read a file, if it has a suffix of its kind; HDF5 may have any."""
+    suffixes = (path.suffix, *kind.suffixes) if kind.name == "hdf5" else kind.suffixes
+    suffix = next((suffix for suffix in suffixes if path.name.endswith(suffix)), None)
     if suffix is None:
         return []
     name = shlex.quote(str(path))

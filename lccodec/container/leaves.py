@@ -65,6 +65,19 @@ def leaves_of(tree: Json, scalars: Sequence[Json], names: Iterable[str] | None =
     return [leaves[i] for i in dict.fromkeys(places)]
 
 
+def scalar_at(tree: Json, scalars: Sequence[Json], keys: Keys) -> Any:
+    """Return the scalar at a path of dicts; None if there is none."""
+    node = tree
+    for key in keys:
+        if not isinstance(node, dict) or key not in node:
+            return None
+        node = node[key]
+    if node is not None:
+        return None
+    ((_, _, entry),) = leaves_of(tree, scalars, [leaf_name(keys)])
+    return scalar_value(entry)
+
+
 def _chosen(
     tree: Json, scalars: Sequence[Json], names: Iterable[str] | None
 ) -> tuple[list[Leaf], Sequence[int]]:

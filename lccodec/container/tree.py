@@ -191,7 +191,10 @@ class _Flattener:
     def __init__(self) -> None:
         import numpy as np  # here, as readers do without it
 
+        from ..element_types import held_beside
+
         self._as_array, self._array_type, self._masked = np.asarray, np.ndarray, np.ma.MaskedArray
+        self._held_beside = held_beside
         self._values = (np.ndarray, np.generic)
         self._not_numbers = (np.flexible, np.datetime64, np.timedelta64)
         self.arrays: list[np.ndarray[Any, Any]] = []
@@ -266,6 +269,8 @@ class _Flattener:
         if type(value) is not self._array_type:
             if isinstance(value, self._masked):
                 _refuse(name, depth, "is a masked array: save its data and its mask")
+            if held := self._held_beside(value):
+                _refuse(name, depth, f"is {held}")
             array = self._as_array(value)
         if array.dtype.hasobject or isinstance(value, self._not_numbers):
             _refuse(name, depth, f"has dtype {array.dtype}: only numbers and booleans can be stored")

@@ -97,6 +97,12 @@ class Checked(Quantizer):
             return "no check"
         return "the check holds" if found.lossy else "the check does not hold"
 
+    def with_fills(
+        self, fills: tuple[float, ...], minimum: float | None = None, maximum: float | None = None
+    ) -> Checked:
+        """Return the quantizer whose `then` keeps fill values exact, and the limits."""
+        return replace(self, then=self.then.with_fills(fills, minimum, maximum))
+
     def shares_frames(self, size: int) -> bool:  # noqa: ARG002
         """Return False: in a frame with others an array would not decode to what was checked."""
         return False

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..element_table import ElementType
-from ..element_types import Array, components
+from ..element_types import Array, components, held_beside
 from ..errors import ArgumentError
 from .header import Shape
 
@@ -47,6 +47,8 @@ def checked_array(array: Any, what: str) -> Array:
     """Return an array, or an object that NumPy makes one of; errors call it `what`."""
     if isinstance(array, np.ma.MaskedArray):
         raise ArgumentError(f"{what} must be a plain array; got a masked array: encode its data and its mask")
+    if held := held_beside(array):
+        raise ArgumentError(f"{what} must be a plain array; got {held}")
     if array is None or isinstance(array, list | tuple | dict | set | str | bytes):
         raise ArgumentError(f"{what} must be a NumPy array; got {type(array).__name__}")
     try:

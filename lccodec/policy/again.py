@@ -18,7 +18,6 @@ from ..errors import ArgumentError
 from ..quantizers.base import Exact, Quantizer, guarantee_of
 from ..quantizers.bins.representatives import DEAD_ZONE
 from ..quantizers.bins.residual import Residual, Zone
-from ..quantizers.field.plan import find_extent
 from ..quantizers.guarantee import Guarantee
 from ..quantizers.logarithmic import LogSteps
 from ..quantizers.lossless import Lossless
@@ -74,10 +73,12 @@ def quantizer_again(c: Candidate, policy: Policy, lost: Guarantee) -> tuple[Quan
     if lost.exact or not own.is_strict or own.exact:
         return None, own.after(lost)
     if not (own.max_error is None and own.range_share is None):
-        allowed, used = _bound(own, lost, c, least=True), _bound(lost, lost, c, least=False)
+        coder = policy.choose(c.name, c.role, c.kind, c.elements)
+        extent = coder.extent(c.bits, c.kind) if c.kind.kind == "f" else None
+        wide = 0.0 if extent is None else extent.share(1.0)
+        allowed, used = _bound(own, lost, c, wide, least=True), _bound(lost, lost, c, wide, least=False)
         if allowed - used > 0:
-            told = c.name, c.role, c.kind, c.elements
-            finer = policy.choose(*told).finer((allowed - used) * _ROUNDING)
+            finer = coder.finer((allowed - used) * _ROUNDING)
             if finer is not None:
                 both = own.after(lost)
                 return finer, Guarantee(
@@ -91,18 +92,16 @@ def quantizer_again(c: Candidate, policy: Policy, lost: Guarantee) -> tuple[Quan
     return Lossless(), lost
 
 
-def _bound(guarantee: Guarantee, lost: Guarantee, c: Candidate, *, least: bool) -> float:
+def _bound(guarantee: Guarantee, lost: Guarantee, c: Candidate, wide: float, *, least: bool) -> float:
     """Return a bound in the units of an array, at least or at most as large as it really is.
 
-    The array has lost what `lost` says, so its range is known to within twice that.
+    The array has lost what `lost` says, so its range, `wide`, is known to within twice that.
     """
     share = guarantee.range_share
     bounds = [] if guarantee.max_error is None else [guarantee.max_error]
     if share is not None and c.kind.kind == "f":
-        extent = find_extent(c.bits, c.kind)
-        wide = 0.0 if extent is None else extent.share(1.0)
         if least:
-            wide = max(wide - 2 * _bound(lost, lost, c, least=False), 0.0) if lost.is_strict else 0.0
+            wide = max(wide - 2 * _bound(lost, lost, c, wide, least=False), 0.0) if lost.is_strict else 0.0
         else:
             wide = wide / (1 - 2 * share) if share < 1 / 2 else math.inf
         bounds.append(share * wide)

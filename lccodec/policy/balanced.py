@@ -222,6 +222,7 @@ class Balanced(Policy):
             moments,
             shortfall,
             keyframes=self.keyframes,
+            arrays=self.arrays,
         )
 
     def _waits(self, c: Candidate) -> bool:

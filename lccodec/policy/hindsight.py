@@ -32,6 +32,7 @@ from ..quantizers.logarithmic import LogSteps
 from ..quantizers.signs import has_negative, spoiled, zero
 from ..quantizers.uniform import UniformDeadzone
 from .again import AsReference, between_quantizer, kept_between, promised
+from .declared import obeying
 from .policy import Candidate, Policy
 
 #: Checkpoints from one end to the next.
@@ -99,6 +100,7 @@ def between_quantizers(
         Whether they have lost what the policy guarantees, as they were saved. If not, the policy
         codes what has a guarantee.
     """
+    policy = obeying(policy, arrays)
     found: dict[str, Quantizer | None] = {}
     for c in arrays:
         quantizer = policy.choose(c.name, c.role, c.kind, c.elements)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal, Self
 
@@ -38,6 +38,29 @@ class Past:
         return bits[:: self.distance].copy()
 
 
+@dataclass(frozen=True)
+class Declaration:
+    """What a file declares of one array.
+
+    Parameters
+    ----------
+    why
+        The declaration, in a few words.
+    exact
+        Whether it is a coordinate, or belongs to one.
+    fills
+        Finite values that stand for nothing.
+    minimum, maximum
+        Limits of its other values.
+    """
+
+    why: str
+    exact: bool = False
+    fills: tuple[float, ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+
+
 @dataclass(slots=True)  # there may be thousands: a frozen one takes three times as long to make
 class Candidate:
     """An array of a state, with all that a policy needs to choose its quantizer."""
@@ -53,6 +76,7 @@ class Candidate:
     source: str | None = None  # the array whose rounding it is, or whose equal; if it is known
     inherited: bool = False  # whether the save leaves it out: it is its reference, bit for bit
     changed: float | None = None  # most of it that differs from the reference; if hashes say so
+    declared: Declaration | None = None  # what its file says of it
 
     @property
     def elements(self) -> int:
@@ -117,6 +141,8 @@ class Policy:
     smallest: int = 0
     keyframes: Literal["exact"] | Mapping[Role, Quantizer] = field(default="exact", kw_only=True)
     effort: Effort = field(default="normal", kw_only=True)
+    #: Quantizers of arrays by whole name, for one save: what their file declares of them.
+    arrays: Mapping[str, Quantizer] = field(default_factory=dict, kw_only=True, compare=False, repr=False)
 
     width = 1.0  # factor of the steps of weights; another one only in `Balanced`
 
@@ -184,7 +210,17 @@ class Policy:
         quantizer = self.choose(name, role, kind, size)
         return quantizer.lossy or self.choose_keyframe(name, role, kind, size).lossy
 
+    def names(self, name: str) -> bool:
+        """Return whether a pattern fits the name of an array."""
+        return any(fnmatchcase(name, pattern) for pattern in self.patterns)
+
+    def with_arrays(self, arrays: Mapping[str, Quantizer]) -> Self:
+        """Return the policy with quantizers of arrays by whole name, which go before all others."""
+        return replace(self, arrays={**self.arrays, **arrays}) if arrays else self
+
     def _of_pattern(self, name: str) -> Quantizer | None:
+        if name in self.arrays:
+            return self.arrays[name]
         if not self.patterns:  # there may be thousands of names
             return None
         return next((q for pattern, q in self.patterns.items() if fnmatchcase(name, pattern)), None)

@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
 from ..element_table import ElementType
 from ..errors import ArgumentError
 from ..quantizers.registry import quantizer_text
-from .policy import Candidate, Policy
+from .declared import obeyed, roles_of
+from .policy import Candidate, Declaration, Policy
 from .presets import POLICIES, resolve_policy
 from .roles import MASTER, ROLES, ROUNDED, Assignment, Role, assign_roles, check_roles
 
@@ -61,15 +63,17 @@ def choose(
     arrays: Mapping[str, tuple[ElementType, tuple[int, ...]]],
     record: Record,
     known: Mapping[str, Assignment] | None = None,
+    declared: Mapping[str, Declaration] = MappingProxyType({}),
 ) -> dict[str, Choice]:
     """Return the choice of a record for arrays, given by their types and shapes.
 
     The record's roles by index follow the order of `arrays`. `known` has roles by name, from a
-    framework's structures.
+    framework's structures, and `declared` what the file of the state says.
     """
     names = list(arrays)
     shapes = {name: shape for name, (_, shape) in arrays.items()}
-    assigned = assign_roles(shapes, record.roles, {**record.known_of(names), **(known or {})})
+    others = {**record.known_of(names), **roles_of(declared), **(known or {})}
+    assigned = assign_roles(shapes, record.roles, others)
     found: dict[str, Choice] = {}
     made: dict[object, Choice] = {}  # thousands of arrays may share a choice
     for name, (kind, shape) in arrays.items():
@@ -77,6 +81,9 @@ def choose(
         role, why = assigned[name].role, assigned[name].why
         quantizer = record.policy.choose(name, role, kind, size)
         lossy = record.policy.may_lose(name, role, kind, size)
+        if name in declared:
+            quantizer = obeyed(record.policy, declared[name], name, role, why, kind, size) or quantizer
+            lossy = lossy and quantizer.lossy
         key = role, why, quantizer, lossy
         if key not in made:
             made[key] = Choice(role, why, quantizer_text(quantizer), lossy)
@@ -91,7 +98,7 @@ def needed_record(record: Record, arrays: Iterable[Candidate], known: Collection
     come from a framework's structures. The roles of some may come from their values.
     """
     candidates = list(arrays)
-    by_values = any(c.why in (MASTER, ROUNDED) for c in candidates)
+    by_values = any(c.why in (MASTER, ROUNDED) or c.declared for c in candidates)
     if not record.roles and not known and not by_values:  # all follow from names and shapes
         return replace(record, known={})
     shapes = {c.name: c.shape for c in candidates}

@@ -45,6 +45,7 @@ from .vocabulary import MODELS, ROLES, Role, meaning
 __all__ = [
     "AVERAGE",
     "EXACT_BY_DEFAULT",
+    "GIVEN",
     "MASTER",
     "OUTSIDE",
     "PARAMETER",
@@ -76,6 +77,8 @@ UNTRAINED: Final = "no parameter of the optimizer"
 UNSAFE: Final = "no moment known to be safe"
 UNKNOWN: Final = "of an optimizer that is not known"
 OUTSIDE: Final = "not in the model"
+#: How the reason for a role begins that a user gives.
+GIVEN: Final = "given as "
 #: Reasons for "other" that come from no name and no type: the array is exact because nothing says
 #: more.
 EXACT_BY_DEFAULT: Final = frozenset([UNNAMED, UNTRAINED, UNSAFE, UNKNOWN])
@@ -199,7 +202,7 @@ def _given(given: Mapping[str, Role], names: Iterable[str]) -> Iterator[tuple[st
     for name in names:
         pattern = name if name in given else next((p for p in given if fnmatchcase(name, p)), None)
         if pattern is not None:
-            yield name, Assignment(given[pattern], f"given as {pattern!r}")
+            yield name, Assignment(given[pattern], f"{GIVEN}{pattern!r}")
 
 
 def check_matches(what: str, patterns: Iterable[str], names: Iterable[str]) -> None:

@@ -23,7 +23,7 @@ from ..element_table import ElementType
 from ..element_types import Array
 from ..errors import ArgumentError
 from .bins.residual import Owner, Residual, Zone
-from .field.plan import FieldPlan
+from .field.plan import Extent, FieldPlan, find_extent
 from .guarantee import EXACT, Guarantee
 
 
@@ -120,6 +120,19 @@ class Quantizer:
     def verdict(self, found: Quantizer) -> str:  # noqa: ARG002
         """Return why `resolved` has found another quantizer, in a few words."""
         return ""
+
+    def extent(self, bits: Array, kind: ElementType) -> Extent | None:
+        """Return the extent of an array of floats, whose range a bound may be a share of."""
+        return find_extent(bits, kind)
+
+    def with_fills(
+        self,
+        fills: tuple[float, ...],  # noqa: ARG002
+        minimum: float | None = None,  # noqa: ARG002
+        maximum: float | None = None,  # noqa: ARG002
+    ) -> Quantizer | None:
+        """Return the quantizer that keeps fill values exact, and limits; ``None`` if none does."""
+        return None if self.lossy else self
 
     def shares_frames(self, size: int) -> bool:  # noqa: ARG002
         """Return whether an array of so many components may share a frame with others."""

@@ -6,7 +6,7 @@ Sources: SPEC 7.8; ``spec/decisions/0023-smooth-fields.md``.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final, Literal, get_args
 
 import numpy as np
@@ -18,7 +18,17 @@ from ..errors import ArgumentError
 from ..parallel import stretches
 from .base import Partition, Quantizer
 from .bins.residual import Residual
-from .field.plan import FieldPlan, find_extent, inwards, lattice_step, usable_step, wide
+from .field.plan import (
+    Extent,
+    FieldPlan,
+    Outside,
+    find_extent,
+    inwards,
+    lattice_step,
+    rounded,
+    usable_step,
+    wide,
+)
 from .field.roughness import is_smooth
 from .guarantee import Guarantee
 from .lossless import Lossless
@@ -37,9 +47,9 @@ class Smooth(Quantizer):
 
     The method is for fields of simulations and measurements, whose neighbours are alike along each
     axis. An array that is not smooth takes about the bytes of `UniformDeadzone` with the same
-    bound. NaN, infinities and fill values are exact, and do not spoil their neighbours. A fill
-    value is a number that occurs at least 16 times and lies far outside of all others, by four
-    times their range.
+    bound. NaN, infinities and fill values are exact, are no part of the range, and do not spoil
+    their neighbours. Fill values are those of `fill`, and a number that lies far outside of all
+    others, by four times their range. With `relative_error` it must occur at least 16 times.
 
     It predicts arrays of float16, bfloat16, float32 and float64, of any shape. Complex ones, and
     small ones that share a frame with others, have the steps of `UniformDeadzone`; with `minimum`,
@@ -60,6 +70,8 @@ class Smooth(Quantizer):
         Limits of the decoded values, rounded inwards to numbers of the element type. Finite numbers
         beyond them are stored exactly. An array without negative numbers never decodes to one,
         whatever the limits.
+    fill
+        A number that stands for a missing value, or several.
     conserve
         ``"sum"``: the sum of the decoded array is that of the original, within the rounding of the
         element type. If it cannot be, the array is stored exactly.
@@ -100,6 +112,7 @@ class Smooth(Quantizer):
     relative_error: float | None = None
     minimum: float | None = None
     maximum: float | None = None
+    fill: float | tuple[float, ...] = field(default=(), kw_only=True)
     conserve: Literal["sum"] | None = None
     rough: Rough = "steps"
     absolute: bool = False
@@ -117,6 +130,9 @@ class Smooth(Quantizer):
             if getattr(self, name) is not None:
                 limit = number(f"Smooth: {name}", getattr(self, name), "a finite number", math.isfinite)
                 object.__setattr__(self, name, limit)
+        fills = self.fill if isinstance(self.fill, tuple | list) else (self.fill,)
+        found = tuple(number("Smooth: fill", each, "a number", lambda _: True) for each in fills)
+        object.__setattr__(self, "fill", tuple(each for each in found if math.isfinite(each)))
         if self.minimum is not None and self.maximum is not None and self.minimum > self.maximum:
             raise ArgumentError(f"Smooth: minimum {self.minimum} is above maximum {self.maximum}")
         if self.conserve not in (None, "sum"):
@@ -147,11 +163,35 @@ class Smooth(Quantizer):
         """Return the quantizer that codes an array: an exact one if it is rough, and asked for."""
         if self.rough == "steps":
             return self
-        return replace(self, rough="steps") if is_smooth(bits, shape, kind) else Lossless()
+        return (
+            replace(self, rough="steps") if is_smooth(bits, shape, kind, self._outside(kind)) else Lossless()
+        )
 
     def verdict(self, found: Quantizer) -> str:
         """Return why an array is coded by what `resolved` has found."""
         return "smooth" if found.lossy else "not smooth"
+
+    def with_fills(
+        self, fills: tuple[float, ...], minimum: float | None = None, maximum: float | None = None
+    ) -> Smooth:
+        """Return the quantizer with more fill values, and limits where it has none."""
+        low = minimum if self.minimum is None else self.minimum
+        high = maximum if self.maximum is None else self.maximum
+        if low is not None and high is not None and low > high:
+            low, high = self.minimum, self.maximum
+        return replace(self, fill=tuple(sorted({*self._fills, *fills})), minimum=low, maximum=high)
+
+    def extent(self, bits: Array, kind: ElementType) -> Extent | None:
+        """Return the extent of an array without fill values and numbers beyond the limits."""
+        return find_extent(bits, kind, self._outside(kind), 1 if self.relative_error is None else None)
+
+    @property
+    def _fills(self) -> tuple[float, ...]:
+        return self.fill if isinstance(self.fill, tuple) else (self.fill,)
+
+    def _outside(self, kind: ElementType) -> Outside:
+        """Return which numbers are no part of the range, as the element type has them."""
+        return Outside(rounded(self._fills, kind), self.minimum, self.maximum)
 
     @property
     def for_rewriting(self) -> Smooth:
@@ -164,7 +204,7 @@ class Smooth(Quantizer):
 
     def field(self, bits: Array, kind: ElementType) -> FieldPlan | None:
         """Return how an array, given as components, is coded; ``None`` to store it exactly."""
-        extent = find_extent(bits, kind)
+        extent = self.extent(bits, kind)
         bound = math.inf if self.max_error is None else float(self.max_error)
         if extent is not None and self.relative_error is not None:
             bound = min(bound, extent.share(self.relative_error))
@@ -204,6 +244,6 @@ class Smooth(Quantizer):
         """Return steps for an array that is not coded as a field; ``None`` to store it exactly."""
         extra = self.minimum, self.maximum, self.conserve
         plan = self.field(residual.bits, residual.kind)
-        if plan is None or extra != (None, None, None):
+        if plan is None or plan.fills or extra != (None, None, None):
             return None
         return UniformDeadzone(max_error=plan.bound).fit(residual)

@@ -10,6 +10,7 @@ import zarr
 from lccodec import ExponentBuckets, Lossless, Smooth, UniformDeadzone
 from lccodec.adapters.numcodecs import LCCodec as NumcodecsCodec
 from lccodec.adapters.zarr import LCCodec as ZarrCodec
+from lccodec.adapters.zarr import encoding
 from lccodec.errors import ArgumentError, DataError, FormatError
 from lccodec.frame import decode
 from lccodec.parallel import PIECE
@@ -196,3 +197,61 @@ def test_hours_that_are_added_to_a_chunk(conserve):
         assert not array[hour + 1 :].any()
     assert abs(array[:] - np.stack(hours)).max() <= 1e-3
     assert ZarrCodec(quantizer).to_dict()["configuration"].keys() <= {"quantizer", "max_error", "conserve"}
+
+
+def _elevation():
+    y, x = np.meshgrid(np.linspace(0, 6, 60), np.linspace(0, 9, 75), indexing="ij")
+    values = 4000 + 4000 * np.sin(y) * np.cos(x)
+    values[np.hypot(y - 3, x - 4) < 1.5] = np.nan
+    values[5, 5] = np.nan  # alone in its chunk
+    return values.astype("f4")
+
+
+STEPS = UniformDeadzone(max_error=0.5)
+
+
+@pytest.mark.parametrize("quantizer", [Smooth(max_error=0.5), Smooth(relative_error=1e-3), STEPS], ids=str)
+@pytest.mark.parametrize("fill", [-9999.0, 0.0, 1e20])
+def test_the_fill_value_is_exact(quantizer, fill):
+    """It lies less than four ranges from the numbers, so that nobody can guess it."""
+    values = np.nan_to_num(_elevation(), nan=fill)
+    array = make({}, quantizer, shape=(80, 75), chunks=(20, 25), dtype="f4", fill_value=np.float32(fill))
+    array[:60] = values
+    back = np.asarray(array[:])
+    filled = values == np.float32(fill)
+    assert (back[:60][filled] == np.float32(fill)).all()
+    assert (back[60:] == np.float32(fill)).all()
+    assert np.abs(back[:60] - values).max() <= (8 if quantizer.max_error is None else 0.5)
+
+
+def test_what_xarray_declares_is_obeyed(tmp_path):
+    import xarray
+
+    values, time = _elevation(), np.arange(60) / 24
+    bounds = np.stack([time, time + 1 / 24], 1)
+    data = xarray.Dataset(
+        {
+            "height": (("time", "x"), values, {"valid_range": np.array([500, 7500], "f4")}),
+            "depth": (("time", "x"), np.nan_to_num(values), {"missing_value": np.float32(-1)}),
+            "time_bnds": (("time", "nv"), bounds),
+            "count": ("time", np.arange(60)),
+            "packed": (("time", "x"), values),
+        },
+        {"time": ("time", time, {"bounds": "time_bnds"}), "lat": (("time", "x"), values / 100)},
+    )
+    data["height"].encoding["_FillValue"] = np.float32(-9999)
+    data["packed"].encoding = {"dtype": "i2", "scale_factor": 1.0, "_FillValue": np.int16(-1)}
+    chosen = encoding(data, Smooth(max_error=0.5))
+    assert {name: each["serializer"].quantizer for name, each in chosen.items()} == {
+        "height": Smooth(max_error=0.5, minimum=500, maximum=7500, fill=-9999),
+        "depth": Smooth(max_error=0.5, fill=(-1,)),
+    }
+    assert chosen["height"]["_FillValue"] == -9999
+    data.to_zarr(tmp_path, zarr_format=3, consolidated=False, encoding=chosen)
+    back = xarray.open_zarr(tmp_path, consolidated=False).load()
+    assert np.array_equal(back["height"].isnull(), data["height"].isnull())
+    assert 0 < np.nanmax(np.abs(back["height"] - data["height"])) <= 0.5
+    for name in ("time", "time_bnds", "lat", "count"):
+        assert np.array_equal(back[name], data[name], equal_nan=True)
+    lossless = encoding(data, STEPS)["height"]["serializer"].quantizer
+    assert lossless == Lossless()  # steps know no limits

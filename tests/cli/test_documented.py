@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 import click
+import h5py
 import numpy as np
 import pytest
 import tensorboard  # noqa: F401 - for what --tensorboard writes
@@ -82,6 +83,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder = place / "hf" / f"checkpoint-{step}"
         folder.mkdir(parents=True)
         safetensors.save_file(state(step), folder / "model.safetensors")
+    with h5py.File(place / "step1000.nc", "w") as file:
+        file["model/layer.weight"] = np.zeros((30, 20), "f4")
+        file["names"] = np.array([b"a"])
     npz.save_file(state(1000), place / "state.npz")
     safetensors.save_file(state(1000), place / "state.safetensors")
     safetensors.save_file(state(1000), place / "model.safetensors")

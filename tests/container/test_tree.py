@@ -6,6 +6,7 @@ import json
 import math
 from collections import OrderedDict, namedtuple
 from enum import IntEnum
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,25 @@ def nested(depth: int) -> Any:
     for _ in range(depth):
         state = [state]
     return state
+
+
+class Quantity(np.ndarray):  # type: ignore[type-arg]
+    """An array with units, as those of unyt and astropy."""
+
+    units: str | None
+
+
+class Slotted(np.ndarray):  # type: ignore[type-arg]
+    __slots__ = ("scale",)
+
+    def __array_finalize__(self, other: Any) -> None:
+        self.scale = 3
+
+
+def with_units(units: str | None) -> Quantity:
+    array = np.ones(2).view(Quantity)
+    array.units = units
+    return array
 
 
 # --- round trips ----------------------------------------------------------------------------------
@@ -90,6 +110,12 @@ def test_temporary_arrays_are_not_taken_for_each_other() -> None:
     assert [int(a[0]) for a in flat.arrays] == list(range(100))
 
 
+def test_arrays_of_subclasses_that_have_nothing_more(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(bytes(16))
+    plain = [np.ones(2).view(np.matrix), np.memmap(tmp_path / "a", "f8"), with_units(None)]
+    assert [type(array) for array in flatten(plain).arrays] == [np.ndarray] * 3
+
+
 def test_dict_subclasses_become_dicts() -> None:
     flat = flatten(OrderedDict(b=1, a=2))
     assert same(unflatten(flat.tree, flat.arrays, flat.scalars), {"b": 1, "a": 2})
@@ -130,6 +156,8 @@ CYCLE.append({"again": CYCLE})
         ({"a": np.str_("x")}, "'a' has dtype [<>]U1"),
         ({"a": np.datetime64("2020-01-01")}, "'a' has dtype datetime64"),
         ({"a": np.ma.zeros(3)}, "'a' is a masked array"),
+        ({"a": with_units("m")}, "'a' is a .*Quantity, which is more .* keep beside it: units$"),
+        ({"a": np.zeros(2).view(Slotted)}, "'a' is a .*Slotted, .*: scale$"),
         ({"a": {7: 1}}, "'a' has the key 7, which is not a str"),
         ({7: 1}, "the state has the key 7, which is not a str"),
         ({np.str_("a"): 1}, "which is not a str"),

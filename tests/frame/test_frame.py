@@ -376,3 +376,15 @@ def test_memory_of_a_large_array_is_that_of_pieces(
     finally:
         tracemalloc.stop()
     assert peak < 60 << 20
+
+
+def test_units_are_not_lost_without_a_word() -> None:
+    class Quantity(np.ndarray):  # type: ignore[type-arg]
+        units = "m"
+
+    array = np.ones(3).view(Quantity)
+    assert decode(encode(array, Lossless())).tolist() == [1, 1, 1]  # what the class has is not of the array
+    array.units = "s"
+    for values, reference in ((array, None), (np.ones(3), array)):
+        with pytest.raises(ArgumentError, match=r"Quantity, which is more .* keep beside it: units"):
+            encode(values, Lossless(), reference)

@@ -2,9 +2,9 @@
 
 The attribute ``units`` of an object ``a/b`` has the name ``a/b@units`` in the metadata, which hold
 strings. A value that is not a string becomes its JSON text, and the entry `TYPES` says its type, so
-that a file gets its numbers back. References lead to objects of their own file. Those of dimension
-scales, which netCDF-4 has for every dimension, become the names of the scales for each axis; others
-say nothing outside of their file, and are left out.
+that a file gets its numbers back. The scales of dimensions, which netCDF-4 has for every dimension,
+become the names of the scales for each axis. What is neither text nor numbers is left out: it is in
+the skeleton of its file (:mod:`lccodec.adapters.files.skeleton`).
 
 Metadata may be edited, or be of another state. An entry that does not fit is written as a string;
 scales that do not fit are not attached.
@@ -13,14 +13,19 @@ scales that do not fit are not attached.
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import h5py
 import numpy as np
 
-__all__ = ["TYPES", "read_attribute", "read_types", "write_attributes"]
+from ...container.scalars import is_unicode
+from .disk import MAX_FILE_EXPANSION
+from .skeleton import objects
+
+__all__ = ["TYPES", "attributes_text", "read_attributes", "write_attributes"]
 
 #: The entry of the metadata with the types of attributes that are no strings.
 TYPES: Final = "lccodec.attributes"
@@ -29,41 +34,81 @@ _AT: Final = "@"  # between the name of an object and that of its attribute
 _SCALES: Final = "DIMENSION_LIST"
 _CLASS, _LABEL, _BACK = "CLASS", "NAME", "REFERENCE_LIST"  # of a scale
 _IS_SCALE: Final = "DIMENSION_SCALE"
+_NETCDF: Final = ("_Netcdf4", "_NC")  # what netCDF-4 says of the file alone
 _DTYPE: Final = re.compile(r"[<>|][biuf][1248]")
+_MAX_ELEMENTS: Final = 1 << 10  # of an attribute that is read
+_MAX_STRINGS: Final = 1 << 5  # of variable length: each may be as long as the file
 
 
-def read_attribute(item: h5py.Group | h5py.Dataset, name: str, key: str) -> Iterator[tuple[str, str]]:
-    """Yield the entry of the metadata for an attribute of an object; nothing for references."""
-    place = f"{name}{_AT}{key}" if name else key
-    if key == _SCALES and isinstance(item, h5py.Dataset):
-        axes = [[scale.name.strip("/") for scale in axis.values() if scale.name] for axis in item.dims]
-        yield place, json.dumps(axes)
-    elif (text := _text(item.attrs[key])) is not None:
-        yield place, text
+def read_attributes(file: h5py.File, size: int) -> dict[str, dict[str, Any]]:
+    """Return the attributes of each group and dataset by path: those that are text or numbers.
 
-
-def read_types(item: h5py.Group | h5py.Dataset, name: str) -> dict[str, str]:
-    """Return the types of attributes that are numbers, by the names of their entries."""
-    found = {}
-    for key in item.attrs:
-        dtype = item.attrs.get_id(key).dtype
-        if _DTYPE.fullmatch(dtype.str) and h5py.check_enum_dtype(dtype) is None:
-            found[f"{name}{_AT}{key}" if name else key] = dtype.str
+    A value is a str, a list of str, or an array. Text that is not UTF-8 is taken for Latin-1.
+    `size` is that of the file. What asks for more memory than such a file may is left out.
+    """
+    memory = MAX_FILE_EXPANSION * size
+    seen: set[int] = set()
+    found: dict[str, dict[str, Any]] = {}
+    for keys, item in objects(file):
+        address = h5py.h5o.get_info(item.id).addr
+        if address in seen:
+            continue
+        seen.add(address)
+        values = found["/".join(keys)] = {}
+        for key in item.attrs:
+            if (
+                isinstance(key, str)
+                and is_unicode(key)
+                and memory > 0
+                and (value := _read(item, key)) is not None
+            ):
+                memory -= value.nbytes if isinstance(value, np.ndarray) else len(str(value))
+                values[key] = value
     return found
 
 
-def _text(value: Any) -> str | None:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    if isinstance(value, np.ndarray | np.generic):
-        items = [
-            v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in np.ravel(value).tolist()
-        ]
-        if all(isinstance(item, str | int | float) for item in items):
-            return json.dumps(items if np.ndim(value) else items[0])
-    return None
+def _read(item: h5py.Group | h5py.Dataset, key: str) -> Any:
+    """Return a value, or None for what is neither text nor numbers, and for what is long."""
+    try:
+        return _value_of(item, key)
+    except (TypeError, ValueError, OSError):  # a type that h5py does not know: the skeleton has it
+        return None
+
+
+def _value_of(item: h5py.Group | h5py.Dataset, key: str) -> Any:
+    found = item.attrs.get_id(key)
+    text = h5py.check_string_dtype(found.dtype)
+    most = _MAX_STRINGS if text is not None and text.length is None else _MAX_ELEMENTS
+    if found.shape is None or math.prod(found.shape) > most:
+        return None
+    if text is None:
+        is_number = _DTYPE.fullmatch(found.dtype.str) and h5py.check_enum_dtype(found.dtype) is None
+        return np.asarray(item.attrs[key]) if is_number else None
+    texts = [_text(each) for each in np.ravel(item.attrs[key]).tolist()]
+    return texts if found.shape else texts[0]
+
+
+def _text(value: str | bytes) -> str:
+    data = value if isinstance(value, bytes) else value.encode("utf-8", "surrogateescape")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
+
+
+def attributes_text(attributes: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Return attributes, as `read_attributes` does, as metadata."""
+    metadata, types = {}, {}
+    for path, values in attributes.items():
+        for key, value in values.items():
+            if key.startswith(_NETCDF):
+                continue
+            place = f"{path}{_AT}{key}" if path else key
+            if isinstance(value, np.ndarray):
+                types[place] = value.dtype.str
+            plain = value.tolist() if isinstance(value, np.ndarray) else value
+            metadata[place] = plain if isinstance(plain, str) else json.dumps(plain)
+    return {**metadata, TYPES: json.dumps(types)} if types else metadata
 
 
 def write_attributes(file: h5py.File, metadata: Mapping[str, str]) -> None:

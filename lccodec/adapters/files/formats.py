@@ -1,4 +1,7 @@
-"""Files of every format, chosen by suffix: a state and its metadata are read and written.
+"""Files of every format: a state and its metadata are read and written.
+
+The suffix gives the format. HDF5 files have many suffixes: a file of another suffix is read if its
+first bytes say that it is one, and the suffixes of `HDF5` are written.
 
 A ``.lcc.h5`` file is a checkpoint; it is written lossless. A ``.safetensors.index.json`` file comes
 with its shards, which are one state. A ``.pt`` or ``.pth`` file is one of ``torch.save``. It has no
@@ -18,24 +21,41 @@ from ...chain.save.single_file import save_file as save_checkpoint
 from ...constants import CHECKPOINT_SUFFIX
 from ...container.disk.system import StrPath, checked_path
 from ...container.scalars import metadata_strings
-from ...errors import ArgumentError
+from ...errors import ArgumentError, warn
+from ...policy.declared import ENTRY
 from ...policy.roles import Assignment
 from ..link import open_linked
 from ..tree.plain import TYPES
 from .shards import INDEX_SUFFIX, SHARD_BYTES, is_index
 from .signature import recognize
 
-__all__ = ["READ", "check_suffix", "is_checkpoint", "load_file", "load_with_roles", "save_file"]
+__all__ = [
+    "READ",
+    "SHOWN",
+    "check_suffix",
+    "is_checkpoint",
+    "is_state",
+    "load_file",
+    "load_with_roles",
+    "save_file",
+]
 
 _NPZ: Final = ".npz"
 _SAFETENSORS: Final = ".safetensors"
 _INDEX: Final = _SAFETENSORS + INDEX_SUFFIX
-_HDF5: Final = (".h5", ".hdf5")
+#: Suffixes of HDF5 files: of netCDF-4, NeXus, CXI, anndata, PySCF, MATLAB and others.
+_HDF5: Final = (
+    *(".h5", ".hdf5", ".nc", ".nc4", ".chk", ".nxs", ".nx", ".nx5", ".nxspe", ".cxi", ".emd", ".hspy"),
+    *(".hdf", ".he5", ".cdf", ".h5ad", ".h5mu", ".loom", ".cool", ".mcool", ".nwb", ".fast5", ".mat"),
+    *(".cgns", ".exo", ".med", ".silo", ".ims", ".h5m", ".h5oina", ".jld2", ".dream3d"),
+)
 _TORCH: Final = (".pt", ".pth", ".ckpt")
 #: Lightning's .ckpt files hold more than a state.
 _WRITTEN_BY_TORCH: Final = (".pt", ".pth")
 _WRITTEN: Final = (_NPZ, _SAFETENSORS, _INDEX, CHECKPOINT_SUFFIX, *_HDF5, *_WRITTEN_BY_TORCH)
-#: Suffixes of the files that can be read.
+#: The suffixes that errors name.
+SHOWN: Final = (_NPZ, _SAFETENSORS, _INDEX, CHECKPOINT_SUFFIX, *_HDF5[:3], *_WRITTEN_BY_TORCH)
+#: Suffixes of the files that can be read; HDF5 files are read under any suffix.
 READ: Final = tuple(dict.fromkeys((*_WRITTEN, *_TORCH)))
 
 
@@ -49,12 +69,23 @@ def check_suffix(path: StrPath, write: bool = False) -> Path:
     lccodec.errors.ArgumentError: ...w.ckpt: is only read, as ...: not one of .npz, ..., .pt, .pth
     """
     path = checked_path(path)
-    suffixes = _WRITTEN if write else READ
-    if not path.name.endswith(suffixes):
-        only = "is only read, as it holds more than a state; write .pt for torch.load: "
-        why = only if write and path.name.endswith(READ) else ""
-        raise ArgumentError(f"{path}: {why}not one of {', '.join(suffixes)}")
-    return path
+    if path.name.endswith(_WRITTEN if write else READ) or (not write and _is_hdf5(path)):
+        return path
+    only = "is only read, as it holds more than a state; write .pt for torch.load: "
+    why = only if write and path.name.endswith(READ) else ""
+    shown = SHOWN if write else (*SHOWN, *_TORCH[len(_WRITTEN_BY_TORCH) :])
+    raise ArgumentError(f"{path}: {why}not one of {', '.join(shown)}")
+
+
+def is_state(path: Path) -> bool:
+    """Return whether a file in a folder is one of a state, by its suffix or as an HDF5 file."""
+    if path.name.endswith(_HDF5[2:]):  # some are suffixes of other formats, too
+        return _is_hdf5(path)
+    return path.is_file() and (path.name.endswith(READ) or _is_hdf5(path))
+
+
+def _is_hdf5(path: Path) -> bool:
+    return path.is_file() and (kind := recognize(path)) is not None and kind.name == "hdf5"
 
 
 def load_file(path: StrPath, progress: Progress = False) -> tuple[Any, dict[str, str]]:
@@ -87,13 +118,17 @@ def load_with_roles(
         with open_linked(path) as file:
             file.show(progress)
             return file.state(dtype="bits"), file.metadata(), {}
-    if path.suffix in _TORCH:
+    kind = recognize(path)
+    if kind is not None and kind.name == "netcdf3":
+        raise ArgumentError(f"{path} is {kind.title}: {kind.advice}")
+    is_hdf5 = kind is not None and kind.name == "hdf5"
+    if path.suffix in _TORCH and not is_hdf5:
         from .. import torch
         from ..torch.archive import load_archive
 
         state = load_archive(path)
         return *torch.to_numpy(state), torch.roles(state)
-    adapter = _adapter(path)
+    adapter = _adapter(path, is_hdf5)
     if not hasattr(adapter, "load_state"):
         return adapter.load_file(path), {}, {}
     return *adapter.load_state(path), {}
@@ -103,7 +138,7 @@ def is_checkpoint(path: Path) -> bool:
     """Return whether `load_file` reads a file as a checkpoint: by its suffix, or what is in it."""
     if path.name.endswith(CHECKPOINT_SUFFIX):
         return True
-    if path.suffix not in (*_HDF5, *_TORCH):
+    if path.name.endswith(READ) and path.suffix not in (*_HDF5, *_TORCH):
         return False
     kind = recognize(path)
     return kind is not None and kind.name == "checkpoint"
@@ -133,6 +168,9 @@ def save_file(
     if path.name.endswith(CHECKPOINT_SUFFIX):
         save_checkpoint(state, path, metadata, progress=progress)
         return metadata
+    if path.suffix not in _HDF5 and isinstance(state, Mapping) and ENTRY in state:
+        state = {key: value for key, value in state.items() if key != ENTRY}
+        warn(f"{path}: left out what an HDF5 file has besides arrays; .h5 and .lcc.h5 files keep it")
     if path.suffix in _WRITTEN_BY_TORCH:
         from ..torch.archive import save_archive
 
@@ -147,15 +185,15 @@ def save_file(
     return kept
 
 
-def _adapter(path: Path) -> ModuleType:
+def _adapter(path: Path, is_hdf5: bool = False) -> ModuleType:
+    if is_hdf5 or path.suffix in _HDF5:
+        from .. import hdf5
+
+        return hdf5
     if path.suffix == _NPZ:
         from .. import npz
 
         return npz
-    if path.suffix in _HDF5:
-        from .. import hdf5
-
-        return hdf5
     from .. import safetensors
 
     return safetensors

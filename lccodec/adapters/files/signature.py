@@ -50,6 +50,7 @@ _KINDS: Final = (
     Kind("torchscript", "a TorchScript program", (), "save the state_dict() of its module with torch.save"),
     Kind("keras", "a Keras model archive", (), "unzip it: the .weights.h5 file in it can be read"),
     Kind("hdf5", "an HDF5 file", (".h5", ".hdf5")),
+    Kind("netcdf3", "a netCDF-3 file", (), "convert it with nccopy -4: lccodec reads netCDF-4"),
     Kind("npy", "a single NumPy array", (), "write it into an archive with numpy.savez"),
     Kind(
         "pickle", "a Python pickle", (), "if you trust it, load it and save its arrays with lccodec.save_file"
@@ -106,6 +107,8 @@ def _name(head: bytes, tail: bytes, size: int) -> str | None:
         return "bundle"
     if any(head[place : place + 8] == _HDF5_SIGNATURE for place in _HDF5_PLACES):  # behind a user block
         return "hdf5"
+    if head.startswith((b"CDF\1", b"CDF\2", b"CDF\5")):
+        return "netcdf3"
     if head.startswith(b"\x93NUMPY"):
         return "npy"
     if head.startswith(_OLD_TORCH):

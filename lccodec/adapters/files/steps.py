@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from ...container.disk.system import storage_errors
 from ...errors import ArgumentError
-from .formats import READ
+from .formats import READ, SHOWN, is_state
 from .shards import INDEX_SUFFIX
 
 __all__ = ["Numbering", "files_below", "number_files"]
@@ -213,7 +213,7 @@ def files_below(directory: Path) -> list[Path]:
         folders = sorted(path for path in directory.iterdir() if path.is_dir() and path.name[0] != ".")
     inner = {folder: found for folder in folders if (found := _states_in(folder))}
     if not inner:
-        raise ArgumentError(f"{directory}: no file of a state ({', '.join(READ)}) in it or in its folders")
+        raise ArgumentError(f"{directory}: no file of a state ({', '.join(SHOWN)}) in it or in its folders")
     for folder, found in inner.items():
         if len(found) > 1:
             names = _listed([path.relative_to(folder) for path in found])
@@ -226,7 +226,7 @@ def files_below(directory: Path) -> list[Path]:
 
 def _states_in(directory: Path) -> list[Path]:
     with storage_errors("cannot list", directory):
-        files = [path for path in sorted(directory.iterdir()) if path.name.endswith(READ) and path.is_file()]
+        files = [path for path in sorted(directory.iterdir()) if is_state(path)]
     return [path for path in files if not _SHARD.search(_stem(path))]
 
 

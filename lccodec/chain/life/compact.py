@@ -30,6 +30,7 @@ from ...element_types import Array, work
 from ...errors import ArgumentError, ChainError, DataError, StorageError, warn
 from ...parallel import slices
 from ...policy.again import kept_between, promised, quantizer_again
+from ...policy.declared import obeying
 from ...policy.policy import Candidate, Policy
 from ...policy.record import read_record
 from ...policy.roles import Assignment
@@ -245,6 +246,8 @@ def coded_again(
     coders, recorded, exact = dict[str, Quantizer](), None, manifest.is_exact
     with suppress(ArgumentError):  # of another version or program: nothing is known
         recorded = read_record(manifest.policy).policy
+    policy = obeying(policy, arrays)
+    recorded = None if recorded is None else obeying(recorded, arrays)
     settled = len(manifest.parents) == 2 or bool(manifest.replaces)
     for c in arrays:
         lost = Guarantee()

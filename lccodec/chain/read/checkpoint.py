@@ -332,6 +332,6 @@ def _open_listed(store: Store, wanted: int | None) -> OpenCheckpoint | None:
     return file
 
 
-def open_data(data: bytes) -> OpenCheckpoint:
-    """Open a checkpoint that is in memory. It must be a keyframe."""
-    return OpenCheckpoint(open_bytes(data), None)
+def open_data(data: bytes, store: Store | None = None) -> OpenCheckpoint:
+    """Open a checkpoint that is in memory. It must be a keyframe, or the store has its parents."""
+    return OpenCheckpoint(open_bytes(data), store)

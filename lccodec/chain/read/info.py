@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ...constants import METHOD_CODEBOOK, METHOD_SMOOTH
 from ...container.figures import UNKNOWN, Figures, combined, numbers_by_role
+from ...container.leaves import scalar_at
 from ...element_table import ELEMENT_TYPES
 from ...errors import ArgumentError
 from ...policy.roles import ROLES, Role
@@ -295,19 +296,25 @@ def _choices(link: Link, heads: Mapping[str, Head]) -> Mapping[str, Choice]:
     """Return what the recorded policy of a checkpoint chooses for its arrays."""
     found = ((name, heads[name]) for name in link.index_names)
     types = tuple((name, head.header.kind.code, head.shape) for name, head in found)
-    return _choices_of(json.dumps(link.manifest.policy), types)
+    from ...policy.declared import DECLARED  # here, as a summary does without
+
+    text = scalar_at(link.manifest.tree, link.manifest.scalars, DECLARED)
+    return _choices_of(json.dumps(link.manifest.policy), types, text if isinstance(text, str) else "")
 
 
 @lru_cache(maxsize=4)  # the checkpoints of a chain have the same policy and arrays
-def _choices_of(policy: str, arrays: tuple[tuple[str, int, tuple[int, ...]], ...]) -> Mapping[str, Choice]:
+def _choices_of(
+    policy: str, arrays: tuple[tuple[str, int, tuple[int, ...]], ...], declared: str
+) -> Mapping[str, Choice]:
     """Return the choices of a policy, which is JSON, for arrays: name, element type and shape."""
     # here, as a summary does without the policies, which load all quantizers
+    from ...policy.declared import parse
     from ...policy.presets import POLICIES
     from ...policy.record import Record, choose, read_record
 
     types = {name: (ELEMENT_TYPES[code], shape) for name, code, shape in arrays}
     try:
-        return choose(types, read_record(json.loads(policy)))
+        return choose(types, read_record(json.loads(policy)), declared=parse(declared))
     except ArgumentError:  # written by another version or program
         found = choose(types, Record(POLICIES["lossless"]))
         return {name: replace(choice, quantizer=_UNKNOWN_QUANTIZER) for name, choice in found.items()}

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ...policy.declared import obeying
 from ...policy.policy import Candidate, Policy
 from ...policy.presets import POLICIES, resolve_policy
 from ...policy.record import Record
@@ -61,6 +62,7 @@ def first_keyframe(
     dict
         By name; without the arrays that the policy stores as it always does.
     """
+    policy = obeying(policy, arrays)
     later = {c.name: c for c in following}
     found: dict[str, Quantizer] = {}
     for c in arrays:

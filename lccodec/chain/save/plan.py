@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+from ...container.leaves import scalar_at
 from ...container.tree import Flat
 from ...element_table import ElementType
 from ...element_types import Array, components
@@ -25,7 +26,8 @@ from ...frame.content import MAX_SHARED_COMPONENTS
 from ...frame.header import check_shape
 from ...policy.again import kept_between
 from ...policy.copies.equal import changed_share, is_equal
-from ...policy.policy import Candidate, Policy
+from ...policy.declared import DECLARED, obeying, parse, roles_of
+from ...policy.policy import Candidate, Declaration, Policy
 from ...policy.roles import Assignment, Role, assign_roles
 from ...quantizers.base import Quantizer, guarantee_of
 from ...quantizers.guarantee import Guarantee
@@ -181,10 +183,12 @@ def candidates(
     ArgumentError
         If an array cannot be stored. The message names it.
     """
-    roles = {}
+    roles: dict[str, Assignment] = {}
+    declared: dict[str, Declaration] = {}
     if given is not None:
+        declared = parse(scalar_at(flat.tree, flat.scalars, DECLARED))
         shapes = {name: array.shape for name, array in zip(flat.names, flat.arrays, strict=True)}
-        roles = assign_roles(shapes, given, known)
+        roles = assign_roles(shapes, given, {**roles_of(declared), **(known or {})})
     found = []
     for name, array in zip(flat.names, flat.arrays, strict=True):
         try:
@@ -197,6 +201,7 @@ def candidates(
         reference = parent.bits if parent is not None and fits else None
         role = roles.get(name, _NO_ROLE)
         found.append(Candidate(name, role.role, role.why, kind, array.shape, bits, reference))
+        found[-1].declared = declared.get(name)
     return found
 
 
@@ -219,6 +224,7 @@ def make_plan(
     stores arrays as a keyframe does, but for those that it inherits. `again` has the quantizers of
     arrays that have lost something already, in deltas and in keyframes.
     """
+    policy = obeying(policy, arrays)
     alone = parent is None or renew
     copies = _copies(arrays, policy, alone)
     if parent is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -65,6 +65,19 @@ class FieldPlan:
 
 
 @dataclass(frozen=True)
+class Outside:
+    """Which numbers of a field are no part of its range: fill values, and beyond limits."""
+
+    fills: tuple[float, ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+
+
+#: No number is known to be outside.
+ALL: Final = Outside()
+
+
+@dataclass(frozen=True)
 class Extent:
     """The least and the largest finite number of an array, fill values left out."""
 
@@ -90,16 +103,26 @@ class Extent:
         return max(abs(self.low), abs(self.high))
 
 
-def find_extent(bits: Array, kind: ElementType) -> Extent | None:
-    """Return the extent of an array, given as components; ``None`` if it has no finite number."""
-    extent = _extent(bits, kind, ())
+def find_extent(
+    bits: Array,
+    kind: ElementType,
+    outside: Outside = ALL,
+    least: int | None = None,
+) -> Extent | None:
+    """Return the extent of an array, given as components; ``None`` if it has no finite number.
+
+    `outside` says what is known to be no part of it. Another number that lies far outside is one
+    that occurs `least` times; by default as often as a fill value does that nobody has told of.
+    """
+    least = _MIN_FILLED if least is None else least
+    extent = _extent(bits, kind, outside)
     for _ in range(2):  # one fill value below all others, one above
         if extent is None:
             return None
         fill = max((extent.low, extent.high), key=abs)
-        if sum(np.count_nonzero(piece == fill) for piece in _pieces(bits, kind)) < _MIN_FILLED:
+        if sum(np.count_nonzero(piece == fill) for piece in _pieces(bits, kind)) < least:
             return extent
-        rest = _extent(bits, kind, (*extent.fills, fill))
+        rest = _extent(bits, kind, replace(outside, fills=(*extent.fills, fill)))
         if rest is None:
             return extent
         gap = min(abs(fill - rest.low), abs(fill - rest.high))
@@ -109,20 +132,33 @@ def find_extent(bits: Array, kind: ElementType) -> Extent | None:
     return extent
 
 
-def _extent(bits: Array, kind: ElementType, fills: tuple[float, ...]) -> Extent | None:
+def rounded(numbers: tuple[float, ...], kind: ElementType) -> tuple[float, ...]:
+    """Return numbers as an element type has them."""
+    if not numbers:
+        return ()
+    with np.errstate(over="ignore"):
+        values = np.array(numbers).astype(np.promote_types(kind.work, np.float32))
+        return tuple(wide(unwork(values, kind), kind).tolist())
+
+
+def _extent(bits: Array, kind: ElementType, outside: Outside) -> Extent | None:
     low, high = math.inf, -math.inf
+    least_valid = -math.inf if outside.minimum is None else outside.minimum
+    most_valid = math.inf if outside.maximum is None else outside.maximum
     for piece in _pieces(bits, kind):
-        kept = piece
         least, most = float(piece.min()), float(piece.max())
-        if fills or not math.isfinite(least - most):
+        limited = least < least_valid or most > most_valid
+        if outside.fills or limited or not math.isfinite(least - most):
             use = np.isfinite(piece)
-            for fill in fills:
+            for fill in outside.fills:
                 use &= piece != fill
+            if limited:
+                use &= (piece >= least_valid) & (piece <= most_valid)
             kept = piece[use]
             least = float(kept.min(initial=math.inf))
             most = float(kept.max(initial=-math.inf))
         low, high = min(low, least), max(high, most)
-    return Extent(low, high, fills) if low <= high else None
+    return Extent(low, high, outside.fills) if low <= high else None
 
 
 def _pieces(bits: Array, kind: ElementType) -> Iterator[Array]:

@@ -15,24 +15,25 @@ import numpy as np
 from ...element_table import ElementType
 from ...element_types import Array
 from .lattice import Shape
-from .plan import find_extent, wide
+from .plan import ALL, Outside, find_extent, wide
 
 _SAMPLE: Final = 1 << 12  # elements, evenly spread
 _SMOOTH_SHARE: Final = 0.25  # of the usual distance from the mean
 _LEAST_KNOWN: Final = 16  # fewer elements with neighbours tell nothing
 
 
-def is_smooth(bits: Array, shape: Shape, kind: ElementType) -> bool:
+def is_smooth(bits: Array, shape: Shape, kind: ElementType, outside: Outside = ALL) -> bool:
     """Return whether an array, given as components, is a field that neighbours predict.
 
-    NaN, infinities and fill values are left out. A constant array is not smooth: without a bound it
-    takes no bytes either. Nor is an array of whole numbers, which count or name something.
+    NaN, infinities and fill values are left out, and the numbers of `outside`. A constant array is
+    not smooth: without a bound it takes no bytes either. Nor is an array of whole numbers, which
+    count or name something.
     """
     if kind.kind != "f" or not bits.size:
         return False
     # An odd stride meets all places along rows of any length.
     places = np.arange(0, bits.size, max(bits.size // _SAMPLE, 1) | 1)
-    extent = find_extent(bits[places], kind)
+    extent = find_extent(bits[places], kind, outside)
     if extent is None or not extent.range > 0:
         return False
     values, known = _values(bits, places, kind, extent.fills)

@@ -1,7 +1,8 @@
-"""A file's format is told by its suffix: a state and its metadata go in, and come out again."""
+"""A file's format is told by its suffix or content: a state and its metadata go in and come out."""
 
 from pathlib import Path
 
+import h5py
 import ml_dtypes
 import numpy as np
 import pytest
@@ -9,7 +10,10 @@ import torch
 
 import lccodec
 from lccodec.adapters.files.formats import check_suffix, load_file, load_with_roles, save_file
-from lccodec.errors import ArgumentError, StorageError
+from lccodec.adapters.files.steps import files_below
+from lccodec.errors import ArgumentError, LccodecWarning, StorageError
+
+from ...support.hdf5_contents import contents
 
 STATE = {"m/w": np.arange(6, dtype=np.float32), "n": np.array(3)}
 METADATA = {"format": "pt"}
@@ -111,3 +115,48 @@ def test_a_path_becomes_absolute(name):
 def test_a_file_that_is_missing(tmp_path, name):
     with pytest.raises(StorageError):
         load_file(tmp_path / name)
+
+
+def _hdf5_file(path):
+    with h5py.File(path, "w") as file:
+        file["g/x"] = np.linspace(0, 1, 50)
+        file["names"] = np.array([b"one", b"two"])
+        file["g/x"].attrs["units"] = "m"
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.nc", "a.chk", "a.restart.7", "a", "a.npz", "a.pt"])
+def test_hdf5_files_are_known_by_their_content(tmp_path, name):
+    path = _hdf5_file(tmp_path / name)
+    state, metadata = load_file(check_suffix(path))
+    assert list(state["g"]) == ["x"]
+    assert metadata == {"g/x@units": "m"}
+
+
+@pytest.mark.parametrize("suffix", [".nc", ".chk", ".nxs", ".hdf", ".h5ad", ".mat", ".h5"])
+def test_hdf5_files_of_many_suffixes_are_written(tmp_path, suffix):
+    path = _hdf5_file(tmp_path / "a.nc")
+    state, metadata = load_file(path)
+    assert save_file(state, tmp_path / f"b{suffix}", metadata) == metadata
+    assert contents(tmp_path / f"b{suffix}") == contents(path)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".pt"])
+def test_other_files_get_the_arrays_alone(tmp_path, suffix):
+    state, metadata = load_file(_hdf5_file(tmp_path / "a.nc"))
+    with pytest.warns(LccodecWarning, match="left out what an HDF5 file has besides arrays"):
+        save_file(state, tmp_path / f"b{suffix}", metadata if suffix == ".safetensors" else {})
+    back = load_file(tmp_path / f"b{suffix}")[0]
+    back = back.get("g/x") if suffix == ".npz" else back["g"]["x"]
+    assert back.tolist() == state["g"]["x"].tolist()
+
+
+def test_a_netcdf_3_file_has_advice(tmp_path):
+    (tmp_path / "a.nc").write_bytes(b"CDF\1" + bytes(40))
+    with pytest.raises(ArgumentError, match=r"a\.nc is a netCDF-3 file: convert it with nccopy -4"):
+        load_file(tmp_path / "a.nc")
+    (tmp_path / "step1.npz").touch()
+    assert files_below(tmp_path) == [tmp_path / "step1.npz"]
+    _hdf5_file(tmp_path / "step2.nc")
+    _hdf5_file(tmp_path / "step3.restart")
+    assert [path.name for path in files_below(tmp_path)] == ["step1.npz", "step2.nc", "step3.restart"]

@@ -66,6 +66,7 @@ KNOWN = {
     "torchscript": lambda _: script_bytes(),
     "keras": lambda _: archive("metadata.json", "config.json", "model.weights.h5"),
     "hdf5": hdf5_bytes,
+    "netcdf3": lambda _: b"CDF\2\0\0\0\0",
     "npy": lambda _: b"\x93NUMPY\1\0",
     "pickle": lambda _: pickle.dumps({"w": 1}, protocol=4),
     "zip": lambda _: archive("readme.txt"),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import lccodec
 from lccodec import ArgumentError, ChainError, FormatError, LccodecError
+from lccodec.container.reader import open_bytes
 
 from ...support.strategies import ALL_DTYPES, installed, random_array
 from ...support.walks import assert_same, walk
@@ -149,3 +150,68 @@ def test_a_manifest_past_its_limit_is_refused_before_anything_is_written(
     with pytest.raises(ArgumentError, match="names of more than 100 characters"):
         lccodec.save_file({"x" * 60: {"w": np.ones(3)}}, tmp_path / "m.lcc.h5")
     assert not list(tmp_path.iterdir())
+
+
+def _rounds(count: int) -> list[dict[str, Any]]:
+    generator = np.random.default_rng(1)
+    state = {"layer": {"weight": generator.standard_normal((64, 64), np.float32)}, "round": 0}
+    found = [state]
+    for number in range(1, count):
+        moved = state["layer"]["weight"] + generator.standard_normal((64, 64), np.float32) / 100
+        state = {"layer": {"weight": moved}, "round": number}
+        found.append(state)
+    return found
+
+
+@pytest.mark.parametrize("policy", ["lossless", "balanced", "lc-3"])
+def test_deltas_in_memory(policy: str) -> None:
+    states = _rounds(4)
+    held = states[0]
+    for state in states[1:]:
+        before = held["layer"]["weight"].copy()
+        update = lccodec.save(state, {"by": "me"}, policy=policy, reference=held)
+        assert held["layer"]["weight"].tobytes() == before.tobytes()
+        moved = float(np.sqrt(np.mean((state["layer"]["weight"] - before) ** 2)))
+        held = lccodec.load(update, reference=held)
+        error = np.sqrt(np.mean((held["layer"]["weight"] - state["layer"]["weight"]) ** 2))
+        assert held["round"] == state["round"]
+        assert error <= (0 if policy == "lossless" else moved)
+        assert len(update) < len(lccodec.save(state)) * (1 if policy == "lossless" else 0.2)
+
+
+def test_a_delta_in_memory_needs_its_reference() -> None:
+    first, second, third = _rounds(3)
+    update = lccodec.save(second, policy="balanced", reference=first)
+    with pytest.raises(ChainError, match="parent, step 0, is not at hand"):
+        lccodec.load(update)
+    with pytest.raises(ChainError, match="is not the parent it was taken against"):
+        lccodec.load(update, reference=third)
+    whole = lccodec.save(second, policy="balanced")
+    assert_same(lccodec.load(whole, reference=first), lccodec.load(whole))
+    with pytest.raises(ArgumentError, match="policy"):
+        lccodec.save(first, policy="none")
+    with pytest.raises(ArgumentError, match="role"):
+        lccodec.save(first, policy="balanced", roles={"*": "none"})  # type: ignore[dict-item]
+
+
+def test_a_delta_in_memory_to_a_state_of_another_form(tmp_path: Path) -> None:
+    before = {"a": np.ones(3), "b": np.zeros((2, 0)), "c": "text"}
+    after = {"b": np.zeros((2, 0)), "d": [np.ones(3), None], "a": np.ones((3, 1))}
+    assert_same(lccodec.load(lccodec.save(after, reference=before), reference=before), after)
+    with lccodec.Chain(tmp_path) as chain:
+        for step, state in enumerate(walk(2)):
+            chain.save(step, state)
+    data = (tmp_path / "000000000001.lcc.h5").read_bytes()
+    with pytest.raises(ChainError, match="is not the parent"):
+        lccodec.load(data, reference=before)
+
+
+def test_the_root_of_a_reference_never_changes() -> None:
+    """Both sides may have different versions: this stands for a reference in all of them."""
+    reference = {"w": np.arange(5, dtype=np.float32), "n": [np.int8(3), "x"], "e": np.zeros((0, 2))}
+    with open_bytes(lccodec.save({}, reference=reference)) as reader:
+        (parent,) = reader.manifest.parents
+    assert (parent.step, parent.root.hex()) == (
+        0,
+        "08d724feb41e533ffad4f44de9d6e2384b7b477630ed6c68d00d4501191773fc",
+    )
