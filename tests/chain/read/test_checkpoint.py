@@ -184,7 +184,7 @@ def surface(directory: Path) -> dict[str, tuple[Callable[..., Any], tuple[Any, .
 
 PARAMETERS = {
     "open": ["path", "step", "max_bytes", "max_deltas"],
-    "load": ["data", "dtype", "max_bytes"],
+    "load": ["data", "dtype", "reference", "max_bytes"],
     "load_file": ["path", "dtype", "max_bytes", "max_deltas"],
     "validate": ["path", "max_bytes", "max_deltas"],
     "Chain": ["directory", "workers", "newest", "reference"],
