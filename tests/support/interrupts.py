@@ -50,7 +50,7 @@ def interrupted(
         name = frame.f_code.co_filename
         if not any(place in name for place in PLACES):
             return None
-        if event == "line" and frame.f_lasti not in _ends(frame.f_code):
+        if event == "line" and frame.f_lasti not in _without_signals(frame.f_code):
             if len(passed) == number:
                 sys.settrace(None)
                 handler()
@@ -70,14 +70,18 @@ def interrupted(
 
 
 @cache
-def _ends(code: CodeType) -> set[int]:
-    """Where code leaves a ``with`` block: Python calls no handler between there and the exit."""
-    constants = [
-        (i.offset, i.opname == "LOAD_CONST" and i.argval is None) for i in dis.get_instructions(code)
-    ]
-    is_none = [flag for _, flag in constants]
+def _without_signals(code: CodeType) -> set[int]:
+    """Where Python calls no handler, and no error can come: before the instructions at these offsets.
+
+    Those are what a line of ``try`` is made of, and the end of a ``with`` block before its exit.
+    What is raised there by a trace function would leave a block without its exit.
+    """
+    instructions = list(dis.get_instructions(code))
+    is_none = [each.opname == "LOAD_CONST" and each.argval is None for each in instructions]
     return {
-        offset for number, (offset, _) in enumerate(constants) if is_none[number : number + 3] == [True] * 3
+        each.offset
+        for number, each in enumerate(instructions)
+        if each.opname == "NOP" or is_none[number : number + 3] == [True] * 3
     }
 
 
