@@ -71,7 +71,7 @@ def interrupted(
 
 @cache
 def _without_signals(code: CodeType) -> set[int]:
-    """Where Python calls no handler, and no error can come: before the instructions at these offsets.
+    """Where Python calls no handler: before the instructions at these offsets.
 
     Those are what a line of ``try`` is made of, and the end of a ``with`` block before its exit.
     What is raised there by a trace function would leave a block without its exit.
