@@ -31,7 +31,7 @@ pytestmark = pytest.mark.filterwarnings(  # Python drops what is raised within `
     "ignore::pytest.PytestUnraisableExceptionWarning"
 )
 
-_MOMENTS = 12  # of one call, unless all are taken
+_MOMENTS = 8  # of one call, unless all are taken
 _FEW = 3  # where a worker is started for each
 _SECONDS = 120  # until a call counts as one that hangs
 
@@ -122,7 +122,11 @@ class Run:
         self.chain = self._opened()
 
 
-@pytest.fixture(params=["thread", pytest.param("worker", marks=pytest.mark.slow)])
+#: Starting workers takes most of the time of these tests, so only the nightly profile has all.
+_WORKER = [pytest.param("worker", marks=pytest.mark.slow)]
+
+
+@pytest.fixture(params=["thread", *(_WORKER if LONG else [])])
 def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     alone = request.param == "thread"
     if alone:
@@ -155,6 +159,12 @@ def calls_of(run: Run) -> dict[str, Callable[[], object]]:
     }
 
 
+@pytest.mark.parametrize("run", _WORKER, indirect=True)
+@pytest.mark.parametrize("name", ["save_async", "plan"])
+def test_an_error_of_a_handler_with_a_worker(run: Run, name: str) -> None:
+    test_an_error_of_a_handler(run, name)
+
+
 @pytest.mark.parametrize("name", ["save", "save_async", "plan", "estimates", "wait", "restore"])
 def test_an_error_of_a_handler(run: Run, name: str) -> None:
     call = calls_of(run)[name]
@@ -173,6 +183,11 @@ def test_a_handler_that_saves(run: Run, name: str) -> None:
         except LccodecError:
             assert "save" in name or name == "wait"
         run.check(may_fail=True)
+
+
+@pytest.mark.parametrize("run", _WORKER, indirect=True)
+def test_close_with_a_worker(run: Run) -> None:
+    test_close(run, "raises")
 
 
 @pytest.mark.parametrize("handler", ["raises", "saves"])
