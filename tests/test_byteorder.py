@@ -54,7 +54,16 @@ ALLOWED = {
     "chain/save/hashes/encode": {"stored_view(bits).data": "uint8"},
     "chain/save/hashes/segments": {"stored_view(bits).data": "uint8"},
     "chain/store/bucket/shelf": {"entry.data": "what an entry has, no array"},
-    "chain/store/bucket/source": {"entry.data": "the same", "e.data": "the same"},
+    "chain/store/bucket/cache": {
+        "self._kept[key, begin].data": "what was read, no array",
+        "found.data": "the same",
+    },
+    "chain/store/bucket/source": {
+        "entry.data": "what an entry has, no array",
+        "each.entry.data": "the same",
+        "self.entry.data": "the same",
+        "wanted.entry.data": "the same",
+    },
     "chain/store/bucket/store": {
         "entry.data": "the same",
         "e.data": "the same",
@@ -77,6 +86,12 @@ ALLOWED = {
         "other.tobytes()": "compared with the bytes of another array of the host's order",
         "first.tobytes()": "the same",
     },
+    "adapters/files/skeleton": {
+        "one.tobytes()": "compared with the bytes of another value of the file's order",
+        "other.tobytes()": "the same",
+    },
+    "adapters/hdf5": {"value.tobytes()": "opaque bytes, as the file has them"},
+    "adapters/torch/filling": {"now.data": "a tensor's", "tensor.data": "the same"},
     "adapters/dcp/reader": {"array.tobytes()": "a pickle: uint8"},
     "adapters/npz": {"array.view(np.uint8)": "read as the header of the member says"},
     "adapters/torch/numpy_pickle": {"np.frombuffer(data, kind.dtype)": "in the order that the file says"},

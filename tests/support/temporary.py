@@ -20,6 +20,12 @@ from typing import Any, Final
 
 import pytest
 
+#: What frameworks and browsers keep while their process runs; the end of the run removes it.
+_OF_OTHERS: Final = (
+    *("torchinductor_*", "torchelastic_*", "pymp-*", "*wandb-*"),
+    *("playwright*", "org.chromium.*", ".org.chromium.*"),
+)
+
 _RUN: Final = pytest.StashKey[Path]()  # the folder of the run, in the process that was called
 _OWN: Final = pytest.StashKey[Path]()  # the temporary directory of each process of pytest
 _LEFT: Final = pytest.StashKey[list[str]]()  # what was there at the end
@@ -51,7 +57,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
     try:
         result = yield
     finally:
-        left = _entries(item.config.stash[_OWN])
+        left = _left_in(item.config.stash[_OWN])
         for path in left:
             _remove(path)
     if left and not isinstance(item, pytest.DoctestItem):
@@ -67,7 +73,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return
     run = session.config.stash[_RUN]
     session.config.stash[_LEFT] = [
-        str(path.relative_to(run)) for folder in run.glob("temporary*") for path in _entries(folder)
+        str(path.relative_to(run)) for folder in run.glob("temporary*") for path in _left_in(folder)
     ]
     if session.config.stash[_LEFT] and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -94,6 +100,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def _entries(folder: Path) -> list[Path]:
     return sorted(folder.iterdir())
+
+
+def _left_in(folder: Path) -> list[Path]:
+    """What is in a folder, but for what others keep there."""
+    return [path for path in _entries(folder) if not any(map(path.match, _OF_OTHERS))]
 
 
 def _remove(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,6 +53,7 @@ def take(peer: Peer, bell: threading.Semaphore) -> None:
 
 @pytest.mark.slow
 def test_what_a_task_writes_is_copied(peer: Peer, bell: threading.Semaphore, source: Source) -> None:
+    gc.collect()  # what other tests have left
     before = open_files(SEGMENTS)
     counts = set()
     for _ in range(3):

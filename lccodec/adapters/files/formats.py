@@ -12,6 +12,7 @@ checkpoint: Lightning gives every checkpoint the first suffix.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -85,7 +86,9 @@ def is_state(path: Path) -> bool:
 
 
 def _is_hdf5(path: Path) -> bool:
-    return path.is_file() and (kind := recognize(path)) is not None and kind.name == "hdf5"
+    with suppress(OSError, ValueError):  # there is no such path
+        return path.is_file() and (kind := recognize(path)) is not None and kind.name == "hdf5"
+    return False
 
 
 def load_file(path: StrPath, progress: Progress = False) -> tuple[Any, dict[str, str]]:

@@ -348,11 +348,12 @@ class OptimizerMatch:
             settings = dict(group if source is None else self._saved[source])
             for key in _differing(settings, group):
                 self.settings[f"param_groups/{len(groups)}/{key}"] = settings[key], group[key]
-            settings.pop("param_names", None)
-            if "param_names" in group:
+            if "param_names" in group:  # in the place that it had in the saved group
                 settings["param_names"] = list(group["param_names"])
             elif names is not None and all(at in label_of for at in places):
                 settings["param_names"] = [label_of[at] for at in places]
+            else:
+                settings.pop("param_names", None)
             groups.append({**settings, "params": places})
         self.state = {**self.state, "state": {**entries, **unknown}, "param_groups": groups}
         for at, parameter in enumerate(self._own):

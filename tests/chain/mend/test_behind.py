@@ -70,12 +70,10 @@ chain.save(0, {"w": np.zeros(9)})
 is_held, may_end, is_closed = threading.Event(), threading.Event(), os.pipe()
 
 def hold():
-    with chain._parity._lock:
-        is_held.set()
-        may_end.wait()
+    is_held.set()
+    may_end.wait()
 
-holder = threading.Thread(target=hold)
-holder.start()
+chain._parity._line.add(hold)
 is_held.wait()
 process = os.fork()
 if process == 0:
@@ -85,7 +83,6 @@ if process == 0:
     chain.close()
     os._exit(7)
 may_end.set()
-holder.join()
 chain.close()
 os.close(is_closed[1])
 assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 7
@@ -95,7 +92,7 @@ assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 7
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="forks of POSIX")
 def test_a_fork_has_not_the_thread(tmp_path: Path) -> None:
-    """It protects what it saves itself, whatever a thread of its parent held at that moment."""
+    """It protects what it saves itself, whatever a thread of its parent does at that moment."""
     command = [sys.executable, "-W", "ignore", "-c", FORK, str(tmp_path)]
     subprocess.run(command, timeout=120, check=True)
     assert repair(DirectoryStore(tmp_path), dry_run=True).protected == 2

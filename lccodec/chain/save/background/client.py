@@ -117,6 +117,7 @@ class Client:
             raise self._lost("a worker is gone") from None
         is_early = isinstance(reply, Beat) and not reply.number  # it begins
         if reply.number != self._number and not is_early:
+            self._lost("")
             raise self._lost(f"a worker has answered request {reply.number}, not {self._number}")
         return reply
 
@@ -146,7 +147,8 @@ class Client:
     def _lost(self, message: str) -> WorkerError:
         worker, self._worker = self._worker, None
         if worker is not None:
-            message = f"{message}: it {worker.state()}"
+            if message:
+                message = f"{message}: it {worker.state()}"
             worker.kill()
         self._tidy()
         return WorkerError(f"{self._store.path}: {message}; the next save starts a fresh one")

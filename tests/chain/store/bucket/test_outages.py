@@ -16,6 +16,7 @@ import pytest
 
 import lccodec
 from lccodec.chain.store.bucket import patience as module
+from lccodec.container.disk.temporary import clear_abandoned
 from lccodec.errors import ChainError, LccodecError
 
 from ....support.buckets import Proxy, Request
@@ -147,6 +148,7 @@ def test_a_writer_that_is_killed_leaves_whole_steps(run: str) -> None:
             assert_same(chain.restore(), states[steps[-1]])
             assert lccodec.validate(run, deep=True) == []
             committed = steps[-1]
+    clear_abandoned()  # as the next process does
 
 
 def test_a_stopped_writer_that_comes_back_does_not_commit(run: str, proxy: Proxy) -> None:

@@ -14,6 +14,7 @@ from lccodec.chain.store.bucket import web as module
 from lccodec.chain.store.bucket.backend import MissingError, UnreachableError
 from lccodec.chain.store.bucket.patience import Patience, PatientBackend
 from lccodec.chain.store.bucket.web import WebBackend
+from lccodec.chain.store.bucket.store import BucketStore
 from lccodec.container.disk.address import Address
 from lccodec.errors import LccodecError, StorageError
 
@@ -163,7 +164,6 @@ def test_short_answers_are_asked_for_again(site: Site, states: list[dict[str, An
     key = next(key for key in site.files if key.endswith(".h5")).removeprefix("/run/")
     with pytest.raises(StorageError, match="the store sent 50 of 100 bytes"):
         patient.read(key, 0, 100)
-    patient.close()
 
 
 @pytest.mark.parametrize("fault", ["drip", "stall"])
@@ -255,9 +255,8 @@ def test_sizes_that_are_claimed_take_no_memory(site: Site, size: int, tail: int)
     head, key = found.head, f"000000000000.lcc.h5/{name}"
     found.head = lambda key: head(key) if len(key) < 99 else limits.Object(key, size, 0.0)  # type: ignore[method-assign]
     patient = PatientBackend(found, site.address, Patience(reading=0.1, first=0.01, longest=0.02))
-    store = lccodec.chain.store.bucket.store.BucketStore(Address.of(f"{site.address}/run"), patient)
+    store = BucketStore(Address.of(f"{site.address}/run"), patient)
     with pytest.raises(LccodecError):
         store.open("000000000000.lcc.h5")
     with pytest.raises(StorageError):
         patient.read(key, 0, size)
-    patient.close()
