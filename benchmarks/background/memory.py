@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -56,8 +57,9 @@ def family(pid: int) -> list[int]:
     """Return the processes below a process."""
     found = []
     for task in (PROC / str(pid) / "task").iterdir():
-        for child in map(int, (task / "children").read_text().split()):
-            found += [child, *family(child)]
+        with suppress(OSError):  # the thread has ended
+            for child in map(int, (task / "children").read_text().split()):
+                found += [child, *family(child)]
     return found
 
 
