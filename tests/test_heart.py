@@ -15,6 +15,7 @@ from tests.support import heart, temporary
 
 def pytest_addoption(parser):
     parser.addoption("--left-out", action="store_true")
+    parser.addoption("--further-of", type=int, default=1)
 
 def pytest_configure(config):
     config.pluginmanager.register(heart)
@@ -80,6 +81,9 @@ def test_of_many_cases_a_few_are_drawn(folder: pytest.Pytester) -> None:
     assert len(drawn | others) == ALL
     assert len(passed(folder, path.name)) == ALL - 2  # where a path is given: all but the slow ones
     assert passed(folder, "--left-out", "-m", "further or slow", path.name) == others
+    some = passed(folder, "--left-out", "-m", "further or slow", "--further-of=2", path.name)
+    assert len(drawn) < len(some) < len(others)
+    assert some < others
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """What README's second command runs: of each test that has many cases, a few.
 
 A call of pytest that names a folder or a file runs all cases there, and ``-m ''`` runs all of all.
+With ``--further-of``, by which `.ci/run` keeps its time, the rest is thinned out in the same way.
 The cases are drawn by a checksum of their names. So every process of pytest draws the same, a case
 that is added changes one at most, and an environment that has further cases draws no others of
 those that both have.
@@ -35,6 +36,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for each in cases.values():
         for item in sorted(each, key=_place)[_CASES:]:
             item.add_marker("further")
+    gone = {
+        item
+        for item in items
+        if item.get_closest_marker("further") and _place(item)[0] % config.option.further_of
+    }
+    if gone:
+        config.hook.pytest_deselected(items=list(gone))
+        items[:] = [item for item in items if item not in gone]
 
 
 def is_apart(item: pytest.Item) -> bool:
