@@ -17,6 +17,7 @@ from lccodec.adapters.files.signature import recognize
 from lccodec.policy.declared import DECLARED, ENTRY, parse
 
 from ...support.hdf5_contents import contents, without_values
+from ...support.profiles import LONG
 
 BOUND = 1e-4  # of the range
 
@@ -89,7 +90,7 @@ def test_files_of_iris(tmp_path: Path) -> None:
 
     paths = files_of(iris_sample_data)
     assert len(paths) >= 12
-    assert check(paths, tmp_path) >= 5
+    assert check(paths[:: 1 if LONG else 2], tmp_path) >= 2
 
 
 @pytest.mark.slow
@@ -98,4 +99,4 @@ def test_files_of_pytables(tmp_path: Path) -> None:
 
     paths = files_of(tables)
     assert len(paths) >= 45
-    check(paths, tmp_path)
+    check(paths[:: 1 if LONG else 5], tmp_path)
