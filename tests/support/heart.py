@@ -18,6 +18,7 @@ import pytest
 from .folders import TESTS
 
 _CASES: Final = 3
+_SLOW_CASES: Final = 2  # of one test, where the rest is thinned out
 _WHOLE: Final = {TESTS / "spec" / "test_vectors.py"}  # few, and they are the format
 
 
@@ -36,11 +37,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for each in cases.values():
         for item in sorted(each, key=_place)[_CASES:]:
             item.add_marker("further")
+    if config.option.further_of > 1:
+        _thin_out(config, items)
+
+
+def _thin_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out most further cases, and of each slow test with many cases most of them."""
+    slow: dict[tuple[pytest.Collector | None, str], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if isinstance(item, pytest.Function) and item.get_closest_marker("slow"):
+            slow[item.parent, item.originalname].append(item)
     gone = {
         item
         for item in items
         if item.get_closest_marker("further") and _place(item)[0] % config.option.further_of
     }
+    gone |= {item for each in slow.values() for item in sorted(each, key=_place)[_SLOW_CASES:]}
     if gone:
         config.hook.pytest_deselected(items=list(gone))
         items[:] = [item for item in items if item not in gone]
