@@ -81,7 +81,9 @@ def _without_signals(code: CodeType) -> set[int]:
     return {
         each.offset
         for number, each in enumerate(instructions)
-        if each.opname == "NOP" or is_none[number : number + 3] == [True] * 3
+        if each.opname == "NOP"
+        or is_none[number : number + 3] == [True] * 3
+        or (each.opname == "SWAP" and is_none[number + 1 : number + 4] == [True] * 3)  # of a `return`
     }
 
 
