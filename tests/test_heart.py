@@ -82,8 +82,7 @@ def test_of_many_cases_a_few_are_drawn(folder: pytest.Pytester) -> None:
     assert len(passed(folder, path.name)) == ALL - 2  # where a path is given: all but the slow ones
     assert passed(folder, "--left-out", "-m", "further or slow", path.name) == others
     some = passed(folder, "--left-out", "-m", "further or slow", "--further-of=2", path.name)
-    assert len(drawn) < len(some) < len(others)
-    assert some < others
+    assert set[str]() < some < others
 
 
 @pytest.mark.slow
