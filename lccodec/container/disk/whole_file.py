@@ -178,8 +178,8 @@ class WholeFile:
                 self._system.unlink(self._beside(name))
 
     @property
-    def is_below(self) -> bool:
-        """Whether this thread has begun it, and does not end it before what it does now."""
+    def is_of_this_thread(self) -> bool:
+        """Whether this thread writes it: what the thread does now has interrupted that."""
         return bool(self._temporary) and self._thread == threading.get_ident()
 
     @contextmanager
@@ -263,7 +263,7 @@ def revoke_unfinished(directory: Path) -> None:
     over what the handler commits.
     """
     for file in list(_unfinished):
-        if file.path.parent == directory and file.is_below:
+        if file.path.parent == directory and file.is_of_this_thread:
             file.revoke()
 
 

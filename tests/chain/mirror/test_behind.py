@@ -302,6 +302,7 @@ begun.wait()
 process = os.fork()
 if process == 0:
     Mirror._bring = bring
+    os.close(go_on[1])  # or the parent would wait for this process
     os.close(is_closed[1])
     os.read(is_closed[0], 1)
     chain.save(1, {"w": np.ones(9)})
