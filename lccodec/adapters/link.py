@@ -1,10 +1,14 @@
-"""A state in a file, or in a chain and a link: a small file that names the step of the chain.
+"""A state at a path of a framework: a whole file, also if a chain has it as a delta.
 
-A framework keeps each checkpoint under its own path and deletes old checkpoints when it likes. A
-state in a file can be deleted at any time. Deltas need the earlier states, so they go into a chain
-elsewhere, and the framework's path holds a link: a checkpoint without arrays, whose metadata name
-the directory of the chain (relative to the link), the step and its root hash. Deleting a link does
-not harm other links, and the chain keeps its checkpoints.
+A framework keeps each checkpoint under its own path, deletes old ones when it likes, and copies or
+uploads what is there. So a path holds a whole checkpoint file, which is exact and needs no other.
+With a chain it is a second name of the chain's exact file. A later save replaces that file and
+never changes it. So what has a name stays, whatever becomes of the chain, and whenever a run is
+killed. It takes no bytes while it is the newest, and those of a raw state from then on.
+
+Where only the history is kept (``newest="history"``), the path holds a link: a checkpoint without
+arrays, whose metadata name the directory of the chain (relative to the link), the step and its root
+hash. No prune removes the step of a link (:mod:`lccodec.chain.life.pins`).
 """
 
 from __future__ import annotations
@@ -12,22 +16,43 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from ..chain.chain import Chain
-from ..chain.read.checkpoint import OpenCheckpoint, open_file
-from ..chain.read.exact import open_exact_of
+from ..chain.life.fork import has_exact
+from ..chain.life.pins import add_link
+from ..chain.read.checkpoint import OpenCheckpoint, open_file, open_step
+from ..chain.read.exact import open_exact, open_exact_of
+from ..chain.save.exact.anew import chunks_of
+from ..chain.save.plan import candidates
 from ..chain.save.settings import LOG
 from ..chain.save.single_file import save_file
+from ..chain.store.directory import DirectoryStore, in_chain
 from ..chain.store.names import checkpoint_name
-from ..chain.store.opening import writable_store
-from ..constants import MAX_STEP
-from ..container.disk.system import checked_path
-from ..errors import ChainError, FormatError, StorageError
+from ..constants import EXACT_NAME, MAX_STEP
+from ..container.disk.duplicate import duplicate
+from ..container.disk.folder import Folder
+from ..container.disk.system import checked_path, storage_errors
+from ..container.tree import Flat
+from ..container.writer import CheckpointWriter
+from ..errors import ArgumentError, ChainError, FormatError, StorageError
 from ..policy.roles import Assignment
 
-__all__ = ["LINK_KEY", "chain_step", "open_linked", "open_named", "read_link", "save_linked", "write_link"]
+__all__ = [
+    "LINK_KEY",
+    "chain_step",
+    "name_again",
+    "name_exact",
+    "name_step",
+    "open_linked",
+    "open_named",
+    "read_link",
+    "save_linked",
+]
 
 #: The key of a link in the metadata. Errors name it as their rule.
 LINK_KEY: Final = "lccodec.link"
@@ -42,7 +67,7 @@ def save_linked(
     step: int | None = None,
     only: Sequence[str] | None = None,
 ) -> None:
-    """Write a state to a lossless file; with a chain, to a step of it, and a link to the file.
+    """Write a state to a lossless file; with a chain, to a step of it, and then to the file.
 
     An existing file is replaced after the state is on the disk.
 
@@ -59,51 +84,117 @@ def save_linked(
     ------
     ArgumentError
         If the state holds something that cannot be stored. The message names it.
-    StorageError
-        If the operating system refuses. An existing file is unchanged.
+    ChainError, StorageError
+        As `name_step`. An existing file is unchanged.
     """
     if chain is None:
         save_file(state, path, metadata)
         return
     step = chain_step(step, chain.latest)
     chain.save(step, state, metadata, roles=roles, only=only)
-    write_link(chain, step, path)
+    name_step(chain, step, checked_path(path))
 
 
 def chain_step(wanted: int | None, latest: int | None) -> int:
     """Return the step of the chain for a state: the trainer's, if the chain can take it.
 
-    A chain only grows. If a trainer saves a step twice, or went back to an earlier one, the state
-    gets the step after the latest. The log says so; the link names it.
+    A chain only grows. Another state gets the step after the latest, and a warning of the log says
+    so.
     """
     following = 0 if latest is None else latest + 1
     if wanted is None:
         return following
     if following <= wanted <= MAX_STEP:
         return wanted
-    LOG.info("the trainer's step %d is step %d of the chain, whose latest is %s", wanted, following, latest)
+    LOG.warning("the trainer's step %d is step %d of the chain, whose latest is %s", wanted, following, latest)
     return following
 
 
-def write_link(chain: Chain, step: int, path: str | os.PathLike[str]) -> None:
-    """Write a link to a step that is on the disk. An existing file is replaced.
+def name_step(chain: Chain, step: int, path: Path) -> int:
+    """Give the newest step of a chain its name at a path; return the bytes of a whole file there.
 
-    If only the exact file has the step, the root is that of the exact file.
-    """
-    store = writable_store(chain.directory)
-    with store.open(store.name_of(step)) as reader:
-        root = reader.root.hex()
-    directory = Path(os.path.relpath(chain.directory, Path(path).parent)).as_posix()
-    save_file(None, path, {LINK_KEY: json.dumps({"chain": directory, "step": step, "root": root})})
-
-
-def open_linked(path: str | os.PathLike[str]) -> OpenCheckpoint:
-    """Open a file of `save_linked`: the state itself, or the checkpoint that the link names.
+    An existing file is replaced. Of a chain that keeps only its history, the name is a link, and
+    the number is 0.
 
     Raises
     ------
     ChainError
-        If the linked checkpoint is missing or has another root hash than the link says.
+        If the exact state is not there any more, as its file could not be written.
+    StorageError
+        If the operating system refuses. An existing file is unchanged.
+    """
+    store = DirectoryStore(Path(chain.directory))
+    if chain.newest == "history":
+        with store.open(store.name_of(step)) as reader:
+            root = reader.root.hex()
+        directory = Path(os.path.relpath(chain.directory, path.parent)).as_posix()
+        add_link(store, step, path, {LINK_KEY: json.dumps({"chain": directory, "step": step, "root": root})})
+        return 0
+    if not name_exact(store, step, path):
+        with open_step(store, step) as file:
+            if any(array.lossy for array in file.info().arrays):
+                raise ChainError(f"{path}: step {step} of {store.path} is saved, but its exact state is not there")
+            save_file(file.state(dtype="bits"), path, file.metadata())
+    return path.stat().st_size
+
+
+def name_exact(store: DirectoryStore, step: int, path: Path) -> bool:
+    """Give the exact file of a chain a name at a path, if it is of that step; return whether it is.
+
+    Where there are no hard links, as on another file system, the file is copied.
+
+    Raises
+    ------
+    ArgumentError
+        If the path is that of a file of a chain.
+    StorageError
+        If the operating system refuses. An existing file is unchanged.
+    """
+    if in_chain(path):
+        raise ArgumentError(f"{path} is a checkpoint of a chain: choose another name or directory")
+    if not has_exact(store, step):
+        return False
+    with storage_errors("cannot write", path), Folder(path.parent, store.system) as folder:
+        duplicate(store.path / EXACT_NAME, folder, path.name, overwrite=True)
+        folder.sync()
+    return True
+
+
+def name_again(store: DirectoryStore, step: int, path: Path, flat: Flat, metadata: Mapping[str, str]) -> bool:
+    """Give a state that the newest step of a chain has a name at a path; return whether it has it.
+
+    The arrays must be the same, bit for bit. Where scalars differ, as in what trainers note of
+    their callbacks, the file is one of its own, with these.
+
+    Errors are those of `name_exact`.
+    """
+    if not has_exact(store, step):
+        return False
+    with open_exact(store, strict=True) as file:
+        link = file.links[-1]
+        if link.index_names != flat.names:
+            return False
+        for array, c in zip(file.decoded(), candidates(flat, {}), strict=True):
+            if (array.kind, array.shape) != (c.kind, c.shape) or not np.array_equal(array.bits, c.bits):
+                return False
+        manifest = replace(link.manifest, tree=flat.tree, scalars=flat.scalars, metadata=dict(metadata))
+        if repr(manifest) == repr(link.manifest):
+            return name_exact(store, step, path)
+        with CheckpointWriter(path, overwrite=True) as writer:
+            for index in range(len(manifest.frames)):
+                writer.write_frame(chunks_of(link.reader, index))
+            writer.commit(manifest)
+    return True
+
+
+def open_linked(path: str | os.PathLike[str]) -> OpenCheckpoint:
+    """Open a file of `save_linked`: the state itself, or the checkpoint that a link names.
+
+    Raises
+    ------
+    ChainError
+        If the linked checkpoint is missing or has another root hash than the link says. The message
+        names its chain.
     DataError
         If a file breaks a rule of the format, or the link is malformed.
     StorageError
@@ -116,6 +207,11 @@ def open_linked(path: str | os.PathLike[str]) -> OpenCheckpoint:
         return file
     file.close()
     checkpoint, root = read_link(path, text)
+    if not checkpoint.parent.is_dir():
+        raise ChainError(
+            f"{path} is a link to {os.path.normpath(checkpoint)}, which is missing: only the link was copied or"
+            " moved, and the state is in that chain"
+        )
     return open_named(checkpoint, root, path)
 
 

@@ -75,7 +75,7 @@ def test_a_failure_in_the_background_is_told_by_the_next_call(tmp_path, monkeypa
     def refuse(*_):
         raise StorageError(28, "no room for the link")
 
-    monkeypatch.setattr(saver, "write_link", refuse)
+    monkeypatch.setattr(saver, "name_step", refuse)
     accelerator = Accelerator(cpu=True)
     accelerator.prepare(torch.nn.Linear(3, 2))
     register(accelerator, chain=tmp_path / "chain", background=True)

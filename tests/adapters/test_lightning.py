@@ -123,8 +123,8 @@ def test_lightning_deletes_what_it_does_not_keep(tmp_path):
 
 def test_in_the_background_a_file_stays_until_the_next_is_there(tmp_path, monkeypatch):
     plugin, paths = LCCheckpointIO(tmp_path / "chain", background=True), [tmp_path / str(n) for n in range(3)]
-    gate, write = threading.Event(), link_saver.write_link
-    monkeypatch.setattr(link_saver, "write_link", lambda *given: [gate.wait(60), write(*given)])
+    gate, write = threading.Event(), link_saver.name_step
+    monkeypatch.setattr(link_saver, "name_step", lambda *given: [gate.wait(60), write(*given)][1])
     gate.set()
     weight = torch.randn(300, 300)
     plugin.save_checkpoint({"w": weight, "epoch": 0}, paths[0])
@@ -151,7 +151,7 @@ def test_a_failure_in_the_background_ends_the_training(tmp_path, monkeypatch, ep
     def refuse(*_):
         raise StorageError(28, "no room for the link")
 
-    monkeypatch.setattr(link_saver, "write_link", refuse)
+    monkeypatch.setattr(link_saver, "name_step", refuse)
     saver = ModelCheckpoint(tmp_path / "saved", "{epoch}", save_top_k=-1)
     with pytest.raises(StorageError, match="no room for the link"):
         fit(tmp_path, LCCheckpointIO(tmp_path / "chain", background=True), epochs, callbacks=[saver])

@@ -91,13 +91,13 @@ def test_the_best_weights_stay_for_the_trainer_to_load(tmp_path):
 
 def test_a_folder_stays_whole_until_its_checkpoint_is_there(tmp_path, monkeypatch):
     callback, seen = LCCallback(tmp_path / "chain", background=True), []
-    write = saver.write_link
+    write = saver.name_step
 
     def look(chain, step, path):
         seen.append({name for name in ("model.safetensors", "optimizer.pt") if (path.parent / name).exists()})
-        write(chain, step, path)
+        return write(chain, step, path)
 
-    monkeypatch.setattr(saver, "write_link", look)
+    monkeypatch.setattr(saver, "name_step", look)
     trainer(tmp_path / "run", 8, callback).train()
     assert seen == 2 * [{"model.safetensors", "optimizer.pt"}]
     for step in (4, 8):
@@ -113,7 +113,7 @@ def test_a_failure_in_the_background_ends_the_training(tmp_path, monkeypatch, la
     def refuse(*_):
         raise StorageError(28, "no room for the link")
 
-    monkeypatch.setattr(saver, "write_link", refuse)
+    monkeypatch.setattr(saver, "name_step", refuse)
     run = trainer(tmp_path / "run", last, LCCallback(tmp_path / "chain", background=True))
     with pytest.raises(StorageError, match="no room for the link"):
         run.train()
