@@ -47,7 +47,7 @@ __all__ = [
     "chain_step",
     "name_again",
     "name_exact",
-    "name_step",
+    "write_link",
     "open_linked",
     "open_named",
     "read_link",
@@ -85,14 +85,14 @@ def save_linked(
     ArgumentError
         If the state holds something that cannot be stored. The message names it.
     ChainError, StorageError
-        As `name_step`. An existing file is unchanged.
+        As `write_link`. An existing file is unchanged.
     """
     if chain is None:
         save_file(state, path, metadata)
         return
     step = chain_step(step, chain.latest)
     chain.save(step, state, metadata, roles=roles, only=only)
-    name_step(chain, step, checked_path(path))
+    write_link(chain, step, checked_path(path))
 
 
 def chain_step(wanted: int | None, latest: int | None) -> int:
@@ -110,7 +110,7 @@ def chain_step(wanted: int | None, latest: int | None) -> int:
     return following
 
 
-def name_step(chain: Chain, step: int, path: Path) -> int:
+def write_link(chain: Chain, step: int, path: Path) -> int:
     """Give the newest step of a chain its name at a path; return the bytes of a whole file there.
 
     An existing file is replaced. Of a chain that keeps only its history, the name is a link, and

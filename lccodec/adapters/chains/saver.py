@@ -20,12 +20,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from ...chain.adapter import Adapter, from_framework
 from ...chain.chain import Chain
+from ...chain.life.keep import Keep
 from ...chain.life.pins import linked_steps
 from ...chain.life.prune import thin_out
 from ...chain.save.settings import LOG
@@ -38,7 +40,7 @@ from ...errors import ArgumentError
 from ...parallel import Line
 from ...policy.roles import Assignment
 from ...printable import printable
-from ..link import chain_step, name_again, name_step
+from ..link import chain_step, name_again, write_link
 from .options import ChainOptions
 
 __all__ = ["Begun", "LinkSaver"]
@@ -67,7 +69,7 @@ class Begun:
         """Wait for the checkpoint, then write the file. The failure of the save is raised here."""
         try:
             self.future.result()
-            name_step(self.chain, self.step, path)
+            write_link(self.chain, self.step, path)
         except BaseException as error:
             if self.chain.failure is error:
                 with suppress(type(error)):  # so that no later call raises it again
@@ -154,7 +156,7 @@ class LinkSaver:
             only, self._whole = self._only(state, names), None  # behind a save that fails, all arrays are saved
             chain.save(number, state, strings, roles=roles, only=only)
             self._saved = self._saved if step is None else (step, number)
-            self._tell(name_step(chain, number, path))
+            self._tell(write_link(chain, number, path))
             self._whole = Future()
             self._whole.set_result(None)
         if then is not None:
@@ -183,6 +185,18 @@ class LinkSaver:
         if only is None and (self._whole is None or _has_failed(self._whole)):  # one that runs is enough
             self._whole = self._last
         return begun
+
+    def follow(self, limit: int | None) -> None:
+        """Keep no more steps than a framework keeps paths, unless the history is wanted.
+
+        So it is if the options say what is kept, and if the chain has more steps already.
+        """
+        options = self._options
+        if not limit or options.chain is None or options.keep or options.hindsight or options.newest == "history":
+            return
+        if len(DirectoryStore(Path(options.chain, self._part)).steps()) <= 2 * limit:
+            every = min(options.keyframe_every, limit - 1)  # or more files would stay for those that need them
+            self._options = replace(options, keep=Keep(latest=limit), keyframe_every=every)
 
     def resumed(self, step: int | None) -> None:
         """Learn the trainer's step that was loaded: it may go on from there."""
@@ -322,7 +336,7 @@ class LinkSaver:
         if not path.parent.is_dir():  # frameworks delete old checkpoints, folder and all
             LOG.warning("%s: the folder was deleted before its checkpoint was saved", path)
             return
-        self._tell(name_step(begun.chain, begun.step, path))
+        self._tell(write_link(begun.chain, begun.step, path))
         if then is not None:
             then()
 

@@ -57,8 +57,8 @@ class Gate:
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
-    gate = Gate(link_saver.name_step)
-    monkeypatch.setattr(link_saver, "name_step", gate)
+    gate = Gate(link_saver.write_link)
+    monkeypatch.setattr(link_saver, "write_link", gate)
     return gate
 
 
@@ -68,7 +68,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(link_saver, "name_step", fail)
+    monkeypatch.setattr(link_saver, "write_link", fail)
 
 
 def state(step: int) -> dict[str, Any]:
@@ -285,8 +285,8 @@ import os, sys, threading, numpy as np
 from pathlib import Path
 from lccodec.adapters.chains import saver as link_saver
 from lccodec.adapters.chains.options import ChainOptions
-gate, write, place = threading.Event(), link_saver.name_step, Path(sys.argv[1])
-link_saver.name_step = lambda *given: [gate.wait(60), write(*given)][1]
+gate, write, place = threading.Event(), link_saver.write_link, Path(sys.argv[1])
+link_saver.write_link = lambda *given: [gate.wait(60), write(*given)][1]
 saver = link_saver.LinkSaver(ChainOptions(place / "chain", background=True))
 saver.save({"w": np.zeros(9), "step": 0}, place / "a")
 process = os.fork()
@@ -318,7 +318,7 @@ from lccodec.adapters.chains.options import ChainOptions
 saver = link_saver.LinkSaver(ChainOptions(sys.argv[1] + "/chain", background=True))
 if sys.argv[2] == "fails":
     def refuse(*_): raise OSError("no room for the link")
-    link_saver.name_step = refuse
+    link_saver.write_link = refuse
 saver.save({"w": np.zeros(1_000_000)}, Path(sys.argv[1], "a"))
 """
 

@@ -147,7 +147,7 @@ def test_a_failure_in_the_background_is_orbax_to_tell_once(tmp_path, monkeypatch
     handler = LCCheckpointHandler(tmp_path / "chain", background=True)
     with manager(tmp_path / "steps", handler) as steps:
         with monkeypatch.context() as patch:
-            patch.setattr(saver, "name_step", refuse)
+            patch.setattr(saver, "write_link", refuse)
             steps.save(0, args=LCSave({"x": jnp.ones(3)}))
             with pytest.raises(StorageError, match="no room for the link"):
                 steps.wait_until_finished()
