@@ -106,7 +106,8 @@ def pack_with(
 
     The large files are removed when the checkpoint is on the disk. Until then they must stay as
     they are. If they are `needed`, they stay, and the list gets the function that removes them.
-    `step` is the trainer's, for the chain. With `hint`, transformers tells that the folder is packed.
+    `step` is the trainer's, for the chain. With `hint`, transformers tells that the folder is
+    packed.
     """
     found = _read(checked_path(folder), models)
     if found is not None:
@@ -152,10 +153,8 @@ def _read(folder: Path, models: Iterable[torch.nn.Module]) -> _Content | None:
     with storage_errors("cannot read", folder):
         paths = sorted(folder.rglob("*"))
     if left := [path.relative_to(folder).as_posix() for path in paths if _SHARD.search(path.name)]:
-        warn(
-            f"{folder}: shards of DeepSpeed and FSDP are not packed, and stay as they are: {', '.join(left[:2])}"
-            + (f" and {len(left) - 2} more" if len(left) > 2 else "")
-        )
+        shown = ", ".join(left[:2]) + (f" and {len(left) - 2} more" if len(left) > 2 else "")
+        warn(f"{folder}: shards of DeepSpeed and FSDP are not packed, and stay as they are: {shown}")
     for path in paths:
         name = path.relative_to(folder).as_posix()
         if path.suffix == _WEIGHTS_SUFFIX:

@@ -47,11 +47,11 @@ __all__ = [
     "chain_step",
     "name_again",
     "name_exact",
-    "write_link",
     "open_linked",
     "open_named",
     "read_link",
     "save_linked",
+    "write_link",
 ]
 
 #: The key of a link in the metadata. Errors name it as their rule.
@@ -106,7 +106,9 @@ def chain_step(wanted: int | None, latest: int | None) -> int:
         return following
     if following <= wanted <= MAX_STEP:
         return wanted
-    LOG.warning("the trainer's step %d is step %d of the chain, whose latest is %s", wanted, following, latest)
+    LOG.warning(
+        "the trainer's step %d is step %d of the chain, whose latest is %s", wanted, following, latest
+    )
     return following
 
 
@@ -133,7 +135,9 @@ def write_link(chain: Chain, step: int, path: Path) -> int:
     if not name_exact(store, step, path):
         with open_step(store, step) as file:
             if any(array.lossy for array in file.info().arrays):
-                raise ChainError(f"{path}: step {step} of {store.path} is saved, but its exact state is not there")
+                raise ChainError(
+                    f"{path}: step {step} of {store.path} is saved, but its exact state is not there"
+                )
             save_file(file.state(dtype="bits"), path, file.metadata())
     return path.stat().st_size
 
@@ -209,8 +213,8 @@ def open_linked(path: str | os.PathLike[str]) -> OpenCheckpoint:
     checkpoint, root = read_link(path, text)
     if not checkpoint.parent.is_dir():
         raise ChainError(
-            f"{path} is a link to {os.path.normpath(checkpoint)}, which is missing: only the link was copied or"
-            " moved, and the state is in that chain"
+            f"{path} is a link to {os.path.normpath(checkpoint)}, which is missing: only the link was"
+            " copied or moved, and the state is in that chain"
         )
     return open_named(checkpoint, root, path)
 

@@ -17,8 +17,8 @@
 The trainer saves as usual. Then the weights and the optimizer's state move into ``lccodec.lcc.h5``
 in the checkpoint's folder, whole and exact, and into the chain (`lccodec.adapters.huggingface`).
 Steps of the chain are those of the trainer, and with ``save_total_limit`` it keeps no more of them
-than the trainer keeps folders, unless you pass ``keep=`` or ``newest="history"``. Everything else in
-the folder stays. To resume, unpack the folder. With ``load_best_model_at_end`` the trainer needs
+than the trainer keeps folders, unless you pass ``keep=`` or ``newest="history"``. Everything else
+in the folder stays. To resume, unpack the folder. With ``load_best_model_at_end`` the trainer needs
 its files: all of them stay until the end of training. Needs the extra ``transformers``.
 
 With ``LCCallback(..., background=True)`` training goes on as soon as the tensors are read and

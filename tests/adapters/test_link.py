@@ -213,12 +213,16 @@ def test_no_prune_removes_the_step_of_a_link(linked):
     chain = lccodec.Chain(linked.parent / "chain", keep=lccodec.Keep(latest=1))
     (linked / "sub").mkdir()
     (linked / "0.lcc.h5").rename(linked / "sub" / "best")
-    assert chain.prune(lccodec.Keep(latest=1)).kept == {0: "named by a link", 1: "named by a link", 2: "latest"}
+    assert chain.prune(lccodec.Keep(latest=1)).kept == {
+        0: "named by a link",
+        1: "named by a link",
+        2: "latest",
+    }
     (linked / "sub" / "best").unlink()
     (linked / "1.lcc.h5").replace(linked / "2.lcc.h5")
     pruning = chain.prune(lccodec.Keep(latest=1))
     assert pruning.kept == {1: "named by a link", 2: "latest"}
-    with pytest.raises(ArgumentError, match="step 1 of .* is named by a link"):
+    with pytest.raises(ArgumentError, match=r"step 1 of .* is named by a link"):
         chain.rollback(0, delete=True)
 
 

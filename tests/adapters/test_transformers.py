@@ -95,7 +95,9 @@ def test_what_the_trainer_loads_at_the_end_stays_whole_until_then(tmp_path):
         names = {path.name for path in (tmp_path / f"checkpoint-{step}").iterdir()}
         assert PACKED in names
         assert not names & {"model.safetensors", "optimizer.pt"}
-    found = load_file(Path(unpacked(tmp_path / f"checkpoint-{run.state.best_global_step}"), "model.safetensors"))
+    found = load_file(
+        Path(unpacked(tmp_path / f"checkpoint-{run.state.best_global_step}"), "model.safetensors")
+    )
     assert torch.equal(run.model.transformer.wpe.weight, found["transformer.wpe.weight"])
 
 
@@ -110,7 +112,9 @@ def test_libraries_tell_how_to_load_a_packed_folder(tmp_path):
     assert not (folder / "model.safetensors.index.json").exists()
 
 
-@pytest.mark.parametrize(("options", "steps"), [({}, [6, 8]), ({"keep": lccodec.Keep(every=2)}, [2, 4, 6, 8])])
+@pytest.mark.parametrize(
+    ("options", "steps"), [({}, [6, 8]), ({"keep": lccodec.Keep(every=2)}, [2, 4, 6, 8])]
+)
 def test_a_chain_keeps_as_many_steps_as_the_trainer(tmp_path, options, steps):
     run = trainer(tmp_path / "run", 8, LCCallback(tmp_path / "chain", **options), save_total_limit=2)
     run.args.save_steps = 2

@@ -7,7 +7,6 @@ No save begins before that: it replaces the exact file, of which the path is to 
 Steps of the chain are those of the trainer. If the trainer has gone back, the chain does too.
 """
 
-
 from __future__ import annotations
 
 import atexit
@@ -153,7 +152,8 @@ class LinkSaver:
             return
         else:
             chain, number = self._prepared(step)
-            only, self._whole = self._only(state, names), None  # behind a save that fails, all arrays are saved
+            # Behind a save that fails, all arrays are saved.
+            only, self._whole = self._only(state, names), None
             chain.save(number, state, strings, roles=roles, only=only)
             self._saved = self._saved if step is None else (step, number)
             self._tell(write_link(chain, number, path))
@@ -192,10 +192,18 @@ class LinkSaver:
         So it is if the options say what is kept, and if the chain has more steps already.
         """
         options = self._options
-        if not limit or options.chain is None or options.keep or options.hindsight or options.newest == "history":
+        if (
+            not limit
+            or options.chain is None
+            or options.keep
+            or options.hindsight
+            or options.newest == "history"
+        ):
             return
         if len(DirectoryStore(Path(options.chain, self._part)).steps()) <= 2 * limit:
-            every = min(options.keyframe_every, limit - 1)  # or more files would stay for those that need them
+            every = min(
+                options.keyframe_every, limit - 1
+            )  # or more files would stay for those that need them
             self._options = replace(options, keep=Keep(latest=limit), keyframe_every=every)
 
     def resumed(self, step: int | None) -> None:
@@ -246,8 +254,8 @@ class LinkSaver:
         if size and not self._is_told:
             self._is_told = True
             LOG.info(
-                "%s: each path holds a whole and exact checkpoint. The newest shares its bytes with the chain;"
-                " each older one that is kept takes %s bytes. With newest='history' paths are links",
+                "%s: each path holds a whole and exact checkpoint. The newest shares its bytes with the"
+                " chain; each older one that is kept takes %s bytes. With newest='history' paths are links",
                 *(self._options.chain, f"{size:,}"),
             )
 
@@ -329,7 +337,7 @@ class LinkSaver:
             thin_out(store, keep, self._ancestry)
 
     def _link(self, begun: Begun, path: Path, then: Callable[[], object] | None) -> None:
-        """Write the file of a checkpoint when it is saved. The chain keeps the failure of a save."""
+        """Write the file of a checkpoint once it is saved. The chain keeps a save's failure."""
         wait_for([begun.future])
         if begun.future.cancelled() or begun.future.exception() is not None:
             raise CancelledError

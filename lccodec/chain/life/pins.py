@@ -13,7 +13,6 @@ Source: SPEC 9 (LCC-CHN-07).
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Mapping
 from contextlib import suppress
@@ -30,7 +29,8 @@ from ..store.directory import DirectoryStore
 from ..store.names import pin_name, step_index
 from ..store.store import Store, WritableStore
 
-_LINKS_NAME: Final = ".links"
+#: The directory of the second names of links, in that of the chain.
+LINKS_NAME: Final = ".links"
 
 
 def pin(store: WritableStore, step: int) -> None:
@@ -72,8 +72,8 @@ def add_link(store: DirectoryStore, step: int, path: Path, metadata: Mapping[str
         If the operating system refuses. An existing file is unchanged.
     """
     with storage_errors("cannot link to", path), store.locked() as held:
-        held.make(_LINKS_NAME)
-        with held.inner(_LINKS_NAME) as links, Folder(path.parent, store.system) as folder:
+        held.make(LINKS_NAME)
+        with held.inner(LINKS_NAME) as links, Folder(path.parent, store.system) as folder:
             links.remove(name for name in links.names() if not _lives(links, name))
             name = f"{step:012d}-{secrets.token_hex(8)}"
             save_file(None, links.path / name, metadata)
@@ -83,21 +83,26 @@ def add_link(store: DirectoryStore, step: int, path: Path, metadata: Mapping[str
                 held.add(pin_name(step))
                 held.sync()
                 links.remove([name])
-                LOG.warning("%s: step %s is pinned: it cannot be known how long %s lives", store.path, step, path)
+                LOG.warning(
+                    "%s: step %s is pinned: it cannot be known how long %s lives", store.path, step, path
+                )
 
 
 def linked_steps(store: Store) -> set[int]:
     """Return the steps that links name which are still there."""
-    if not isinstance(store, DirectoryStore) or not (store.path / _LINKS_NAME).is_dir():
+    if not isinstance(store, DirectoryStore) or not (store.path / LINKS_NAME).is_dir():
         return set()
-    with storage_errors("cannot list", store.path), Folder(store.path, store.system) as folder:
-        with folder.inner(_LINKS_NAME) as links:
-            alive = [name.partition("-")[0] for name in links.names() if _lives(links, name)]
+    with (
+        storage_errors("cannot list", store.path),
+        Folder(store.path, store.system) as folder,
+        folder.inner(LINKS_NAME) as links,
+    ):
+        alive = [name.partition("-")[0] for name in links.names() if _lives(links, name)]
     return {int(step) for step in alive if step.isdecimal()}
 
 
 def _lives(links: Folder, name: str) -> bool:
     """Return whether a link has a name elsewhere, too."""
     with suppress(FileNotFoundError):
-        return os.stat(links.path / name).st_nlink > 1
+        return (links.path / name).stat().st_nlink > 1
     return False

@@ -71,8 +71,10 @@ def rollback(
         pinned = [other for other in store.pins() if other > step]
         linked = sorted(other for other in linked_steps(store) if other > step)
         if delete and (pinned or linked):
-            why = f"{pinned[0]} of {store.path} is pinned: unpin it" if pinned else (
-                f"{linked[0]} of {store.path} is named by a link: delete that"
+            why = (
+                f"{pinned[0]} of {store.path} is pinned: unpin it"
+                if pinned
+                else (f"{linked[0]} of {store.path} is named by a link: delete that")
             )
             raise ArgumentError(f"step {why}, or roll back without delete")
         exact = _is_of_later(store, step)

@@ -448,7 +448,9 @@ def test_one_step_may_have_several_names(background: bool, tmp_path: Path) -> No
         assert file.metadata() == {"noted": "1"}
 
 
-def test_another_state_of_the_same_step_is_numbered_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_another_state_of_the_same_step_is_numbered_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     saver = LinkSaver(ChainOptions(tmp_path / "chain", "balanced"))
     for seed in range(3):
         saver.save(weights(seed), tmp_path / f"{seed}", step=4)
