@@ -22,12 +22,17 @@ from typing import Final
 from ...container.disk.duplicate import duplicate
 from ...container.disk.folder import Folder
 from ...container.disk.system import storage_errors
+from ...errors import ChainError
+from ..mend.upkeep import forget, renew
 from ..read.checkpoint import open_step
+from ..save.exact.anew import checkpoint_from_exact
 from ..save.settings import LOG
 from ..save.single_file import save_file
+from ..store.claim import Claim
 from ..store.directory import DirectoryStore
-from ..store.names import pin_name, step_index
+from ..store.names import checkpoint_name, pin_name, step_index
 from ..store.store import Store, WritableStore
+from .fork import has_exact
 
 #: The directory of the second names of links, in that of the chain.
 LINKS_NAME: Final = ".links"
@@ -49,6 +54,39 @@ def pin(store: WritableStore, step: int) -> None:
         open_step(store, step).close()
         held.add(pin_name(step))
         held.sync()
+
+
+def pin_exact(store: WritableStore, step: int, claim: Claim | None = None) -> None:
+    """Pin a step that is stored without loss, or make it so from the exact file, which has it.
+
+    Parameters
+    ----------
+    claim
+        The claim of a `Chain`, which may be held already.
+
+    Raises
+    ------
+    ChainError
+        If the exact state is gone, as a later step was saved; or as for `pin`; or if another writer
+        saves to the chain. Nothing has changed.
+    DataError, StorageError
+        As `pin`. The step can be restored.
+    """
+    step = step_index(step)
+    with (claim or store.claim()).held():
+        with open_step(store, step) as file:
+            lossy = any(array.lossy for array in file.info().arrays) or not store.has(checkpoint_name(step))
+        if lossy and not has_exact(store, step):
+            raise ChainError(
+                f"{store.path}: the exact state of step {step} is gone: it can be kept while the step is the"
+                " newest, or by save(..., exact=True)"
+            )
+        pin(store, step)
+        if lossy:
+            with storage_errors("cannot write", store.path), store.locked():
+                redundancy = forget(store, [checkpoint_name(step)])
+                checkpoint_from_exact(store)
+            renew(store, redundancy)
 
 
 def unpin(store: WritableStore, step: int) -> bool:
