@@ -27,9 +27,10 @@ def settle(store: WritableStore, low: int, high: int, ends: Sequence[Tail] | Non
     """Code again what lies between two ends, piece by piece. `ends` are both as decoded, if known.
 
     Nothing happens if the steps between are not a row of deltas that begins at the earlier end, or
-    if their arrays are not those of the ends. Pinned steps stay as they are, with what they need;
-    so do those that were asked for exactly; so does what was rewritten, as it may have been settled before and must not lose a second time;
-    what is settled already, and all that is left while others remove checkpoints.
+    if their arrays are not those of the ends. Pinned steps stay as they are, with what they need.
+    So do those that were asked for exactly; what was rewritten, as it may have been settled before
+    and must not lose a second time; what is settled already; and all that is left while others
+    remove checkpoints.
 
     Raises
     ------
