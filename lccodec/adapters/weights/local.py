@@ -35,7 +35,7 @@ from typing import Any, Final, Self
 import numpy as np
 
 from ...chain.read.follow.update import Patch, Update
-from ...chain.read.follow.watch import Watch
+from ...chain.read.follow.watch import Watch, glance
 from ...chain.store.names import step_index
 from ...chain.store.opening import open_store
 from ...chain.store.store import Store
@@ -207,14 +207,11 @@ class Puller:
         try:
             if self._store is None:
                 self._store = open_store(self._place)
-            steps = self._store.steps()
-            step = max(steps, default=None) if self._step is None else self._step
-            names = [steps[step]] if step in steps else []
-            names += [EXACT_NAME] if self._store.has(EXACT_NAME) else []
+            chain = glance(self._store, self._step)
             files = [self._model / NOTE_FOLDER / _NOTE_NAME]
             files += sorted(path for path in self._model.iterdir() if ".safetensors" in path.name)
-            chain = [self._store.identity(name) for name in names]
-            return step, chain, [(path.name, _numbers(path.lstat())) for path in files]
+            model = [(path.name, _numbers(path.lstat())) for path in files]
+            return None if chain is None else (chain, model)
         except (LccodecError, OSError):  # the call tells what is wrong
             return None
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self, TypedDict, Unpack
 
-from ...chain.read.follow.watch import Watch, Way
+from ...chain.read.follow.watch import Watch, Way, glance
 from ...chain.store.names import step_index
 from ...chain.store.opening import open_store
 from ...chain.store.store import Store
@@ -156,6 +156,7 @@ class Publisher:
         self._ranks: list[Watch] = []
         self._stores: list[Store] = []
         self._held: _Last | None = None  # the version that the watches hold
+        self._idle: object = None  # what a look saw when the newest step was published
 
     def __enter__(self) -> Self:
         return self
@@ -190,13 +191,24 @@ class Publisher:
         """
         with storage_errors("cannot make the directory", self._output):
             make_directory(self._output, self._system)
+        seen = self._look()
+        if not full and seen is not None and seen == self._idle:
+            return None
         try:
             with locked(self._output, self._system):
                 remove_leftovers(self._output, self._system)
-                return self._publish(full)
+                done = self._publish(full)
+            self._idle = seen if done is None else None
+            return done
         except BaseException:  # what the watches hold may be half of one version and half of another
             self._forget()
             raise
+
+    def _look(self) -> object:
+        """Return what changes with the chains and the versions; ``None`` if that is not known."""
+        glances = [glance(store) for store in self._stores]
+        with storage_errors("cannot list", self._output):
+            return None if not glances or None in glances else (glances, os.listdir(self._output))  # noqa: PTH208
 
     def _publish(self, full: bool) -> Published | None:
         last = _last_version(self._output)
@@ -268,7 +280,7 @@ class Publisher:
             watch.close()
         for store in self._stores:
             store.close()
-        self._ranks, self._stores, self._held = [], [], None
+        self._ranks, self._stores, self._held, self._idle = [], [], None, None
         self._differ.forget()
 
 
