@@ -190,17 +190,22 @@ def digest(algorithm: Checksum, data: Array) -> str:
         raise DependencyError(f"the digest {algorithm} needs the package {error.name}") from None
 
 
-def changed_adler32(before: str, old: Array, places: Array, new: Array) -> str:
-    """Return the digest ``adler32`` of bytes after a change, from the digest before it.
+def changed_adler32(before: str, nbytes: int, places: Array, old: Array, new: Array) -> str:
+    """Return the digest ``adler32`` of little-endian numbers after a change, from the one before.
 
     Adler-32 is two sums modulo 65521: of the bytes, and of the bytes times their distance from the
-    end. So only the bytes that differ are needed.
+    end. So only the numbers that differ are needed: unsigned integers, and their places.
     """
     low, high = int(before, 16) & 0xFFFF, int(before, 16) >> 16
-    rises = new.astype(np.int64) - old[places]
-    # A factor is below 2^16 and a rise below 2^8: 2^39 of them fit into 64 bits.
+    rises = np.zeros(places.size, np.int64)  # of the bytes of each number
+    for byte in range(new.itemsize):
+        rise = (new >> new.dtype.type(8 * byte) & new.dtype.type(0xFF)).astype(np.int64)
+        rise -= (old >> old.dtype.type(8 * byte) & old.dtype.type(0xFF)).astype(np.int64)
+        rises += rise
+        high -= byte * int(rise.sum())
     low += int(rises.sum())
-    high += int(np.dot((old.size - places) % _ADLER_PRIME, rises))
+    # A factor is below 2^16 and a rise below 2^11: 2^36 of them fit into 64 bits.
+    high += int(np.dot((nbytes - new.itemsize * places) % _ADLER_PRIME, rises))
     return f"{(high % _ADLER_PRIME) << 16 | low % _ADLER_PRIME:08x}"
 
 

@@ -19,12 +19,13 @@ from ...byteorder import stored_view
 from ...chain.read.follow.update import Patch, Update
 from ...chain.read.follow.watch import Watch, Way
 from ...chain.read.links import Link
+from ...chain.read.replay import DecodedArray
 from ...container.disk.folder import Folder, is_temporary, temporary_name
 from ...container.disk.source import FileSource
 from ...container.disk.system import System, storage_errors
 from ...container.disk.whole_file import WholeFile
 from ...container.frame_entry import Bytes
-from ...element_types import Array
+from ...element_types import Array, components
 from ...errors import ArgumentError, warn
 from ..files.tensor_types import DTYPE_NAMES, FLOAT8_NAMES
 from ..tree.plain import read_types
@@ -147,10 +148,10 @@ class Differ:
                 before, name = part.watch.array(patch.name), part.prefix.name(patch.name)
                 if before is None:  # `is_delta` would have found it
                     continue
-                old, change = stored_view(before.bits), _ByteChange.of(before.array("bits"), patch)
-                found = self._digest(name, old, change)
+                change = _Bytes.of(before, patch)
+                found = self._digest(name, change)
                 if name not in known:
-                    tensors[name], digests[name] = self._encoded(old, change), found
+                    tensors[name], digests[name] = self._encoded(change), found
                 elif known[name] != found:
                     raise _differ(name)
                 known[name] = found
@@ -167,48 +168,50 @@ class Differ:
         self._digests.update(known)
         return nbytes
 
-    def _digest(self, name: str, old: Array, change: _ByteChange) -> str:
+    def _digest(self, name: str, change: _Bytes) -> str:
         """Return the digest of a tensor after a change."""
         before = self._digests.get(name)
         if self._checksum == "adler32" and before is not None and change.places is not None:
-            return changed_adler32(before, old, change.places, change.new)
-        return digest(self._checksum, change.applied_to(old))
+            return changed_adler32(before, change.bits.nbytes, change.places, change.old, change.new)
+        return digest(self._checksum, stored_view(change.after()))
 
-    def _encoded(self, old: Array, change: _ByteChange) -> bytes:
+    def _encoded(self, change: _Bytes) -> bytes:
         if self._encoding != "xor" or change.places is None:
-            return encoded(old, change.applied_to(old), self._encoding)
+            return encoded(stored_view(change.bits), stored_view(change.after()), self._encoding)
         # Where little differs, the difference is written into zeros: no pass over both tensors.
-        if self._zeros.size < old.size:
-            self._zeros = np.zeros(old.size, np.uint8)
-        differences = self._zeros[: old.size]
+        if self._zeros.size < change.bits.nbytes:
+            self._zeros = np.zeros(change.bits.nbytes, np.uint8)
+        zeros = self._zeros[: change.bits.nbytes]
+        differences = zeros.view(change.new.dtype.newbyteorder("<"))
         try:
-            differences[change.places] = old[change.places] ^ change.new
-            return compressed(differences)
+            differences[change.places] = change.old ^ change.new
+            return compressed(zeros)
         finally:
             differences[change.places] = 0
 
 
-class _ByteChange(NamedTuple):
-    """What is new in the bytes of a tensor, as :class:`Patch` has it for its elements."""
+class _Bytes(NamedTuple):
+    """The bits of a tensor, and what is new in them; without places, all of it."""
 
+    bits: Array
     places: Array | None
+    old: Array
     new: Array
 
     @classmethod
-    def of(cls, before: Array, patch: Patch) -> _ByteChange:
+    def of(cls, before: DecodedArray, patch: Patch) -> _Bytes:
+        new = components(patch.values)[1]
         if patch.places is None:
-            return cls(None, stored_view(patch.values.reshape(-1)))
-        nbytes = before.dtype.itemsize
-        places = (patch.places[:, None] * nbytes + np.arange(nbytes)).reshape(-1)
-        return cls(places, stored_view(patch.values))
+            return cls(before.bits, None, before.bits, new)
+        return cls(before.bits, patch.places, before.bits.take(patch.places, mode="clip"), new)
 
-    def applied_to(self, old: Array) -> Array:
-        """Return the new bytes of all of the tensor."""
+    def after(self) -> Array:
+        """Return the bits of all of the tensor as it is now."""
         if self.places is None:
             return self.new
-        new = old.copy()
-        new[self.places] = self.new
-        return new
+        bits = self.bits.copy()
+        bits[self.places] = self.new
+        return bits
 
 
 def _differ(name: str) -> ArgumentError:
