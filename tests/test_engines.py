@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -90,6 +91,7 @@ class Packed(torch.nn.Module):
         q, k, *self.others = shapes
         rows = shapes[q][0]
         self.packed = torch.zeros(rows + shapes[k][0], shapes[q][1], dtype=dtypes[q])
+        self.reloading = False
         self.targets = {q: self.packed[:rows], k: self.packed[rows:]}
         self.targets.update({name: torch.zeros(shapes[name], dtype=dtypes[name]) for name in self.others})
 
@@ -102,6 +104,7 @@ def load_checkpoint_weight_patches(model: Packed, patches: list[CheckpointWeight
     """What vLLM's function of that name does, by its documentation and its checks."""
     sparse = {patch.indices is not None for patch in patches}
     assert len(sparse) == 1, "dense and sparse patches cannot be mixed"
+    assert model.reloading == (sparse == {False}), "the caller manages the reload of dense patches"
     for patch in patches:
         assert patch.values.ndim == 1
         size = torch.Size(patch.shape).numel()
@@ -122,6 +125,41 @@ def load_checkpoint_weight_patches(model: Packed, patches: list[CheckpointWeight
         model.load_weights([(patch.name, torch.where(full.isnan(), there, full))])
 
 
+def initialize_layerwise_reload(model: Packed) -> None:
+    """What a layer had is gone until all of its tensors are loaded."""
+    model.reloading = True
+    for tensor in model.targets.values():
+        tensor.view(torch.uint8).fill_(0xAA)
+
+
+def finalize_layerwise_reload(model: Packed, model_config: object) -> None:
+    assert model_config == "config"
+    model.reloading = False
+
+
+@pytest.fixture
+def vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The modules of vLLM that an engine has."""
+    modules = {
+        name: types.ModuleType(name)
+        for name in ("vllm", "vllm.model_executor", "vllm.model_executor.model_loader")
+    }
+    loader = modules["vllm.model_executor.model_loader"]
+    vars(loader).update(
+        checkpoint_weight_patch=types.SimpleNamespace(
+            CheckpointWeightPatch=CheckpointWeightPatch,
+            load_checkpoint_weight_patches=load_checkpoint_weight_patches,
+        ),
+        reload=types.SimpleNamespace(
+            initialize_layerwise_reload=initialize_layerwise_reload,
+            finalize_layerwise_reload=finalize_layerwise_reload,
+        ),
+    )
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+
+
+@pytest.mark.usefixtures("vllm")
 def test_vllm(tmp_path: Path) -> None:
     torch.manual_seed(0)
     state = {
@@ -133,26 +171,22 @@ def test_vllm(tmp_path: Path) -> None:
         "moe/up": torch.randn(4),
     }
     model = Packed({n: tuple(t.shape) for n, t in state.items()}, {n: t.dtype for n, t in state.items()})
-    seen: set[tuple[bool, str]] = set()
+    whole: list[bool] = []
     with (
         Chain(tmp_path, "lossless", adapter=adapter) as chain,
         follow(tmp_path, keys="model", timeout=0) as follower,
     ):
-        for step in range(3):
+        # First all; floats alone; a NaN among them; floats; integers; nothing of the model.
+        for step, changed in enumerate(["", "qk", "with nan", "qk", "counts", ""]):
+            state = {name: tensor.clone() for name, tensor in state.items()}
+            for name in changed if changed == "qk" else [changed] if changed else []:
+                state[name].view(-1)[[5, 99]] = float("nan") if name == "with nan" else step
             chain.save(step, {"model": state, "other": torch.zeros(2) + step})
             for update in follower:
-                found = vllm_patches.patches_of(update, follower, CheckpointWeightPatch, prefix="model")
-                for patches in found:
-                    seen.update((patch.indices is not None, patch.name) for patch in patches)
-                    load_checkpoint_weight_patches(model, patches)
+                loaded = vllm_patches.load_update(model, "config", update, follower, prefix="model")
+                whole.append(loaded)
             assert_same({name: model.targets[name].clone() for name in state}, state)
-            state = {name: tensor.clone() for name, tensor in state.items()}
-            for name in ("q", "k"):
-                state[name][3, 5] = state[name][29, 39] = step
-            state["counts"][7] += 1
-            state["with nan"][9] = float("nan")
-            state["gate"].view(torch.uint8)[5, 5] ^= 1
-    assert {name for sparse, name in seen if sparse} == {"q", "k"}
+    assert whole == [True, False, True, False, True]
 
 
 class Server(HTTPServer):

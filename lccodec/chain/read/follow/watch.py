@@ -208,6 +208,13 @@ class Watch:
         self._tellers.keep(self._held.arrays)
         self._seen, self._idle = way.seen, None
 
+    def names(self) -> list[str]:
+        """Return the paths of the arrays of the held state, in the order of the state."""
+        if (link := self.link) is None:
+            return []
+        followed = self._names(link)
+        return [path for path, index in link.paths.items() if link.index_names[index] in followed]
+
     def array(self, path: str) -> DecodedArray | None:
         """Return an array of the held state by its path; it must not be changed."""
         link = self.link
