@@ -58,7 +58,6 @@ def pack(
     folder: str | os.PathLike[str],
     chain: Chain | None = None,
     *,
-    keep_weights: bool = False,
     models: Iterable[torch.nn.Module] = (),
 ) -> list[Path]:
     """Store the tensors of a folder's large files in one checkpoint, then remove the files.
@@ -67,8 +66,6 @@ def pack(
     ----------
     chain
         The chain that stores them as deltas; without it the checkpoint stands alone.
-    keep_weights
-        Do not remove files of weights.
     models
         The modules of the weights, if they are at hand: their types show what is trained.
 
@@ -90,7 +87,7 @@ def pack(
     if found is None:
         return []
     save_linked(found.plain, found.path, found.metadata, chain, found.known)
-    return found.remove(keep_weights=keep_weights, hint=True)
+    return found.remove(hint=True)
 
 
 def pack_with(
@@ -132,11 +129,10 @@ class _Content:
     def path(self) -> Path:
         return self.folder / PACKED
 
-    def remove(self, *, keep_weights: bool = False, hint: bool = False) -> list[Path]:
+    def remove(self, *, hint: bool = False) -> list[Path]:
         """Remove the large files, if their checkpoint is there; return their paths."""
-        kept = {name for name in self.names if keep_weights and name.endswith(_WEIGHTS_SUFFIX)}
-        names = sorted(self.names, key=_is_of_optimizer)
-        removed = [self.folder / name for name in names if name not in kept] if self.path.exists() else []
+        names = sorted(self.names, key=_is_of_optimizer) if self.path.exists() else []
+        removed = [self.folder / name for name in names]
         index = self.folder / _INDEX
         if hint and self.folder / _WEIGHTS in removed and not index.exists():
             with replacing(index) as temporary:

@@ -16,37 +16,26 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from ..chain.chain import Chain
-from ..chain.life.fork import has_exact
 from ..chain.life.pins import add_link
+from ..chain.life.whole import name_exact
 from ..chain.read.checkpoint import OpenCheckpoint, open_file, open_step
-from ..chain.read.exact import open_exact, open_exact_of
-from ..chain.save.exact.anew import chunks_of
-from ..chain.save.plan import candidates
+from ..chain.read.exact import open_exact_of
 from ..chain.save.settings import LOG
 from ..chain.save.single_file import save_file
-from ..chain.store.directory import DirectoryStore, in_chain
+from ..chain.store.directory import DirectoryStore
 from ..chain.store.names import checkpoint_name
-from ..constants import EXACT_NAME, MAX_STEP
-from ..container.disk.duplicate import duplicate
-from ..container.disk.folder import Folder
-from ..container.disk.system import checked_path, storage_errors
-from ..container.tree import Flat
-from ..container.writer import CheckpointWriter
-from ..errors import ArgumentError, ChainError, FormatError, StorageError
+from ..constants import MAX_STEP
+from ..container.disk.system import checked_path
+from ..errors import ChainError, FormatError, StorageError
 from ..policy.roles import Assignment
 
 __all__ = [
     "LINK_KEY",
     "chain_step",
-    "name_again",
-    "name_exact",
     "open_linked",
     "open_named",
     "read_link",
@@ -140,55 +129,6 @@ def write_link(chain: Chain, step: int, path: Path) -> int:
                 )
             save_file(file.state(dtype="bits"), path, file.metadata())
     return path.stat().st_size
-
-
-def name_exact(store: DirectoryStore, step: int, path: Path) -> bool:
-    """Give the exact file of a chain a name at a path, if it is of that step; return whether it is.
-
-    Where there are no hard links, as on another file system, the file is copied.
-
-    Raises
-    ------
-    ArgumentError
-        If the path is that of a file of a chain.
-    StorageError
-        If the operating system refuses. An existing file is unchanged.
-    """
-    if in_chain(path):
-        raise ArgumentError(f"{path} is a checkpoint of a chain: choose another name or directory")
-    if not has_exact(store, step):
-        return False
-    with storage_errors("cannot write", path), Folder(path.parent, store.system) as folder:
-        duplicate(store.path / EXACT_NAME, folder, path.name, overwrite=True)
-        folder.sync()
-    return True
-
-
-def name_again(store: DirectoryStore, step: int, path: Path, flat: Flat, metadata: Mapping[str, str]) -> bool:
-    """Give a state that the newest step of a chain has a name at a path; return whether it has it.
-
-    The arrays must be the same, bit for bit. Where scalars differ, as in what trainers note of
-    their callbacks, the file is one of its own, with these.
-
-    Errors are those of `name_exact`.
-    """
-    if not has_exact(store, step):
-        return False
-    with open_exact(store, strict=True) as file:
-        link = file.links[-1]
-        if link.index_names != flat.names:
-            return False
-        for array, c in zip(file.decoded(), candidates(flat, {}), strict=True):
-            if (array.kind, array.shape) != (c.kind, c.shape) or not np.array_equal(array.bits, c.bits):
-                return False
-        manifest = replace(link.manifest, tree=flat.tree, scalars=flat.scalars, metadata=dict(metadata))
-        if repr(manifest) == repr(link.manifest):
-            return name_exact(store, step, path)
-        with CheckpointWriter(path, overwrite=True) as writer:
-            for index in range(len(manifest.frames)):
-                writer.write_frame(chunks_of(link.reader, index))
-            writer.commit(manifest)
-    return True
 
 
 def open_linked(path: str | os.PathLike[str]) -> OpenCheckpoint:

@@ -29,6 +29,7 @@ from ...chain.chain import Chain
 from ...chain.life.keep import Keep
 from ...chain.life.pins import linked_steps
 from ...chain.life.prune import thin_out
+from ...chain.life.whole import name_again
 from ...chain.save.settings import LOG
 from ...chain.save.single_file import save_file
 from ...chain.store.directory import DirectoryStore
@@ -39,7 +40,7 @@ from ...errors import ArgumentError
 from ...parallel import Line
 from ...policy.roles import Assignment
 from ...printable import printable
-from ..link import chain_step, name_again, write_link
+from ..link import chain_step, write_link
 from .options import ChainOptions
 
 __all__ = ["Begun", "LinkSaver"]

@@ -25,6 +25,7 @@ from torch.futures import Future
 
 from ...chain.chain import Chain
 from ...chain.life.keep import Keep, check_keep
+from ...chain.life.whole import name_exact
 from ...chain.mend.redundancy import Redundancy, parse_redundancy
 from ...chain.save.settings import KEYFRAME_EVERY
 from ...chain.store.directory import DirectoryStore
@@ -40,7 +41,7 @@ from ...policy.record import Kept
 from ...policy.roles import Assignment
 from .. import torch as adapter
 from ..chains.options import ChainOptions
-from ..link import chain_step, name_exact
+from ..link import chain_step
 from ..named import prune_together
 from .behind import ParityOfRanks, Save, written_by
 from .items import item_name, item_roles, plain_value

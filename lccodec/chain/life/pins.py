@@ -25,14 +25,11 @@ from ...container.disk.system import storage_errors
 from ...errors import ChainError
 from ..mend.upkeep import forget, renew
 from ..read.checkpoint import open_step
-from ..save.exact.anew import checkpoint_from_exact
 from ..save.settings import LOG
-from ..save.single_file import save_file
 from ..store.claim import Claim
 from ..store.directory import DirectoryStore
 from ..store.names import checkpoint_name, pin_name, step_index
 from ..store.store import Store, WritableStore
-from .fork import has_exact
 
 #: The directory of the second names of links, in that of the chain.
 LINKS_NAME: Final = ".links"
@@ -72,6 +69,9 @@ def pin_exact(store: WritableStore, step: int, claim: Claim | None = None) -> No
     DataError, StorageError
         As `pin`. The step can be restored.
     """
+    from ..save.exact.anew import checkpoint_from_exact  # here, as every chain loads this module
+    from .fork import has_exact
+
     step = step_index(step)
     with (claim or store.claim()).held():
         with open_step(store, step) as file:
@@ -109,6 +109,8 @@ def add_link(store: DirectoryStore, step: int, path: Path, metadata: Mapping[str
     StorageError
         If the operating system refuses. An existing file is unchanged.
     """
+    from ..save.single_file import save_file  # here, as every chain loads this module
+
     with storage_errors("cannot link to", path), store.locked() as held:
         held.make(LINKS_NAME)
         with held.inner(LINKS_NAME) as links, Folder(path.parent, store.system) as folder:
