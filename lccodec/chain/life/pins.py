@@ -71,6 +71,7 @@ def pin_exact(store: WritableStore, step: int, claim: Claim | None = None) -> No
     """
     from ..save.exact.anew import checkpoint_from_exact  # here, as every chain loads this module
     from .fork import has_exact
+    from .rewrite_step import end_at
 
     step = step_index(step)
     with (claim or store.claim()).held():
@@ -85,6 +86,7 @@ def pin_exact(store: WritableStore, step: int, claim: Claim | None = None) -> No
         if lossy:
             with storage_errors("cannot write", store.path), store.locked():
                 redundancy = forget(store, [checkpoint_name(step)])
+                end_at(store, step - 1)  # what is interpolated from the step needs its values as they were
                 checkpoint_from_exact(store)
             renew(store, redundancy)
 
