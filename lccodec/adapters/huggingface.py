@@ -14,7 +14,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -108,7 +108,7 @@ def pack_with(
     """
     found = _read(checked_path(folder), models)
     if found is not None:
-        remove = partial(found.remove, hint=hint)
+        remove = partial(replace(found, plain=None, metadata={}, known={}).remove, hint=hint)
         if needed is not None:
             needed.append(remove)
         then = remove if needed is None else None

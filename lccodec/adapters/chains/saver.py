@@ -101,7 +101,7 @@ class LinkSaver:
         self._saved: tuple[int, int] | None = None  # the trainer's last step, and that of the chain
         self._resumed: int | None = None  # the trainer's step that was loaded last
         self._is_told = False  # what a path costs
-        self._whole: Future[int | None] | None = None  # the save of all arrays, before those of some
+        self._has_all = False  # whether all arrays were saved before
         self._line = Line()  # writes links, and does what waits for them
         self._failed: deque[BaseException] = deque()  # failures of these, until they are raised
         self._skips = False  # whether what comes next is left out, as something before it has failed
@@ -154,12 +154,11 @@ class LinkSaver:
         else:
             chain, number = self._prepared(step)
             # Behind a save that fails, all arrays are saved.
-            only, self._whole = self._only(state, names), None
+            only, self._has_all = self._only(state, names), False
             chain.save(number, state, strings, roles=roles, only=only)
             self._saved = self._saved if step is None else (step, number)
+            self._has_all = True
             self._tell(write_link(chain, number, path))
-            self._whole = Future()
-            self._whole.set_result(None)
         if then is not None:
             then()
 
@@ -180,11 +179,10 @@ class LinkSaver:
         chain, number = self._prepared(step)
         only = self._only(state, names)
         self._last = chain.save_async(number, state, metadata, roles=roles, only=only)
+        self._has_all = True
         self._saved = self._saved if step is None else (step, number)
         begun = Begun(chain, number, self._last)
         self._begun = weakref.ref(begun)
-        if only is None and (self._whole is None or _has_failed(self._whole)):  # one that runs is enough
-            self._whole = self._last
         return begun
 
     def follow(self, limit: int | None) -> None:
@@ -232,7 +230,7 @@ class LinkSaver:
         if not before or gone & {*chain.pins, *linked_steps(store)}:
             return  # nothing may go, so the state is numbered on
         chain.rollback(before[-1])
-        self._whole, self._ancestry = None, None
+        self._has_all, self._ancestry = False, None
         LOG.warning(
             "%s: the trainer went back to step %d: the chain goes on from step %d, and steps %s are set aside"
             " (Chain.undo_rollback)",
@@ -240,15 +238,14 @@ class LinkSaver:
         )
 
     def _is_again(self, wanted: int | None, state: Any, metadata: dict[str, str], path: Path) -> bool:
-        """Give a state a second path that was saved last, under the same step of the trainer."""
-        if self._saved is None or self._saved[0] != wanted:
-            return False
+        """Give a state a second path if it is the newest step, under this step of the trainer."""
         self.settle()  # a failure is raised by the save that follows
         chain = self._opened()
-        if chain.failure is not None or self._failed:
+        saved = self._saved or (chain.latest, chain.latest)
+        if wanted is None or wanted != saved[0] or chain.failure is not None or self._failed:
             return False
         flat, strings, _ = from_framework(self._adapter, state, metadata, None)
-        return name_again(DirectoryStore(Path(chain.directory)), self._saved[1], path, flat, strings)
+        return name_again(DirectoryStore(Path(chain.directory)), saved[1] or 0, path, flat, strings)
 
     def _tell(self, size: int) -> None:
         """Tell once what it costs to keep paths of older states."""
@@ -263,18 +260,15 @@ class LinkSaver:
     def _only(self, state: Any, names: Iterable[str] | None) -> Sequence[str] | None:
         """Return which arrays are saved: all, until a save of all has come to the disk.
 
-        So are they behind a save that has failed: the state may have got other arrays. The first
-        save of all tells what no array is named, as later ones would.
+        So are they behind a save that has failed: the state may have got other arrays. A save of
+        all tells what no array is named, as later ones would.
         """
-        whole = self._whole
-        if whole is None and names is None and self._options.only is not None:
+        if self._has_all and not (self._last is not None and _has_failed(self._last)):
+            return self._options.only_of(names or (), alone=names is None)
+        if names is None and self._options.only is not None:
             flat, *_ = from_framework(self._adapter, state, None, None, wanted=lambda _: False)
             self._options.check_names(array_names(flat.tree))
-        if whole is None or not whole.done() or _has_failed(whole):
-            return None
-        if self._last is not None and _has_failed(self._last):
-            return None
-        return self._options.only_of(names or (), alone=names is None)
+        return None
 
     def after(self, action: Callable[[], object]) -> None:
         """Call a function when all saves that are begun are on the disk, and not if one fails.
@@ -313,13 +307,13 @@ class LinkSaver:
             if self._chain is not None:
                 self._chain.close()
         finally:
-            self._chain, self._whole = None, None
+            self._chain, self._has_all = None, False
             self._raise_failure()
 
     def _leave_parent(self) -> None:
         """After a fork, forget all that runs: it is the parent's, and never ends here."""
         if self.process != os.getpid():
-            self.process, self._chain, self._last, self._whole = os.getpid(), None, None, None
+            self.process, self._chain, self._last, self._has_all = os.getpid(), None, None, False
             self._begun = None
             self._failed.clear()
 
