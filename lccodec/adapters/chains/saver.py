@@ -36,7 +36,7 @@ from ...chain.store.directory import DirectoryStore
 from ...chain.store.opening import writable_store
 from ...chain.store.parents import Ancestry
 from ...container.tree import array_names
-from ...errors import ArgumentError
+from ...errors import ArgumentError, ChainError, DataError, StorageError
 from ...parallel import Line
 from ...policy.roles import Assignment
 from ...printable import printable
@@ -191,18 +191,11 @@ class LinkSaver:
         So it is if the options say what is kept, and if the chain has more steps already.
         """
         options = self._options
-        if (
-            not limit
-            or options.chain is None
-            or options.keep
-            or options.hindsight
-            or options.newest == "history"
-        ):
+        wanted = options.keep or options.hindsight or options.newest == "history"
+        if not limit or options.chain is None or wanted:
             return
         if len(DirectoryStore(Path(options.chain, self._part)).steps()) <= 2 * limit:
-            every = min(
-                options.keyframe_every, limit - 1
-            )  # or more files would stay for those that need them
+            every = min(options.keyframe_every, limit - 1)  # or kept steps would need many others
             self._options = replace(options, keep=Keep(latest=limit), keyframe_every=every)
 
     def resumed(self, step: int | None) -> None:
@@ -229,20 +222,23 @@ class LinkSaver:
         store = writable_store(chain.directory)
         if not before or gone & {*chain.pins, *linked_steps(store)}:
             return  # nothing may go, so the state is numbered on
-        chain.rollback(before[-1])
         self._has_all, self._ancestry = False, None
-        LOG.warning(
-            "%s: the trainer went back to step %d: the chain goes on from step %d, and steps %s are set aside"
-            " (Chain.undo_rollback)",
-            *(chain.directory, wanted, before[-1], ", ".join(map(str, sorted(gone)))),
-        )
+        with suppress(DataError, ChainError, StorageError):  # a save that can be kept is kept
+            chain.rollback(before[-1])
+            LOG.warning(
+                "%s: the trainer went back to step %d: the chain goes on from step %d, and steps %s are set"
+                " aside (Chain.undo_rollback)",
+                *(chain.directory, wanted, before[-1], ", ".join(map(str, sorted(gone)))),
+            )
 
     def _is_again(self, wanted: int | None, state: Any, metadata: dict[str, str], path: Path) -> bool:
         """Give a state a second path if it is the newest step, under this step of the trainer."""
+        if wanted is None:
+            return False
         self.settle()  # a failure is raised by the save that follows
         chain = self._opened()
         saved = self._saved or (chain.latest, chain.latest)
-        if wanted is None or wanted != saved[0] or chain.failure is not None or self._failed:
+        if wanted != saved[0] or chain.failure is not None or self._failed:
             return False
         flat, strings, _ = from_framework(self._adapter, state, metadata, None)
         return name_again(DirectoryStore(Path(chain.directory)), saved[1] or 0, path, flat, strings)
