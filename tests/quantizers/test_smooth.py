@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -283,12 +283,30 @@ def test_what_is_beyond_a_limit_is_exact() -> None:
     assert decoded[field <= 0.95].max() <= 0.95
 
 
+@pytest.mark.parametrize("conserve", [None, "sum"])
+@pytest.mark.parametrize("hole", [0, 30])
+def test_a_fill_value_that_others_have_too(hole: int, conserve: Literal["sum"] | None) -> None:
+    """zarr's 0 in a field of both signs is exact, and predicts neighbours where it fits them."""
+    x = np.linspace(0, 6, 200)
+    field = np.sin(x)[:, None] * np.cos(x)
+    field[50 : 50 + hole, 60:90] = 0
+    sizes = []
+    for fill in ((), (0.0,)):
+        frame = encode(field, Smooth(max_error=1e-4, fill=fill, conserve=conserve))
+        decoded = decode(frame)
+        assert abs(decoded - field).max() <= 1e-4
+        sizes.append(len(frame))
+    assert not decoded[field == 0].any()
+    assert conserve or sizes[1] < (1.1 if not hole else 1.0) * sizes[0]
+
+
 @given(
     st.integers(0, 2**32),
     st.sampled_from(["f2", "f4", "f8"]),
     st.sampled_from(
         [
             Smooth(max_error=1e-2),
+            Smooth(max_error=1e-2, fill=0.0),
             Smooth(max_error=1e-2, minimum=0.1, maximum=2 / 3),
             Smooth(relative_error=1e-2),
             Smooth(max_error=1e-2, conserve="sum"),
