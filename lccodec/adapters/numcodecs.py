@@ -57,9 +57,9 @@ class LCCodec(Codec):  # type: ignore[misc]
     Raises
     ------
     ArgumentError
-        For an object that is not a quantizer, or an invalid configuration. When encoding: for an array of a dtype that cannot be
-        stored, and for a big-endian array: a frame does not keep the byte order, and zarr would
-        misread the decoded bytes.
+        For an object that is not a quantizer, or an invalid configuration. When encoding: for an
+        array of a dtype that cannot be stored, and for a big-endian array: a frame does not keep
+        the byte order, and zarr would misread the decoded bytes.
     """
 
     codec_id = "lccodec"

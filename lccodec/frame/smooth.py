@@ -224,14 +224,15 @@ def _is_of_the_field(values: Array, filled: Array) -> bool:
     """Return whether fill values differ from their neighbours about as much as others do."""
     if not filled.any():
         return False
-    jumps, usual = np.zeros(2), np.zeros(2)  # the sum of absolute differences, and their number
+    totals = np.zeros((2, 2))  # sums of absolute differences, and their numbers: usual ones; to a fill
     with np.errstate(all="ignore"):
         for axis in range(values.ndim):
-            differences, one = np.abs(np.diff(values, axis=axis)), np.diff(filled, axis=axis)
-            for place, totals in ((one, jumps), (~one, usual)):
+            differences, to_fill = np.abs(np.diff(values, axis=axis)), np.diff(filled, axis=axis)
+            for row, place in enumerate((~to_fill, to_fill)):
                 some = differences[place & np.isfinite(differences)]
-                totals += some.sum(), some.size
-        return bool(jumps[0] * usual[1] <= _MAX_JUMPS * usual[0] * jumps[1])
+                totals[row] += some.sum(), some.size
+        (usual, count), (jumps, jumped) = totals
+        return bool(jumps * count <= _MAX_JUMPS * usual * jumped)
 
 
 @dataclass(frozen=True)
