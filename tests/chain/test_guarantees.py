@@ -180,7 +180,7 @@ def coded_anew_with_hindsight(case: Case, target: Path) -> None:
 
 
 def averaged(case: Case, _: Path) -> None:
-    """A mean keeps the mean of what holds of each step: bounds, factors, limits, signs and zeros."""
+    """A mean keeps what holds of each step: the mean bound, factors, limits, signs and zeros."""
     told, last = case.told, case.states[-1]["a"]
     steps = [step for step in range(STEPS) if case.states[step]["a"].shape == last.shape][-5:]
     found = Chain(case.directory).average(steps, roles=ROLES)["a"]
