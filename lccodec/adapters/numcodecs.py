@@ -27,6 +27,7 @@ from ..arguments import check_bool
 from ..byteorder import little_endian
 from ..element_types import Array
 from ..errors import ArgumentError, DependencyError
+from ..frame.content import checked_array
 from ..frame.decode import decode
 from ..frame.encode import encode
 from ..quantizers.base import Quantizer
@@ -58,8 +59,8 @@ class LCCodec(Codec):  # type: ignore[misc]
     ------
     ArgumentError
         For an object that is not a quantizer, or an invalid configuration. When encoding: for an
-        array of a dtype that cannot be stored, and for a big-endian array: a frame does not keep
-        the byte order, and zarr would misread the decoded bytes.
+        array of a dtype that cannot be stored, for one with a mask or a unit, and for a big-endian
+        array: a frame does not keep the byte order, and zarr would misread the decoded bytes.
     """
 
     codec_id = "lccodec"
@@ -71,6 +72,8 @@ class LCCodec(Codec):  # type: ignore[misc]
 
     def encode(self, buf: Any) -> bytes:
         """Return the frame of an array, whose axes are in the order that they have in memory."""
+        if isinstance(buf, np.ndarray):  # a mask or a unit would be lost
+            checked_array(buf, "the array")
         try:
             array = ensure_contiguous_ndarray(buf, flatten=False)
         except (TypeError, ValueError) as error:

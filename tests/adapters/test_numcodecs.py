@@ -36,6 +36,8 @@ def test_numcodecs_takes_bytes_and_times_and_no_objects():
         codec.encode(np.array([object()]))
     with pytest.raises(ArgumentError):
         codec.encode(np.zeros((4, 4))[::2, ::2])
+    with pytest.raises(ArgumentError, match="masked array"):
+        codec.encode(np.ma.array([1.0, 2.0], mask=[False, True]))
 
 
 @pytest.mark.parametrize(

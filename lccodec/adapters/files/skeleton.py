@@ -17,7 +17,7 @@ import itertools
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -290,36 +290,20 @@ def join(path: Path, entry: Any, arrays: Mapping[Keys, Array]) -> tuple[str, lis
     tuple
         Why the parts do not fit, or the empty string; and the paths of the arrays that lack.
     """
-    if not _is_sound(entry, arrays):
+    if not _is_sound(entry):
         return "the skeleton is damaged", []
-    runs, skeleton, at = entry["runs"], memoryview(entry["skeleton"]), 0
-    if sum(runs.tolist()) > MAX_FILE_EXPANSION * (
-        skeleton.nbytes + sum(array.nbytes for array in arrays.values())
-    ):
+    skeleton, lengths = memoryview(entry["skeleton"]), entry["runs"].tolist()
+    if sum(lengths) > MAX_FILE_EXPANSION * (len(skeleton) + sum(array.nbytes for array in arrays.values())):
         return "it is far larger than the arrays", []
+    at = 0
     with path.open("r+b") as stream:
-        for kept, skipped in zip(runs[::2].tolist(), [*runs[1::2].tolist(), 0], strict=True):
+        for kept, skipped in zip(lengths[::2], [*lengths[1::2], 0], strict=True):
             stream.write(skeleton[at : at + kept])
             stream.seek(skipped, os.SEEK_CUR)
             at += kept
         stream.truncate()
-    ends = np.cumsum(runs)
     with h5py.File(path, "r+") as file:
-        found: dict[Keys, h5py.Dataset] = {}
-        lacking: dict[int, h5py.Dataset] = {}
-        elsewhere = 0  # arrays that lack, and of which the skeleton has all values, or nobody wrote any
-        seen: set[int] = set()
-        for keys, dataset in objects(file):
-            if not isinstance(dataset, h5py.Dataset) or (address := _address(dataset)) in seen:
-                continue
-            seen.add(address)
-            if keys in arrays:
-                found[keys] = dataset
-            elif not _unfit(dataset):
-                start = _first_byte(dataset)
-                if start is not None and np.searchsorted(ends, start, "right") % 2:
-                    lacking[address] = dataset
-                elsewhere += start is None
+        found, lacking, elsewhere = _datasets(file, arrays, np.cumsum(lengths))
         for keys, array in arrays.items():
             if reason := _misfit(found.get(keys), array):
                 return f"{'/'.join(keys)!r} {reason}", []
@@ -333,8 +317,34 @@ def join(path: Path, entry: Any, arrays: Mapping[Keys, Array]) -> tuple[str, lis
         return "", _leave_out(file, lacking)
 
 
+def _datasets(
+    file: h5py.File, arrays: Collection[Keys], ends: Array
+) -> tuple[dict[Keys, h5py.Dataset], dict[int, h5py.Dataset], int]:
+    """Return the datasets of arrays, and by address those whose values were cut out and lack.
+
+    `ends` are those of the runs. The last of the three is how many other datasets may have been
+    arrays: no value of theirs was cut out.
+    """
+    found: dict[Keys, h5py.Dataset] = {}
+    lacking: dict[int, h5py.Dataset] = {}
+    seen: set[int] = set()
+    others = 0
+    for keys, dataset in objects(file):
+        if not isinstance(dataset, h5py.Dataset) or (address := _address(dataset)) in seen:
+            continue
+        seen.add(address)
+        if keys in arrays:
+            found[keys] = dataset
+        elif not _unfit(dataset):
+            start = _first_byte(dataset)
+            if start is not None and np.searchsorted(ends, start, "right") % 2:
+                lacking[address] = dataset
+            others += start is None
+    return found, lacking, others
+
+
 def _first_byte(dataset: h5py.Dataset) -> int | None:
-    """Return where in the file the first stored value lies; None if that is in a header, or nowhere."""
+    """Return where the first value lies that is stored outside of headers; None if none is."""
     if dataset.chunks is None:
         start: int | None = dataset.id.get_offset()
         return start
@@ -344,7 +354,7 @@ def _first_byte(dataset: h5py.Dataset) -> int | None:
 
 
 def _leave_out(file: h5py.File, lacking: Mapping[int, h5py.Dataset]) -> list[str]:
-    """Remove datasets under all of their names, also from the scales of others; return the names."""
+    """Remove datasets and their places among scales; return the names that they had."""
     if not lacking:
         return []
     names = []
@@ -362,7 +372,7 @@ def _leave_out(file: h5py.File, lacking: Mapping[int, h5py.Dataset]) -> list[str
     return names
 
 
-def _is_sound(entry: Any, arrays: Mapping[Keys, Array]) -> bool:
+def _is_sound(entry: Any) -> bool:
     """Return whether the bytes of a skeleton are those that its runs ask for."""
     if not isinstance(entry, Mapping) or not isinstance(entry.get("arrays"), int):
         return False
