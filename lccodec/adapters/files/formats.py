@@ -31,6 +31,7 @@ from .shards import INDEX_SUFFIX, SHARD_BYTES, is_index
 from .signature import recognize
 
 __all__ = [
+    "HDF5",
     "READ",
     "SHOWN",
     "check_suffix",
@@ -45,7 +46,7 @@ _NPZ: Final = ".npz"
 _SAFETENSORS: Final = ".safetensors"
 _INDEX: Final = _SAFETENSORS + INDEX_SUFFIX
 #: Suffixes of HDF5 files: of netCDF-4, NeXus, CXI, anndata, PySCF, MATLAB and others.
-_HDF5: Final = (
+HDF5: Final = (
     *(".h5", ".hdf5", ".nc", ".nc4", ".chk", ".nxs", ".nx", ".nx5", ".nxspe", ".cxi", ".emd", ".hspy"),
     *(".hdf", ".he5", ".cdf", ".h5ad", ".h5mu", ".loom", ".cool", ".mcool", ".nwb", ".fast5", ".mat"),
     *(".cgns", ".exo", ".med", ".silo", ".ims", ".h5m", ".h5oina", ".jld2", ".dream3d"),
@@ -53,9 +54,9 @@ _HDF5: Final = (
 _TORCH: Final = (".pt", ".pth", ".ckpt")
 #: Lightning's .ckpt files hold more than a state.
 _WRITTEN_BY_TORCH: Final = (".pt", ".pth")
-_WRITTEN: Final = (_NPZ, _SAFETENSORS, _INDEX, CHECKPOINT_SUFFIX, *_HDF5, *_WRITTEN_BY_TORCH)
+_WRITTEN: Final = (_NPZ, _SAFETENSORS, _INDEX, CHECKPOINT_SUFFIX, *HDF5, *_WRITTEN_BY_TORCH)
 #: The suffixes that errors name.
-SHOWN: Final = (_NPZ, _SAFETENSORS, _INDEX, CHECKPOINT_SUFFIX, *_HDF5[:3], *_WRITTEN_BY_TORCH)
+SHOWN: Final = (_NPZ, _SAFETENSORS, _INDEX, CHECKPOINT_SUFFIX, *HDF5[:3], *_WRITTEN_BY_TORCH)
 #: Suffixes of the files that can be read; HDF5 files are read under any suffix.
 READ: Final = tuple(dict.fromkeys((*_WRITTEN, *_TORCH)))
 
@@ -80,7 +81,7 @@ def check_suffix(path: StrPath, write: bool = False) -> Path:
 
 def is_state(path: Path) -> bool:
     """Return whether a file in a folder is one of a state, by its suffix or as an HDF5 file."""
-    if path.name.endswith(_HDF5[2:]):  # some are suffixes of other formats, too
+    if path.name.endswith(HDF5[2:]):  # some are suffixes of other formats, too
         return _is_hdf5(path)
     return path.is_file() and (path.name.endswith(READ) or _is_hdf5(path))
 
@@ -141,7 +142,7 @@ def is_checkpoint(path: Path) -> bool:
     """Return whether `load_file` reads a file as a checkpoint: by its suffix, or what is in it."""
     if path.name.endswith(CHECKPOINT_SUFFIX):
         return True
-    if path.name.endswith(READ) and path.suffix not in (*_HDF5, *_TORCH):
+    if path.name.endswith(READ) and path.suffix not in (*HDF5, *_TORCH):
         return False
     kind = recognize(path)
     return kind is not None and kind.name == "checkpoint"
@@ -171,7 +172,7 @@ def save_file(
     if path.name.endswith(CHECKPOINT_SUFFIX):
         save_checkpoint(state, path, metadata, progress=progress)
         return metadata
-    if path.suffix not in _HDF5 and isinstance(state, Mapping) and ENTRY in state:
+    if path.suffix not in HDF5 and isinstance(state, Mapping) and ENTRY in state:
         state = {key: value for key, value in state.items() if key != ENTRY}
         warn(f"{path}: left out what an HDF5 file has besides arrays; .h5 and .lcc.h5 files keep it")
     if path.suffix in _WRITTEN_BY_TORCH:
@@ -189,7 +190,7 @@ def save_file(
 
 
 def _adapter(path: Path, is_hdf5: bool = False) -> ModuleType:
-    if is_hdf5 or path.suffix in _HDF5:
+    if is_hdf5 or path.suffix in HDF5:
         from .. import hdf5
 
         return hdf5
