@@ -25,8 +25,8 @@ from ...container.scalars import metadata_strings
 from ...errors import ArgumentError, warn
 from ...policy.declared import ENTRY
 from ...policy.roles import Assignment
-from ..link import open_linked
 from ..tree.plain import TYPES
+from ..whole import open_whole
 from .shards import INDEX_SUFFIX, SHARD_BYTES, is_index
 from .signature import recognize
 
@@ -118,9 +118,9 @@ def load_with_roles(
     """
     path = check_suffix(path)
     if is_checkpoint(path):
-        with open_linked(path) as file:
+        with open_whole(path) as file:
             file.show(progress)
-            return file.state(dtype="bits"), file.metadata(), {}
+            return file.state(dtype="bits"), file.metadata(), getattr(file, "roles", {})
     kind = recognize(path)
     if kind is not None and kind.name == "netcdf3":
         raise ArgumentError(f"{path} is {kind.title}: {kind.advice}")
@@ -131,10 +131,22 @@ def load_with_roles(
 
         state = load_archive(path)
         return *torch.to_numpy(state), torch.roles(state)
+    if path.absolute().parent.name.startswith("weight_v") and _is_delta(path):
+        raise ArgumentError(
+            f"{path} is of a delta between weight versions, and no model:"
+            " lccodec.adapters.weights.follow reads versions"
+        )
     adapter = _adapter(path, is_hdf5)
     if not hasattr(adapter, "load_state"):
         return adapter.load_file(path), {}, {}
     return *adapter.load_state(path), {}
+
+
+def _is_delta(path: Path) -> bool:
+    """Return whether a file is of a weight version that only has differences to another."""
+    from ..weights.versions import read_index_of
+
+    return path.name.endswith((_SAFETENSORS, _INDEX)) and read_index_of(path.parent) is not None
 
 
 def is_checkpoint(path: Path) -> bool:

@@ -21,6 +21,7 @@ import ml_dtypes
 import numpy as np
 
 from ...chain.read.checkpoint import OpenCheckpoint
+from ...chain.read.pointer import PYTREE_KIND as KIND
 from ...container.tree import leaf_name
 from ...element_types import Array
 from ...errors import ArgumentError, ChainError, FormatError, LccodecError, StorageError, UnsupportedError
@@ -44,7 +45,6 @@ Entry: TypeAlias = dict[str, Any]  # of the table
 KeyPath: TypeAlias = list[str | int]
 Index: TypeAlias = tuple[slice, ...]
 
-KIND: Final = "jax.pytree"
 VERSION: Final = 1
 WHOLE_ARRAY: Final = (slice(None),) * 64  # as many dimensions as an array can have
 EMPTY_CONTAINERS: Final = {"dict": dict, "list": list, "tuple": tuple}
