@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -22,9 +22,10 @@ from ...chain.store.store import Store
 from ...container.disk.address import checked_place
 from ...container.disk.folder import make_directory
 from ...container.disk.system import SYSTEM, StrPath, System, checked_path, storage_errors
-from ...errors import ArgumentError, ChainError, DataError
+from ...errors import ArgumentError, ChainError, DataError, StorageError
 from ..files.header import read_header
-from .layout import SINGLE_NAME
+from ..tree.matching import first_of
+from .layout import SINGLE_NAME, read_layout
 from .lock import locked
 from .names import Prefix
 from .versions import CHECKSUMS, ENCODINGS, Checksum, Encoding, read_index_of, version_name, versions_in
@@ -65,6 +66,7 @@ def publish(  # what, and in which form, by keyword
     output: StrPath,
     *,
     prefix: str = "",
+    rename: Mapping[str, str] | None = None,
     start: int | None = None,
     encoding: Encoding = "xor",
     checksum: Checksum = "adler32",
@@ -86,6 +88,8 @@ def publish(  # what, and in which form, by keyword
     prefix
         The entry of the state that has the weights, as ``"model"``. Its keys are the names of the
         tensors.
+    rename
+        New names for tensors of the state, by name or pattern (as of :mod:`fnmatch`).
     start
         The step that the engines have already, as their version 0: the base model that the run
         began with. Then the first version is a delta to it; by default it is a full one.
@@ -96,8 +100,10 @@ def publish(  # what, and in which form, by keyword
     full
         Whether to publish a full version, so that engines that join later need no older one.
     like
-        A model whose other files, such as ``config.json``, go into full versions: engines that
-        take one have no other files left.
+        The model that the engines began with. Its other files, such as ``config.json``, go into
+        full versions: engines that take one have no other files left. Its names are those of the
+        tensors: without prefixes of wrappers (DDP, FSDP, ``torch.compile``), and of tied weights
+        those that it has. With `start` and tied weights it is needed.
     exact
         As for :func:`lccodec.follow`.
 
@@ -110,13 +116,14 @@ def publish(  # what, and in which form, by keyword
     ------
     ArgumentError
         For an unknown encoding or checksum, a tensor that the format lacks, or one that two ranks
-        have with other values.
+        have with other values; for names that fit several tensors, and for tied weights if nobody
+        knows which of their names the engines have.
     ChainError, DataError, StorageError
         If the chain has no step, or a file is damaged, or the operating system refuses.
     """
     if encoding not in ENCODINGS or checksum not in CHECKSUMS:
         raise ArgumentError(f"no such encoding or checksum: {encoding!r}, {checksum!r}")
-    place, prefixed = checked_path(output), Prefix(prefix)
+    place, prefixed = checked_path(output), Prefix(prefix, rename)
     model = None if like is None else checked_path(like)
     runs = [run] if isinstance(run, str | os.PathLike) else run
     with storage_errors("cannot make the directory", place):
@@ -131,13 +138,16 @@ def publish(  # what, and in which form, by keyword
         known = all(resumed)
         if not known:
             ranks = [Watch(store, None, prefixed.keys, exact) for store in stores]
-        parts = [_next(watch, newest if len(ranks) > 1 else None, prefixed) for watch in ranks]
+        there, which = _names_of(model), newest if len(ranks) > 1 else None
+        parts = [_next(watch, which, prefixed, there, place) for watch in ranks]
         if known and not full and all(part.update is None for part in parts):
             return None
         step, roots = parts[0].link.manifest.step or 0, [part.link.reader.root.hex() for part in parts]
         metadata = {_STEP_KEY: str(step), _ROOT_KEY: ",".join(roots)}
         target = Target(place, last.version + 1, metadata, system)
         if known and not full and is_delta(parts):
+            if there is None and not _has_full(place, last.version):
+                _check_untied(parts)
             return Published(
                 target.version, step, last.version, write_delta(target, parts, encoding, checksum)
             )
@@ -202,11 +212,38 @@ def _resume(watch: Watch, last: _Last, rank: int, start: int | None) -> bool:
     return not last.version or way.prepared.link.reader.root.hex() in last.roots[rank : rank + 1]
 
 
-def _next(watch: Watch, step: int | None, prefixed: Prefix) -> Part:
+def _next(
+    watch: Watch, step: int | None, prefixed: Prefix, there: Collection[str] | None, where: Path
+) -> Part:
     """Return what a rank brings to the next version: the newest step, or a given one."""
     watch.pinned = step
     way: Way | None = watch.next()
     link = watch.link if way is None else way.prepared.link
     if link is None:
         raise ChainError(f"{watch.place} has no step to publish")
-    return Part(watch, way, link, prefixed)
+    return Part(watch, way, link, prefixed.tensors(link.paths, there, where, strict=False))
+
+
+def _names_of(model: Path | None) -> Collection[str] | None:
+    """Return the names of the tensors of a model; ``None`` if it has no weights that are read."""
+    with suppress(DataError, StorageError):
+        return None if model is None else read_layout(model).tensors.keys()
+    return None
+
+
+def _has_full(directory: Path, version: int) -> bool:
+    """Return whether engines have a full version: then they have all names of the state."""
+    return any((directory / version_name(each) / SINGLE_NAME).exists() for each in range(1, version + 1))
+
+
+def _check_untied(parts: Sequence[Part]) -> None:
+    """Raise ``ArgumentError`` for tied weights: nobody knows which of their names engines have."""
+    problems = []
+    for part in parts:
+        tied: dict[int, list[str]] = {}
+        for path, name in part.names.items():
+            tied.setdefault(part.link.paths[path], []).append(name)
+        problems += [" and ".join(map(repr, names)) for names in tied.values() if len(names) > 1]
+    if problems:
+        told = "tied weights: name the model that the engines have by like=, for its names"
+        raise ArgumentError("\n  ".join([told, *first_of(problems)]))
