@@ -72,6 +72,9 @@ def check_suffix(path: StrPath, write: bool = False) -> Path:
     path = checked_path(path)
     if path.name.endswith(_WRITTEN if write else READ) or (not write and _is_hdf5(path)):
         return path
+    if not write and path.is_file() and (kind := recognize(path)) is not None:
+        advice = f"give it the suffix {kind.suffixes[0]}" if kind.suffixes else kind.advice
+        raise ArgumentError(f"{path} is {kind.title}: {advice}")
     only = "is only read, as it holds more than a state; write .pt for torch.load: "
     why = only if write and path.name.endswith(READ) else ""
     shown = SHOWN if write else (*SHOWN, *_TORCH[len(_WRITTEN_BY_TORCH) :])

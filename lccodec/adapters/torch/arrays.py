@@ -36,7 +36,7 @@ def why_unfit(tensor: torch.Tensor) -> str | None:
     if type(tensor) not in TENSOR_TYPES:
         return f"is a {class_name(type(tensor))}, {_why_other(tensor)}"
     if tensor.device.type == "meta":
-        return "is on the meta device and has no values"
+        return "is on the meta device and has no values: load a state into its module, or leave it out"
     if tensor.is_nested:
         return "is a nested tensor: save the tensors in it (unbind)"
     if tensor.is_quantized:

@@ -80,7 +80,7 @@ def publish(  # one parameter for each option: click passes them by name
     OUTPUT gets directories weight_v000001 and so on, in the layout of Hugging Face: what slime,
     miles and pull_weights of SGLang read. A version is a delta to the one before, or a full model.
     """
-    options = {"prefix": prefix, "rename": rename, "start": start, "like": like}
+    options: dict[str, Any] = {"prefix": prefix, "rename": rename, "start": start, "like": like}
     options |= {"encoding": encoding, "checksum": checksum}
 
     def once(first: bool) -> Published | None:
