@@ -51,9 +51,8 @@ from ...element_types import Array, components, element_type, from_components, n
 from ...errors import ArgumentError, ChainError, DataError, LccodecError, StorageError
 from ...parallel import slices
 from ..files.disk import parsed, read_bounded
-from ..files.header import Tensor
+from ..files.header import FLOAT8_NAMES, Tensor
 from ..files.shards import SHARD_NAME
-from ..files.tensor_types import FLOAT8_NAMES
 from ..tree.matching import first_of
 from ..tree.plain import BYTE_TYPES, read_types
 from .layout import INDEX_NAME, Layout, read_layout

@@ -27,7 +27,7 @@ from ...container.disk.whole_file import WholeFile
 from ...container.frame_entry import Bytes
 from ...element_types import Array, components
 from ...errors import ArgumentError, warn
-from ..files.tensor_types import DTYPE_NAMES, FLOAT8_NAMES
+from ..files.header import DTYPE_NAMES, FLOAT8_NAMES
 from ..tree.plain import read_types
 from .layout import INDEX_NAME, SINGLE_NAME, tensor_file
 from .versions import (
