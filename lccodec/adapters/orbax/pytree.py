@@ -448,11 +448,9 @@ def _words(leaf: Any) -> str:
     """Describe a leaf; leaves that fit each other have the same description."""
     if hasattr(leaf, "dtype") and hasattr(leaf, "shape"):
         return described(leaf)
-    return _empty(leaf) or ("a plain value" if _is_plain(leaf) else type(leaf).__name__)
-
-
-def _is_plain(leaf: Any) -> bool:
-    return leaf is None or isinstance(leaf, bool | int | float | str | bytes)
+    return _empty(leaf) or (
+        "a plain value" if isinstance(leaf, bool | int | float | str | bytes | None) else type(leaf).__name__
+    )
 
 
 def _make(leaf: Any, path: KeyPath, entry: Entry, parts: Parts) -> Any:
