@@ -22,11 +22,11 @@ from ..chain.read.info import CheckpointInfo
 from ..chain.read.newest import kept, open_path
 from ..chain.read.pointer import LINK_KEY, PYTREE_KIND, RECORD_KIND, kind_of
 from ..chain.store.directory import DirectoryStore
-from ..container.disk.address import Address, checked_place
+from ..container.disk.address import Address, Place, checked_place
 from ..container.leaves import select
 from ..container.tree import flatten, unflatten
 from ..element_types import Array, components, from_components
-from ..errors import ArgumentError, DependencyError
+from ..errors import ArgumentError, DependencyError, warn
 from ..policy.roles import Assignment
 from .link import open_linked
 
@@ -129,6 +129,8 @@ def open_whole(
     file = open_path(place, step=step, exact=exact, bounds=bounds)
     kind = kind_of(file.links[-1].manifest)
     if kind is None:
+        if (rank := file.metadata().get("rank")) is not None and f"rank-{rank}" in _ends(place):
+            warn(f"{place} has only the share of rank {rank}; the record of all ranks leads to the whole")
         return file
     info = file.info()
     file.close()
@@ -139,6 +141,11 @@ def open_whole(
     if bounds != UNBOUNDED:
         raise ArgumentError(f"{place}: bounds are for a single checkpoint, and this one names others")
     return _MAKERS[kind](place, info)
+
+
+def _ends(place: Place) -> tuple[str, ...]:
+    """Return the names of a path and of the directory above."""
+    return () if isinstance(place, Address) else place.absolute().parts[-2:]
 
 
 def _recorded(place: Path, info: CheckpointInfo) -> Together:

@@ -35,6 +35,7 @@ from lccodec.adapters.orbax import LCCheckpointHandler, LCSave
 from lccodec.adapters.weights import pull
 from lccodec.adapters.whole import open_whole
 from lccodec.chain.bounds import Bounds
+from lccodec.inspect.examination import examine
 
 from ..support.commands import run, run_json
 
@@ -156,6 +157,8 @@ def test_a_record_is_not_shown_as_a_state(recorded: Path, tmp_path: Path) -> Non
         lambda: next(iter(lccodec.follow(recorded, timeout=0))),
         lambda: Chain(recorded).average(last=1),
         lambda: lccodec.bundle(recorded, tmp_path / "run.lccb"),
+        lambda: examine(recorded),
+        lambda: examine(path),
     ):
         with pytest.raises(ArgumentError, match="the record of a distributed checkpoint: its tensors"):
             call()
@@ -205,6 +208,13 @@ def test_a_checkpoint_of_orbax(tmp_path: Path) -> None:
         run("convert", path, tmp_path / "out.npz")
         with np.load(tmp_path / "out.npz") as found:
             assert (found["params/0"].shape, found["epoch"]) == ((3, 2), 1)
+
+
+def test_the_share_of_a_rank_is_said_to_be_one(tmp_path: Path) -> None:
+    directory = of_two_ranks(tmp_path / "run")
+    for place in (directory / "rank-1", directory / "rank-1" / "000000000000.lcc.h5"):
+        _, stderr = run("convert", place, tmp_path / "out.npz")
+        assert "only the share of rank 1" in stderr
 
 
 def test_what_is_no_state_names_the_way_to_one(tmp_path: Path) -> None:

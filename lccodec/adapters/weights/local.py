@@ -64,6 +64,7 @@ __all__ = ["Pulled", "Puller", "pull"]
 _NOTE_NAME: Final = "state.json"
 _FLOATS: Final = {"float64", "float32", "float16", "bfloat16"}  # what `cast` converts
 _SUFFIX: Final = re.compile(r"-step[0-9]{12,16}-[0-9a-f]{8}(?=\.safetensors$)")
+_SAMPLE: Final = 64  # elements that tell most tensors apart
 _PIECE: Final = 1 << 22  # elements that are copied at a time
 _MAX_NOTE_BYTES: Final = 1 << 22  # two lists of some thousand files: more would only take memory
 
@@ -121,7 +122,7 @@ def pull(
         tensors, all of which the directory must have. Prefixes of wrappers (DDP, FSDP,
         ``torch.compile``) are ignored. Of tied weights, which the state has under several names,
         the directory needs one. What else the directory has stays, unless it is tied there to a
-        tensor of the state: of the same values, that are not all equal.
+        tensor of the state: of the same values, the first of which are not all equal.
     rename
         New names for tensors of the state, by name or pattern (as of :mod:`fnmatch`), as for
         :func:`lccodec.adapters.torch.load_into`.
@@ -167,8 +168,8 @@ def pull(
                 root = "" if link is None else link.reader.root.hex()
                 _note(notes, [_entry(now, root, _identities(layout))])
                 return Pulled(now, now, root=root)
-            paths = way.prepared.link.paths
-            ties = _Ties(paths, part.tensors(paths, layout.tensors, place), arrays, place)
+            if (paths := way.prepared.link.paths) != link.paths:  # of another step
+                ties = _Ties(paths, part.tensors(paths, layout.tensors, place), arrays, place)
             patches = ties.patches(way.update)
             if cast:
                 patches = dict(_cast(patches, arrays))
@@ -281,8 +282,11 @@ class _Ties:
         if untied:
             raise ArgumentError("\n  ".join([f"{place}: ties contradict each other", *first_of(untied)]))
         for name in arrays.keys() - set(names.values()):
+            first = components(arrays[name])[1][:_SAMPLE]
+            if not (first != first[:1]).any():  # as many biases, which are tied to nothing
+                continue
             for tied in self._names.values():
-                if _equal(arrays.get(tied[0]), arrays[name]) and _says_something(arrays[name]):
+                if _equal(arrays.get(tied[0]), arrays[name]):
                     tied.append(name)
                     break
 
@@ -312,13 +316,8 @@ def _equal(one: Array | None, other: Array | None) -> bool:
     """Return whether two arrays are the same, bit for bit."""
     if one is None or other is None or (one.dtype, one.shape) != (other.dtype, other.shape):
         return False
-    return bool(np.array_equal(components(one)[1], components(other)[1]))
-
-
-def _says_something(array: Array) -> bool:
-    """Return whether the values are not all equal, as those of many biases are."""
-    bits = components(array)[1]
-    return bits.size > 1 and bool((bits != bits[0]).any())
+    first, second = components(one)[1], components(other)[1]
+    return bool(np.array_equal(first[:_SAMPLE], second[:_SAMPLE]) and np.array_equal(first, second))
 
 
 def _cast(patches: Mapping[str, Patch], arrays: Mapping[str, Array]) -> Iterator[tuple[str, Patch]]:
