@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
@@ -12,17 +11,14 @@ import jax
 import numpy as np
 
 from ...chain.read.arrivals import Arrivals
-from ...chain.read.checkpoint import open_data, open_file
-from ...chain.save import single_file
 from ...element_types import in_host_order
 from ...errors import ArgumentError
 from ..tree.matching import LoadReport, Renaming, check_same, paired
 from ..tree.plain import from_outline, from_plain
-from .states import from_numpy, host_leaf, placed, to_numpy
+from .states import host_leaf, placed
 from .tree import described, leaves, rebuild
 
-__all__ = ["load", "load_file", "load_into", "save", "save_file"]
-
+__all__ = ["load_into"]
 
 _NO_ARRAY: Final = "no array"
 _NUMBER_KINDS: Final[dict[Any, Any]] = {bool: np.bool_, int: np.integer, float: np.floating}
@@ -238,49 +234,3 @@ def _indivisible(name: str, value: Any) -> list[str]:
     except ValueError as error:
         return [f"{name}: {error}"]
     return []
-
-
-def save(state: Any, metadata: dict[str, str] | None = None) -> bytes:
-    """Return a pytree as the bytes of a lossless checkpoint file; errors as `to_numpy`."""
-    return single_file.save(*to_numpy(state, metadata))
-
-
-def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str] | None = None) -> None:
-    """Write a pytree to a lossless checkpoint file, atomically.
-
-    The errors are those of `to_numpy` and `lccodec.save_file`.
-    """
-    plain, kept = to_numpy(state, metadata)
-    single_file.save_file(plain, path, kept)
-
-
-def load(data: bytes, target: Any = None) -> Any:
-    """Return the pytree in the bytes of a checkpoint file; target and errors as in `load_file`."""
-    if target is None:
-        with open_data(data) as file:
-            return file.restored(from_numpy)
-    return load_into(target, Arrivals(open_data(data), dtype="bits"))
-
-
-def load_file(path: str | os.PathLike[str], target: Any = None) -> Any:
-    """Return the pytree in a checkpoint file; any framework may have written it.
-
-    Parameters
-    ----------
-    path
-        The file.
-    target
-        As in `load_into`: arrays go straight to the devices of its shardings, each as soon as it is
-        decoded. None gives plain containers.
-
-    Raises
-    ------
-    ArgumentError
-        As `from_numpy` and `load_into`.
-    DataError, ChainError, StorageError
-        As `lccodec.load_file`.
-    """
-    if target is None:
-        with open_file(path) as file:
-            return file.restored(from_numpy)
-    return load_into(target, Arrivals(open_file(path), dtype="bits"))

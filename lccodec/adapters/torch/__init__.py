@@ -41,7 +41,8 @@ except ImportError:
 
 from ..tree.matching import LoadReport
 from .roles import roles, roles_of
-from .states import OnDevice, check, from_numpy, load, load_file, save, save_file, to_numpy
+from .single_file import load, load_file, save, save_file
+from .states import OnDevice, check, from_numpy, to_numpy
 from .target import load_into
 from .update import apply_update, stage
 

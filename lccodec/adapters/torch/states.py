@@ -1,11 +1,9 @@
-"""Conversion of states of tensors to states of NumPy arrays, and back; also in one file."""
+"""Conversion of states of tensors to states of NumPy arrays, and back."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -13,8 +11,6 @@ import torch
 
 from ...chain.adapter import Room, Wanted, left_out
 from ...chain.read.arrivals import Arrivals
-from ...chain.read.checkpoint import open_data, open_file
-from ...chain.save import single_file
 from ...container.tree import flatten, leaf_name
 from ...element_types import Array, element_type
 from ...errors import ArgumentError
@@ -40,14 +36,9 @@ __all__ = [
     "from_numpy",
     "has_wrappers",
     "hollow",
-    "load",
-    "load_file",
-    "save",
-    "save_file",
     "to_numpy",
     "usable_device",
 ]
-
 
 Device = str | torch.device
 
@@ -317,52 +308,3 @@ def usable_device(device: Device) -> torch.device:
         return torch.empty(0, device=device).device
     except (RuntimeError, AssertionError, TypeError) as error:  # PyTorch has no error class for this
         raise ArgumentError(f"device {device!r} is not available: {error}") from None
-
-
-def save(state: Any, metadata: dict[str, str] | None = None) -> bytes:
-    """Return a state of tensors as bytes of a lossless checkpoint file; errors as `to_numpy`."""
-    return single_file.save(*to_numpy(state, metadata))
-
-
-def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str] | None = None) -> None:
-    """Write a state of tensors to a lossless checkpoint file, atomically.
-
-    The errors are those of `to_numpy` and `lccodec.save_file`.
-    """
-    plain, kept = to_numpy(state, metadata)
-    single_file.save_file(plain, path, kept)
-
-
-def load(data: bytes, device: Device = "cpu") -> Any:
-    """Return the state in the bytes of a checkpoint file as tensors; errors as `load_file`."""
-    from_arrays = partial(from_numpy, device=usable_device(device))  # it is checked before any work
-    with open_data(data) as file:
-        return file.restored(from_arrays)
-
-
-def load_file(path: str | os.PathLike[str], device: Device = "cpu") -> Any:
-    """Return the state in a checkpoint file as tensors; any framework may have written it.
-
-    Parameters
-    ----------
-    path
-        The file.
-    device
-        The device of the tensors.
-
-    Returns
-    -------
-    object
-        The state. Its tensors do not share memory with anything else, so ``load_state_dict(state,
-        assign=True)`` may keep them.
-
-    Raises
-    ------
-    ArgumentError
-        As `from_numpy`.
-    DataError, ChainError, StorageError
-        As `lccodec.load_file`.
-    """
-    from_arrays = partial(from_numpy, device=usable_device(device))
-    with open_file(path) as file:
-        return file.restored(from_arrays)

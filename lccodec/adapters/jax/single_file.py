@@ -1,0 +1,60 @@
+"""A pytree in one checkpoint file: save, save_file, load, load_file."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ...chain.read.arrivals import Arrivals
+from ...chain.read.checkpoint import open_data, open_file
+from ...chain.save import single_file
+from .states import from_numpy, to_numpy
+from .target import load_into
+
+__all__ = ["load", "load_file", "save", "save_file"]
+
+
+def save(state: Any, metadata: dict[str, str] | None = None) -> bytes:
+    """Return a pytree as the bytes of a lossless checkpoint file; errors as `to_numpy`."""
+    return single_file.save(*to_numpy(state, metadata))
+
+
+def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str] | None = None) -> None:
+    """Write a pytree to a lossless checkpoint file, atomically.
+
+    The errors are those of `to_numpy` and `lccodec.save_file`.
+    """
+    plain, kept = to_numpy(state, metadata)
+    single_file.save_file(plain, path, kept)
+
+
+def load(data: bytes, target: Any = None) -> Any:
+    """Return the pytree in the bytes of a checkpoint file; target and errors as in `load_file`."""
+    if target is None:
+        with open_data(data) as file:
+            return file.restored(from_numpy)
+    return load_into(target, Arrivals(open_data(data), dtype="bits"))
+
+
+def load_file(path: str | os.PathLike[str], target: Any = None) -> Any:
+    """Return the pytree in a checkpoint file; any framework may have written it.
+
+    Parameters
+    ----------
+    path
+        The file.
+    target
+        As in `load_into`: arrays go straight to the devices of its shardings, each as soon as it is
+        decoded. None gives plain containers.
+
+    Raises
+    ------
+    ArgumentError
+        As `from_numpy` and `load_into`.
+    DataError, ChainError, StorageError
+        As `lccodec.load_file`.
+    """
+    if target is None:
+        with open_file(path) as file:
+            return file.restored(from_numpy)
+    return load_into(target, Arrivals(open_file(path), dtype="bits"))
