@@ -124,7 +124,7 @@ class LCStorageReader(Location, StorageReader):
                 by_part.setdefault(stored, []).append(item)
         tensors: list[tuple[ReadItem, torch.Tensor, torch.Tensor]] = []
         for part, items in by_part.items():
-            with open_named(self._base / part.file, part.root, self._path) as file:
+            with self._open(part) as file:
                 names = [leaf_name((item_name(item.storage_index),)) for item in items]
                 notes, rows = file.metadata(), _rows(items, names, file.metadata())
                 arrays = _arrays(file, rows, str(self._base / part.file))
@@ -152,6 +152,10 @@ class LCStorageReader(Location, StorageReader):
         future.set_result(None)
         return future
 
+    def _open(self, part: Part) -> OpenCheckpoint:
+        """Open the file of a rank."""
+        return open_named(self._base / part.file, part.root, self._path)
+
     def state(self) -> dict[str, Any]:
         """Return the whole state, without a target: each tensor put together from all ranks.
 
@@ -176,7 +180,7 @@ class LCStorageReader(Location, StorageReader):
             else:
                 by_part.setdefault(stored, []).append(index)
         for part, indices in by_part.items():
-            with open_named(self._base / part.file, part.root, self._path) as file:
+            with self._open(part) as file:
                 names = [leaf_name((item_name(index),)) for index in indices]
                 arrays = _arrays(file, dict.fromkeys(names), str(self._base / part.file))
                 notes = file.metadata()
