@@ -119,7 +119,7 @@ def open_whole(
         If PyTorch or Orbax is needed, and missing.
     """
     place = checked_place(path)
-    if isinstance(place, Path) and place.is_dir() and not DirectoryStore(place).steps():
+    if isinstance(place, Path) and os.path.isdir(place) and not DirectoryStore(place).steps():  # noqa: PTH112 - Path.is_dir raises for a name that is too long
         if (place / PACKED).is_file():
             place = place / PACKED
         elif (place / _ORBAX_PART).is_file():

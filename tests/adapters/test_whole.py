@@ -213,7 +213,7 @@ def test_a_checkpoint_of_orbax(tmp_path: Path) -> None:
 def test_the_share_of_a_rank_is_said_to_be_one(tmp_path: Path) -> None:
     directory = of_two_ranks(tmp_path / "run")
     for place in (directory / "rank-1", directory / "rank-1" / "000000000000.lcc.h5"):
-        _, stderr = run("convert", place, tmp_path / "out.npz")
+        _, stderr = run("convert", place, tmp_path / "out.safetensors")
         assert "only the share of rank 1" in stderr
 
 

@@ -28,7 +28,7 @@ from ...policy.roles import Assignment
 from ..tree.plain import TYPES
 from ..whole import open_whole
 from .shards import INDEX_SUFFIX, SHARD_BYTES, is_index
-from .signature import recognize
+from .signature import Kind, recognize
 
 __all__ = [
     "READ",
@@ -72,7 +72,7 @@ def check_suffix(path: StrPath, write: bool = False) -> Path:
     path = checked_path(path)
     if path.name.endswith(_WRITTEN if write else READ) or (not write and _is_hdf5(path)):
         return path
-    if not write and path.is_file() and (kind := recognize(path)) is not None:
+    if not write and (kind := _kind(path)) is not None and kind.name != "empty":
         advice = f"give it the suffix {kind.suffixes[0]}" if kind.suffixes else kind.advice
         raise ArgumentError(f"{path} is {kind.title}: {advice}")
     only = "is only read, as it holds more than a state; write .pt for torch.load: "
@@ -89,9 +89,14 @@ def is_state(path: Path) -> bool:
 
 
 def _is_hdf5(path: Path) -> bool:
+    return (kind := _kind(path)) is not None and kind.name == "hdf5"
+
+
+def _kind(path: Path) -> Kind | None:
+    """Return the kind of a file; ``None`` if it is not known, or there is no such file."""
     with suppress(OSError, ValueError):  # there is no such path
-        return path.is_file() and (kind := recognize(path)) is not None and kind.name == "hdf5"
-    return False
+        return recognize(path) if path.is_file() else None
+    return None
 
 
 def load_file(path: StrPath, progress: Progress = False) -> tuple[Any, dict[str, str]]:
