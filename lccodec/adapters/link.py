@@ -13,11 +13,12 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from ..chain.chain import Chain
 from ..chain.read.checkpoint import OpenCheckpoint, open_file
 from ..chain.read.exact import open_exact_of
+from ..chain.read.pointer import LINK_KEY
 from ..chain.save.settings import LOG
 from ..chain.save.single_file import save_file
 from ..chain.store.names import checkpoint_name
@@ -28,9 +29,6 @@ from ..errors import ChainError, FormatError, StorageError
 from ..policy.roles import Assignment
 
 __all__ = ["LINK_KEY", "chain_step", "open_linked", "open_named", "read_link", "save_linked", "write_link"]
-
-#: The key of a link in the metadata. Errors name it as their rule.
-LINK_KEY: Final = "lccodec.link"
 
 
 def save_linked(

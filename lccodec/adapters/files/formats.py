@@ -25,10 +25,10 @@ from ...container.scalars import metadata_strings
 from ...errors import ArgumentError, warn
 from ...policy.declared import ENTRY
 from ...policy.roles import Assignment
-from ..link import open_linked
 from ..tree.plain import TYPES
+from ..whole import open_whole
 from .shards import INDEX_SUFFIX, SHARD_BYTES, is_index
-from .signature import recognize
+from .signature import Kind, recognize
 
 __all__ = [
     "HDF5",
@@ -73,6 +73,9 @@ def check_suffix(path: StrPath, write: bool = False) -> Path:
     path = checked_path(path)
     if path.name.endswith(_WRITTEN if write else READ) or (not write and _is_hdf5(path)):
         return path
+    if not write and (kind := _kind(path)) is not None and kind.name != "empty":
+        advice = f"give it the suffix {kind.suffixes[0]}" if kind.suffixes else kind.advice
+        raise ArgumentError(f"{path} is {kind.title}: {advice}")
     only = "is only read, as it holds more than a state; write .pt for torch.load: "
     why = only if write and path.name.endswith(READ) else ""
     shown = SHOWN if write else (*SHOWN, *_TORCH[len(_WRITTEN_BY_TORCH) :])
@@ -87,9 +90,14 @@ def is_state(path: Path) -> bool:
 
 
 def _is_hdf5(path: Path) -> bool:
+    return (kind := _kind(path)) is not None and kind.name == "hdf5"
+
+
+def _kind(path: Path) -> Kind | None:
+    """Return the kind of a file; ``None`` if it is not known, or there is no such file."""
     with suppress(OSError, ValueError):  # there is no such path
-        return path.is_file() and (kind := recognize(path)) is not None and kind.name == "hdf5"
-    return False
+        return recognize(path) if path.is_file() else None
+    return None
 
 
 def load_file(path: StrPath, progress: Progress = False) -> tuple[Any, dict[str, str]]:
@@ -119,9 +127,9 @@ def load_with_roles(
     """
     path = check_suffix(path)
     if is_checkpoint(path):
-        with open_linked(path) as file:
+        with open_whole(path) as file:
             file.show(progress)
-            return file.state(dtype="bits"), file.metadata(), {}
+            return file.state(dtype="bits"), file.metadata(), getattr(file, "roles", {})
     kind = recognize(path)
     if kind is not None and kind.name == "netcdf3":
         raise ArgumentError(f"{path} is {kind.title}: {kind.advice}")
@@ -132,10 +140,22 @@ def load_with_roles(
 
         state = load_archive(path)
         return *torch.to_numpy(state), torch.roles(state)
+    if path.absolute().parent.name.startswith("weight_v") and _is_delta(path):
+        raise ArgumentError(
+            f"{path} is of a delta between weight versions, and no model:"
+            " lccodec.adapters.weights.follow reads versions"
+        )
     adapter = _adapter(path, is_hdf5)
     if not hasattr(adapter, "load_state"):
         return adapter.load_file(path), {}, {}
     return *adapter.load_state(path), {}
+
+
+def _is_delta(path: Path) -> bool:
+    """Return whether a file is of a weight version that only has differences to another."""
+    from ..weights.versions import read_index_of
+
+    return path.name.endswith((_SAFETENSORS, _INDEX)) and read_index_of(path.parent) is not None
 
 
 def is_checkpoint(path: Path) -> bool:

@@ -31,6 +31,7 @@ from ..bounds import Bounds
 from ..progress import Progress, check_progress, telling
 from ..read.checkpoint import OpenCheckpoint, open_data, open_file
 from ..read.newest import kept
+from ..read.pointer import check_own
 from ..read.replay import DecodedArray
 from ..store.directory import in_chain
 from ..store.names import checkpoint_name
@@ -280,7 +281,8 @@ def load_file(
     LimitError
         If the state asks for more than `max_bytes` or `max_deltas`; `rule` says which.
     ArgumentError
-        For unknown `dtype` or `progress`, or a bound that is not an integer.
+        For unknown `dtype` or `progress`, or a bound that is not an integer. For a link to a chain,
+        and the record of a distributed checkpoint, which only name the files that hold the state.
     DataError
         If the bytes break a rule of the format.
     ChainError
@@ -290,5 +292,6 @@ def load_file(
     """
     check_progress(progress)
     with kept(open_file(path), Bounds(max_bytes, max_deltas)) as file:
+        check_own(file.links[-1].manifest.metadata, path)
         file.show(progress)
         return file.state(dtype=dtype)

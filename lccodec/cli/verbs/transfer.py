@@ -10,13 +10,13 @@ import click
 
 from ...adapters.files.formats import HDF5, check_suffix
 from ...adapters.files.structure import choose
+from ...adapters.whole import OpenState, open_whole
 from ...chain.bounds import Bounds
 from ...chain.chain import Chain
 from ...chain.fallback import advice, newest_whole, steps_until
 from ...chain.overview import roles_text
 from ...chain.read.averaging.average import average as average_steps
 from ...chain.read.averaging.shares import select_shares
-from ...chain.read.checkpoint import OpenCheckpoint
 from ...chain.read.info import CheckpointInfo
 from ...chain.read.newest import open_path
 from ...chain.store.directory import DirectoryStore
@@ -245,7 +245,7 @@ def restore(  # one parameter for each option: click passes them by name
     with advice(before, note), render.progress("restoring") as update:
 
         def read(each: int | None) -> tuple[CheckpointInfo, dict[str, str], Any]:
-            with open_path(place, step=each, exact=not history, bounds=bounds) as file:
+            with open_whole(place, step=each, exact=not history, bounds=bounds) as file:
                 file.show(update)
                 if fallback and keys:
                     file.verify()
@@ -329,7 +329,7 @@ def _check_output(output: Path, keys: tuple[str, ...], strip: bool) -> None:
         raise click.UsageError("--strip needs --key: it removes the key from the front of names")
 
 
-def _names(file: OpenCheckpoint, keys: tuple[str, ...], output: Path | None) -> list[str]:
+def _names(file: OpenState, keys: tuple[str, ...], output: Path | None) -> list[str]:
     """Return names for keys. A key without an entry means arrays that start with it and a dot.
 
     If the output is an HDF5 file, and the state is from one, what belongs to every array of that

@@ -55,6 +55,7 @@ from ..info import ArrayInfo, checkpoint_info
 from ..links import Link, value_or_raise
 from ..needed import decoded_together
 from ..newest import kept
+from ..pointer import check_own
 from ..replay import DecodedArray, replay_each
 
 _FLOATS: Final = {kind.name for kind in ELEMENT_TYPES if kind.is_float}
@@ -143,6 +144,7 @@ def average(
         lines = _lines(store, shares, files)
         links = lines[-1].links
         manifest = links[-1].manifest
+        check_own(manifest.metadata, store.path)
         names = links[-1].index_names
         values: dict[str, Any] = {}
         places = links[-1].paths
