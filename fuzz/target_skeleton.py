@@ -6,7 +6,7 @@ arrays that may not fit. What is written is read again.
 The first byte of an input says what the rest is, modulo 4:
 
 0. the runs: int64, little-endian;
-1. the skeleton, as one run;
+1. the skeleton, as one run; or of the size of the file's own, with its runs and without an array;
 2. the text of the declarations, with which the arrays are coded, too;
 3. for each array a byte: it is left out, cut, of another type, or as it was.
 
@@ -51,8 +51,11 @@ def check(data: bytes) -> None:
     if mode == 0:
         entry["runs"] = np.frombuffer(rest[: len(rest) // 8 * 8], "<i8").astype(np.int64)
     elif mode == 1:
+        if len(rest) == entry["skeleton"].size:  # its runs fit, and an array is left out
+            del state["contiguous"]
+        else:
+            entry["runs"] = np.array([len(rest)], np.int64)
         entry["skeleton"] = np.frombuffer(rest, np.uint8)
-        entry["runs"] = np.array([len(rest)], np.int64)
     elif mode == 2:
         entry[DECLARED[1]] = rest.decode("utf-8", "replace")
     else:
@@ -92,6 +95,9 @@ def _state() -> dict[str, Any]:
             file.create_dataset("chunked", data=np.arange(35.0).reshape(7, 5), chunks=(3, 2), compression=1)
             file["contiguous"] = np.arange(40.0)
             file["contiguous"].attrs["_FillValue"] = -9999.0
+            file["axis"] = np.arange(40.0)
+            file["axis"].make_scale("axis")
+            file["contiguous"].dims[0].attach_scale(file["axis"])
             file.create_dataset("sparse", (40, 4), "f8", chunks=(4, 4), fillvalue=-1)[5] = 2
         state: dict[str, Any] = hdf5.load_state(path)[0]
     return state

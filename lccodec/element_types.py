@@ -25,6 +25,11 @@ Array = npt.NDArray[Any]
 BFLOAT16_BITS: Final = np.dtype([("bfloat16", np.uint16)])
 
 _BY_NAME: Final = {kind.name: kind for kind in ELEMENT_TYPES}
+#: What to store in the place of arrays of a kind that the format lacks.
+_INSTEAD: Final = {
+    **dict.fromkeys("SU", ": save its tolist()"),
+    **dict.fromkeys("mM", ": save its view of int64"),
+}
 
 
 def is_bfloat16_bits(dtype: np.dtype[Any]) -> bool:
@@ -39,7 +44,8 @@ def element_type(dtype: np.dtype[Any]) -> ElementType:
         return _BY_NAME["bfloat16"]
     found = _BY_NAME.get(dtype.name)
     if found is None:
-        raise ArgumentError(f"dtype {dtype} cannot be stored; the format has {', '.join(_BY_NAME)}")
+        instead = _INSTEAD.get(dtype.kind, "")
+        raise ArgumentError(f"dtype {dtype} cannot be stored{instead}; the format has {', '.join(_BY_NAME)}")
     return found
 
 

@@ -160,8 +160,9 @@ def _with_scalars(metadata: Mapping[str, str], found: Mapping[str, Any]) -> dict
 def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str] | None = None) -> None:
     """Write a state to an HDF5 file atomically; an existing file is replaced.
 
-    A state from an HDF5 file becomes that file again, with the arrays of the state. If they do not
-    fit, as after some were left out, plain HDF5 is written, and a warning says why.
+    A state from an HDF5 file becomes that file again, with the arrays of the state, and without
+    those that the state lacks; what they took of the file is left empty. If they do not fit, plain
+    HDF5 is written, and a warning says why.
 
     Parameters
     ----------
@@ -180,9 +181,14 @@ def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str]
         If the operating system refuses. An existing file is unchanged.
     """
     metadata = metadata_strings(metadata)
-    entry = None
-    if isinstance(state, Mapping) and ENTRY in state:
-        state, entry = {key: value for key, value in state.items() if key != ENTRY}, state[ENTRY]
+    entry: Any = None
+    if isinstance(state, Mapping):
+        # Of a state of some arrays by name, the parts of the entry have names, too.
+        parts = {key: value for key, value in state.items() if str(key).partition("/")[0] == ENTRY}
+        if parts:
+            state = {key: value for key, value in state.items() if key not in parts}
+            flat = {key.partition("/")[2]: value for key, value in parts.items()}
+            entry = parts.get(ENTRY, flat)
     arrays, scalars = named_leaves(state)
     reason = ""
     with replacing(path) as temporary:
@@ -207,13 +213,14 @@ def _join(
         return f"the state has {next(iter(scalars))!r}, which is no array"
     by_keys: dict[Keys, Array] = {tuple(name.split("/")): array for name, array in arrays.items()}
     try:
-        if reason := join(path, entry, by_keys):
+        reason, gone = join(path, entry, by_keys)
+        if reason:
             return reason
         with h5py.File(path, "r+") as file:
             there = attributes_text(read_attributes(file, path.stat().st_size))
             for key, text in metadata.items():
-                if key != TYPES and key not in there and key not in file.attrs:
-                    file.attrs[key] = text
+                if key != TYPES and key not in there and key.rpartition("@")[0] not in gone:
+                    file.attrs.setdefault(key, text)
     except (OSError, ValueError, TypeError, RuntimeError, KeyError) as error:
         if _errno(error) is not None or (isinstance(error, OSError) and error.errno):
             raise

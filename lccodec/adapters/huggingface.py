@@ -35,11 +35,9 @@ from .link import open_linked, save_linked
 from .torch.archive import load_archive
 from .torch.roles import module_roles
 from .tree.matching import unwrapped
+from .whole import PACKED
 
 __all__ = ["PACKED", "pack", "pack_with", "unpack"]
-
-#: The name of the checkpoint in a folder.
-PACKED: Final = "lccodec.lcc.h5"
 
 _RULE: Final = "folder"
 _WEIGHTS_SUFFIX: Final = ".safetensors"

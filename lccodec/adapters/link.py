@@ -17,13 +17,14 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from ..chain.chain import Chain
 from ..chain.life.pins import add_link
 from ..chain.life.whole import name_exact
 from ..chain.read.checkpoint import OpenCheckpoint, open_file, open_step
 from ..chain.read.exact import open_exact_of
+from ..chain.read.pointer import LINK_KEY
 from ..chain.save.settings import LOG
 from ..chain.save.single_file import save_file
 from ..chain.store.directory import DirectoryStore
@@ -42,9 +43,6 @@ __all__ = [
     "save_linked",
     "write_link",
 ]
-
-#: The key of a link in the metadata. Errors name it as their rule.
-LINK_KEY: Final = "lccodec.link"
 
 
 def save_linked(

@@ -21,6 +21,7 @@ from ..chain.mend.ranks.groups import renew_ranks
 from ..chain.mend.upkeep import recorded
 from ..chain.progress import Tell, untold
 from ..chain.read.checkpoint import open_file
+from ..chain.read.pointer import RECORD_KIND
 from ..chain.store.directory import DirectoryStore, chains_in, inner_directories
 from ..chain.store.opening import writable_store
 from ..container.disk.address import Address, Place
@@ -31,7 +32,6 @@ from .link import LINK_KEY, read_link
 
 __all__ = ["chains_below", "named_steps", "parts_of", "prune_named", "prune_together"]
 
-_DCP_KIND: Final = "torch.distributed.checkpoint"  # of `lccodec.adapters.dcp.record`
 _DCP_RULE: Final = "dcp"
 
 
@@ -192,7 +192,7 @@ def parts_of(path: Path) -> tuple[Path, dict[str, str]]:
     """
     with open_checkpoint(path) as reader:
         metadata, step = reader.manifest.metadata, reader.manifest.step
-    if metadata.get("kind") != _DCP_KIND or step is None:
+    if metadata.get("kind") != RECORD_KIND or step is None:
         return path.parent, {}
     with open_file(path) as file:
         record = file.state()

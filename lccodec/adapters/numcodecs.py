@@ -23,9 +23,11 @@ from typing import Any, Self
 
 import numpy as np
 
+from ..arguments import check_bool
 from ..byteorder import little_endian
 from ..element_types import Array
 from ..errors import ArgumentError, DependencyError
+from ..frame.content import checked_array
 from ..frame.decode import decode
 from ..frame.encode import encode
 from ..quantizers.base import Quantizer
@@ -48,30 +50,37 @@ class LCCodec(Codec):  # type: ignore[misc]
     ----------
     quantizer
         One of lccodec's quantizers, for floating point arrays; other arrays are exact.
+    rewritten
+        Whether an array may be decoded, changed in part and coded again, as chunks of zarr are. If
+        it is False, a smooth array takes fewer bytes, but each time that it is coded again, all of
+        it loses up to the bound again.
 
     Raises
     ------
     ArgumentError
-        For an object that is not a quantizer. When encoding: for an array of a dtype that cannot be
-        stored, and for a big-endian array: a frame does not keep the byte order, and zarr would
-        misread the decoded bytes.
+        For an object that is not a quantizer, or an invalid configuration. When encoding: for an
+        array of a dtype that cannot be stored, for one with a mask or a unit, and for a big-endian
+        array: a frame does not keep the byte order, and zarr would misread the decoded bytes.
     """
 
     codec_id = "lccodec"
 
-    def __init__(self, quantizer: Quantizer = Lossless()) -> None:  # noqa: B008 - it is immutable
+    def __init__(self, quantizer: Quantizer = Lossless(), rewritten: bool = True) -> None:  # noqa: B008 - it is immutable
         quantizer_json(quantizer)  # so that it can stand in a configuration
-        self.quantizer = quantizer
+        check_bool("LCCodec: rewritten", rewritten)
+        self.quantizer, self.rewritten = quantizer, rewritten
 
     def encode(self, buf: Any) -> bytes:
         """Return the frame of an array, whose axes are in the order that they have in memory."""
+        if isinstance(buf, np.ndarray):  # a mask or a unit would be lost
+            checked_array(buf, "the array")
         try:
             array = ensure_contiguous_ndarray(buf, flatten=False)
         except (TypeError, ValueError) as error:
             raise ArgumentError(f"not a contiguous array of numbers: {error}") from None
         array = array if array.flags.c_contiguous else array.T
         _check_order(array)
-        return encode(array, self.quantizer.for_rewriting)  # zarr writes chunks in parts
+        return encode(array, self.quantizer.for_rewriting if self.rewritten else self.quantizer)
 
     def decode(self, buf: Any, out: Any = None) -> Array:
         """Return the array in a frame, little-endian on every host; in `out` if given.
@@ -93,12 +102,15 @@ class LCCodec(Codec):  # type: ignore[misc]
 
     def get_config(self) -> dict[str, Any]:
         """Return the configuration as JSON."""
-        return {"id": self.codec_id, **quantizer_json(self.quantizer)}
+        once = {} if self.rewritten else {"rewritten": False}
+        return {"id": self.codec_id, **quantizer_json(self.quantizer), **once}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
         """Return the codec of a configuration."""
-        return cls(parse_quantizer(dict(config) or quantizer_json(Lossless())))
+        settings = dict(config) or quantizer_json(Lossless())
+        rewritten = settings.pop("rewritten", True)
+        return cls(parse_quantizer(settings), rewritten)
 
 
 def _check_order(array: Array) -> None:

@@ -25,10 +25,10 @@ from ..element_table import ELEMENT_TYPES
 from ..element_types import Array, components, from_components
 from ..errors import ArgumentError, DependencyError, FormatError, StorageError
 from .files.disk import replacing
+from .files.header import DTYPE_NAMES, FLOAT8_NAMES
 from .files.named_arrays import named_leaves, plain_names
 from .files.shards import SHARD_BYTES, is_index, load_shards, read_index, save_shards
 from .files.structure import STATE, rebuild, with_structure
-from .files.tensor_types import DTYPE_NAMES, FLOAT8_NAMES
 from .seals.reading import read_sealed, sealed_file
 from .tree.plain import TYPES, names_by_type, read_types, with_types
 

@@ -16,8 +16,9 @@ and a compressor behind it gains nothing. Chunks are self-contained, and exact u
 quantizer is given. The fill value of the array is exact, and no part of the range of a chunk.
 `encoding` gives the variables of an xarray dataset such codecs, and obeys what they declare. A
 chunk may be written in parts: what is in it already does not change, however often it is coded
-again (`Smooth(repeatable=True)`). Of a large chunk, only the blocks of the rows that are asked for
-are decoded.
+again (`Smooth(repeatable=True)`). Who writes whole chunks, each once, saves bytes with
+``LCCodec(quantizer, rewritten=False)``. Of a large chunk, only the blocks of the rows that are
+asked for are decoded.
 Needs the extra ``zarr``. For zarr 2 use the codec in
 :mod:`lccodec.adapters.numcodecs`.
 """
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
+from ..arguments import check_bool
 from ..element_types import Array, element_type
 from ..errors import DependencyError, FormatError
 from ..frame.decode import decode, decode_rows
@@ -66,6 +68,10 @@ class LCCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
     ----------
     quantizer
         One of lccodec's quantizers, for floating point arrays; other arrays are exact.
+    rewritten
+        Whether a chunk may be written more than once, as when values are appended to it. If it is
+        False, a smooth chunk takes fewer bytes, but each time that it is written again, all of it
+        loses up to the bound again.
 
     Raises
     ------
@@ -77,18 +83,26 @@ class LCCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
     is_fixed_size = False
 
     quantizer: Quantizer = field(default_factory=Lossless)
+    rewritten: bool = True
 
     def __post_init__(self) -> None:
         quantizer_json(self.quantizer)  # a check that it can be written to the metadata
+        check_bool("LCCodec: rewritten", self.rewritten)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """Return the codec that an array's metadata describe."""
-        return cls(parse_quantizer(data.get("configuration") or quantizer_json(Lossless())))
+        settings = data.get("configuration") or quantizer_json(Lossless())
+        rewritten = True
+        if isinstance(settings, dict):
+            settings = dict(settings)
+            rewritten = settings.pop("rewritten", True)
+        return cls(parse_quantizer(settings), rewritten)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the codec's entry in an array's metadata."""
-        return {"name": _NAME, "configuration": quantizer_json(self.quantizer)}
+        once = {} if self.rewritten else {"rewritten": False}
+        return {"name": _NAME, "configuration": {**quantizer_json(self.quantizer), **once}}
 
     def validate(self, *, dtype: Any, **_: Any) -> None:
         """Refuse a new array whose dtype cannot be stored."""
@@ -96,8 +110,9 @@ class LCCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
 
     async def _encode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
         array = chunk_data.as_numpy_array()
-        # A chunk that is written in part is decoded first, and then coded again.
-        quantizer = _with_fill(self.quantizer, array, chunk_spec.fill_value).for_rewriting
+        quantizer = _with_fill(self.quantizer, array, chunk_spec.fill_value)
+        if self.rewritten:  # a chunk that is written in part is decoded first, and then coded again
+            quantizer = quantizer.for_rewriting
         data = await asyncio.to_thread(encode, array, quantizer)
         return chunk_spec.prototype.buffer.from_bytes(data)
 
@@ -119,7 +134,7 @@ class LCCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
         raise NotImplementedError
 
 
-def encoding(dataset: Any, quantizer: Quantizer) -> dict[str, dict[str, Any]]:
+def encoding(dataset: Any, quantizer: Quantizer, *, rewritten: bool = True) -> dict[str, dict[str, Any]]:
     """Return an encoding for ``to_zarr(encoding=..., zarr_format=3)`` of an xarray dataset.
 
     It has the variables of floating point numbers. Fill values are exact, and valid numbers stay
@@ -130,8 +145,8 @@ def encoding(dataset: Any, quantizer: Quantizer) -> dict[str, dict[str, Any]]:
     ----------
     dataset
         An ``xarray.Dataset``.
-    quantizer
-        One of lccodec's quantizers.
+    quantizer, rewritten
+        As for `LCCodec`.
 
     Examples
     --------
@@ -156,7 +171,7 @@ def encoding(dataset: Any, quantizer: Quantizer) -> dict[str, dict[str, Any]]:
         if coder is None:
             coder = Lossless() if each.fills or (each.minimum, each.maximum) != (None, None) else quantizer
         kept = {key: variables[name].encoding[key] for key in _KEPT if key in variables[name].encoding}
-        chosen[name] = {**kept, "serializer": LCCodec(coder), "compressors": None}
+        chosen[name] = {**kept, "serializer": LCCodec(coder, rewritten), "compressors": None}
     return chosen
 
 

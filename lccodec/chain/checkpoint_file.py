@@ -16,6 +16,7 @@ from .mirror.stand_in import Found, read_whole, stand_in
 from .read.checkpoint import OpenCheckpoint, open_step
 from .read.info import CheckpointInfo
 from .read.newest import kept, open_newest, open_path
+from .read.pointer import check_own
 from .read.rows import Keys
 from .store.opening import writable_store
 from .store.store import Store
@@ -81,10 +82,18 @@ class CheckpointFile:
         DataError, ChainError, StorageError
             If what is stored is damaged, has been replaced since it was opened, or cannot be read.
         """
+        check_own(self.metadata(), self._opened.links[-1].reader.name)
         return self._read(lambda opened: opened.get(name, dtype, rows))
 
     def state(self, keys: Keys | None = None, dtype: Literal["float32", "bits"] | None = None) -> Any:
-        """Return the state; with `keys`, a dict of these leaves by name (see `Chain.restore`)."""
+        """Return the state; with `keys`, a dict of these leaves by name (see `Chain.restore`).
+
+        Raises
+        ------
+        ArgumentError, DataError, ChainError, StorageError
+            As `lccodec.load_file`.
+        """
+        check_own(self.metadata(), self._opened.links[-1].reader.name)
         return self._read(lambda opened: opened.state(keys, dtype))
 
     def verify(self) -> None:

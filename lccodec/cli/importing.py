@@ -60,7 +60,9 @@ def map_files(
     paths: list[Path] = []
     for place in places:
         if place.is_dir() and DirectoryStore(place).steps():
-            raise ArgumentError(f"{place} is already a chain: use fork, compact or bundle")
+            raise ArgumentError(
+                f"{place} is already a chain: use fork, compact or bundle; or convert, for one step of it"
+            )
         paths += files_below(place) if place.is_dir() else [check_suffix(place)]
     present = list(DirectoryStore(directory).steps()) if directory.is_dir() else []
     found, source = _numbered(paths, first, steps, present)

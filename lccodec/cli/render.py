@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..chain.overview import KINDS, checkpoint_overview, loss_word, quantizer_words
 from ..chain.read.info import ArrayInfo, CheckpointInfo, CheckpointSummary
+from ..chain.read.pointer import pointer_text
 from ..chain.store.directory import DirectoryStore
 from ..printable import printable
 from ..table import facts_text, ratio, shape_text, size_text, times_text
@@ -140,7 +141,9 @@ def arrays_text(info: CheckpointInfo) -> str:
     """Return what is known about a checkpoint, and a table of its arrays."""
     found = checkpoint_overview(info, short=False)
     table = "" if found.table is None else fitted(found.table)
-    return "\n\n".join(filter(None, [facts_text(found.facts), table]))
+    text = pointer_text(info.metadata)
+    facts = found.facts if text is None else {"this is": text, **found.facts}
+    return "\n\n".join(filter(None, [facts_text(facts), table]))
 
 
 def summary_text(array: ArrayInfo, step: int | None, figures: ArraySummary, exact: bool = False) -> str:

@@ -18,8 +18,9 @@ from ..errors import ArgumentError, FormatError, LimitError
 #: The adapter that stores values, by the beginning of the name of one of their classes.
 _FRAMEWORKS: Final = {
     **dict.fromkeys(["torch.Tensor", "torch.Size", "torch.dtype", "torch.device"], "torch"),
-    **dict.fromkeys(["jax._src.prng.", "jax._src.array.", "jax._src.core.", "jaxlib._jax.ArrayImpl"], "jax"),
-    **dict.fromkeys(["jaxlib.xla_extension.ArrayImpl", "flax.", "equinox._module."], "jax"),
+    **dict.fromkeys(["jax._src.prng.", "jax._src.random.", "jax._src.array.", "jax._src.core."], "jax"),
+    **dict.fromkeys(["jaxlib._jax.ArrayImpl", "jaxlib.xla_extension.ArrayImpl"], "jax"),
+    **dict.fromkeys(["flax.", "equinox._module."], "jax"),
 }
 _NO_FUNCTIONS: Final = (
     "leave functions out, and take them from the target when you load"
@@ -114,7 +115,10 @@ def advice(value: Any) -> str:
     for name in names:
         if adapter := next((f for start, f in _FRAMEWORKS.items() if name.startswith(start)), None):
             adapter = f"lccodec.adapters.{adapter}"
-            return f"; give its adapter: Chain(..., adapter={adapter}), or for one file {adapter}.save_file"
+            return (
+                f"; give its adapter: Chain(..., adapter={adapter}), or for one file {adapter}.save_file"
+                " (beside values of another framework: numpy.asarray of it)"
+            )
     return f"; {_NO_FUNCTIONS}" if callable(value) and not isinstance(value, type) else ""
 
 

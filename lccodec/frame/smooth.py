@@ -35,6 +35,7 @@ _ESCAPES, _LIMITS, _OFFSET = 1, 2, 4  # flags of a block (LCC-SMO-02)
 _JOINED: Final = 1 << 12  # numbers of coarse levels that share streams (an encoder's choice)
 _KEPT_FOR_OFFSET: Final = (1 / 64, 1 / 16, 1 / 4, 1 / 2)  # of the bound, tried in turn
 _OFFSET_ROUNDS: Final = 8  # where many elements lie at a limit, the first ones are not enough
+_MAX_JUMPS: Final = 4.0  # from a fill value to a neighbour, in usual differences
 _BFLOAT16: Final = next(kind for kind in ELEMENT_TYPES if kind.name == "bfloat16")
 
 
@@ -145,8 +146,11 @@ class SmoothCoder:
             with np.errstate(all="ignore"):
                 moved = values - wide(base, kind)
         masked = ~(np.abs(moved) < LARGEST)
-        for fill in plan.fills:
-            masked |= values == fill
+        filled = np.isin(values, plan.fills)
+        # A fill value may be a number of the field, too: 0, where it changes its sign.
+        apart = plan.keeps_sum or not _is_of_the_field(values.reshape(shape), filled.reshape(shape))
+        if apart:
+            masked |= filled
         if plan.lower > -math.inf or plan.upper < math.inf:
             masked |= (values < plan.lower) | (values > plan.upper)
         if plan.on_lattice:
@@ -168,6 +172,8 @@ class SmoothCoder:
             limits, result = _Limits(plan.lower, plan.upper, offset), np.empty_like(own)
             limits.finish(decoded.reshape(-1), base, kind, result)
             kept = ~masked & self._is_near(wide(result, kind), values)
+            if not apart:
+                kept &= ~filled | (result == own)
         escapes = np.flatnonzero(~kept)
         result[escapes] = own[escapes]
         if self.out is not None:
@@ -212,6 +218,21 @@ class SmoothCoder:
                 return coded, limits, result, kept
         coded, decoded = encode_block(np.zeros(moved.shape), plan.step, hidden)
         return coded, _Limits(), result, np.zeros(values.size, bool)
+
+
+def _is_of_the_field(values: Array, filled: Array) -> bool:
+    """Return whether fill values differ from their neighbours about as much as others do."""
+    if not filled.any():
+        return False
+    totals = np.zeros((2, 2))  # sums of absolute differences, and their numbers: usual ones; to a fill
+    with np.errstate(all="ignore"):
+        for axis in range(values.ndim):
+            differences, to_fill = np.abs(np.diff(values, axis=axis)), np.diff(filled, axis=axis)
+            for row, place in enumerate((~to_fill, to_fill)):
+                some = differences[place & np.isfinite(differences)]
+                totals[row] += some.sum(), some.size
+        (usual, count), (jumps, jumped) = totals
+        return bool(jumps * count <= _MAX_JUMPS * usual * jumped)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Literal
 
 from ..chain.mend.upkeep import protected_names
 from ..chain.read.checkpoint import OpenCheckpoint, open_name
+from ..chain.read.pointer import check_own
 from ..chain.read.surveying.survey import Visit, survey, visit_file
 from ..chain.read.surveying.walk import Decode
 from ..chain.store.directory import DirectoryStore
@@ -16,7 +17,7 @@ from ..chain.store.opening import is_chain, is_folder, open_store
 from ..chain.store.store import Store
 from ..container.disk.address import Address, Place
 from ..container.reader import open_checkpoint
-from ..errors import ArgumentError
+from ..errors import ArgumentError, DataError, StorageError
 
 
 @dataclass(frozen=True)
@@ -76,16 +77,28 @@ def open_source(path: Place) -> Source:
     Raises
     ------
     ArgumentError
-        If a directory or a bundle holds no checkpoint.
+        If a directory or a bundle holds no checkpoint, or its newest only names files elsewhere.
     DataError, StorageError
         If a file is neither a checkpoint nor a bundle, is damaged, or cannot be read.
     """
     if not isinstance(path, Address) and not is_chain(path):
         with open_checkpoint(path) as reader:  # its error says why it is none
+            check_own(reader.manifest.metadata, path)
             return Source(path, "file", DirectoryStore(path.parent), {reader.manifest.step or 0: path.name})
     store = open_store(path).snapshot()
     source = Source(path, "chain" if is_folder(path) else "bundle", store, store.steps())
     if not source.steps:
         source.close()
         raise ArgumentError(store.nothing())
+    if isinstance(store, DirectoryStore):
+        check_own(_metadata(store, source.steps[max(source.steps)]), path)
     return source
+
+
+def _metadata(store: Store, name: str) -> Mapping[str, str]:
+    """Return the metadata of a checkpoint; of one that cannot be read, none."""
+    try:
+        with store.open(name) as reader:
+            return reader.manifest.metadata
+    except (DataError, StorageError):
+        return {}

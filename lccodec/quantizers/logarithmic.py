@@ -37,6 +37,8 @@ from .lossless import plane_bits
 
 _MIN_PIECES_FOR_COUNTS: Final = 16  # of a large array: steps and bins are counted in as many or more
 
+#: Behind the point, of a logarithm in float64: of those of 11 bits before it, so many are sure.
+_LOGARITHM_BITS: Final = 40
 _MAX_BINS: Final = (1 << 16) - 1  # so that symbols fit 16 bits
 
 _MIN_SAVED_BINS: Final = 8  # sparse bins at the ends are left out if that saves as many
@@ -130,7 +132,7 @@ class LogSteps(Quantizer):
     def _fit_alone(self, residual: Residual) -> _LogBins | None:
         """Choose bins of the numbers' logarithms, as wide as the bound allows."""
         kind = residual.kind
-        width = 2 * (DEAD_ZONE * self.step - 2.0**-kind.mantissa)
+        width = 2 * (DEAD_ZONE * self.step - 2.0 ** -min(kind.mantissa, _LOGARITHM_BITS))
         low, high = _range(_logarithms_of(residual, residual.pieces()))
         if not (low <= high and width > 0):
             return None

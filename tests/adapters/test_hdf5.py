@@ -414,7 +414,9 @@ def test_a_skeleton_of_a_stranger_writes_to_no_other_file(tmp_path, make):
         ({"w": WEIGHT.astype("f8")}, r"'w' is float32 .* float64"),
         ({"w": None}, "'w', which is no array"),
         ({"more": WEIGHT}, "'more' is no dataset of it"),
-        ({"v": ...}, "it has 2 arrays, the state 1"),
+        ({"arrays": 5}, "it has 5 arrays, the state 2"),
+        ({"arrays": 1}, "it has 1 arrays, the state 2"),
+        ({"runs": np.array([1, 1 << 40, 2000])}, "damaged"),
         ({"lccodec.hdf5": 3}, "the skeleton is damaged"),
         ({"runs": np.array([1 << 62, 1 << 62, 0])}, "the skeleton is damaged"),
         ({"runs": np.array([-1])}, "the skeleton is damaged"),
@@ -437,6 +439,36 @@ def test_a_state_that_does_not_fit_is_written_as_plain_hdf5(tmp_path, change, re
     assert {key: None if value is None else value.tolist() for key, value in back.items()} == {
         key: None if value is None else value.tolist() for key, value in state.items()
     }
+
+
+def test_a_file_without_some_of_its_arrays(tmp_path):
+    """They go, with all their names, and the scales of what stays are as they were."""
+    rng = np.random.default_rng(0)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for name in ("u", "g/v", "w"):
+            file.create_dataset(name, data=rng.random((9, 8)), chunks=(4, 8), compression="gzip")
+            file[name].attrs["units"] = name
+        file["x"], file["t"], file["names"] = np.arange(8.0), np.arange(9.0), np.array([b"a"])
+        file["g/other"], file["alias"] = file["w"], h5py.SoftLink("/u")
+        file.create_dataset("unwritten", (3,), "f4")
+        for name in ("x", "t"):
+            file[name].make_scale(name)
+        for name in ("u", "g/v", "w"):
+            file[name].dims[0].attach_scale(file["t"])
+            file[name].dims[1].attach_scale(file["x"])
+    state, metadata = hdf5.load_state(tmp_path / "a.h5")
+    with lccodec.Chain(tmp_path / "run") as chain:
+        chain.save(1, state, metadata)
+        named = chain.restore(keys=["u", "t", "lccodec.hdf5"])
+    for kept in (named, {key: state[key] for key in ("u", "t", "lccodec.hdf5")}):
+        hdf5.save_file(kept, tmp_path / "b.h5", metadata)
+        with h5py.File(tmp_path / "b.h5") as file:
+            assert sorted(file) == ["alias", "g", "names", "t", "u", "unwritten"]
+            assert not len(file["g"])
+            assert (file["u"][:] == state["u"]).all()
+            assert (file["u"].compression, dict(file.attrs)) == ("gzip", {})
+            assert [list(axis) for axis in file["u"].dims] == [["t"], []]
+            assert [file[reference].name for reference, _ in file["t"].attrs["REFERENCE_LIST"]] == ["/u"]
 
 
 def test_no_plugin_is_loaded_for_a_file(tmp_path):

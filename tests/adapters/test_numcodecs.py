@@ -36,6 +36,8 @@ def test_numcodecs_takes_bytes_and_times_and_no_objects():
         codec.encode(np.array([object()]))
     with pytest.raises(ArgumentError):
         codec.encode(np.zeros((4, 4))[::2, ::2])
+    with pytest.raises(ArgumentError, match="masked array"):
+        codec.encode(np.ma.array([1.0, 2.0], mask=[False, True]))
 
 
 @pytest.mark.parametrize(
@@ -66,3 +68,15 @@ def test_the_shape_is_that_of_the_frame(order):
     out = np.empty_like(values)
     codec.decode(frame, out)
     assert np.abs(out - field).max() <= 1e-4
+
+
+def test_an_array_that_is_coded_once_takes_what_smooth_takes():
+    x = np.linspace(0, 6, 400)
+    field = np.sin(x)[:, None] * np.cos(x[::2])
+    quantizer = Smooth(max_error=1e-4)
+    once = NumcodecsCodec(quantizer, rewritten=False)
+    assert once.encode(field) == encode(field, quantizer)
+    assert 4 * len(once.encode(field)) < len(NumcodecsCodec(quantizer).encode(field))
+    assert numcodecs.get_codec(once.get_config()) == once != NumcodecsCodec(quantizer)
+    with pytest.raises(ArgumentError, match="rewritten must be True or False"):
+        NumcodecsCodec(quantizer, rewritten=None)

@@ -113,6 +113,7 @@ def test_exact_without_a_configuration():
         {"quantizer": "UniformDeadzone"},
         {"quantizer": "Lossless", "bits": 3},
         {"bits": 3},
+        {"quantizer": "Lossless", "rewritten": "no"},
         7,
     ],
 )
@@ -197,6 +198,22 @@ def test_hours_that_are_added_to_a_chunk(conserve):
         assert not array[hour + 1 :].any()
     assert abs(array[:] - np.stack(hours)).max() <= 1e-3
     assert ZarrCodec(quantizer).to_dict()["configuration"].keys() <= {"quantizer", "max_error", "conserve"}
+
+
+def test_chunks_that_are_written_once():
+    """On a very smooth field, to be repeatable takes many times as much."""
+    x = np.linspace(0, 6, 400)
+    field = np.sin(x)[:, None] * np.cos(x[::2] * 5 / 6)
+    sizes = []
+    for rewritten in (True, False):
+        codec = ZarrCodec(Smooth(max_error=1e-4), rewritten)
+        assert ZarrCodec.from_dict(json.loads(json.dumps(codec.to_dict()))) == codec
+        whole = {"shape": field.shape, "chunks": field.shape, "dtype": "f8", "compressors": None}
+        array = zarr.create_array({}, serializer=codec, **whole)
+        array[:] = field
+        assert abs(array[:] - field).max() <= 1e-4
+        sizes.append(array.nbytes_stored())
+    assert 4 * sizes[1] < sizes[0]
 
 
 def _elevation():

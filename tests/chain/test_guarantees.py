@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import lccodec
 from lccodec import (
+    ROLES,
     ArgumentError,
     Chain,
     Checked,
@@ -178,7 +179,36 @@ def coded_anew_with_hindsight(case: Case, target: Path) -> None:
     coded_anew(case, target, GROUP if case.policy.lossy else 0)
 
 
+def averaged(case: Case, _: Path) -> None:
+    """A mean keeps what holds of each step: the mean bound, factors, limits, signs and zeros."""
+    told, last = case.told, case.states[-1]["a"]
+    steps = [step for step in range(STEPS) if case.states[step]["a"].shape == last.shape][-5:]
+    found = Chain(case.directory).average(steps, roles=ROLES)["a"]
+    each = np.stack([case.states[step]["a"] for step in steps]).astype(np.longdouble)
+    known = np.isfinite(each).all(axis=0)
+    assert (np.isfinite(found) == known).all()
+    now, each = found[known].astype(np.longdouble), each[:, known]
+    mean, limits = each.mean(axis=0), np.finfo(last.dtype)
+    rounding = 2 * limits.eps * np.abs(each).mean(axis=0) + len(each) * limits.smallest_subnormal
+    ranges = np.nanmean([np.ptp(row[np.isfinite(row)]) for row in each]) if each.size else 0.0
+    bounds = [told.max_error, None if told.range_share is None else told.range_share * ranges]
+    for bound in [0.0] if told.exact else bounds:
+        assert bound is None or (np.abs(now - mean) <= bound + rounding).all()
+    if told.max_ratio is not None and not told.exact:
+        assert ((now <= mean * told.max_ratio + rounding) & (mean <= now * told.max_ratio + rounding)).all()
+    same_sign = (each >= 0).all(axis=0) | (each <= 0).all(axis=0)
+    if told.max_growth is not None and not told.exact:
+        assert ((np.abs(now) <= told.max_growth * np.abs(mean) + rounding) | ~same_sign).all()
+    for limit, sign in ((told.minimum, 1), (told.maximum, -1)):
+        inside = (sign * each >= sign * (limit or 0)).all(axis=0)
+        assert limit is None or told.exact or (sign * now >= sign * limit - rounding)[inside].all()
+    if (each >= 0).all() and known.all():
+        assert (now >= 0).all()
+        assert not told.keeps_zeros or not now[(each == 0).all(axis=0)].any()
+
+
 FORMS: Final[list[Form]] = [
+    averaged,
     as_saved,
     thinned_out,
     compacted,

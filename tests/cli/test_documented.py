@@ -86,6 +86,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with h5py.File(place / "step1000.nc", "w") as file:
         file["model/layer.weight"] = np.zeros((30, 20), "f4")
         file["names"] = np.array([b"a"])
+        file["height"] = np.zeros(9, "f4")
     npz.save_file(state(1000), place / "state.npz")
     safetensors.save_file(state(1000), place / "state.safetensors")
     safetensors.save_file(state(1000), place / "model.safetensors")

@@ -141,6 +141,7 @@ def test_no_metadata() -> None:
         ("torch.Tensor", "; give its adapter: Chain(..., adapter=lccodec.adapters.torch)"),
         ("torch.storage.UntypedStorage", ""),
         ("jaxlib._jax.ArrayImpl", "; give its adapter: Chain(..., adapter=lccodec.adapters.jax)"),
+        ("jax._src.random.prng.PRNGKeyArray", "; give its adapter: Chain(..., adapter=lccodec.adapters.jax)"),
         ("jaxlib._jax.PjitFunction", "; leave functions out"),
         ("equinox._module.Module", "; give its adapter: Chain(..., adapter=lccodec.adapters.jax)"),
         ("flax.linen.linear.Dense", "; save the variables that its init returns"),

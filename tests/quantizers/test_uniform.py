@@ -411,3 +411,17 @@ def test_a_share_of_a_jump_is_coded_in_steps_of_the_values() -> None:
     before, after = (scale * rng.standard_normal(100_000).astype(np.float32) for scale in (50.0, 1.0))
     restored = decode(encode(after, UniformDeadzone(share=0.05), before), before)
     assert np.abs(restored - after).max() < 1.5
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_a_bound_holds_however_often_an_array_is_coded_in_other_company(dtype: str) -> None:
+    """A bin decodes as its mean, which moves with what else is in it, and is rounded."""
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        bound = rng.uniform(20, 50) * float(np.finfo(dtype).eps)
+        original = rng.uniform(1.5, 2, 400).astype(dtype)
+        now = original
+        for _ in range(6):
+            others = np.repeat(rng.uniform(1.5, 2, 8), 100).astype(dtype)
+            now = round_trip(np.concatenate([now, others]), UniformDeadzone(max_error=bound))[:400]
+        assert np.abs(now.astype(np.float64) - original).max() <= bound

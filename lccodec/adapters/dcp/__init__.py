@@ -33,8 +33,9 @@ With ``parity=1``, the files that the ranks of one save write form a group. If t
 lost, ``lccodec repair`` and :func:`lccodec.adapters.ranks.repair_together` mend them. The ranks
 make the parity together behind the save, each from its own file.
 
-No pickle is stored: a value that is not a tensor (an epoch, ``betas``) becomes scalars of the
-record. If a planner hands over anything else, both sides need ``allow_pickle=True``. Needs the
+No pickle is stored: a value that is not a tensor (an epoch, ``betas``, a random state of NumPy)
+lies in the record, if a chain would store it. For anything else, both sides need
+``allow_pickle=True``. `LCStorageReader.state` returns the whole state without a target. Needs the
 extra ``torch``.
 """
 

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import torch
-from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
+from torch.distributed.checkpoint.metadata import (
+    Metadata,
+    MetadataIndex,
+    StorageMeta,
+    TensorStorageMetadata,
+)
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
 from ...chain.read.checkpoint import OpenCheckpoint, open_file, open_name
 from ...chain.store.directory import DirectoryStore
+from ...constants import MAX_NESTING
 from ...container.disk.system import StrPath, storage_errors
 from ...container.tree import leaf_name
 from ...element_types import Array
@@ -23,7 +30,7 @@ from ...errors import ArgumentError, ChainError, DataError, FormatError, Storage
 from .. import torch as adapter
 from ..link import open_named
 from ..torch.states import has_wrappers
-from ..torch.wrappers import Apart, copy_into, put_together_like
+from ..torch.wrappers import Apart, copy_into, is_wrapper, put_together_like
 from .items import item_name, torch_bytes
 from .location import Location
 from .record import RULE, Part, Value, from_record
@@ -127,7 +134,7 @@ class LCStorageReader(Location, StorageReader):
             for item, name in zip(items, names, strict=True):
                 found = adapter.from_numpy(arrays[name], notes, name)
                 if item.type == LoadItemType.BYTE_IO:
-                    values.append((item, self._pickle(item, found)))
+                    values.append((item, self._pickle(item.storage_index.fqn, found)))
                 else:
                     target = planner.resolve_tensor(item).detach()
                     if isinstance(found, Apart):  # the class of the target is one that may be made
@@ -162,6 +169,62 @@ class LCStorageReader(Location, StorageReader):
             warn(f"{self._path}: {part.whole[0]} is missing or damaged; returned the state of the history")
         return file
 
+    def state(self) -> dict[str, Any]:
+        """Return the whole state, without a target: each tensor put together from all ranks.
+
+        Tensors are on the CPU. Nested names are nested again, as far as the planner has noted how;
+        so a state of ``{"model": model.state_dict()}`` comes back as such. No process group is
+        needed, and the memory of all tensors is.
+
+        Raises
+        ------
+        ChainError, DataError, ArgumentError
+            As for a load; an ``ArgumentError`` also for a wrapper in several chunks.
+        """
+        metadata = self._recorded()
+        entries, found = metadata.state_dict_metadata, dict[str, Any]()
+        for name, entry in entries.items():
+            if isinstance(entry, TensorStorageMetadata):
+                _check_chunks(entry, f"{self._path}: {name!r}")
+        by_part: dict[Part, list[MetadataIndex]] = {}
+        for index, stored in metadata.storage_data.items():
+            if isinstance(stored, Value):
+                found[index.fqn] = stored.value
+            else:
+                by_part.setdefault(stored, []).append(index)
+        for part, indices in by_part.items():
+            with self._open(part) as file:
+                names = [leaf_name((item_name(index),)) for index in indices]
+                arrays = _arrays(file, dict.fromkeys(names), str(self._base / part.file))
+                notes = file.metadata()
+            for index, name in zip(indices, names, strict=True):
+                chunk = adapter.from_numpy(arrays.pop(name), notes, name)
+                self._put(found, index, entries[index.fqn], chunk)
+        return _nested({name: found[name] for name in entries}, metadata.planner_data, str(self._path))
+
+    def _put(self, found: dict[str, Any], index: MetadataIndex, entry: Any, chunk: Any) -> None:
+        """Put a chunk into its tensor."""
+        name = index.fqn
+        if not isinstance(entry, TensorStorageMetadata):
+            found[name] = torch.load(self._pickle(name, chunk), weights_only=False)
+            return
+        if len(entry.chunks) == 1:
+            found[name] = chunk
+            return
+        if not isinstance(chunk, torch.Tensor) or is_wrapper(chunk):
+            raise ArgumentError(
+                f"{self._path}: {name!r} is in {len(entry.chunks)} chunks of a class that cannot be put"
+                " together without a target: load it with dcp.load"
+            )
+        sizes = next(each.sizes for each in entry.chunks if each.offsets == index.offset)
+        if (chunk.size(), chunk.dtype) != (sizes, entry.properties.dtype):
+            where = f"{self._path}: {name!r}"
+            raise FormatError(RULE, where, f"a chunk is {chunk.dtype} {list(chunk.size())}, not as noted")
+        if name not in found:
+            found[name] = torch.empty(entry.size, dtype=chunk.dtype)
+        ends = _sums(index.offset or (), sizes)
+        found[name][tuple(map(slice, index.offset or (), ends))] = chunk
+
     def _source(self, item: ReadItem, tensor: torch.Tensor, rows: slice | None) -> torch.Tensor:
         """Return the region of a stored chunk that an item asks for, of these rows or of all."""
         if tensor.size() == item.lengths:
@@ -175,10 +238,10 @@ class LCStorageReader(Location, StorageReader):
             raise FormatError(RULE, f"{self._path}: {item.storage_index.fqn!r}", message)
         return region
 
-    def _pickle(self, item: ReadItem, array: Array) -> io.BytesIO:
+    def _pickle(self, name: str, array: Array) -> io.BytesIO:
         if not self._allow_pickle:
             raise ArgumentError(
-                f"{self._path}: {item.storage_index.fqn!r} is stored as a pickle, which can run any program; "
+                f"{self._path}: {name!r} is stored as a pickle, which can run any program; "
                 "if you trust the file, load it with LCStorageReader(..., allow_pickle=True)"
             )
         return io.BytesIO(array.tobytes())
@@ -194,6 +257,49 @@ class _Unread(Metadata):
         if name in Metadata.__dataclass_fields__:
             raise self.error
         return super().__getattribute__(name)
+
+
+def _check_chunks(entry: TensorStorageMetadata, where: str) -> None:
+    """Raise ``FormatError`` if chunks do not make up their tensor, which is allocated then."""
+    volume, sound = 0, len({chunk.offsets for chunk in entry.chunks}) == len(entry.chunks)
+    for chunk in entry.chunks:
+        bounds = zip(chunk.offsets, chunk.sizes, entry.size, strict=True)
+        sound &= all(start >= 0 and size >= 0 and start + size <= end for start, size, end in bounds)
+        volume += math.prod(chunk.sizes)
+    if not sound or volume != math.prod(entry.size):
+        raise FormatError(RULE, where, "the chunks do not make up the tensor")
+
+
+def _nested(flat: dict[str, Any], paths: Any, where: str) -> dict[str, Any]:
+    """Return values by their paths in the planner's data; those without a path stay as they are."""
+    if not isinstance(paths, Mapping):
+        return flat
+    root: dict[Any, Any] = {}
+    for name, value in flat.items():
+        path = paths.get(name, (name,))
+        if type(path) is not tuple or not 0 < len(path) <= MAX_NESTING or {*map(type, path)} - {str, int}:
+            raise FormatError(RULE, where, f"the path of {name!r} is not one")
+        node = root
+        for key in path[:-1]:
+            node = node.setdefault(key, _Node())
+            if not isinstance(node, _Node):
+                raise FormatError(RULE, where, f"{name!r} lies below another value")
+        if path[-1] in node:
+            raise FormatError(RULE, where, f"two values lie at {'/'.join(map(str, path))!r}")
+        node[path[-1]] = value
+    return {key: _plain_containers(value) for key, value in root.items()}
+
+
+class _Node(dict[Any, Any]):
+    """A container that is being made; no value is one."""
+
+
+def _plain_containers(value: Any) -> Any:
+    """Return a node as a dict, or as a list if the keys are its indices; another value as it is."""
+    if not isinstance(value, _Node):
+        return value
+    made = {key: _plain_containers(child) for key, child in value.items()}
+    return [made[i] for i in range(len(made))] if made.keys() == set(range(len(made))) else made
 
 
 def _rows(

@@ -1,10 +1,11 @@
-"""The record of a distributed checkpoint: DCP's metadata as a state of plain values.
+"""The record of a distributed checkpoint: DCP's metadata as a state.
 
 ``{"kind", "version", "base", "parts", "entries", "planner_data"}``: `base` is the directory of the
 ranks' chains, relative to the directory of the record. `parts` are the files there, each with its
 root hash. The entry of a tensor has its dtype, size and chunks (offsets, sizes, number of the
-part). Any other entry has its value, or the number of the part with its pickle. ``"whole"`` has for
-each part the file in the directory of the record that holds it whole and exact, with its root hash.
+part). Any other entry has its value, which is whatever a chain stores, or the number of the part
+with its pickle. ``"whole"`` has for each part the file in the directory of the record that holds it
+whole and exact, with its root hash.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
+from ...chain.read.pointer import RECORD_KIND as KIND
 from ...container.tree import flatten
+from ...element_types import element_type
 from ...errors import ArgumentError, FormatError, LccodecError, UnsupportedError
 from .. import torch as adapter
 
-__all__ = ["KIND", "RULE", "Part", "Value", "from_record", "is_plain", "to_record"]
+__all__ = ["KIND", "RULE", "Part", "Value", "check_storable", "from_record", "to_record"]
 
 RULE: Final = "dcp"
-KIND: Final = "torch.distributed.checkpoint"
 _VERSION: Final = 1
 
 
@@ -49,17 +51,15 @@ class Part:
 
 @dataclass(frozen=True)
 class Value:
-    """A plain value, stored in the record itself."""
+    """What is not a tensor, stored in the record itself; NumPy arrays in it are lossless."""
 
     value: Any
 
 
-def is_plain(value: Any) -> bool:
-    """Whether a checkpoint restores a value as the same value, and it holds no tensor or array."""
-    try:
-        return not flatten(adapter.to_numpy(value)[0]).arrays
-    except ArgumentError:
-        return False
+def check_storable(value: Any) -> None:
+    """Raise ``ArgumentError`` if a checkpoint does not restore a value as the same value."""
+    for array in flatten(adapter.to_numpy(value)[0]).arrays:
+        element_type(array.dtype)
 
 
 def to_record(metadata: Metadata, base: str) -> dict[str, Any]:
@@ -84,8 +84,10 @@ def to_record(metadata: Metadata, base: str) -> dict[str, Any]:
             "size": list(entry.size),
             "chunks": chunks,
         }
-    if not is_plain(metadata.planner_data):
-        raise ArgumentError("the planner's data cannot be stored: they are not made of plain values")
+    try:
+        check_storable(metadata.planner_data)
+    except ArgumentError as error:
+        raise ArgumentError(f"the planner's data cannot be stored: {error}") from error
     return {
         "kind": KIND,
         "version": _VERSION,

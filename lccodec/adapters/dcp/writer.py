@@ -44,7 +44,7 @@ from ..chains.options import ChainOptions
 from ..link import chain_step
 from ..named import prune_together
 from .behind import ParityOfRanks, Save, written_by
-from .items import item_name, item_roles, plain_value
+from .items import item_name, item_roles, stored_value
 from .location import Location
 from .peers import checked_group
 from .record import KIND, Part, Value, to_record
@@ -76,8 +76,8 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         for errors. `keep` is about the checkpoints of `path`, and is for chains that lie there;
         after each save, what the records that stay do not name goes, of all ranks.
     allow_pickle
-        Store anything that is not a tensor and not a plain value as the bytes that the planner
-        makes.
+        Store a value that a chain would refuse as the bytes that the planner makes. Tensors, NumPy
+        arrays, and all values that :mod:`lccodec.adapters.tree.values` lists need no pickle.
     parity
         How many ranks may lose their files: the files that the ranks of one save write form a
         group, from which `repair` mends any that are lost. The ranks compute the parity together
@@ -189,19 +189,20 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
             name = item_name(item.index)
             if name in state:
                 raise ArgumentError(f"two items of the plan would both be named {name!r}")
-            data: Any = planner.resolve_data(item)
             if item.type != WriteItemType.BYTE_IO:
-                state[name] = data
-            elif (value := plain_value(data)) is not None:
-                values[item.index] = value
-            elif self._allow_pickle:
+                tensor: Any = planner.resolve_data(item)
+                state[name] = tensor
+                continue
+            try:
+                values[item.index] = stored_value(planner, item)
+            except ArgumentError as error:
+                if not self._allow_pickle:
+                    raise ArgumentError(
+                        f"{name!r} cannot be stored: {error}. LCStorageWriter(..., allow_pickle=True) "
+                        "stores it as a pickle, which only loads with the same option"
+                    ) from error
+                data: Any = planner.resolve_data(item)
                 state[name] = np.frombuffer(data.getvalue(), np.uint8)
-            else:
-                raise ArgumentError(
-                    f"{name!r} is not a tensor and not made of int, float, bool, str, bytes, None, list, "
-                    "tuple and dict: to store it as a pickle, use "
-                    "LCStorageWriter(..., allow_pickle=True)"
-                )
         part, share = None, 0
         if state:
             part, size = self._append(state, item_roles({item.index for item in plan.items}, state))

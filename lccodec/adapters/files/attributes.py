@@ -31,9 +31,7 @@ __all__ = ["TYPES", "attributes_text", "read_attributes", "write_attributes"]
 TYPES: Final = "lccodec.attributes"
 
 _AT: Final = "@"  # between the name of an object and that of its attribute
-_SCALES: Final = "DIMENSION_LIST"
-_CLASS, _LABEL, _BACK = "CLASS", "NAME", "REFERENCE_LIST"  # of a scale
-_IS_SCALE: Final = "DIMENSION_SCALE"
+_OF_SCALES: Final = ("CLASS", "NAME", "REFERENCE_LIST", "DIMENSION_LIST")  # HDF5 writes these itself
 _NETCDF: Final = ("_Netcdf4", "_NC")  # what netCDF-4 says of the file alone
 _DTYPE: Final = re.compile(r"[<>|][biuf][1248]")
 _MAX_ELEMENTS: Final = 1 << 10  # of an attribute that is read
@@ -114,39 +112,14 @@ def attributes_text(attributes: Mapping[str, Mapping[str, Any]]) -> dict[str, st
 def write_attributes(file: h5py.File, metadata: Mapping[str, str]) -> None:
     """Write metadata as attributes of the objects that they name, the others of the root group."""
     types = _object(metadata.get(TYPES, "{}"))
-    labels: dict[str, str] = {}
-    scales: dict[str, Any] = {}
     for key, text in metadata.items():
         place, _, attribute = key.rpartition(_AT)
         if not place or not attribute or place not in file:
-            if key != TYPES:
-                file.attrs[key] = _value(text, types.get(key))
-        elif isinstance(file[place], h5py.Dataset) and attribute == _SCALES:
-            scales[place] = text
-        elif isinstance(file[place], h5py.Dataset) and attribute in (_CLASS, _LABEL, _BACK):
-            if (attribute, text) == (_CLASS, _IS_SCALE):
-                labels[place] = metadata.get(f"{place}{_AT}{_LABEL}", "")
-        else:
+            place, attribute = "/", key
+        elif attribute in _OF_SCALES:
+            continue
+        if key != TYPES:
             file[place].attrs[attribute] = _value(text, types.get(key))
-    for place, label in labels.items():
-        file[place].make_scale(label)
-    for place, text in scales.items():
-        if place not in labels:  # a scale has none itself
-            _attach(file, file[place], text)
-
-
-def _attach(file: h5py.File, dataset: h5py.Dataset, text: str) -> None:
-    try:
-        axes = json.loads(text)
-    except (ValueError, RecursionError):
-        return
-    if not isinstance(axes, list) or len(axes) != dataset.ndim:
-        return
-    for axis, names in zip(dataset.dims, axes, strict=True):
-        for name in names if isinstance(names, list) else ():
-            scale = file.get(name) if isinstance(name, str) and name else None
-            if isinstance(scale, h5py.Dataset) and scale.is_scale:
-                axis.attach_scale(scale)
 
 
 def _value(text: str, dtype: Any) -> Any:

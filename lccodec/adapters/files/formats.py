@@ -25,12 +25,13 @@ from ...container.scalars import metadata_strings
 from ...errors import ArgumentError, warn
 from ...policy.declared import ENTRY
 from ...policy.roles import Assignment
-from ..link import open_linked
 from ..tree.plain import TYPES
+from ..whole import open_whole
 from .shards import INDEX_SUFFIX, SHARD_BYTES, is_index
-from .signature import recognize
+from .signature import Kind, recognize
 
 __all__ = [
+    "HDF5",
     "READ",
     "SHOWN",
     "check_suffix",
@@ -45,7 +46,7 @@ _NPZ: Final = ".npz"
 _SAFETENSORS: Final = ".safetensors"
 _INDEX: Final = _SAFETENSORS + INDEX_SUFFIX
 #: Suffixes of HDF5 files: of netCDF-4, NeXus, CXI, anndata, PySCF, MATLAB and others.
-_HDF5: Final = (
+HDF5: Final = (
     *(".h5", ".hdf5", ".nc", ".nc4", ".chk", ".nxs", ".nx", ".nx5", ".nxspe", ".cxi", ".emd", ".hspy"),
     *(".hdf", ".he5", ".cdf", ".h5ad", ".h5mu", ".loom", ".cool", ".mcool", ".nwb", ".fast5", ".mat"),
     *(".cgns", ".exo", ".med", ".silo", ".ims", ".h5m", ".h5oina", ".jld2", ".dream3d"),
@@ -53,9 +54,9 @@ _HDF5: Final = (
 _TORCH: Final = (".pt", ".pth", ".ckpt")
 #: Lightning's .ckpt files hold more than a state.
 _WRITTEN_BY_TORCH: Final = (".pt", ".pth")
-_WRITTEN: Final = (_NPZ, _SAFETENSORS, _INDEX, CHECKPOINT_SUFFIX, *_HDF5, *_WRITTEN_BY_TORCH)
+_WRITTEN: Final = (_NPZ, _SAFETENSORS, _INDEX, CHECKPOINT_SUFFIX, *HDF5, *_WRITTEN_BY_TORCH)
 #: The suffixes that errors name.
-SHOWN: Final = (_NPZ, _SAFETENSORS, _INDEX, CHECKPOINT_SUFFIX, *_HDF5[:3], *_WRITTEN_BY_TORCH)
+SHOWN: Final = (_NPZ, _SAFETENSORS, _INDEX, CHECKPOINT_SUFFIX, *HDF5[:3], *_WRITTEN_BY_TORCH)
 #: Suffixes of the files that can be read; HDF5 files are read under any suffix.
 READ: Final = tuple(dict.fromkeys((*_WRITTEN, *_TORCH)))
 
@@ -72,6 +73,9 @@ def check_suffix(path: StrPath, write: bool = False) -> Path:
     path = checked_path(path)
     if path.name.endswith(_WRITTEN if write else READ) or (not write and _is_hdf5(path)):
         return path
+    if not write and (kind := _kind(path)) is not None and kind.name != "empty":
+        advice = f"give it the suffix {kind.suffixes[0]}" if kind.suffixes else kind.advice
+        raise ArgumentError(f"{path} is {kind.title}: {advice}")
     only = "is only read, as it holds more than a state; write .pt for torch.load: "
     why = only if write and path.name.endswith(READ) else ""
     shown = SHOWN if write else (*SHOWN, *_TORCH[len(_WRITTEN_BY_TORCH) :])
@@ -80,15 +84,20 @@ def check_suffix(path: StrPath, write: bool = False) -> Path:
 
 def is_state(path: Path) -> bool:
     """Return whether a file in a folder is one of a state, by its suffix or as an HDF5 file."""
-    if path.name.endswith(_HDF5[2:]):  # some are suffixes of other formats, too
+    if path.name.endswith(HDF5[2:]):  # some are suffixes of other formats, too
         return _is_hdf5(path)
     return path.is_file() and (path.name.endswith(READ) or _is_hdf5(path))
 
 
 def _is_hdf5(path: Path) -> bool:
+    return (kind := _kind(path)) is not None and kind.name == "hdf5"
+
+
+def _kind(path: Path) -> Kind | None:
+    """Return the kind of a file; ``None`` if it is not known, or there is no such file."""
     with suppress(OSError, ValueError):  # there is no such path
-        return path.is_file() and (kind := recognize(path)) is not None and kind.name == "hdf5"
-    return False
+        return recognize(path) if path.is_file() else None
+    return None
 
 
 def load_file(path: StrPath, progress: Progress = False) -> tuple[Any, dict[str, str]]:
@@ -118,9 +127,9 @@ def load_with_roles(
     """
     path = check_suffix(path)
     if is_checkpoint(path):
-        with open_linked(path) as file:
+        with open_whole(path) as file:
             file.show(progress)
-            return file.state(dtype="bits"), file.metadata(), {}
+            return file.state(dtype="bits"), file.metadata(), getattr(file, "roles", {})
     kind = recognize(path)
     if kind is not None and kind.name == "netcdf3":
         raise ArgumentError(f"{path} is {kind.title}: {kind.advice}")
@@ -131,17 +140,29 @@ def load_with_roles(
 
         state = load_archive(path)
         return *torch.to_numpy(state), torch.roles(state)
+    if path.absolute().parent.name.startswith("weight_v") and _is_delta(path):
+        raise ArgumentError(
+            f"{path} is of a delta between weight versions, and no model:"
+            " lccodec.adapters.weights.follow reads versions"
+        )
     adapter = _adapter(path, is_hdf5)
     if not hasattr(adapter, "load_state"):
         return adapter.load_file(path), {}, {}
     return *adapter.load_state(path), {}
 
 
+def _is_delta(path: Path) -> bool:
+    """Return whether a file is of a weight version that only has differences to another."""
+    from ..weights.versions import read_index_of
+
+    return path.name.endswith((_SAFETENSORS, _INDEX)) and read_index_of(path.parent) is not None
+
+
 def is_checkpoint(path: Path) -> bool:
     """Return whether `load_file` reads a file as a checkpoint: by its suffix, or what is in it."""
     if path.name.endswith(CHECKPOINT_SUFFIX):
         return True
-    if path.name.endswith(READ) and path.suffix not in (*_HDF5, *_TORCH):
+    if path.name.endswith(READ) and path.suffix not in (*HDF5, *_TORCH):
         return False
     kind = recognize(path)
     return kind is not None and kind.name == "checkpoint"
@@ -171,7 +192,7 @@ def save_file(
     if path.name.endswith(CHECKPOINT_SUFFIX):
         save_checkpoint(state, path, metadata, progress=progress)
         return metadata
-    if path.suffix not in _HDF5 and isinstance(state, Mapping) and ENTRY in state:
+    if path.suffix not in HDF5 and isinstance(state, Mapping) and ENTRY in state:
         state = {key: value for key, value in state.items() if key != ENTRY}
         warn(f"{path}: left out what an HDF5 file has besides arrays; .h5 and .lcc.h5 files keep it")
     if path.suffix in _WRITTEN_BY_TORCH:
@@ -189,7 +210,7 @@ def save_file(
 
 
 def _adapter(path: Path, is_hdf5: bool = False) -> ModuleType:
-    if is_hdf5 or path.suffix in _HDF5:
+    if is_hdf5 or path.suffix in HDF5:
         from .. import hdf5
 
         return hdf5

@@ -17,7 +17,7 @@ import itertools
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -167,6 +167,7 @@ def _read(stream: BinaryIO, start: int, count: int) -> bytes:
 
 
 _NO_NUMBERS: Final = "no numbers"
+_SCALES: Final = "DIMENSION_LIST"
 
 
 def _unfit(dataset: h5py.Dataset) -> str:
@@ -272,8 +273,8 @@ def _bfloat16_type() -> h5py.h5t.TypeFloatID:
     return kind
 
 
-def join(path: Path, entry: Any, arrays: Mapping[Keys, Array]) -> str:
-    """Write a file from its parts; return why they do not fit, or the empty string.
+def join(path: Path, entry: Any, arrays: Mapping[Keys, Array]) -> tuple[str, list[str]]:
+    """Write a file from its parts.
 
     Parameters
     ----------
@@ -282,40 +283,97 @@ def join(path: Path, entry: Any, arrays: Mapping[Keys, Array]) -> str:
     entry
         The entry `ENTRY` of a state. It is not trusted.
     arrays
-        The arrays by the keys of their paths.
+        The arrays by the keys of their paths. The file is left without those that lack.
+
+    Returns
+    -------
+    tuple
+        Why the parts do not fit, or the empty string; and the paths of the arrays that lack.
     """
-    if not _is_sound(entry, arrays):
-        return "the skeleton is damaged"
-    runs, skeleton, at = entry["runs"], memoryview(entry["skeleton"]), 0
+    if not _is_sound(entry):
+        return "the skeleton is damaged", []
+    skeleton, lengths = memoryview(entry["skeleton"]), entry["runs"].tolist()
+    if sum(lengths) > MAX_FILE_EXPANSION * (len(skeleton) + sum(array.nbytes for array in arrays.values())):
+        return "it is far larger than the arrays", []
+    at = 0
     with path.open("r+b") as stream:
-        for kept, skipped in zip(runs[::2].tolist(), [*runs[1::2].tolist(), 0], strict=True):
+        for kept, skipped in zip(lengths[::2], [*lengths[1::2], 0], strict=True):
             stream.write(skeleton[at : at + kept])
             stream.seek(skipped, os.SEEK_CUR)
             at += kept
         stream.truncate()
     with h5py.File(path, "r+") as file:
-        found: dict[Keys, h5py.Dataset] = {}
-        seen: set[int] = set()
-        for keys, dataset in objects(file):
-            if isinstance(dataset, h5py.Dataset) and (address := _address(dataset)) not in seen:
-                seen.add(address)
-                if keys in arrays:
-                    found[keys] = dataset
+        found, lacking, elsewhere = _datasets(file, arrays, np.cumsum(lengths))
         for keys, array in arrays.items():
             if reason := _misfit(found.get(keys), array):
-                return f"{'/'.join(keys)!r} {reason}"
-        if len(arrays) != entry["arrays"]:
-            return f"it has {entry['arrays']} arrays, the state {len(arrays)}"
+                return f"{'/'.join(keys)!r} {reason}", []
+        if not 0 <= entry["arrays"] - len(found) - len(lacking) <= elsewhere:
+            return f"it has {entry['arrays']} arrays, the state {len(arrays)}", []
         empty = sum(_empty_chunks(dataset, _stored(dataset)) for dataset in found.values())
         if empty > _MAX_EMPTY_CHUNKS:
-            return "it has far more chunks than are stored"
+            return "it has far more chunks than are stored", []
         for keys, dataset in found.items():
             _fill(dataset, arrays[keys])
-    return ""
+        return "", _leave_out(file, lacking)
 
 
-def _is_sound(entry: Any, arrays: Mapping[Keys, Array]) -> bool:
-    """Return whether the bytes of a skeleton are those that its runs ask for, and not too many."""
+def _datasets(
+    file: h5py.File, arrays: Collection[Keys], ends: Array
+) -> tuple[dict[Keys, h5py.Dataset], dict[int, h5py.Dataset], int]:
+    """Return the datasets of arrays, and by address those whose values were cut out and lack.
+
+    `ends` are those of the runs. The last of the three is how many other datasets may have been
+    arrays: no value of theirs was cut out.
+    """
+    found: dict[Keys, h5py.Dataset] = {}
+    lacking: dict[int, h5py.Dataset] = {}
+    seen: set[int] = set()
+    others = 0
+    for keys, dataset in objects(file):
+        if not isinstance(dataset, h5py.Dataset) or (address := _address(dataset)) in seen:
+            continue
+        seen.add(address)
+        if keys in arrays:
+            found[keys] = dataset
+        elif not _unfit(dataset):
+            start = _first_byte(dataset)
+            if start is not None and np.searchsorted(ends, start, "right") % 2:
+                lacking[address] = dataset
+            others += start is None
+    return found, lacking, others
+
+
+def _first_byte(dataset: h5py.Dataset) -> int | None:
+    """Return where the first value lies that is stored outside of headers; None if none is."""
+    if dataset.chunks is None:
+        start: int | None = dataset.id.get_offset()
+        return start
+    places: list[int] = []
+    dataset.id.chunk_iter(lambda chunk: places.append(chunk.byte_offset))
+    return places[0] if places else None
+
+
+def _leave_out(file: h5py.File, lacking: Mapping[int, h5py.Dataset]) -> list[str]:
+    """Remove datasets and their places among scales; return the names that they had."""
+    if not lacking:
+        return []
+    names = []
+    for keys, dataset in list(objects(file)):
+        if not isinstance(dataset, h5py.Dataset):
+            continue
+        lacks = _address(dataset) in lacking
+        for axis in dataset.dims if _SCALES in dataset.attrs else ():
+            for scale in axis.values():
+                if lacks or _address(scale) in lacking:
+                    axis.detach_scale(scale)
+        names += ["/".join(keys)] * lacks
+    for name in names:
+        del file[name]
+    return names
+
+
+def _is_sound(entry: Any) -> bool:
+    """Return whether the bytes of a skeleton are those that its runs ask for."""
     if not isinstance(entry, Mapping) or not isinstance(entry.get("arrays"), int):
         return False
     skeleton: Any = entry.get("skeleton")
@@ -323,14 +381,8 @@ def _is_sound(entry: Any, arrays: Mapping[Keys, Array]) -> bool:
     for array, dtype in ((skeleton, np.uint8), (runs, np.int64)):
         if not isinstance(array, np.ndarray) or array.dtype != dtype or array.ndim != 1:
             return False
-    longest = MAX_FILE_EXPANSION * (skeleton.size + sum(array.nbytes for array in arrays.values()))
     lengths = runs.tolist()  # of any size in Python: their sum cannot overflow
-    return (
-        len(lengths) % 2 == 1
-        and min(lengths) >= 0
-        and sum(lengths[::2]) == skeleton.size
-        and sum(lengths) <= longest
-    )
+    return len(lengths) % 2 == 1 and min(lengths) >= 0 and sum(lengths[::2]) == skeleton.size
 
 
 def _misfit(dataset: h5py.Dataset | None, array: Array) -> str:

@@ -14,6 +14,7 @@ ignored; the state is then flat.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -150,19 +151,20 @@ def choose(
     Parameters
     ----------
     keys
-        Prefixes to remove from names, with the ``/`` or ``.`` that follows. If a leaf is itself a
-        key, the last part of its name is kept.
+        Prefixes to remove from names, with the ``/`` or ``.`` that follows; of a pattern, what is
+        before the first wildcard. If a leaf is itself a key, the last part of its name is kept.
 
     Raises
     ------
     ArgumentError
         If two leaves would have the same name.
     """
-    prefixes = sorted((key.rstrip("./") for key in keys), key=len, reverse=True)
+    starts = (re.split(r"[*?[]", key, maxsplit=1)[0].rstrip("./") for key in keys)
+    prefixes = sorted(filter(None, starts), key=len, reverse=True)
     short: dict[str, str] = {}  # names without prefixes
     for name in leaves:
-        starts = (p for p in prefixes if name.startswith((f"{p}/", f"{p}.")))
-        cut = next((len(p) + 1 for p in starts), name.rfind("/") + 1 if name in prefixes else 0)
+        fitting = (p for p in prefixes if name.startswith((f"{p}/", f"{p}.")))
+        cut = next((len(p) + 1 for p in fitting), name.rfind("/") + 1 if name in prefixes else 0)
         short[name] = name[cut:]
     names: dict[str, str] = {}
     for name, key in short.items():

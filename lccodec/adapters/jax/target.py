@@ -41,7 +41,8 @@ def load_into(
         A pytree of `jax.ShapeDtypeStruct` (as `jax.eval_shape` makes), of arrays, or of plain
         values. An array gets the sharding of the target; without one it goes to the default device.
         Where the target has NumPy arrays, the result has too. A number and an array without
-        dimensions fit each other if the value stays the same.
+        dimensions fit each other if the value stays the same. A function of the target stays where
+        the state has None, as `equinox.filter` leaves it.
     state
         The saved state: a pytree with the same names, of any nodes. Or the leaves of a chain as
         ``chain.restore_iter()`` yields them: then each array goes straight to the devices of the
@@ -146,11 +147,16 @@ class _Matched:
         self.wanted = wanted
         self.names = {name: pairs[short] for name, short in called.items()}
         all_found = {self.names[name]: _fitted(items[name], wanted.get(self.names[name])) for name in called}
-        self.found = {name: all_found[name] for name in all_found if name in wanted}
+        # `equinox.filter` leaves None in the place of a function: that is the target's.
+        self.found = {
+            name: value
+            for name, value in all_found.items()
+            if name in wanted and not (value is None and callable(wanted[name]))
+        }
         self.report = LoadReport(
             list(self.found),
             {name: new for name, new in self.names.items() if new in wanted and new != called[name]},
-            [name for name in wanted if name not in self.found],
+            [name for name in wanted if name not in all_found],
             [name for name in all_found if name not in wanted],
         )
         problems += [problem for name, leaf in wanted.items() for problem in _indivisible(name, leaf)]

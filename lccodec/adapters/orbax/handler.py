@@ -20,8 +20,7 @@ from ...policy.policy import Policy
 from ..chains.options import ChainOptions, OtherOptions
 from ..chains.saver import LinkSaver
 from ..files.steps import number_files
-from .parts import part_path
-from .pytree import abstract_tree, part_roles, read_tree, take_part
+from .pytree import abstract_tree, part_path, part_roles, read_tree, take_part
 
 __all__ = ["LCCheckpointHandler", "LCHandler", "LCRestore", "LCSave"]
 

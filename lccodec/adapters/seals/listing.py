@@ -92,7 +92,10 @@ def format_listing(entries: Mapping[str, Entry]) -> bytes:
             lines.append(_file_line(raw, entry))
             if len(lines[-1]) > MAX_LINE_BYTES:
                 raise ArgumentError(f"{os.fsdecode(raw)!r}: the name is too long for a seal")
-            tensors = map(_tensor_line, entry.parts if with_parts else ())
+            tensors = (
+                f"# tensor {part.digest} {part.start} {part.end} {json.dumps(part.name)}".encode()
+                for part in (entry.parts if with_parts else ())
+            )
             lines += [line for line in tensors if len(line) <= MAX_LINE_BYTES]
         text = b"\n".join((*lines, b""))
         text += _END + hashlib.sha256(text).hexdigest().encode() + b"\n"
@@ -104,10 +107,6 @@ def format_listing(entries: Mapping[str, Entry]) -> bytes:
 def _file_line(name: bytes, entry: Entry) -> bytes:
     escaped = _SPECIAL.sub(lambda match: _ESCAPED[match[0]], name)
     return (b"" if escaped == name else b"\\") + entry.digest.encode() + b"  " + escaped
-
-
-def _tensor_line(part: Part) -> bytes:
-    return f"# tensor {part.digest} {part.start} {part.end} {json.dumps(part.name)}".encode()
 
 
 class Listing(Mapping[str, Entry]):

@@ -17,9 +17,17 @@ from ...errors import ArgumentError, DataError, FormatError, LccodecError
 from ..files.disk import regular_file, replacing
 from ..files.header import LENGTH_BYTES, header_of
 from .files import FILE_SUFFIX, SEAL_NAME, Found, found_in
-from .hashing import Count, check_unchanged, digest_of, entry_of, in_threads
 from .listing import MAX_BYTES, RULE, Entry, Part, format_listing
-from .reading import change_text, find_seal, read_listing
+from .reading import (
+    Count,
+    change_text,
+    check_unchanged,
+    digest_of,
+    entry_of,
+    find_seal,
+    in_threads,
+    read_listing,
+)
 
 __all__ = ["Sealed", "check", "is_sealed", "seal"]
 

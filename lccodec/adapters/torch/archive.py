@@ -1,7 +1,7 @@
 """Files of ``torch.save`` (``.pt``, ``.pth``, ``.ckpt``): read by torch's weights-only loader.
 
 Such a file is a pickle, and a pickle may run any code. The weights-only loader makes tensors, plain
-values, and arrays and numbers of NumPy (`numpy_pickle`), and refuses everything else; the error
+values, arrays of NumPy, dates, paths and such (`pickled`), and refuses everything else; the error
 names what it refused. Before anything is made of the file, its members are checked to be what they
 say and to lie apart; afterwards tensors that repeat their values must stay within a bound of the
 file's size.
@@ -13,6 +13,7 @@ import errno
 import io
 import os
 import re
+import types
 from collections.abc import Iterable, Mapping
 from typing import Any, BinaryIO, Final
 
@@ -25,7 +26,7 @@ from ...errors import ArgumentError, FormatError, LccodecError, LimitError
 from ..files.disk import MAX_FILE_EXPANSION, replacing
 from ..files.zip_archive import read_members
 from ..seals.reading import sealed_file
-from .numpy_pickle import NUMPY_GLOBALS
+from .pickled import VALUE_GLOBALS
 from .states import from_numpy
 
 __all__ = ["load_archive", "save_archive"]
@@ -62,7 +63,7 @@ def load_archive(path: str | os.PathLike[str]) -> Any:
             if file.read(len(_ZIP_START)) == _ZIP_START:
                 _check_members(file, str(path))
             file.seek(0)
-            with safe_globals(NUMPY_GLOBALS):
+            with safe_globals(VALUE_GLOBALS):
                 state = torch.load(file, map_location="cpu", weights_only=True)
         except LccodecError:
             raise
@@ -70,7 +71,7 @@ def load_archive(path: str | os.PathLike[str]) -> Any:
         except Exception as error:
             if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
                 raise
-            with safe_globals(NUMPY_GLOBALS):
+            with safe_globals(VALUE_GLOBALS):
                 raise _refusal(file, str(path), error) from error
     _check_sizes(state, size, str(path))
     return state
@@ -168,6 +169,8 @@ def _check_sizes(state: Any, size: int, where: str) -> None:
             children = value.values()
         elif isinstance(value, list | tuple | set | frozenset) and not isinstance(value, torch.Size):
             children = value
+        elif isinstance(value, types.SimpleNamespace):
+            children = vars(value).values()
         for child in children:
             nodes += 1
             if nodes > most:

@@ -11,6 +11,7 @@ import copy
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -84,7 +85,8 @@ class Layers:
     def _collect(self, target: Any, state: Any) -> None:
         """Find the layers of a target."""
         if isinstance(target, torch.nn.Module):
-            layers = _layers_of(target, state) if self._all_hollow(state) else None
+            hollow = isinstance(state, dict) and all(id(value) in self._hollow for value in state.values())
+            layers = _layers_of(target, state) if hollow else None
             if layers is not None:
                 self._found[id(state)] = SET
                 for layer in layers:
@@ -100,9 +102,6 @@ class Layers:
         elif isinstance(target, torch.Tensor) and not target.is_meta and id(state) in self._hollow:
             self.tensors.add(id(target))
             self._wait(_Layer({"": state}, 0, lambda entries: _copy(target, entries[""])))
-
-    def _all_hollow(self, state: Any) -> bool:
-        return isinstance(state, dict) and all(id(value) in self._hollow for value in state.values())
 
     def _wait(self, layer: _Layer) -> None:
         different = {id(entry) for entry in layer.entries.values()}
@@ -131,11 +130,10 @@ def _layers_of(target: torch.nn.Module, state: Mapping[str, Any]) -> list[_Layer
             own.setdefault(place, {})[name] = value
     if not own.keys() <= modules.keys():
         return None
-    return [_Layer(entries, 0, _loader(modules[place], assign)) for place, entries in own.items()]
-
-
-def _loader(module: torch.nn.Module, assign: bool) -> Callable[[dict[str, Any]], object]:
-    return lambda entries: module.load_state_dict(entries, strict=False, assign=assign)
+    return [
+        _Layer(entries, 0, partial(modules[place].load_state_dict, strict=False, assign=assign))
+        for place, entries in own.items()
+    ]
 
 
 def loads_otherwise(module: torch.nn.Module) -> bool:

@@ -15,9 +15,8 @@ from ...container.tree import flatten, leaf_name
 from ...element_types import Array, element_type
 from ...errors import ArgumentError
 from ..tree.plain import Keys, from_outline, from_plain, read_types, to_plain
-from .arrays import array_of_bytes, as_tensor, host_array, why_unfit
+from .arrays import array_of_bytes, as_tensor, copy_out, host_array, is_elsewhere, why_unfit
 from .roles import roles
-from .staging import copy_out, is_elsewhere
 from .wrappers import (
     INSTANCE,
     WRAPPER,

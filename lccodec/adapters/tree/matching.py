@@ -16,7 +16,7 @@ from typing import Any, Final
 from ...errors import ArgumentError, warn
 from ...policy.vocabulary import WRAPPERS
 
-__all__ = ["LoadReport", "Renaming", "check_same", "paired", "part_of", "some", "unwrapped"]
+__all__ = ["LoadReport", "Renaming", "check_same", "first_of", "paired", "part_of", "some", "unwrapped"]
 
 #: Problems of one kind that an error lists.
 _MAX_LISTED: Final = 10
@@ -290,10 +290,11 @@ def check_same(
     ]
     if any(problems):
         told = f": {advice}" if advice and (problems[0] or problems[1]) else ""
-        listed = [line for kind in problems for line in _first(kind)]
+        listed = [line for kind in problems for line in first_of(kind)]
         raise ArgumentError("\n  ".join([f"the state does not fit the target{told}", *listed]))
 
 
-def _first(lines: list[str]) -> list[str]:
+def first_of(lines: list[str]) -> list[str]:
+    """Return the first lines of many, and how many more there are."""
     more = len(lines) - _MAX_LISTED
     return [*lines[:_MAX_LISTED], f"... and {more} more"] if more > 0 else lines

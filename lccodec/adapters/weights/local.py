@@ -25,7 +25,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -34,8 +34,10 @@ from typing import Any, Final, Self
 
 import numpy as np
 
+from ...chain.read.checkpoint import open_step
 from ...chain.read.follow.update import Patch, Update
 from ...chain.read.follow.watch import Watch, glance
+from ...chain.read.links import Link
 from ...chain.store.names import step_index
 from ...chain.store.opening import open_store
 from ...chain.store.store import Store
@@ -45,13 +47,13 @@ from ...container.disk.folder import Folder
 from ...container.disk.source import FileSource
 from ...container.disk.system import SYSTEM, Entry, System, checked_path, storage_errors
 from ...container.disk.whole_file import WholeFile, remove_stale_temporaries
-from ...element_types import Array
+from ...element_types import Array, components, element_type, from_components, narrow, work
 from ...errors import ArgumentError, ChainError, DataError, LccodecError, StorageError
 from ...parallel import slices
 from ..files.disk import parsed, read_bounded
-from ..files.header import Tensor
+from ..files.header import FLOAT8_NAMES, Tensor
 from ..files.shards import SHARD_NAME
-from ..files.tensor_types import FLOAT8_NAMES
+from ..tree.matching import first_of
 from ..tree.plain import BYTE_TYPES, read_types
 from .layout import INDEX_NAME, Layout, read_layout
 from .lock import NOTE_FOLDER, locked
@@ -60,7 +62,9 @@ from .names import Prefix
 __all__ = ["Pulled", "Puller", "pull"]
 
 _NOTE_NAME: Final = "state.json"
+_FLOATS: Final = {"float64", "float32", "float16", "bfloat16"}  # what `cast` converts
 _SUFFIX: Final = re.compile(r"-step[0-9]{12,16}-[0-9a-f]{8}(?=\.safetensors$)")
+_SAMPLE: Final = 64  # elements that tell most tensors apart
 _PIECE: Final = 1 << 22  # elements that are copied at a time
 _MAX_NOTE_BYTES: Final = 1 << 22  # two lists of some thousand files: more would only take memory
 
@@ -98,6 +102,8 @@ def pull(
     model: str | os.PathLike[str],
     *,
     prefix: str = "",
+    rename: Mapping[str, str] | None = None,
+    cast: bool = False,
     step: int | None = None,
     start: int | None = None,
     exact: bool = True,
@@ -113,7 +119,16 @@ def pull(
         The local directory: ``model.safetensors``, or ``model.safetensors.index.json`` and shards.
     prefix
         The entry of the state that has the weights, as ``"model"``. Its keys are the names of the
-        tensors, all of which the directory must have. What else the directory has stays.
+        tensors, all of which the directory must have. Prefixes of wrappers (DDP, FSDP,
+        ``torch.compile``) are ignored. Of tied weights, which the state has under several names,
+        the directory needs one. What else the directory has stays, unless it is tied there to a
+        tensor of the state: of the same values, the first of which are not all equal.
+    rename
+        New names for tensors of the state, by name or pattern (as of :mod:`fnmatch`), as for
+        :func:`lccodec.adapters.torch.load_into`.
+    cast
+        Convert floating-point values to the types that the directory has, rounded to the nearest:
+        for a float32 chain and a bfloat16 model. Each step is read whole then.
     step
         The step; by default the newest.
     start
@@ -127,11 +142,12 @@ def pull(
     ------
     ArgumentError
         If the tensors are not those of `start`, or the state has a tensor that the directory has
-        not, or has with another shape or type. The directory is unchanged.
+        not, or has with another shape or type; if a name fits several, or tied weights differ in
+        the directory; for `start` with types that are cast. The directory is unchanged.
     ChainError, DataError, StorageError
         If the chain has no such step, a file is damaged, or the operating system refuses.
     """
-    place, part = checked_path(model), Prefix(prefix)
+    place, part = checked_path(model), Prefix(prefix, rename)
     with locked(place, system) as notes:
         layout = read_layout(place)
         _remove_leftovers(layout, notes)
@@ -139,18 +155,25 @@ def pull(
         with open_store(checked_place(run)) as store:
             if held is not None and _is_there(store, pinned, held["root"], exact):
                 return Pulled(held["step"], held["step"], root=held["root"])
-            watch = Watch(store, pinned, part.keys, exact)
-            _start(watch, held, start, {part.path(n): array for n, array in layout.arrays().items()})
+            watch, arrays = Watch(store, pinned, part.keys, exact), layout.arrays()
+            link = _first_link(store, pinned if start is None or held is not None else start)
+            if link is not None:
+                ties = _Ties(link.paths, part.tensors(link.paths, layout.tensors, place), arrays, place)
+                _start(watch, held, start, ties.given(), cast=cast)
             way = watch.next()
-            if way is None and (watch.step is None or pinned not in (None, watch.step)):
+            if link is None or (way is None and (watch.step is None or pinned not in (None, watch.step))):
                 raise ChainError(f"{store.path} has no step {'to pull' if step is None else step}")
             if way is None or way.update is None:  # the state that the directory has
                 link, now = watch.link if way is None else way.prepared.link, watch.step or 0
                 root = "" if link is None else link.reader.root.hex()
                 _note(notes, [_entry(now, root, _identities(layout))])
                 return Pulled(now, now, root=root)
-            patches = {part.name(patch.name): patch for patch in way.update.patches("bits")}
-            _check(layout, patches, read_types(way.update.metadata), part)
+            if (paths := way.prepared.link.paths) != link.paths:  # of another step
+                ties = _Ties(paths, part.tensors(paths, layout.tensors, place), arrays, place)
+            patches = ties.patches(way.update)
+            if cast:
+                patches = dict(_cast(patches, arrays))
+            _check(layout, patches, ties.types(read_types(way.update.metadata)), cast=cast)
             return _write(layout, way.update, patches, held, notes)
 
 
@@ -167,13 +190,16 @@ class Puller:
         model: str | os.PathLike[str],
         *,
         prefix: str = "",
+        rename: Mapping[str, str] | None = None,
+        cast: bool = False,
         step: int | None = None,
         start: int | None = None,
         exact: bool = True,
     ) -> None:
         self._place, self._model = checked_place(run), checked_path(model)
         self._step = None if step is None else step_index(step)
-        self._pull = partial(pull, run, self._model, prefix=prefix, step=self._step, start=start, exact=exact)
+        options: dict[str, Any] = {"prefix": prefix, "rename": rename, "cast": cast, "exact": exact}
+        self._pull = partial(pull, run, self._model, step=self._step, start=start, **options)
         self._store: Store | None = None
         self._last: Pulled | None = None
         self._seen: object = None  # of the files, when the last call began
@@ -216,6 +242,101 @@ class Puller:
             return None
 
 
+def _first_link(store: Store, step: int | None) -> Link | None:
+    """Return the link of a step, by default the newest, for its names; None if there is none."""
+    steps = store.steps()
+    if not steps or (step is not None and step not in steps):
+        return None
+    with open_step(store, step) as file:
+        return file.links[-1]
+
+
+class _Ties:
+    """Which tensors of a directory have the values of which arrays of a state.
+
+    Parameters
+    ----------
+    paths
+        The index of each array of the state by its path; a tied array has several.
+    names
+        The tensors by these paths; not every path of a tied array has one.
+    arrays
+        The values that the directory has, by name.
+    place
+        What errors call the directory.
+    """
+
+    def __init__(
+        self, paths: Mapping[str, int], names: Mapping[str, str], arrays: Mapping[str, Array], place: Path
+    ) -> None:
+        self._paths, self._arrays = paths, arrays
+        self._names: dict[int, list[str]] = {}
+        for path, name in names.items():
+            self._names.setdefault(paths[path], []).append(name)
+        untied = [
+            f"{tied[0]!r} and {name!r} are one tensor of the state, and have different values here"
+            for tied in self._names.values()
+            for name in tied[1:]
+            if not _equal(arrays.get(tied[0]), arrays.get(name))
+        ]
+        if untied:
+            raise ArgumentError("\n  ".join([f"{place}: ties contradict each other", *first_of(untied)]))
+        for name in arrays.keys() - set(names.values()):
+            first = components(arrays[name])[1][:_SAMPLE]
+            if not (first != first[:1]).any():  # as many biases, which are tied to nothing
+                continue
+            for tied in self._names.values():
+                if _equal(arrays.get(tied[0]), arrays[name]):
+                    tied.append(name)
+                    break
+
+    def given(self) -> dict[str, Array]:
+        """Return what the directory has of each array, by path."""
+        firsts = {path: self._names[index][0] for path, index in self._paths.items() if index in self._names}
+        return {path: self._arrays[name] for path, name in firsts.items() if name in self._arrays}
+
+    def patches(self, update: Update) -> dict[str, Patch]:
+        """Return what is new by name."""
+        return {
+            name: patch
+            for patch in update.patches("bits")
+            for name in self._names.get(self._paths[patch.name], ())
+        }
+
+    def types(self, noted: Mapping[str, str]) -> dict[str, str]:
+        """Return the types that NumPy lacks by name."""
+        return {
+            name: kind
+            for path, kind in noted.items()
+            for name in self._names.get(self._paths.get(path, -1), ())
+        }
+
+
+def _equal(one: Array | None, other: Array | None) -> bool:
+    """Return whether two arrays are the same, bit for bit."""
+    if one is None or other is None or (one.dtype, one.shape) != (other.dtype, other.shape):
+        return False
+    first, second = components(one)[1], components(other)[1]
+    return bool(np.array_equal(first[:_SAMPLE], second[:_SAMPLE]) and np.array_equal(first, second))
+
+
+def _cast(patches: Mapping[str, Patch], arrays: Mapping[str, Array]) -> Iterator[tuple[str, Patch]]:
+    """Yield new values of the types that the directory has, of the tensors in which they differ."""
+    for name, patch in patches.items():
+        there = arrays.get(name)
+        if there is not None and there.shape == patch.shape and patch.places is None:
+            kind, wanted = element_type(patch.values.dtype), element_type(there.dtype)
+            if kind.kind == wanted.kind == "f" and kind != wanted:
+                values = work(components(patch.values)[1], kind)
+                with np.errstate(over="ignore"):
+                    made = narrow(values) if wanted.name == "bfloat16" else values.astype(wanted.native)
+                new = from_components(made.view(wanted.bits), wanted, made.shape, "bits")
+                if not _equal(new.reshape(there.shape), there):
+                    yield name, Patch(name, wanted.name, patch.shape, None, new)
+                continue
+        yield name, patch
+
+
 def _is_there(store: Store, step: int | None, root: str, exact: bool) -> bool:
     """Return whether a step of a chain, by default the newest, has a root; little is read."""
     steps = store.steps()
@@ -228,10 +349,21 @@ def _is_there(store: Store, step: int | None, root: str, exact: bool) -> bool:
         return False
 
 
-def _start(watch: Watch, held: Mapping[str, Any] | None, start: int | None, arrays: dict[str, Array]) -> None:
+def _start(
+    watch: Watch, held: Mapping[str, Any] | None, start: int | None, arrays: dict[str, Array], *, cast: bool
+) -> None:
     """Let a watch begin with what the directory holds."""
     if held is None:
-        watch.start(None if start is None else step_index(start), arrays)
+        if cast and start is not None:
+            raise ArgumentError("cast: values that were rounded are no start; leave start out")
+        if start is not None:
+            try:
+                watch.start(step_index(start), arrays)
+            except ArgumentError as error:
+                told = "without start the step is read whole, and what does not fit is named"
+                raise ArgumentError(f"{error}; {told}") from error
+            return
+        watch.start(None, arrays)
         return
     try:
         watch.start(held["step"], arrays, held["root"])
@@ -239,20 +371,20 @@ def _start(watch: Watch, held: Mapping[str, Any] | None, start: int | None, arra
         watch.start(None, arrays)
 
 
-def _check(layout: Layout, patches: Mapping[str, Patch], types: Mapping[str, str], part: Prefix) -> None:
+def _check(layout: Layout, patches: Mapping[str, Patch], types: Mapping[str, str], *, cast: bool) -> None:
     """Refuse new values that the directory has no place for."""
-    problems = []
+    problems, floats = [], False
     for name, patch in patches.items():
-        tensor, kind = layout.tensors.get(name), types.get(part.path(name))
+        tensor, kind = layout.tensors[name], types.get(name)
         wanted = kind if kind in BYTE_TYPES else patch.dtype
-        if tensor is None:
-            problems.append(f"{name!r} is not there")
-            continue
         there = FLOAT8_NAMES.get(tensor.dtype) or (tensor.kind.name if tensor.kind else tensor.dtype)
         if (there, tensor.shape) != (wanted, patch.shape):
             problems.append(f"{name!r} is {there} {tensor.shape}, and {wanted} {patch.shape} in the chain")
+            floats |= {there, wanted} <= _FLOATS
     if problems:
-        raise ArgumentError("\n  ".join([f"{layout.directory}: the tensors do not fit", *problems]))
+        advice = ["cast=True, or --cast, rounds to the types that are there"] if floats and not cast else []
+        told = [f"{layout.directory}: the tensors do not fit", *first_of(problems), *advice]
+        raise ArgumentError("\n  ".join(told))
 
 
 def _write(

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self, TypedDict, Unpack
@@ -21,9 +22,10 @@ from ...chain.store.store import Store
 from ...container.disk.address import checked_place
 from ...container.disk.folder import make_directory
 from ...container.disk.system import SYSTEM, StrPath, System, checked_path, storage_errors
-from ...errors import ArgumentError, ChainError, DataError
+from ...errors import ArgumentError, ChainError, DataError, StorageError
 from ..files.header import read_header
-from .layout import SINGLE_NAME
+from ..tree.matching import first_of
+from .layout import SINGLE_NAME, read_layout
 from .lock import locked
 from .names import Prefix
 from .versions import CHECKSUMS, ENCODINGS, Checksum, Encoding, read_index_of, version_name, versions_in
@@ -86,6 +88,7 @@ class PublishOptions(TypedDict, total=False):
     """The options of a `Publisher`."""
 
     prefix: str
+    rename: Mapping[str, str] | None
     start: int | None
     encoding: Encoding
     checksum: Checksum
@@ -112,6 +115,8 @@ class Publisher:
     prefix
         The entry of the state that has the weights, as ``"model"``. Its keys are the names of the
         tensors.
+    rename
+        New names for tensors of the state, by name or pattern (as of :mod:`fnmatch`).
     start
         The step that the engines have already, as their version 0: the base model that the run
         began with. Then the first version is a delta to it; by default it is a full one.
@@ -120,8 +125,11 @@ class Publisher:
     checksum
         Of each tensor: ``"adler32"``, ``"xxh3-128"`` or ``"blake3"``. The last two need packages.
     like
-        A model whose other files, such as ``config.json``, go into full versions: engines that
-        take one have no other files left. By default they are those of the full version before.
+        The model that the engines began with. Its other files, such as ``config.json``, go into
+        full versions: engines that take one have no other files left. By default they are those of
+        the full version before. Its names are those of the tensors: without prefixes of wrappers
+        (DDP, FSDP, ``torch.compile``), and of tied weights those that it has. With `start` and tied
+        weights it is needed.
     exact
         As for :func:`lccodec.follow`.
 
@@ -137,6 +145,7 @@ class Publisher:
         output: StrPath,
         *,
         prefix: str = "",
+        rename: Mapping[str, str] | None = None,
         start: int | None = None,
         encoding: Encoding = "xor",
         checksum: Checksum = "adler32",
@@ -146,7 +155,7 @@ class Publisher:
     ) -> None:
         if encoding not in ENCODINGS or checksum not in CHECKSUMS:
             raise ArgumentError(f"no such encoding or checksum: {encoding!r}, {checksum!r}")
-        self._output, self._prefix = checked_path(output), Prefix(prefix)
+        self._output, self._prefix = checked_path(output), Prefix(prefix, rename)
         self._like = None if like is None else checked_path(like)
         runs = [run] if isinstance(run, str | os.PathLike) else run
         self._places = [checked_place(each) for each in runs]
@@ -185,7 +194,9 @@ class Publisher:
         ------
         ArgumentError
             For a tensor that the format lacks, one that two ranks have with other values, or a full
-            version that would take the other files of the model from engines that have them.
+            version that would take the other files of the model from engines that have them. For
+            names that fit several tensors, and for tied weights if nobody knows which of their
+            names the engines have.
         ChainError, DataError, StorageError
             If the chain has no step, or a file is damaged, or the operating system refuses.
         """
@@ -214,15 +225,16 @@ class Publisher:
         last = _last_version(self._output)
         known = self._hold(last)
         newest = _newest_step(self._stores)
-        parts = [
-            _next(watch, newest if len(self._ranks) > 1 else None, self._prefix) for watch in self._ranks
-        ]
+        there = _names_of(self._like)
+        parts = [self._next(watch, newest if len(self._ranks) > 1 else None, there) for watch in self._ranks]
         if known and not full and all(part.update is None for part in parts):
             return None
         step, roots = parts[0].link.manifest.step or 0, [part.link.reader.root.hex() for part in parts]
         metadata = {_STEP_KEY: str(step), _ROOT_KEY: ",".join(roots)}
         target, base = Target(self._output, last.version + 1, metadata, self._system), None
         if known and not full and is_delta(parts):
+            if there is None and self._newest_full(last) is None:
+                _check_untied(parts)
             base, nbytes = last.version, self._differ.write(target, parts)
             for part in parts:
                 part.commit()
@@ -263,10 +275,8 @@ class Publisher:
         """Return the files of a full version that are not its weights."""
         if self._like is not None:
             return other_files(self._like)
-        for version in range(last.version, 0, -1):
-            place = self._output / version_name(version)
-            if place.is_dir() and read_index_of(place) is None:
-                return other_files(place)
+        if (place := self._newest_full(last)) is not None:
+            return other_files(place)
         if last.version or self._start is not None:
             raise ArgumentError(
                 f"{self._output}: engines that take a full version keep no other files of their model, "
@@ -274,6 +284,20 @@ class Publisher:
                 "if it is asked for, or if no delta leads from the last version to the newest step"
             )
         return []
+
+    def _newest_full(self, last: _Last) -> Path | None:
+        """Return the newest full version, if there is one."""
+        places = (self._output / version_name(version) for version in range(last.version, 0, -1))
+        return next((p for p in places if p.is_dir() and read_index_of(p) is None), None)
+
+    def _next(self, watch: Watch, step: int | None, there: Collection[str] | None) -> Part:
+        """Return what a rank brings to the next version: the newest step, or a given one."""
+        watch.pinned = step
+        way: Way | None = watch.next()
+        link = watch.link if way is None else way.prepared.link
+        if link is None:
+            raise ChainError(f"{watch.place} has no step to publish")
+        return Part(watch, way, link, self._prefix.tensors(link.paths, there, self._output, strict=False))
 
     def _forget(self) -> None:
         for watch in self._ranks:
@@ -342,11 +366,21 @@ def _resume(watch: Watch, last: _Last, rank: int, start: int | None) -> bool:
     return not last.version or watch.link.reader.root.hex() in last.roots[rank : rank + 1]
 
 
-def _next(watch: Watch, step: int | None, prefixed: Prefix) -> Part:
-    """Return what a rank brings to the next version: the newest step, or a given one."""
-    watch.pinned = step
-    way: Way | None = watch.next()
-    link = watch.link if way is None else way.prepared.link
-    if link is None:
-        raise ChainError(f"{watch.place} has no step to publish")
-    return Part(watch, way, link, prefixed)
+def _names_of(model: Path | None) -> Collection[str] | None:
+    """Return the names of the tensors of a model; ``None`` if it has no weights that are read."""
+    with suppress(DataError, StorageError):
+        return None if model is None else read_layout(model).tensors.keys()
+    return None
+
+
+def _check_untied(parts: Sequence[Part]) -> None:
+    """Raise ``ArgumentError`` for tied weights: nobody knows which of their names engines have."""
+    problems = []
+    for part in parts:
+        tied: dict[int, list[str]] = {}
+        for path, name in part.names.items():
+            tied.setdefault(part.link.paths[path], []).append(name)
+        problems += [" and ".join(map(repr, names)) for names in tied.values() if len(names) > 1]
+    if problems:
+        told = "tied weights: name the model that the engines have by like=, for its names"
+        raise ArgumentError("\n  ".join([told, *first_of(problems)]))

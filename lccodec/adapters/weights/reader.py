@@ -25,8 +25,7 @@ from ...container.tree import leaf_name
 from ...element_types import Array, components
 from ...errors import ArgumentError, ChainError, DataError, FormatError, LccodecError, StorageError, warn
 from ..files.disk import regular_file
-from ..files.header import read_header
-from ..files.tensor_types import FLOAT8_NAMES
+from ..files.header import FLOAT8_NAMES, read_header
 from ..tree.plain import names_by_type, with_types
 from .layout import INDEX_NAME, Layout, read_layout
 from .names import Prefix

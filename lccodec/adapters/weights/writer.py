@@ -27,10 +27,9 @@ from ...container.disk.whole_file import WholeFile
 from ...container.frame_entry import Bytes
 from ...element_types import Array, components
 from ...errors import ArgumentError, warn
-from ..files.tensor_types import DTYPE_NAMES, FLOAT8_NAMES
+from ..files.header import DTYPE_NAMES, FLOAT8_NAMES
 from ..tree.plain import read_types
 from .layout import INDEX_NAME, SINGLE_NAME, tensor_file
-from .names import Prefix
 from .versions import (
     Checksum,
     Encoding,
@@ -59,14 +58,14 @@ class Part:
         To the step of the version; ``None`` if that is held.
     link
         The checkpoint of that step.
-    prefix
-        Where the tensors are in its state.
+    names
+        The names of its tensors, by their paths in the state.
     """
 
     watch: Watch
     way: Way | None
     link: Link
-    prefix: Prefix
+    names: Mapping[str, str]
 
     @property
     def update(self) -> Update | None:
@@ -75,8 +74,9 @@ class Part:
 
     @property
     def patches(self) -> list[Patch]:
-        """What is new of each array."""
-        return [] if self.update is None else list(self.update.patches("bits"))
+        """What is new of each tensor."""
+        found = () if self.update is None else self.update.patches("bits")
+        return [patch for patch in found if patch.name in self.names]
 
     def commit(self) -> None:
         """Let the watch hold the step of the version."""
@@ -145,7 +145,7 @@ class Differ:
         for part in parts:
             tensors, digests = dict[str, bytes](), dict[str, str]()
             for patch in part.patches:
-                before, name = part.watch.array(patch.name), part.prefix.name(patch.name)
+                before, name = part.watch.array(patch.name), part.names[patch.name]
                 if before is None:  # `is_delta` would have found it
                     continue
                 change = _Bytes.of(before, patch)
@@ -223,14 +223,14 @@ def write_full(target: Target, parts: Sequence[Part], others: Iterable[Path]) ->
     stored = dict[str, tuple[str, tuple[int, ...], Array]]()
     for part in parts:
         types = read_types(part.link.manifest.metadata)
-        for path in filter(part.prefix.holds, part.link.paths):
+        for path, name in part.names.items():
             array = part.watch.array(path)
             if array is None:
                 continue
             dtype = _TYPE_NAMES.get(types.get(path, ""), _TYPE_NAMES.get(array.kind.name))
             if dtype is None:
                 raise ArgumentError(f"array {path!r}: {array.kind.name} cannot be in a .safetensors file")
-            name, data = part.prefix.name(path), stored_view(array.bits)
+            data = stored_view(array.bits)
             if name in stored and stored[name][2].tobytes() != data.tobytes():
                 raise _differ(name)
             stored.setdefault(name, (dtype, array.shape, data))

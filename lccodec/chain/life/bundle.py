@@ -27,6 +27,7 @@ from ...errors import ArgumentError, ChainError, LccodecError, warn
 from ..progress import Progress, Tell, check_progress, counted, telling, untold
 from ..read.exact import is_newest_exact
 from ..read.links import check_step, decoding_order
+from ..read.pointer import check_own
 from ..store.bundle import BundleStore
 from ..store.directory import DirectoryStore, in_chain
 from ..store.exact_file import link_problem
@@ -68,6 +69,7 @@ def bundle(
     ------
     ArgumentError
         If `path` is a checkpoint of a chain, or a step is not an integer; for unknown `progress`.
+        For the record of a distributed checkpoint, whose tensors lie in other chains.
     ChainError
         If there is no such step, or no checkpoint at all, or a parent is missing or another.
     DataError, StorageError
@@ -105,6 +107,7 @@ def write_bundle(
         for step in counted(chosen, tell, total):
             with listed.open(found[step]) as reader:
                 check_name(found[step], reader.manifest.step)
+                check_own(reader.manifest.metadata, listed.path)  # a bundle would lack what it names
                 links[step], named = _Link.of(reader), reader.manifest.exact
                 _fetch(reader)
                 entries[step] = writer.add(reader.source, reader.root)

@@ -24,13 +24,14 @@ from ...policy.copies import mark_copies
 from ...policy.policy import Policy
 from ...policy.presets import POLICIES, resolve_policy
 from ...policy.record import Record, needed_record, write_record
-from ...policy.roles import Role, check_roles
+from ...policy.roles import Assignment, Role, check_roles
 from ...quantizers.lossless import Lossless
 from ...workers.crew import Threads
 from ..bounds import Bounds
 from ..progress import Progress, check_progress, telling
-from ..read.checkpoint import open_data, open_file
+from ..read.checkpoint import OpenCheckpoint, open_data, open_file
 from ..read.newest import kept
+from ..read.pointer import check_own
 from ..read.replay import DecodedArray
 from ..store.directory import in_chain
 from ..store.names import checkpoint_name
@@ -93,6 +94,18 @@ def save(
     >>> bool(abs(error).max() < 1e-3)
     True
     """
+    return coded(state, metadata, policy, roles, reference)
+
+
+def coded(
+    state: Any,
+    metadata: Mapping[str, Any] | None,
+    policy: str | Policy,
+    roles: Mapping[str, Role],
+    reference: Any,
+    known: Mapping[str, Assignment] = MappingProxyType({}),
+) -> bytes:
+    """Return a state as `save` does; `known` has the roles that a framework's structures say."""
     if policy == "lossless" and reference is None:
         plan, manifest = _planned(state, metadata)
         return _in_memory(manifest, encode_unchained(plan))
@@ -105,16 +118,16 @@ def save(
         with open_bytes(_reference_bytes(before)) as reader:
             parent = reader.root, before.tree
         # What is decoded takes the place of its reference.
-        known = zip(before.names, candidates(before, {}), strict=True)
-        parents = {name: DecodedArray(c.kind, c.shape, c.bits.copy()) for name, c in known}
-    arrays = candidates(flat, parents, record.roles)
+        held = zip(before.names, candidates(before, {}), strict=True)
+        parents = {name: DecodedArray(c.kind, c.shape, c.bits.copy()) for name, c in held}
+    arrays = candidates(flat, parents, record.roles, known)
     mark_copies(arrays)
     plan = make_plan(arrays, record.policy, None if parent is None else _REFERENCE_STEP)
     manifest = plan_manifest(
         plan,
         flat,
         step=None if parent is None else _REFERENCE_STEP + 1,
-        policy=write_record(needed_record(record, arrays, ())),
+        policy=write_record(needed_record(record, arrays, known)),
         metadata=strings,
         parent=parent,
     )
@@ -232,9 +245,13 @@ def load(
     ArgumentError, DataError, LimitError
         As `load_file`.
     """
-    store = None if reference is None else _ReferenceStore(reference)
-    with kept(open_data(data, store), Bounds(max_bytes)) as file:
+    with kept(opened(data, reference), Bounds(max_bytes)) as file:
         return file.state(dtype=dtype)
+
+
+def opened(data: bytes, reference: Any) -> OpenCheckpoint:
+    """Return the open file of bytes, which may be a delta to a reference; None for no reference."""
+    return open_data(data, None if reference is None else _ReferenceStore(reference))
 
 
 def load_file(
@@ -264,7 +281,8 @@ def load_file(
     LimitError
         If the state asks for more than `max_bytes` or `max_deltas`; `rule` says which.
     ArgumentError
-        For unknown `dtype` or `progress`, or a bound that is not an integer.
+        For unknown `dtype` or `progress`, or a bound that is not an integer. For a link to a chain,
+        and the record of a distributed checkpoint, which only name the files that hold the state.
     DataError
         If the bytes break a rule of the format.
     ChainError
@@ -274,5 +292,6 @@ def load_file(
     """
     check_progress(progress)
     with kept(open_file(path), Bounds(max_bytes, max_deltas)) as file:
+        check_own(file.links[-1].manifest.metadata, path)
         file.show(progress)
         return file.state(dtype=dtype)

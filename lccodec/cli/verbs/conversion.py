@@ -10,8 +10,8 @@ import click
 from ...adapters.files.conversion import Exchange
 from ...adapters.files.conversion import convert as convert_state
 from ...adapters.files.formats import check_suffix, is_checkpoint, load_file
+from ...adapters.whole import open_whole
 from ...chain.bounds import UNBOUNDED, Bounds
-from ...chain.read.newest import open_path
 from ...container.bundle.bundle import is_bundle
 from ...exchange import load_rules
 from ...printable import printable
@@ -86,12 +86,10 @@ def convert(  # one parameter for each option: click passes them by name
 def _load(source: Path, step: int | None, bounds: Bounds) -> tuple[Any, dict[str, str]]:
     """Return the state of a file or of a step, and its metadata; bfloat16 as bits."""
     with render.progress("reading") as update:
-        if step is None and not source.is_dir() and not is_bundle(source):
+        if step is None and source.is_file() and not is_bundle(source) and not is_checkpoint(source):
             if bounds != UNBOUNDED:
-                if not is_checkpoint(source):
-                    raise click.UsageError("--max-bytes and --max-deltas bound checkpoints, not other files")
-                open_path(source, bounds=bounds).close()
+                raise click.UsageError("--max-bytes and --max-deltas bound checkpoints, not other files")
             return load_file(source, update)
-        with open_path(source, step=step, bounds=bounds) as file:
+        with open_whole(source, step=step, bounds=bounds) as file:
             file.show(update)
             return file.state(dtype="bits"), file.metadata()

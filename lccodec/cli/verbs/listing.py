@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from ...chain.read.info import CheckpointInfo, CheckpointSummary
+from ...chain.read.pointer import pointer_text
 from ...chain.read.surveying.survey import survey
 from ...chain.store.directory import DirectoryStore, readable_chains_in
 from ...chain.store.exact_file import describe_exact
@@ -63,6 +64,8 @@ def _list(store: Store, quality: bool, as_json: bool) -> int:
     else:
         with_arrays = [info for info in infos if isinstance(info, CheckpointInfo)]
         say(quality_text(with_arrays) if quality else render.checkpoints_text(infos))
+        if infos and (text := pointer_text(infos[-1].metadata)):
+            say(f"the last is {text}")
         if exact is not None:
             say(render.exact_text(exact))
         if chains:

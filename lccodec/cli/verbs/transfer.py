@@ -8,20 +8,21 @@ from typing import Any, Literal
 
 import click
 
-from ...adapters.files.formats import check_suffix
+from ...adapters.files.formats import HDF5, check_suffix
 from ...adapters.files.structure import choose
+from ...adapters.whole import OpenState, open_whole
 from ...chain.bounds import Bounds
 from ...chain.chain import Chain
 from ...chain.fallback import advice, newest_whole, steps_until
 from ...chain.overview import roles_text
 from ...chain.read.averaging.average import average as average_steps
 from ...chain.read.averaging.shares import select_shares
-from ...chain.read.checkpoint import OpenCheckpoint
 from ...chain.read.info import CheckpointInfo
 from ...chain.read.newest import open_path
 from ...chain.store.directory import DirectoryStore
 from ...chain.store.opening import writable_store
 from ...container.disk.address import Place
+from ...policy.declared import DECLARED, ENTRY, parse
 from ...policy.hindsight import GROUP
 from ...policy.policy import Policy
 from ...policy.presets import POLICIES
@@ -231,7 +232,8 @@ def restore(  # one parameter for each option: click passes them by name
 
     A --key is an array, an entry with everything below it, or the part of names before a dot:
     'model' also means 'model.weight'. For only the weights of a training state: --key model
-    --strip. The newest step comes from the exact file, if the chain has one.
+    --strip. Into an HDF5 or netCDF file, what the state's own file has besides arrays comes along,
+    with its coordinates. The newest step comes from the exact file, if the chain has one.
     """
     _check_output(output, keys, strip)
 
@@ -243,12 +245,12 @@ def restore(  # one parameter for each option: click passes them by name
     with advice(before, note), render.progress("restoring") as update:
 
         def read(each: int | None) -> tuple[CheckpointInfo, dict[str, str], Any]:
-            with open_path(place, step=each, exact=not history, bounds=bounds) as file:
+            with open_whole(place, step=each, exact=not history, bounds=bounds) as file:
                 file.show(update)
                 if fallback and keys:
                     file.verify()
                 # bfloat16 as bits can be written without ml_dtypes.
-                state = file.state(_names(file, keys) or None, dtype or "bits")
+                state = file.state(_names(file, keys, None if strip else output) or None, dtype or "bits")
                 return file.info(), file.metadata(), state
 
         info, metadata, state = newest_whole(place, steps, read) if steps else read(step)
@@ -307,7 +309,7 @@ def average(  # one parameter for each option: click passes them by name
     shares = select_shares(store, steps or None, last, decay=decay)
     newest = max(shares)
     with open_path(directory, step=newest, exact=False) as file:
-        names = _names(file, keys) or None
+        names = _names(file, keys, None if strip else output) or None
     with render.progress("averaging") as update:
         found = average_steps(store, shares, roles, names, dtype or "bits", update, bounds)
     state, metadata = found.state, found.metadata
@@ -327,12 +329,19 @@ def _check_output(output: Path, keys: tuple[str, ...], strip: bool) -> None:
         raise click.UsageError("--strip needs --key: it removes the key from the front of names")
 
 
-def _names(file: OpenCheckpoint, keys: tuple[str, ...]) -> list[str]:
-    """Return names for keys. A key without an entry means arrays that start with it and a dot."""
+def _names(file: OpenState, keys: tuple[str, ...], output: Path | None) -> list[str]:
+    """Return names for keys. A key without an entry means arrays that start with it and a dot.
+
+    If the output is an HDF5 file, and the state is from one, what belongs to every array of that
+    file is among them: its coordinates, and what it has besides arrays.
+    """
     arrays = file.keys()
     names = []
     for key in keys:
         entry = any(name == key or name.startswith(f"{key}/") for name in arrays)
         dotted = [name for name in arrays if name.startswith(f"{key.removesuffix('.')}.")]
         names += [key] if entry or not dotted else dotted
+    if names and output is not None and output.suffix in HDF5 and f"{ENTRY}/runs" in arrays:
+        declared = parse(file.state([ENTRY]).get("/".join(DECLARED)))
+        names += [ENTRY, *(name for name, told in declared.items() if told.exact and name in arrays)]
     return names

@@ -23,6 +23,23 @@ from .parameters import CHAIN_OR_FILE, NEW, PLACE, STEP, history_option
 _MODEL: Final = click.option(
     "--model", "prefix", default="", metavar="NAME", help="The entry of the state that has the weights."
 )
+
+
+def _renames(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
+    """Return new names by pattern, from options such as ``backbone.*=*``."""
+    for text in texts:
+        if "=" not in text:
+            raise click.BadParameter(f"must be PATTERN=NAME, such as 'backbone.*=*'; got {text!r}")
+    return {pattern: name for pattern, _, name in (text.partition("=") for text in texts)}
+
+
+_RENAME: Final = click.option(
+    "--rename",
+    metavar="PATTERN=NAME",
+    multiple=True,
+    callback=_renames,
+    help="A new name for tensors of the state, as in 'backbone.*=*'; repeatable.",
+)
 _FOLLOW: Final = click.option("--follow", is_flag=True, help="Go on with each new step, until interrupted.")
 
 
@@ -33,11 +50,12 @@ _FOLLOW: Final = click.option("--follow", is_flag=True, help="Go on with each ne
     "--as", "form", type=click.Choice(["weight-versions"]), required=True, help="The form that engines read."
 )
 @_MODEL
+@_RENAME
 @click.option("--start", type=STEP, help="The step that engines have as their version 0.  [default: none]")
 @click.option("--encoding", type=click.Choice(ENCODINGS), default="xor", show_default=True)
 @click.option("--checksum", type=click.Choice(CHECKSUMS), default="adler32", show_default=True)
 @click.option("--full", is_flag=True, help="Publish a full version, which needs no older one.")
-@click.option("--like", type=CHAIN_OR_FILE, help="A model whose other files go into full versions.")
+@click.option("--like", type=CHAIN_OR_FILE, help="The model of the engines: its names, and its other files.")
 @history_option
 @_FOLLOW
 def publish(  # one parameter for each option: click passes them by name
@@ -45,6 +63,7 @@ def publish(  # one parameter for each option: click passes them by name
     output: Path,
     form: str,
     prefix: str,
+    rename: dict[str, str],
     start: int | None,
     encoding: Any,
     checksum: Any,
@@ -59,7 +78,8 @@ def publish(  # one parameter for each option: click passes them by name
     OUTPUT gets directories weight_v000001 and so on, in the layout of Hugging Face: what slime,
     miles and pull_weights of SGLang read. A version is a delta to the one before, or a full model.
     """
-    options = {"prefix": prefix, "start": start, "encoding": encoding, "checksum": checksum, "like": like}
+    options: dict[str, Any] = {"prefix": prefix, "rename": rename, "start": start, "like": like}
+    options |= {"encoding": encoding, "checksum": checksum}
     publisher = Publisher(run, output, **options, exact=not history)
 
     def once(first: bool) -> Published | None:
@@ -78,6 +98,8 @@ def publish(  # one parameter for each option: click passes them by name
 @click.argument("run", metavar="DIR|BUNDLE", type=PLACE)
 @click.argument("model", metavar="MODEL", type=NEW)
 @_MODEL
+@_RENAME
+@click.option("--cast", is_flag=True, help="Round to the types that MODEL has, as float32 to bfloat16.")
 @click.option("--step", type=STEP, help="The step.  [default: the latest]")
 @click.option("--start", type=STEP, help="The step that MODEL has: only deltas are read from there on.")
 @history_option
@@ -86,6 +108,8 @@ def pull(
     run: Place,
     model: Path,
     prefix: str,
+    rename: dict[str, str],
+    cast: bool,
     step: int | None,
     start: int | None,
     history: bool,
@@ -98,7 +122,8 @@ def pull(
     process of a host at a time works on it.
     """
 
-    puller = Puller(run, model, prefix=prefix, step=step, start=start, exact=not history)
+    options: dict[str, Any] = {"prefix": prefix, "rename": rename, "cast": cast, "step": step}
+    puller = Puller(run, model, **options, start=start, exact=not history)
 
     def once(_: bool) -> Pulled | None:
         found = puller.pull()

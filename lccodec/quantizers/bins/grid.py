@@ -229,7 +229,8 @@ def _with_representatives(
     grid = Grid(grid.steps, bins, exact, grid.representatives, zone, grid.max_error)
     steps, ahead = (np.repeat(lengths * unit, grid.counts) for lengths in (grid.steps, ahead))
     bound = None if grid.max_error is None else grid.max_error * unit
-    chosen = representatives(grid.codes, steps, ahead, sums[kept], counts[kept], bound)
+    numbers = None if batch.ordered else batch.kind
+    chosen = representatives(grid.codes, steps, ahead, sums[kept], counts[kept], bound, numbers)
     if gains:
         held, number = sums[kept], np.maximum(counts[kept], 1)
         owners = np.repeat(np.arange(batch.arrays), grid.counts)

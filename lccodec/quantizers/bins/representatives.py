@@ -14,11 +14,13 @@ from typing import Final
 
 import numpy as np
 
-from ...element_types import Array
+from ...element_table import ElementType
+from ...element_types import Array, unwork, work
 
 #: Half the width of the dead zone, in steps (widths of a bin).
 DEAD_ZONE: Final = 0.6
 
+_EDGE_EPSILONS: Final = 2  # of the quotient that says in which bin an element lies
 _LEAD_RATIO: Final = 0.75  # of the zone: see `lead`
 MAX_GAIN: Final = 2.0  # see `gain`
 _GAIN_STEPS: Final = 64.0  # gains are rounded to so many to 1: the same on every machine
@@ -69,9 +71,20 @@ def gain(inside: Array, along: Array) -> Array:
 
 
 def representatives(
-    codes: Array, steps: Array, ahead: Array, sums: Array, counts: Array, max_error: float | None
+    codes: Array,
+    steps: Array,
+    ahead: Array,
+    sums: Array,
+    counts: Array,
+    max_error: float | None,
+    kind: ElementType | None,
 ) -> Array:
     """Return the representatives of bins, float64: their means, moved by the lead.
+
+    Under a bound they are numbers of the element type that have the bound for the whole bin. An
+    element may be coded again and again, each time in the company of others. As long as it stays in
+    its bin, it has the bound for what it was at first. If a bin has no such number, its only
+    representative is the one next to its middle.
 
     Parameters
     ----------
@@ -81,6 +94,8 @@ def representatives(
         Sum and number of the differences in each bin.
     max_error
         Largest distance from the representative to an edge of the bin; ``None`` for no bound.
+    kind
+        The element type of what is coded, if bins are of its numbers.
     """
     index = (codes >> 1) ^ -(codes & 1)  # bin number with its sign
     sign, number = np.sign(index), np.abs(index)
@@ -88,6 +103,23 @@ def representatives(
     mean += ahead * sign
     if max_error is None:
         return mean
-    far, near = (number + DEAD_ZONE) * steps, (number + DEAD_ZONE - 1) * steps
-    clipped: Array = np.clip(np.abs(mean), far - max_error, near + max_error) * sign
-    return clipped
+    if kind is None:
+        edges = (number + DEAD_ZONE) * steps, (number + DEAD_ZONE - 1) * steps
+        clipped: Array = np.clip(np.abs(mean), edges[0] - max_error, edges[1] + max_error) * sign
+        return clipped
+    # The bin of an element beside an edge depends on the rounding of its quotient.
+    width = np.promote_types(kind.work, np.float32)
+    slack = _EDGE_EPSILONS * float(np.finfo(width).eps) * (number + 1) * steps
+    far, near = (number + DEAD_ZONE) * steps + slack, (number + DEAD_ZONE - 1) * steps - slack
+    low, high = far - max_error, near + max_error
+    chosen = _rounded(np.clip(np.abs(mean), low, high), kind)
+    middle = _rounded((far + near) / 2, kind)
+    within: Array = np.where((chosen >= low) & (chosen <= high), chosen, middle) * sign
+    return within
+
+
+def _rounded(numbers: Array, kind: ElementType) -> Array:
+    """Return numbers as an element type has them, float64."""
+    with np.errstate(over="ignore"):
+        rounded: Array = work(unwork(numbers.astype(np.promote_types(kind.work, np.float32)), kind), kind)
+        return rounded.astype(np.float64)

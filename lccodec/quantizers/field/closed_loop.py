@@ -25,7 +25,8 @@ FULL_STEP: Final = 256
 _MAX_STEPS: Final = 2.0**50  # from the prediction; an element that is farther away is an escape
 _SAMPLE: Final = 1 << 13  # elements of a pass that its predictor is chosen by
 _MIN_SAMPLED: Final = 64  # fewer are interpolated without a choice
-_LEAST_COST_STEPS: Final = 0.75  # what differs by less than this many steps costs about the same
+_LEAST_COST_STEPS: Final = 0.75  # what differs by less than this many steps costs about the same,
+_BITS_OF_A_STEP: Final = 1  # but for this, if it is not within the bound
 # Where nearly all elements of the finest level are predicted within the bound, coarser levels take
 # finer steps: they cost little, and every finer level is predicted better.
 _SPARSE_SHARE: Final = 0.15
@@ -152,8 +153,8 @@ def _choose(each: Pass, original: Array, predictor: Predictor, inverse: float) -
         return LINEAR
     costs = []
     for kind in reversed(PREDICTORS):
-        index, predicted = predictor.sample(each, kind, _SAMPLE)
-        costs.append((_cost(original[index], predicted, inverse), -kind))
+        pieces = predictor.sample(each, kind, _SAMPLE)
+        costs.append((sum(_cost(original[index], found, inverse) for index, found in pieces), -kind))
     return -min(costs)[1]
 
 
@@ -162,8 +163,9 @@ def _cost(original: Array, predicted: Array, inverse: float) -> float:
     np.subtract(original, predicted, out=predicted)
     predicted *= inverse
     np.abs(predicted, out=predicted)
+    steps = _BITS_OF_A_STEP * np.count_nonzero(predicted > 0.5)
     np.maximum(predicted, _LEAST_COST_STEPS, out=predicted)
-    return float(np.rint(np.log2(predicted, out=predicted).sum()))
+    return float(np.rint(np.log2(predicted, out=predicted).sum())) + steps
 
 
 def _refinement(level: int) -> int:
@@ -179,9 +181,11 @@ def _is_sparse(values: Array, passes: Sequence[Sequence[Pass]], origin: float, s
     predictor = Predictor(values, origin)
     shares = []
     for kind in reversed(PREDICTORS):
-        index, predicted = predictor.sample(last, kind, _SAMPLE)
-        far = np.abs(values[last.targets][index] - predicted) > step / 2
-        shares.append(np.count_nonzero(far) / far.size)
+        far = [
+            np.abs(values[last.targets][index] - predicted) > step / 2
+            for index, predicted in predictor.sample(last, kind, _SAMPLE)
+        ]
+        shares.append(sum(map(np.count_nonzero, far)) / sum(each.size for each in far))
     return bool(min(shares) < _SPARSE_SHARE)
 
 

@@ -26,6 +26,9 @@ Index = tuple[slice, ...]
 #: Elements predicted at a time, so that they and what is made of them stay in the cache.
 PIECE: Final = 1 << 15
 
+#: Where pieces of a sample begin, in 256ths of the way.
+_SAMPLED_PLACES: Final = (0, 77, 179, 256)
+
 # The predictors (LCC-SMO-05). `CONSTANT` is for noise, which no neighbour predicts.
 CONSTANT: Final = 0
 LINEAR: Final = 1
@@ -118,11 +121,18 @@ class Predictor:
         for starts in product(*ranges):
             yield self.piece(step, predictor, starts, lengths)
 
-    def sample(self, step: Pass, predictor: int, elements: int) -> tuple[Index, Array]:
-        """Return the predictions of a piece in the middle of a pass, of about so many elements."""
-        lengths = _piece_lengths(step, elements)
-        starts = [(extent - length) // 2 for extent, length in zip(step.shape, lengths, strict=True)]
-        return self.piece(step, predictor, starts, lengths)
+    def sample(self, step: Pass, predictor: int, elements: int) -> Iterator[tuple[Index, Array]]:
+        """Yield the predictions of pieces of a pass, of about so many elements together.
+
+        They lie along the diagonal, so that no side of a field stands for all.
+        """
+        places = _SAMPLED_PLACES if step.size > elements else _SAMPLED_PLACES[:1]
+        lengths = _piece_lengths(step, elements // len(places))
+        for place in places:
+            starts = [
+                (extent - length) * place >> 8 for extent, length in zip(step.shape, lengths, strict=True)
+            ]
+            yield self.piece(step, predictor, starts, lengths)
 
     def piece(
         self, step: Pass, predictor: int, starts: Sequence[int], lengths: Sequence[int]

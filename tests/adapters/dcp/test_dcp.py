@@ -3,9 +3,9 @@
 import collections
 import copy
 import dataclasses
-import datetime
 import errno
 import io
+import re
 import shutil
 import subprocess
 import sys
@@ -134,7 +134,7 @@ def test_counters_sizes_and_dtypes_come_back_without_a_pickle(tmp_path):
 
 
 def test_pickles_are_stored_and_loaded_only_when_allowed(tmp_path):
-    day = datetime.date(2026, 11, 22)
+    day = re.compile("day")  # no chain stores it
     state = {"x": torch.ones(2), "day": day}
     error = failure(save, state, tmp_path)
     assert isinstance(error, ArgumentError)
@@ -149,7 +149,6 @@ def test_pickles_are_stored_and_loaded_only_when_allowed(tmp_path):
     assert torch.equal(target["x"], torch.zeros(2))
     found = load(target, tmp_path, allow_pickle=True)
     assert found["day"] == day
-    assert type(found["day"]) is datetime.date
 
 
 class Json(dcp.DefaultSavePlanner):
@@ -405,7 +404,7 @@ def test_the_chain_of_a_rank_is_told(tmp_path):
 )
 def test_a_record_that_is_not_as_it_should_be(two, change, kind, word):
     path = two[0] / "000000000000.lcc.h5"
-    record = lccodec.load_file(path)
+    record = lccodec.Chain(path.parent).restore()
     change(record)
     path.unlink()
     with lccodec.Chain(two[0]) as chain:
@@ -415,7 +414,7 @@ def test_a_record_that_is_not_as_it_should_be(two, change, kind, word):
 
 def test_a_tensor_that_its_part_does_not_have(two):
     path = two[0] / "000000000000.lcc.h5"
-    record = lccodec.load_file(path)
+    record = lccodec.Chain(path.parent).restore()
     record["entries"]["else"] = record["entries"]["a"]
     path.unlink()
     with lccodec.Chain(two[0]) as chain:
@@ -426,7 +425,7 @@ def test_a_tensor_that_its_part_does_not_have(two):
 
 def test_a_chunk_that_is_smaller_than_the_record_says(two):
     path = two[0] / "000000000000.lcc.h5"
-    record = lccodec.load_file(path)
+    record = lccodec.Chain(path.parent).restore()
     record["entries"]["a"].update(size=[50, 40], chunks=[[[0, 0], [50, 40], 0]])
     path.unlink()
     with lccodec.Chain(two[0]) as chain:

@@ -1,11 +1,16 @@
 """The items of DCP's plans: names, roles, plain values."""
 
+import collections
 import io
 
+import numpy as np
+import pytest
 import torch
+from torch.distributed.checkpoint import DefaultSavePlanner
 from torch.distributed.checkpoint.metadata import MetadataIndex
 
-from lccodec.adapters.dcp.items import item_name, item_roles, plain_value, torch_bytes
+from lccodec.adapters.dcp.items import item_name, item_roles, stored_value, torch_bytes
+from lccodec.errors import ArgumentError
 
 
 def test_the_role_of_a_shard_is_that_of_its_tensor():
@@ -29,9 +34,41 @@ def test_a_shard_has_its_offset_in_its_name():
     assert item_name(MetadataIndex("w", [0, 8])) == "w/0,8"
 
 
-def test_plain_values_need_no_pickle():
-    found = plain_value(torch_bytes({"betas": (0.9, 0.999), "epoch": 3}))
-    assert found is not None
-    assert found.value == {"betas": (0.9, 0.999), "epoch": 3}
-    assert plain_value(torch_bytes({"w": torch.ones(2)})) is None
-    assert plain_value(io.BytesIO(b"made by a planner")) is None
+class OtherPlanner(DefaultSavePlanner):
+    """A planner that makes the bytes itself, so that its objects are not looked at."""
+
+    def transform_object(self, write_item, object):
+        return super().transform_object(write_item, object)
+
+
+class BytesPlanner(DefaultSavePlanner):
+    def resolve_data(self, _):
+        return io.BytesIO(b"made by a planner")
+
+
+def stored(planner, value):
+    planner.set_up_planner({"x": value}, is_coordinator=True)
+    (item,) = planner.create_local_plan().items
+    return stored_value(planner, item).value
+
+
+@pytest.mark.parametrize("planner", [DefaultSavePlanner, OtherPlanner])
+def test_plain_values_need_no_pickle(planner):
+    assert stored(planner(), (0.9, None, b"x")) == (0.9, None, b"x")
+
+
+def test_values_of_numpy_need_no_pickle_of_the_planner():
+    name, keys, *rest = stored(DefaultSavePlanner(), np.random.RandomState(3).get_state())
+    assert (name, keys.dtype, rest[1:]) == ("MT19937", np.uint32, [0, 0.0])
+
+
+@pytest.mark.parametrize(("planner", "value"), [(OtherPlanner, object()), (BytesPlanner, 3)])
+def test_bytes_that_are_not_read_are_refused(planner, value):
+    with pytest.raises(ArgumentError):
+        stored(planner(), value)
+
+
+def test_a_class_without_a_name_is_handed_on():
+    value = collections.namedtuple("nowhere", "x")(3)
+    data = torch_bytes(value)
+    assert torch.load(data, weights_only=False) is value

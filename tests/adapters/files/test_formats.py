@@ -160,3 +160,15 @@ def test_a_netcdf_3_file_has_advice(tmp_path):
     _hdf5_file(tmp_path / "step2.nc")
     _hdf5_file(tmp_path / "step3.restart")
     assert [path.name for path in files_below(tmp_path)] == ["step1.npz", "step2.nc", "step3.restart"]
+
+
+def test_the_error_of_a_suffix_says_what_a_file_is(tmp_path):
+    np.save(tmp_path / "a.npy", np.ones(2))
+    with pytest.raises(
+        ArgumentError, match=r"a single NumPy array: write it into an archive with numpy\.savez"
+    ):
+        load_file(tmp_path / "a.npy")
+    np.savez(tmp_path / "b.npz", w=np.ones(2))
+    (tmp_path / "b.npz").rename(tmp_path / "b.data")
+    with pytest.raises(ArgumentError, match=r"an archive of NumPy arrays: give it the suffix \.npz"):
+        load_file(tmp_path / "b.data")

@@ -14,6 +14,7 @@ import lccodec
 from lccodec.adapters import files
 from lccodec.adapters import safetensors as adapter
 from lccodec.adapters import torch as in_torch
+from lccodec.adapters.files.structure import choose
 from lccodec.cli.verbs import program
 from lccodec.errors import ArgumentError, LccodecError
 
@@ -191,3 +192,10 @@ def test_restore_with_a_strip_that_cannot_be(run, tmp_path):
     result = command("restore", directory, "-o", output, *words, "--strip", code=2)
     assert "both be named" in result.stderr
     assert not output.exists()
+
+
+def test_of_a_pattern_the_part_before_the_wildcard_is_removed():
+    leaves = {"m/a.w": np.ones(2), "m/a.b": np.ones(1)}
+    assert list(choose(leaves, {}, ["m/*"])[0]) == ["a.w", "a.b"]
+    assert list(choose(leaves, {}, ["m/a.[bw]"])[0]) == ["w", "b"]
+    assert list(choose(leaves, {}, ["*/a.w"])[0]) == ["m/a.w", "m/a.b"]

@@ -49,6 +49,20 @@ def test_every_dtype_through_a_chain_of_deltas(tmp_path):
     assert_same(part, {name: trees[1][name] for name in ("bfloat16", "float8_e5m2")})
 
 
+def test_a_lossy_delta_in_memory():
+    tree = {"params": {"kernel": jnp.linspace(-1, 1, 10_000)}, "half": jnp.ones(3, jnp.bfloat16)}
+    moved = jax.tree.map(lambda x: x + x.dtype.type(1e-3), tree)
+    held = adapter.load(adapter.save(tree))
+    update = adapter.save(moved, policy="balanced", reference=held)
+    assert len(update) < len(adapter.save(moved)) / 4
+    with pytest.raises(lccodec.ChainError):
+        adapter.load(update)
+    for target in (None, jax.eval_shape(lambda: tree)):
+        found = adapter.load(update, target, reference=held)
+        assert found["half"].dtype == jnp.bfloat16
+        assert abs(found["params"]["kernel"] - moved["params"]["kernel"]).max() < 1e-3
+
+
 def test_an_array_on_the_cpu_is_not_copied():
     for name in ("float32", "bfloat16", "float8_e4m3fn"):
         array = jnp.asarray(random_array(name, (64, 32)))

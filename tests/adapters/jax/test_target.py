@@ -190,3 +190,14 @@ def test_renamed_leaves_and_a_part_of_the_state(tmp_path, arriving):
             with pytest.raises(ArgumentError, match=match):
                 adapter.load_into(target, state(), **options)
         assert chain.restore(keys=["run/params/enc/*"]).keys() == {"run/params/enc/w", "run/params/enc/b"}
+
+
+def test_functions_stay_where_a_filter_left_none():
+    target = {"activation": jnp.tanh, "w": jnp.zeros(2), "nothing": None}
+    reports = []
+    made = adapter.load_into(
+        target, {"activation": None, "w": jnp.ones(2), "nothing": None}, report=reports.append
+    )
+    assert made["activation"] is jnp.tanh
+    assert (made["w"].tolist(), made["nothing"]) == ([1, 1], None)
+    assert (reports[0].loaded, reports[0].missing) == (["w", "nothing"], [])

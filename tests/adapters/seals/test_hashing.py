@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec import ChecksumError
-from lccodec.adapters.seals import hashing
-from lccodec.adapters.seals.hashing import check_unchanged, damaged_parts, digest_of, entry_of, in_threads
+from lccodec.adapters.seals import reading
 from lccodec.adapters.seals.listing import Entry, Part
+from lccodec.adapters.seals.reading import check_unchanged, damaged_parts, digest_of, entry_of, in_threads
 
 
 @given(st.binary(max_size=60), st.sets(st.integers(0, 70)), st.integers(1, 20))
@@ -23,7 +23,7 @@ def test_parts_of_any_place_are_hashed(data: bytes, cuts: set[int], piece: int) 
     places = sorted(cuts)
     parts = [Part(f"{start}", start, end) for start, end in zip(places[::2], places[1::2], strict=False)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hashing, "_PIECE_BYTES", piece)
+        patch.setattr(reading, "_PIECE_BYTES", piece)
         found = entry_of(io.BytesIO(data), parts)
     assert found.digest == sha256(data).hexdigest() == digest_of(io.BytesIO(data))
     whole = [part for part in parts if part.end <= len(data)]
@@ -63,7 +63,7 @@ def test_a_file_that_changes_is_noticed(tmp_path: Path) -> None:
 def test_results_are_in_order_and_bytes_are_told(threads: int) -> None:
     told: list[tuple[int, int]] = []
 
-    def call(item: bytes, count: hashing.Count) -> Entry:
+    def call(item: bytes, count: reading.Count) -> Entry:
         return entry_of(io.BytesIO(item), (), count)
 
     items = [bytes([i]) * 1000 * i for i in range(1, 9)]
@@ -75,7 +75,7 @@ def test_results_are_in_order_and_bytes_are_told(threads: int) -> None:
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_an_error_of_a_call_comes_out(threads: int) -> None:
-    def call(item: int, _: hashing.Count) -> int:
+    def call(item: int, _: reading.Count) -> int:
         if item == 2:
             raise ChecksumError("seal", "x", "changed")
         return item

@@ -507,6 +507,14 @@ def test_nothing_fits() -> None:
     assert "... and 30 more" in unchanged({"m": many}, {"m": {}}, "missing")
 
 
+def test_a_name_that_fits_two_entries() -> None:
+    twice = {f"{wrapper}.weight": torch.ones(1, 1) for wrapper in ("_orig_mod", "_fsdp_wrapped_module")}
+    target = {"m": torch.nn.Linear(1, 1, bias=False)}
+    unchanged(target, {"m": twice}, "could be 'weight' of the target")
+    rename = {"_orig_mod.*": "*", "_fsdp_wrapped_module.*": "*"}
+    unchanged(target, {"m": twice}, "would both be 'weight'", rename=rename)
+
+
 class Refusing(torch.nn.Module):
     """It takes a state, and then raises an error."""
 

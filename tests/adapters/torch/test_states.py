@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import subprocess
 import sys
@@ -74,6 +75,29 @@ def test_integers_of_a_lossy_chain_are_exact_and_float8_is_stored_as_them(tmp_pa
         for step, state in enumerate(states):
             chain.save(step, state)
         assert_same(chain.restore(1), states[1])
+
+
+def test_a_lossy_delta_in_memory():
+    """Roles are those of the optimizer: its names say nothing."""
+    model = torch.nn.Linear(100, 100)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
+    sizes, held = [], None
+    for _ in range(3):
+        model(torch.randn(1, 100)).square().sum().backward()
+        optimizer.step()
+        state = {"a": model.state_dict(), "b": optimizer.state_dict(), "bfloat16": torch.ones(3).bfloat16()}
+        data = adapter.save(state, policy="balanced", reference=held)
+        with pytest.raises(lccodec.ChainError) if held else contextlib.nullcontext():
+            adapter.load(data)
+        held = adapter.load(data, reference=held)
+        assert (held["a"]["weight"] - state["a"]["weight"]).abs().max() < 1e-3
+        assert held["bfloat16"].dtype == torch.bfloat16
+        sizes.append(len(data))
+    assert sizes[1] < sizes[0] < len(adapter.save(state))
+    moments = held["b"]["state"][0]["exp_avg"], state["b"]["state"][0]["exp_avg"]
+    assert not torch.equal(*moments)
+    with pytest.raises(ArgumentError, match="role"):
+        adapter.save(state, policy="balanced", roles={"a": "heavy"})
 
 
 def test_schedulers_scalers_and_random_states():

@@ -80,12 +80,11 @@ def test_predictions_are_those_of_the_text(
 def test_a_sample_is_a_part_of_the_pass(shape: tuple[int, ...], predictor: int, elements: int) -> None:
     values = np.random.default_rng(0).standard_normal(shape)
     for each in (each for level in levels(shape) for each in level):
-        index, predicted = Predictor(values, ORIGIN).sample(each, predictor, elements)
         whole = np.empty(each.shape)
         for place, part in Predictor(values, ORIGIN).pieces(each, predictor):
             whole[place] = part
-        index, predicted = Predictor(values, ORIGIN).sample(each, predictor, elements)
-        np.testing.assert_array_equal(whole[index], predicted)
+        for index, predicted in Predictor(values, ORIGIN).sample(each, predictor, elements):
+            np.testing.assert_array_equal(whole[index], predicted)
 
 
 @pytest.mark.parametrize(("predictor", "degree"), [(LINEAR, 1), (FOUR_POINTS, 2), (SIX_POINTS, 2)])

@@ -34,6 +34,7 @@ from ...store.store import Store
 from ..checkpoint import open_name
 from ..links import Link, open_links
 from ..newest import find_exact, kept
+from ..pointer import check_own
 from ..replay import DecodedArray
 from .crew import Tellers
 from .held import CancelledError, Held, Prepared
@@ -335,6 +336,7 @@ class Watch:
     def _way(self, links: list[Link], *, based: bool) -> tuple[Update | None, Prepared] | None:
         """Prepare the way to the last of some links."""
         last, before = links[-1], self._held.link
+        check_own(last.manifest.metadata, self._store.path)
         if before is not None and last.reader.root == before.reader.root:
             return None
         names = self._names(last)

@@ -1,13 +1,22 @@
-"""Arrays and numbers of NumPy in files of ``torch.save``, such as states of random generators.
+"""What files of ``torch.save`` may hold besides tensors: arrays of NumPy, dates, paths and others.
 
 The weights-only loader calls only functions that are registered. NumPy's own are not, because they
 make arrays of objects and of any size. Those below are: they take bool, integer, floating point and
-complex types, and no more bytes than the file has.
+complex types, and no more bytes than the file has. Of the values that a chain stores
+(:mod:`lccodec.adapters.tree.values`) those are registered whose constructors take plain values of
+the file's size. The loader fills no deque and no defaultdict, and enums and named tuples are
+classes of the program.
 """
 
 from __future__ import annotations
 
+import datetime
+import decimal
+import fractions
+import functools
+import pathlib
 import re
+import types
 from typing import Any, Final
 
 import numpy as np
@@ -15,9 +24,10 @@ import numpy as np
 from ...element_types import Array
 from ...errors import ArgumentError
 
-__all__ = ["NUMPY_GLOBALS"]
+__all__ = ["VALUE_GLOBALS"]
 
 _CODE: Final = re.compile(r"[<>=|]?[biufc][0-9]{1,2}")
+_FRACTION: Final = re.compile(r"-?[0-9]{1,4000}(/[0-9]{1,4000})?")  # as Python reads integers
 _ORDERS: Final = ("<", ">", "=", "|")
 
 
@@ -69,9 +79,35 @@ def _scalar(kind: Any, data: Any) -> Any:
     return value
 
 
+def _fraction(*stored: Any) -> fractions.Fraction:
+    """Return a fraction of integers or digits: that of an exponent may take any memory."""
+    if not all(type(part) is int or (type(part) is str and _FRACTION.fullmatch(part)) for part in stored):
+        raise ValueError("not a fraction")
+    return fractions.Fraction(*stored)
+
+
+def _path(kind: type[pathlib.PurePath], *parts: Any) -> pathlib.PurePath:
+    if not all(type(part) is str for part in parts):
+        raise ValueError("not a path")
+    return kind(*parts)
+
+
 #: What to call for the names in a pickle, as `torch.serialization.safe_globals` takes it. NumPy 2
-#: has other names than NumPy 1.
-NUMPY_GLOBALS: Final[list[Any]] = [
+#: has other names than NumPy 1; a path of another system becomes one of this.
+VALUE_GLOBALS: Final[list[Any]] = [
+    *(frozenset, range, slice, decimal.Decimal, types.SimpleNamespace),
+    *(datetime.datetime, datetime.date, datetime.time, datetime.timedelta, datetime.timezone),
+    (_fraction, "fractions.Fraction"),
+    *(
+        (functools.partial(_path, kind), f"{module}.{name}")
+        for module in ("pathlib", "pathlib._local")
+        for name, kind in (
+            ("PosixPath", pathlib.Path),
+            ("WindowsPath", pathlib.Path),
+            ("PurePosixPath", pathlib.PurePosixPath),
+            ("PureWindowsPath", pathlib.PureWindowsPath),
+        )
+    ),
     (_Kind, "numpy.dtype"),
     (_ArrayName, "numpy.ndarray"),
     _Pickled,
