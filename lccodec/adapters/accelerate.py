@@ -11,9 +11,9 @@
 >>> accelerator.load_state(f"{run}/1")
 
 Call both as usual: `register` wraps the two methods. After a save, the weights and the states of
-the optimizers move into ``lccodec.lcc.h5`` in the folder, or into the chain
-(`lccodec.adapters.huggingface`). A load puts them back while it runs. Everything else in the folder
-stays. Needs the extra ``accelerate``.
+the optimizers move into ``lccodec.lcc.h5`` in the folder, whole and exact, and into the chain
+(`lccodec.adapters.huggingface`). A load puts them back while it runs, before any hook of the script
+looks for them. Everything else in the folder stays. Needs the extra ``accelerate``.
 
 In the background, a save returns as soon as the tensors are read from the folder and copied. The
 files are removed when worker processes have stored the tensors. The next save, a load and
@@ -79,7 +79,8 @@ class _Packer:
         self._save, self._load = accelerator.save_state, accelerator.load_state
         self._end = accelerator.end_training
         accelerator.register_save_state_pre_hook(self._before_save)
-        accelerator.register_load_state_pre_hook(self._before_load)
+        hook = accelerator.register_load_state_pre_hook(self._before_load)
+        accelerator._load_model_state_pre_hook.move_to_end(hook.id, last=False)  # others need the files
         accelerator.save_state = self._save_state
         accelerator.load_state = self._load_state
         accelerator.end_training = self._end_training

@@ -4,15 +4,17 @@ transformers and accelerate keep a checkpoint in a folder: weights in ``.safeten
 of optimizers in files of `torch.save`, and small files beside them. `pack` stores the tensors of
 the large files in one checkpoint, ``lccodec.lcc.h5`` in the folder, and then removes these files.
 `unpack` writes them again, so that the libraries can load them. At any time each tensor is in at
-least one of the two. Files of `torch.save` are always read with ``weights_only=True``.
+least one of the two. Files of weights are removed first and written last: a library that finds them
+finds the optimizer's state, too. Files of `torch.save` are always read with ``weights_only=True``.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +26,7 @@ from safetensors.torch import load_file, save_file
 from ..chain.chain import Chain
 from ..container.disk.system import checked_path, storage_errors
 from ..container.tree import leaf_name
-from ..errors import FormatError
+from ..errors import FormatError, warn
 from ..policy.roles import Assignment
 from . import torch as adapter
 from .chains.saver import LinkSaver
@@ -39,6 +41,14 @@ __all__ = ["PACKED", "pack", "pack_with", "unpack"]
 
 _RULE: Final = "folder"
 _WEIGHTS_SUFFIX: Final = ".safetensors"
+_WEIGHTS: Final = "model.safetensors"
+_INDEX: Final = "model.safetensors.index.json"
+#: An index of shards in the place of the weights: transformers tells which file is not there.
+_HINT: Final = {
+    "metadata": {},
+    "weight_map": {"*": f"{PACKED}, packed: lccodec.adapters.transformers.unpacked(folder) writes the files"},
+}
+_SHARD: Final = re.compile(r"_states\.pt$|\.distcp$")
 _TORCH_FILE: Final = re.compile(r"(optimizer|pytorch_model)\w*\.(pt|bin)")
 
 
@@ -46,7 +56,6 @@ def pack(
     folder: str | os.PathLike[str],
     chain: Chain | None = None,
     *,
-    keep_weights: bool = False,
     models: Iterable[torch.nn.Module] = (),
 ) -> list[Path]:
     """Store the tensors of a folder's large files in one checkpoint, then remove the files.
@@ -55,8 +64,6 @@ def pack(
     ----------
     chain
         The chain that stores them as deltas; without it the checkpoint stands alone.
-    keep_weights
-        Do not remove files of weights.
     models
         The modules of the weights, if they are at hand: their types show what is trained.
 
@@ -78,26 +85,32 @@ def pack(
     if found is None:
         return []
     save_linked(found.plain, found.path, found.metadata, chain, found.known)
-    return found.remove(keep_weights=keep_weights)
+    return found.remove(hint=True)
 
 
 def pack_with(
     saver: LinkSaver,
     folder: str | os.PathLike[str],
     *,
-    keep_weights: bool = False,
     models: Iterable[torch.nn.Module] = (),
     step: int | None = None,
+    needed: list[Callable[[], object]] | None = None,
+    hint: bool = False,
 ) -> None:
     """Do the same as `pack`, with the chain of a saver, which may do it in the background.
 
     The large files are removed when the checkpoint is on the disk. Until then they must stay as
-    they are. `step` is the trainer's, for the chain.
+    they are. If they are `needed`, they stay, and the list gets the function that removes them.
+    `step` is the trainer's, for the chain. With `hint`, transformers tells that the folder is
+    packed.
     """
     found = _read(checked_path(folder), models)
     if found is not None:
-        remove = partial(found.remove, keep_weights=keep_weights)
-        saver.save(found.plain, found.path, found.metadata, found.known, remove, step)
+        remove = partial(replace(found, plain=None, metadata={}, known={}).remove, hint=hint)
+        if needed is not None:
+            needed.append(remove)
+        then = remove if needed is None else None
+        saver.save(found.plain, found.path, found.metadata, found.known, then, step)
 
 
 @dataclass(frozen=True)
@@ -114,10 +127,14 @@ class _Content:
     def path(self) -> Path:
         return self.folder / PACKED
 
-    def remove(self, *, keep_weights: bool) -> list[Path]:
-        """Remove the large files; return their paths."""
-        kept = {name for name in self.names if keep_weights and name.endswith(_WEIGHTS_SUFFIX)}
-        removed = [self.folder / name for name in self.names if name not in kept]
+    def remove(self, *, hint: bool = False) -> list[Path]:
+        """Remove the large files, if their checkpoint is there; return their paths."""
+        names = sorted(self.names, key=_is_of_optimizer) if self.path.exists() else []
+        removed = [self.folder / name for name in names]
+        index = self.folder / _INDEX
+        if hint and self.folder / _WEIGHTS in removed and not index.exists():
+            with replacing(index) as temporary:
+                temporary.write_text(json.dumps(_HINT))
         for path in removed:
             path.unlink(missing_ok=True)  # a library may delete a folder at any time
         return removed
@@ -129,6 +146,9 @@ def _read(folder: Path, models: Iterable[torch.nn.Module]) -> _Content | None:
     notes: dict[str, Any] = {}
     with storage_errors("cannot read", folder):
         paths = sorted(folder.rglob("*"))
+    if left := [path.relative_to(folder).as_posix() for path in paths if _SHARD.search(path.name)]:
+        shown = ", ".join(left[:2]) + (f" and {len(left) - 2} more" if len(left) > 2 else "")
+        warn(f"{folder}: shards of DeepSpeed and FSDP are not packed, and stay as they are: {shown}")
     for path in paths:
         name = path.relative_to(folder).as_posix()
         if path.suffix == _WEIGHTS_SUFFIX:
@@ -181,7 +201,7 @@ def unpack(folder: str | os.PathLike[str]) -> list[Path]:
     if not isinstance(state, dict) or list(state) != ["files", "metadata"]:
         raise FormatError(_RULE, str(folder / PACKED), "not the large files of a folder")
     written = []
-    for name, content in state["files"].items():
+    for name, content in sorted(state["files"].items(), key=lambda item: not _is_of_optimizer(item[0])):
         path = folder / name
         inside = path.parent.resolve().is_relative_to(folder.resolve())  # a link may lead elsewhere
         if ".." in path.parts or not inside or not _is_large(path):
@@ -196,7 +216,14 @@ def unpack(folder: str | os.PathLike[str]) -> list[Path]:
                 with temporary.open("wb") as stream:
                     torch.save(content, stream)
         written.append(path)
+    index = folder / _INDEX
+    if index.is_file() and index.read_text() == json.dumps(_HINT):
+        index.unlink()
     return written
+
+
+def _is_of_optimizer(name: str) -> bool:
+    return name.rpartition("/")[2].startswith("optimizer")
 
 
 def _is_large(path: Path) -> bool:

@@ -14,10 +14,11 @@
 `Trainer.fit(ckpt_path=...)` resumes from such a file. A checkpoint may hold what a `state_dict`
 holds: tensors and plain values (:mod:`lccodec.adapters.tree.values`) in dicts and lists, but no
 objects. With `LCCheck` among the callbacks of the trainer, a checkpoint that holds more is refused
-before the first step. Without a chain each checkpoint is a lossless file. With a chain it is a link
-(`lccodec.adapters.link`) to a step of the chain, which is the trainer's ``global_step``; Lightning
-deletes links, never files of the chain. ``Module.load_from_checkpoint`` ignores plugins: use what
-`load_checkpoint` returns. Needs the extra ``lightning``.
+before the first step. Each checkpoint is a whole file (`lccodec.adapters.link`), exact also where
+the chain is lossy: it may be copied, uploaded and deleted as any other. With a chain it is a step
+of the chain too, which is the trainer's ``global_step``; a trainer that goes back takes the chain
+back. ``Module.load_from_checkpoint`` ignores plugins: use what `load_checkpoint` returns. Needs the
+extra ``lightning``.
 
 With ``background=True`` a save only copies the state, and worker processes do the rest. What a new
 checkpoint replaces is deleted when the new one is on the disk. The trainer's teardown waits:
@@ -140,10 +141,11 @@ class LCCheckpointIO(CheckpointIO):
         device = map_location if isinstance(map_location, str | torch.device) else "cpu"
         with open_linked(checked_path(path)) as file:
             state: dict[str, Any] = file.restored(partial(adapter.from_numpy, device=device))
+        self._saver.resumed(as_integer(state.get("global_step")) if isinstance(state, dict) else None)
         return state
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
-        """Delete a checkpoint; if it is in a chain, delete only the link.
+        """Delete a checkpoint. A chain keeps its step.
 
         While a save runs in the background, the file stays until that checkpoint is on the disk.
         """

@@ -1,10 +1,14 @@
-"""A state in a file, or in a chain and a link: a small file that names the step of the chain.
+"""A state at a path of a framework: a whole file, also if a chain has it as a delta.
 
-A framework keeps each checkpoint under its own path and deletes old checkpoints when it likes. A
-state in a file can be deleted at any time. Deltas need the earlier states, so they go into a chain
-elsewhere, and the framework's path holds a link: a checkpoint without arrays, whose metadata name
-the directory of the chain (relative to the link), the step and its root hash. Deleting a link does
-not harm other links, and the chain keeps its checkpoints.
+A framework keeps each checkpoint under its own path, deletes old ones when it likes, and copies or
+uploads what is there. So a path holds a whole checkpoint file, which is exact and needs no other.
+With a chain it is a second name of the chain's exact file. A later save replaces that file and
+never changes it. So what has a name stays, whatever becomes of the chain, and whenever a run is
+killed. It takes no bytes while it is the newest, and those of a raw state from then on.
+
+Where only the history is kept (``newest="history"``), the path holds a link: a checkpoint without
+arrays, whose metadata name the directory of the chain (relative to the link), the step and its root
+hash. No prune removes the step of a link (:mod:`lccodec.chain.life.pins`).
 """
 
 from __future__ import annotations
@@ -16,19 +20,29 @@ from pathlib import Path
 from typing import Any
 
 from ..chain.chain import Chain
-from ..chain.read.checkpoint import OpenCheckpoint, open_file
+from ..chain.life.pins import add_link
+from ..chain.life.whole import name_exact
+from ..chain.read.checkpoint import OpenCheckpoint, open_file, open_step
 from ..chain.read.exact import open_exact_of
 from ..chain.read.pointer import LINK_KEY
 from ..chain.save.settings import LOG
 from ..chain.save.single_file import save_file
+from ..chain.store.directory import DirectoryStore
 from ..chain.store.names import checkpoint_name
-from ..chain.store.opening import writable_store
 from ..constants import MAX_STEP
 from ..container.disk.system import checked_path
 from ..errors import ChainError, FormatError, StorageError
 from ..policy.roles import Assignment
 
-__all__ = ["LINK_KEY", "chain_step", "open_linked", "open_named", "read_link", "save_linked", "write_link"]
+__all__ = [
+    "LINK_KEY",
+    "chain_step",
+    "open_linked",
+    "open_named",
+    "read_link",
+    "save_linked",
+    "write_link",
+]
 
 
 def save_linked(
@@ -40,7 +54,7 @@ def save_linked(
     step: int | None = None,
     only: Sequence[str] | None = None,
 ) -> None:
-    """Write a state to a lossless file; with a chain, to a step of it, and a link to the file.
+    """Write a state to a lossless file; with a chain, to a step of it, and then to the file.
 
     An existing file is replaced after the state is on the disk.
 
@@ -57,51 +71,72 @@ def save_linked(
     ------
     ArgumentError
         If the state holds something that cannot be stored. The message names it.
-    StorageError
-        If the operating system refuses. An existing file is unchanged.
+    ChainError, StorageError
+        As `write_link`. An existing file is unchanged.
     """
     if chain is None:
         save_file(state, path, metadata)
         return
     step = chain_step(step, chain.latest)
     chain.save(step, state, metadata, roles=roles, only=only)
-    write_link(chain, step, path)
+    write_link(chain, step, checked_path(path))
 
 
 def chain_step(wanted: int | None, latest: int | None) -> int:
     """Return the step of the chain for a state: the trainer's, if the chain can take it.
 
-    A chain only grows. If a trainer saves a step twice, or went back to an earlier one, the state
-    gets the step after the latest. The log says so; the link names it.
+    A chain only grows. Another state gets the step after the latest, and a warning of the log says
+    so.
     """
     following = 0 if latest is None else latest + 1
     if wanted is None:
         return following
     if following <= wanted <= MAX_STEP:
         return wanted
-    LOG.info("the trainer's step %d is step %d of the chain, whose latest is %s", wanted, following, latest)
+    LOG.warning(
+        "the trainer's step %d is step %d of the chain, whose latest is %s", wanted, following, latest
+    )
     return following
 
 
-def write_link(chain: Chain, step: int, path: str | os.PathLike[str]) -> None:
-    """Write a link to a step that is on the disk. An existing file is replaced.
+def write_link(chain: Chain, step: int, path: Path) -> int:
+    """Give the newest step of a chain its name at a path; return the bytes of a whole file there.
 
-    If only the exact file has the step, the root is that of the exact file.
-    """
-    store = writable_store(chain.directory)
-    with store.open(store.name_of(step)) as reader:
-        root = reader.root.hex()
-    directory = Path(os.path.relpath(chain.directory, Path(path).parent)).as_posix()
-    save_file(None, path, {LINK_KEY: json.dumps({"chain": directory, "step": step, "root": root})})
-
-
-def open_linked(path: str | os.PathLike[str]) -> OpenCheckpoint:
-    """Open a file of `save_linked`: the state itself, or the checkpoint that the link names.
+    An existing file is replaced. Of a chain that keeps only its history, the name is a link, and
+    the number is 0.
 
     Raises
     ------
     ChainError
-        If the linked checkpoint is missing or has another root hash than the link says.
+        If the exact state is not there any more, as its file could not be written.
+    StorageError
+        If the operating system refuses. An existing file is unchanged.
+    """
+    store = DirectoryStore(Path(chain.directory))
+    if chain.newest == "history":
+        with store.open(store.name_of(step)) as reader:
+            root = reader.root.hex()
+        directory = Path(os.path.relpath(chain.directory, path.parent)).as_posix()
+        add_link(store, step, path, {LINK_KEY: json.dumps({"chain": directory, "step": step, "root": root})})
+        return 0
+    if not name_exact(store, step, path):
+        with open_step(store, step) as file:
+            if any(array.lossy for array in file.info().arrays):
+                raise ChainError(
+                    f"{path}: step {step} of {store.path} is saved, but its exact state is not there"
+                )
+            save_file(file.state(dtype="bits"), path, file.metadata())
+    return path.stat().st_size
+
+
+def open_linked(path: str | os.PathLike[str]) -> OpenCheckpoint:
+    """Open a file of `save_linked`: the state itself, or the checkpoint that a link names.
+
+    Raises
+    ------
+    ChainError
+        If the linked checkpoint is missing or has another root hash than the link says. The message
+        names its chain.
     DataError
         If a file breaks a rule of the format, or the link is malformed.
     StorageError
@@ -114,6 +149,11 @@ def open_linked(path: str | os.PathLike[str]) -> OpenCheckpoint:
         return file
     file.close()
     checkpoint, root = read_link(path, text)
+    if not checkpoint.parent.is_dir():
+        raise ChainError(
+            f"{path} is a link to {os.path.normpath(checkpoint)}, which is missing: only the link was"
+            " copied or moved, and the state is in that chain"
+        )
     return open_named(checkpoint, root, path)
 
 

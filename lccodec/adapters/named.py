@@ -1,6 +1,6 @@
-"""Thinning out chains whose steps are named by other files: links, and records of DCP.
+"""Thinning out chains whose steps are named by other files: those of paths, and records of DCP.
 
-Frameworks delete what names a checkpoint: Lightning, Orbax and transformers a link
+Frameworks delete what names a checkpoint: Lightning, Orbax and transformers a whole file or a link
 (:mod:`lccodec.adapters.link`), users of DCP a directory with a record. The chain keeps its steps.
 `prune_named` removes the steps that nothing names any more, of all ranks and processes. PyTorch is
 not needed.
@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from ..chain.life.keep import Keep
+from ..chain.life.pins import LINKS_NAME
 from ..chain.life.prune import Pruning, prune
 from ..chain.mend.ranks.groups import renew_ranks
 from ..chain.mend.upkeep import recorded
@@ -41,7 +43,7 @@ def prune_named(
     dry_run: bool = False,
     tell: Tell = untold,
 ) -> dict[Place, Pruning]:
-    """Remove the steps of a chain that no link and no record names, and that no kept step needs.
+    """Remove the steps of a chain that no path and no record names, and that no kept step needs.
 
     The newest step of each chain and pinned steps stay, so that a save that is just being made
     loses nothing.
@@ -69,11 +71,13 @@ def prune_named(
     StorageError
         If the operating system refuses.
     """
-    named = named_steps(places)
+    places = list(places)
+    named, roots = named_steps(places), _whole_roots(places)
     rules = {}
     for chain in chains_below(directory):
         store = DirectoryStore(chain)
         steps = named.get(chain.resolve(), set()) & store.steps().keys()
+        steps |= {step for step, name in store.steps().items() if _exact_root(store, name) in roots}
         if not steps:
             raise ArgumentError(f"no file at the given places names a step of {chain}")
         # A step that only the exact file has stays in any case, and a prune keeps the newest.
@@ -142,13 +146,30 @@ def named_steps(places: Iterable[Path]) -> dict[Path, set[int]]:
     return found
 
 
+def _whole_roots(places: Iterable[Path]) -> set[bytes]:
+    """Return the roots of the exact files among files."""
+    found = set()
+    for path in (path for place in places for path in _files(checked_path(place))):
+        with suppress(FormatError), open_checkpoint(path) as reader:
+            found |= {reader.root} if reader.manifest.is_exact else set()
+    return found
+
+
+def _exact_root(store: DirectoryStore, name: str) -> bytes | None:
+    """Return the root of the exact file that a checkpoint names, or is."""
+    with store.open(name) as reader:
+        return reader.root if reader.manifest.is_exact else reader.manifest.exact
+
+
 def _files(place: Path) -> Iterator[Path]:
     with storage_errors("cannot look at", place):
         if not place.is_dir():
             place.stat()
             yield place
             return
-        yield from (path for path in sorted(place.rglob("*")) if path.is_file())
+        yield from (
+            path for path in sorted(place.rglob("*")) if path.is_file() and path.parent.name != LINKS_NAME
+        )
 
 
 def _named_by(path: Path) -> list[Path]:

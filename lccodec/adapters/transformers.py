@@ -15,9 +15,11 @@
 {'train_runtime': ...
 
 The trainer saves as usual. Then the weights and the optimizer's state move into ``lccodec.lcc.h5``
-in the checkpoint's folder, or into the chain, where the trainer's rotation of checkpoints deletes
-nothing (`lccodec.adapters.huggingface`). Steps of the chain are those of the trainer. Everything
-else in the folder stays. To resume, unpack the folder. Needs the extra ``transformers``.
+in the checkpoint's folder, whole and exact, and into the chain (`lccodec.adapters.huggingface`).
+Steps of the chain are those of the trainer, and with ``save_total_limit`` it keeps no more of them
+than the trainer keeps folders, unless you pass ``keep=`` or ``newest="history"``. Everything else
+in the folder stays. To resume, unpack the folder. With ``load_best_model_at_end`` the trainer needs
+its files: all of them stay until the end of training. Needs the extra ``transformers``.
 
 With ``LCCallback(..., background=True)`` training goes on as soon as the tensors are read and
 copied. Worker processes store them, and only then the trainer's files are removed. The callback
@@ -27,6 +29,7 @@ waits before the trainer's next save, and at the end of training.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -61,8 +64,13 @@ class LCCallback(TrainerCallback):
         policy: str | Policy = "lossless",
         **options: Unpack[OtherOptions],
     ) -> None:
-        chain_options = ChainOptions(chain, policy, **options)
-        self._saver = LinkSaver(chain_options)
+        self._saver = LinkSaver(ChainOptions(chain, policy, **options))
+        self._needed: list[Callable[[], object]] = []  # removes files that the trainer loads at the end
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 - the trainer passes it
+        """Learn where the trainer goes on, and how many checkpoints it keeps."""
+        self._saver.resumed(state.global_step or None)
+        self._saver.follow(args.save_total_limit)
 
     def on_save(
         self,
@@ -76,10 +84,11 @@ class LCCallback(TrainerCallback):
         if not state.is_world_process_zero:
             return
         folder = Path(args.output_dir, f"checkpoint-{state.global_step}")
-        # At the end the trainer loads the best weights from its own files.
-        keep = args.load_best_model_at_end
         models = () if model is None else [model]
-        pack_with(self._saver, folder, keep_weights=keep, models=models, step=state.global_step)
+        # At the end the trainer loads the best weights from its own files. Without the optimizer's
+        # beside them, it would resume as if there were none.
+        needed = self._needed if args.load_best_model_at_end else None
+        pack_with(self._saver, folder, models=models, step=state.global_step, needed=needed, hint=True)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 - the trainer passes them
         """Before the trainer saves, wait for the save in the background: it may delete folders.
@@ -96,6 +105,8 @@ class LCCallback(TrainerCallback):
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 - the trainer passes them
         """Wait for the saves in the background; raise the failure of one."""
         self._saver.close()
+        while self._needed:
+            self._needed.pop()()
 
 
 def unpacked(folder: str | os.PathLike[str]) -> str:

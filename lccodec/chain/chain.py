@@ -15,7 +15,7 @@ from ..container.disk.system import StrPath
 from ..container.scalars import with_metrics
 from ..errors import ArgumentError, LccodecError
 from ..policy.policy import Policy
-from ..policy.record import Kept, check_newest
+from ..policy.record import EXACT_KEY, Kept, check_newest
 from ..policy.roles import Assignment, Role
 from .adapter import Adapter
 from .life.keep import Keep, check_keep
@@ -218,6 +218,7 @@ class Chain(Lifetime):
         progress: Progress = False,
         following: Any = None,
         only: Iterable[str] | None = None,
+        exact: bool = False,
     ) -> int:
         """Store a state atomically; return the size of the checkpoint's file in bytes.
 
@@ -257,13 +258,16 @@ class Chain(Lifetime):
             Names or patterns (:mod:`fnmatch`) of the arrays to save. All others stay as they are in
             the last checkpoint, and take no bytes. `state` may have all entries of that checkpoint,
             or some; its scalars are saved. An array that is left out must not have changed since.
+        exact
+            Keep this step bit for bit, whatever is saved after it: its checkpoint loses nothing,
+            whatever the policy, and stays so when the chain is coded again. The metadata say so.
 
         Raises
         ------
         ArgumentError
             If the step exists or is out of order, or if the state or its metadata cannot be stored.
             With `only`, if a name fits no array; if there is no checkpoint yet; if an entry is not
-            in the last one, or has another type or shape there; and with `hindsight`.
+            in the last one, or has another type or shape there; with `hindsight`, and with `exact`.
         ChainError
             If another process, or another `Chain` of this process, is saving to the directory; and,
             with `only`, if the last checkpoint cannot be restored.
@@ -272,7 +276,7 @@ class Chain(Lifetime):
             interrupt may leave the exact file, which is then a step of the chain.
         """
         check_progress(progress)
-        metadata = with_metrics(metadata, metrics)
+        metadata = _with_promise(with_metrics(metadata, metrics), exact, only)
         self._begin()
         return self._writer.save(step, Given(state, metadata, roles, self._some(only)), progress, following)
 
@@ -288,6 +292,7 @@ class Chain(Lifetime):
         progress: Progress = False,
         when_busy: WhenBusy = "wait",
         only: Iterable[str] | None = None,
+        exact: bool = False,
     ) -> Future[int | None]:
         """Store a state in the background: the call copies it, and worker processes save it.
 
@@ -316,7 +321,7 @@ class Chain(Lifetime):
         """
         check_when_busy(when_busy)
         check_progress(progress)
-        metadata = with_metrics(metadata, metrics)
+        metadata = _with_promise(with_metrics(metadata, metrics), exact, only)
         self._begin()
         given = Given(state, metadata, roles, self._some(only))
         return self._writer.save_async(step, given, progress, when_busy)
@@ -345,3 +350,14 @@ class Chain(Lifetime):
         """
         self._begin()
         return self._writer.plan(Given(state, None, roles, self._some(only)))
+
+
+def _with_promise(
+    metadata: Mapping[str, Any] | None, exact: bool, only: Iterable[str] | None
+) -> Mapping[str, Any] | None:
+    """Return the metadata of a save, which say whether its step is to stay exact."""
+    if not isinstance(exact, bool):
+        raise ArgumentError(f"exact must be True or False; got {exact!r}")
+    if exact and only is not None:
+        raise ArgumentError("exact=True saves all arrays: it cannot be used with only=")
+    return {**(metadata or {}), EXACT_KEY: "true"} if exact else metadata

@@ -35,6 +35,10 @@ def check_newest(newest: Kept | None) -> Kept | None:
     return newest
 
 
+#: In the metadata of a step that was asked for exactly: whatever codes it again loses nothing.
+EXACT_KEY: Final = "lccodec.exact"
+
+
 @dataclass(frozen=True)
 class Record:
     """What a checkpoint says of how its frames were made; readers do not need it (LCC-MAN-03)."""

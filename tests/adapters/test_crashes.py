@@ -3,6 +3,9 @@
 A path that a program takes for a checkpoint is a whole one: of the state that was there before, or
 of the new one; of the new one when that was reported as done. The nightly profile tries all states
 of a crash, others a sample.
+
+Of trainers with a lossy chain, a path loads the state that was saved to it bit for bit, whatever
+operation a kill comes after.
 """
 
 from __future__ import annotations
@@ -11,8 +14,11 @@ import shutil
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,25 +26,32 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 import zstandard  # noqa: F401 - what is published is compressed with it
+from accelerate import Accelerator
 from safetensors.torch import load_file as load_weights
 from safetensors.torch import save_file as save_weights
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 
 from lccodec import Chain, LccodecWarning
+from lccodec.adapters import accelerate as accelerate_adapter
 from lccodec.adapters import seals
+from lccodec.adapters.accelerate import register
 from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter
 from lccodec.adapters.files.formats import load_file, save_file
 from lccodec.adapters.huggingface import pack, unpack
 from lccodec.adapters.lightning import LCCheckpointIO
 from lccodec.adapters.orbax import LCCheckpointHandler, LCRestore, LCSave
+from lccodec.adapters.transformers import LCCallback, unpacked
 from lccodec.adapters.weights import publish, pull
 from lccodec.report import page
 
-from ..support.crashes import Replay, tried
+from ..support.crashes import Replay, put, tried
 from ..support.models import bytes_of, read_file, read_model, write_model
 from ..support.profiles import LONG
 
 #: States of a crash that are tried of each.
 SAMPLE = None if LONG else 8
+#: Of the kills of a trainer, every so many is tried.
+KILLS_APART = 3
 
 
 def state(k: int) -> dict[str, Any]:
@@ -280,3 +293,155 @@ def test_no_crash_leaves_a_part_of_a_state(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LccodecWarning)
         assert tried(root, work, check, most=SAMPLE) == []
+
+
+#: What is saved to a lossy chain, by step: weights that move, and moments.
+STEPS = (4, 8, 12)
+
+
+def trained(step: int) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(step)
+    return {name: torch.randn(40, 50, generator=generator) for name in ("weight", "exp_avg")}
+
+
+def is_trained(found: dict[str, torch.Tensor], step: int) -> bool:
+    return all(torch.equal(found[name], tensor) for name, tensor in trained(step).items())
+
+
+def run_lightning(root: Path, replay: Replay) -> None:
+    plugin = LCCheckpointIO(chain=root / "chain", policy="balanced")
+    for step in STEPS:
+        state = {"global_step": step, "state_dict": trained(step)}
+        plugin.save_checkpoint(state, root / "logs" / f"best-{step}.ckpt")
+        plugin.save_checkpoint({**state, "callbacks": {"last": step}}, root / "logs" / "last.ckpt")
+        plugin.remove_checkpoint(root / "logs" / f"best-{step - 4}.ckpt")
+        replay.done(step)
+    plugin.teardown()
+
+
+def check_lightning(reported: list[object], root: Path) -> None:
+    paths = sorted((root / "logs").glob("*.ckpt"))
+    assert len(paths) >= min(2, len(reported) + 1) or not reported
+    for path in paths:
+        found = LCCheckpointIO().load_checkpoint(path)
+        assert path.name in ("last.ckpt", f"best-{found['global_step']}.ckpt")
+        assert is_trained(found["state_dict"], found["global_step"])
+        if path.name == "last.ckpt":
+            assert found["global_step"] >= max(reported, default=0)
+
+
+def run_transformers(root: Path, replay: Replay, *, best: bool) -> None:
+    callback = LCCallback(root / "chain", "balanced")
+    args = SimpleNamespace(output_dir=root, load_best_model_at_end=best, save_total_limit=2)
+    callback.on_train_begin(args, SimpleNamespace(global_step=0), None)
+    for step in STEPS:
+        folder = root / f"checkpoint-{step}"
+        folder.mkdir()
+        arrays = trained(step)
+        torch.save(
+            {"state": {0: {"exp_avg": arrays["exp_avg"]}}, "param_groups": []}, folder / "optimizer.pt"
+        )
+        save_weights({"weight": arrays["weight"]}, folder / "model.safetensors", {"format": "pt"})
+        replay.done(step)  # from now on the folder is a checkpoint
+        callback.on_save(args, SimpleNamespace(global_step=step, is_world_process_zero=True), None)
+    callback.on_train_end(args, None, None)
+
+
+def check_folder(folder: Path, step: int) -> None:
+    """It is what it was, or it is refused as long as it is packed."""
+    for _ in range(2):
+        if (folder / "model.safetensors").exists():
+            arrays = load_weights(folder / "model.safetensors")
+            moments = torch.load(folder / "optimizer.pt", weights_only=True)["state"][0]
+            assert is_trained({**arrays, **moments}, step)
+        unpacked(folder)
+    assert (folder / "model.safetensors").exists()
+
+
+def check_transformers(reported: list[object], root: Path) -> None:
+    for step in reported:
+        check_folder(root / f"checkpoint-{step}", int(str(step)))
+
+
+def run_accelerate(root: Path, replay: Replay) -> None:
+    accelerator = Accelerator(cpu=True)
+    model = accelerator.prepare(torch.nn.ParameterDict({"weight": torch.zeros(40, 50)}))
+    register(accelerator, chain=root / "chain", policy="balanced")
+    pack = accelerate_adapter.pack_with
+
+    def packed(saver: Any, folder: Path, **options: Any) -> None:
+        replay.done(folder.name)
+        pack(saver, folder, **options)
+
+    with mock.patch.object(accelerate_adapter, "pack_with", packed):
+        for step in STEPS:
+            with torch.no_grad():
+                model["weight"].copy_(trained(step)["weight"])
+            accelerator.save_state(str(root / str(step)))
+    accelerator.end_training()
+
+
+def check_accelerate(reported: list[object], root: Path) -> None:
+    for name in reported:
+        unpack(root / str(name)) if (root / str(name) / "lccodec.lcc.h5").exists() else None
+        found = load_weights(root / str(name) / "model.safetensors")
+        assert torch.equal(found["weight"], trained(int(str(name)))["weight"])
+
+
+def run_dcp(root: Path, replay: Replay, *, shared: bool) -> None:
+    """Two ranks, each with one of the tensors."""
+    chain = None if shared else root / "chain"
+    writers = [LCStorageWriter(root / "x", chain, "balanced") for _ in range(2)]
+    for step in STEPS:
+        planners = [DefaultSavePlanner(), DefaultSavePlanner()]
+        for rank, (writer, planner) in enumerate(zip(writers, planners, strict=True)):
+            name, tensor = list(trained(step).items())[rank]
+            state = {name: tensor, "step": step} if rank == 0 else {name: tensor}
+            writer.reset(root / "run" if shared else root / str(step))
+            writer.set_up_storage_writer(rank == 0, rank=rank)
+            planner.set_up_planner(state, None, rank == 0)
+        plans, metadata = planners[0].create_global_plan([each.create_local_plan() for each in planners])
+        results = []
+        for writer, planner, plan in zip(writers, planners, plans, strict=True):
+            results.append(writer.write_data(planner.finish_plan(plan), planner).wait())
+        writers[0].finish(metadata, results)
+        replay.done(step)
+
+
+def check_dcp(reported: list[object], root: Path) -> None:
+    places = [path.parent for path in root.glob("*/000*.lcc.h5")]
+    assert len(set(places)) >= min(1, len(reported))
+    for place in set(places):
+        found: dict[str, Any] = {name: torch.zeros(40, 50) for name in trained(4)} | {"step": 0}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            dcp.load(found, storage_reader=LCStorageReader(place), no_dist=True)
+        assert is_trained(found, found["step"])
+        assert place.name in ("run", str(found["step"]))
+        assert place.name != "run" or found["step"] >= max(reported, default=0)
+
+
+TRAINERS: dict[str, tuple[Callable[[Path, Replay], None], Callable[[list[Any], Path], None]]] = {
+    "lightning": (run_lightning, check_lightning),
+    "transformers": (partial(run_transformers, best=False), check_transformers),
+    "transformers, best": (partial(run_transformers, best=True), check_transformers),
+    "accelerate": (run_accelerate, check_accelerate),
+    "dcp": (partial(run_dcp, shared=False), check_dcp),
+    "dcp, one path": (partial(run_dcp, shared=True), check_dcp),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TRAINERS)
+def test_each_path_loads_what_it_promised_whenever_it_is_killed(tmp_path: Path, name: str) -> None:
+    run, check = TRAINERS[name]
+    (root := tmp_path / "root").mkdir()
+    with Replay(root) as replay:
+        run(root, replay)
+    states = list(replay.states(power=False))
+    assert len(states) > 30
+    for number, (reported, found) in enumerate(states):
+        if LONG or number % KILLS_APART == 0 or number == len(states) - 1:
+            place = put(found, tmp_path / str(number))
+            check(reported, place)
+            shutil.rmtree(place)

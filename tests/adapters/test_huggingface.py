@@ -1,6 +1,7 @@
 """The large files of a folder go into one checkpoint, and come back as they were."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -86,9 +87,44 @@ def test_what_cannot_be_packed_is_named_and_nothing_is_removed(folder):
     assert unpacked(folder) == str(folder)
 
 
-def test_a_chain_that_is_gone(folder, tmp_path):
-    with lccodec.Chain(tmp_path / "chain") as chain:
+@pytest.mark.parametrize("policy", ["lossless", "balanced"])
+def test_a_folder_needs_no_chain(folder, tmp_path, policy):
+    (folder / "config.json").unlink()
+    model = torch.nn.ModuleDict({"fc": torch.nn.Linear(90, 90)})
+    save_file(model.state_dict(), folder / "model.safetensors")
+    before = contents(folder)
+    with lccodec.Chain(tmp_path / "chain", policy) as chain:
+        pack(folder, chain, models=[model])
+        assert any(array.lossy for array in chain.info().arrays) == (policy == "balanced")
+    shutil.rmtree(tmp_path / "chain")
+    unpacked(folder)
+    torch.testing.assert_close(contents(folder), before, rtol=0, atol=0)
+
+
+def test_a_history_that_is_gone(folder, tmp_path):
+    with lccodec.Chain(tmp_path / "chain", newest="history") as chain:
         pack(folder, chain)
     shutil.rmtree(tmp_path / "chain")
     with pytest.raises(ChainError, match="is missing"):
         unpacked(folder)
+
+
+def test_files_of_weights_go_first_and_come_last(folder, monkeypatch):
+    """A library that finds weights without the optimizer's state resumes without a word."""
+    gone = []
+    monkeypatch.setattr(Path, "unlink", lambda path, **_: gone.append(path.name))
+    pack(folder)
+    monkeypatch.undo()
+    assert [name for name in gone if not name.startswith(".")][-1] == "optimizer.pt"
+    for path in (*folder.rglob("*.safetensors"), folder / "optimizer.pt"):
+        path.unlink()
+    assert next(path.name for path in unpack(folder)) == "optimizer.pt"
+
+
+def test_shards_that_are_not_packed_are_named(folder):
+    (folder / "optimizer_0").mkdir()
+    (folder / "optimizer_0" / "__0_0.distcp").write_bytes(b"x")
+    (folder / "global_step4").mkdir()
+    (folder / "global_step4" / "zero_pp_rank_0_mp_rank_00_optim_states.pt").write_bytes(b"x")
+    with pytest.warns(lccodec.LccodecWarning, match=r"not packed.*optim_states.pt, .*__0_0.distcp"):
+        pack(folder)

@@ -17,6 +17,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.plugins.io import AsyncCheckpointIO
 
 import lccodec
+import lccodec.adapters.torch as adapter
 from lccodec.adapters.chains import saver as link_saver
 from lccodec.adapters.lightning import LCCheck, LCCheckpointIO
 from lccodec.errors import ArgumentError, ChainError, StorageError
@@ -124,7 +125,7 @@ def test_lightning_deletes_what_it_does_not_keep(tmp_path):
 def test_in_the_background_a_file_stays_until_the_next_is_there(tmp_path, monkeypatch):
     plugin, paths = LCCheckpointIO(tmp_path / "chain", background=True), [tmp_path / str(n) for n in range(3)]
     gate, write = threading.Event(), link_saver.write_link
-    monkeypatch.setattr(link_saver, "write_link", lambda *given: [gate.wait(60), write(*given)])
+    monkeypatch.setattr(link_saver, "write_link", lambda *given: [gate.wait(60), write(*given)][1])
     gate.set()
     weight = torch.randn(300, 300)
     plugin.save_checkpoint({"w": weight, "epoch": 0}, paths[0])
@@ -205,7 +206,7 @@ def test_what_cannot_be_stored_is_named_and_leaves_nothing(tmp_path):
 
 def test_a_link_whose_checkpoint_is_missing_or_of_another_run(tmp_path):
     for run in ("one", "other"):
-        plugin = LCCheckpointIO(tmp_path / run / "chain")
+        plugin = LCCheckpointIO(tmp_path / run / "chain", newest="history")
         plugin.save_checkpoint({"x": torch.randn(4)}, tmp_path / run / "a.ckpt")
     target = tmp_path / "one" / "chain" / "000000000000.lcc.h5"
     shutil.copy(tmp_path / "other" / "chain" / target.name, target)
@@ -316,13 +317,13 @@ def test_what_cannot_be_stored_is_refused_before_the_first_step(tmp_path, make, 
     assert module.steps == 0
 
 
-def test_the_newest_checkpoint_is_exact(tmp_path):
+def test_each_checkpoint_is_exact(tmp_path):
     plugin = LCCheckpointIO(chain=tmp_path / "chain", policy="lc-2", newest="exact")
     weights = [torch.randn(200, 100, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
     for number, weight in enumerate(weights):
         plugin.save_checkpoint({"state_dict": {"weight": weight}}, tmp_path / f"{number}.ckpt")
     found = [plugin.load_checkpoint(tmp_path / f"{n}.ckpt")["state_dict"]["weight"] for n in range(3)]
-    assert [torch.equal(a, b) for a, b in zip(found, weights, strict=True)] == [True, False, True]
+    assert [torch.equal(a, b) for a, b in zip(found, weights, strict=True)] == [True, True, True]
 
 
 def test_frozen_weights_are_saved_once(tmp_path):
@@ -338,3 +339,74 @@ def test_frozen_weights_are_saved_once(tmp_path):
     wrong = LCCheckpointIO(tmp_path / "other", only=["lora"])
     with pytest.raises(ArgumentError, match="only: no array is named"):
         wrong.save_checkpoint({"state_dict": {"w": torch.ones(3)}}, tmp_path / "a.ckpt")
+
+
+def is_same(left, right):
+    if isinstance(left, torch.Tensor):
+        return torch.equal(left, right)
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(is_same(left[key], right[key]) for key in left)
+    return all(map(is_same, left, right)) if isinstance(left, list) else left == right
+
+
+class Scored(Module):
+    """With weights that are worth a loss, and a score that is best in the second of its epochs."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(8, 900), torch.nn.Linear(900, 1))
+
+    def on_train_epoch_end(self):
+        self.log("score", float(self.current_epoch == 1))
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_best_and_last_are_the_same_step_and_both_exact(tmp_path, background):
+    """What is uploaded is whole, and a chain that keeps two steps harms no path."""
+    keep = lccodec.Keep(latest=2)
+    plugin = LCCheckpointIO(
+        tmp_path / "chain", "balanced", keep=keep, keyframe_every=1, background=background
+    )
+    best = ModelCheckpoint(tmp_path / "saved", "{epoch}", monitor="score", mode="max", save_last=True)
+    saved, usual = {}, plugin.save_checkpoint
+
+    def save(checkpoint, path, storage_options=None):
+        saved[str(path)] = copy.deepcopy(checkpoint)
+        usual(checkpoint, path, storage_options)
+
+    plugin.save_checkpoint = save
+    lightning.seed_everything(1, verbose=False)
+    rows = torch.utils.data.TensorDataset(torch.randn(32, 8))
+    trainer = lightning.Trainer(
+        default_root_dir=tmp_path, max_epochs=5, accelerator="cpu", plugins=[plugin], callbacks=[best],
+        logger=False, enable_progress_bar=False, enable_model_summary=False,
+    )  # fmt: skip
+    trainer.fit(Scored(), torch.utils.data.DataLoader(rows, batch_size=16))
+    steps = lccodec.Chain(tmp_path / "chain").steps
+    assert set(steps) <= {2, 4, 6, 8, 10}
+    shutil.rmtree(tmp_path / "chain")
+    bucket = tmp_path / "bucket"
+    shutil.copytree(tmp_path / "saved", bucket)
+    for path in (best.best_model_path, best.last_model_path):
+        found = LCCheckpointIO().load_checkpoint(bucket / pathlib.Path(path).name)
+        assert is_same(found, saved[path])
+
+
+def test_a_run_that_goes_back_takes_its_chain_back(tmp_path):
+    def save(plugin, seed, step):
+        weight = torch.randn(300, 40, generator=torch.Generator().manual_seed(seed))
+        plugin.save_checkpoint({"global_step": step, "w": weight}, tmp_path / f"{step}-{seed}.ckpt")
+        return weight
+
+    plugin = LCCheckpointIO(tmp_path / "chain", "balanced")
+    for step in (4, 8, 12):
+        save(plugin, step, step)
+    plugin.teardown()
+    plugin = LCCheckpointIO(tmp_path / "chain", "balanced")
+    plugin.load_checkpoint(tmp_path / "4-4.ckpt")
+    weights = [save(plugin, seed, step) for seed, step in ((0, 8), (1, 12))]
+    plugin.teardown()
+    with lccodec.Chain(tmp_path / "chain", adapter=adapter) as chain:
+        assert chain.steps == [4, 8, 12]
+        assert torch.equal(chain.restore(12)["w"], weights[1])
+    assert plugin.load_checkpoint(tmp_path / "12-12.ckpt")["global_step"] == 12

@@ -32,7 +32,7 @@ def linked(tmp_path):
     """Three states of a run in a chain, each with its link."""
     links = tmp_path / "links"
     links.mkdir()
-    with lccodec.Chain(tmp_path / "chain", "lossless") as chain:
+    with lccodec.Chain(tmp_path / "chain", "lossless", newest="history") as chain:
         for step in range(3):
             save_linked(state(step), links / f"{step}.lcc.h5", {"run": str(step)}, chain)
     return links
@@ -44,7 +44,7 @@ def test_without_a_chain_the_file_is_the_state(tmp_path):
     assert lccodec.load_file(tmp_path / "a.lcc.h5")["step"] == 3
 
 
-def test_with_a_chain_the_files_are_links_and_the_states_are_deltas(linked):
+def test_of_a_history_the_files_are_links_and_the_states_are_deltas(linked):
     for step in range(3):
         assert opened(linked / f"{step}.lcc.h5") == (step, {"run": str(step)})
         with lccodec.open(linked / f"{step}.lcc.h5") as link:
@@ -133,7 +133,7 @@ def test_a_file_by_its_root(linked):
         open_named(path, "0" * 64, "by")
 
 
-def test_the_newest_link_restores_the_exact_file(tmp_path):
+def test_each_path_is_whole_and_exact(tmp_path):
     rng = np.random.default_rng(0)
     weights = [rng.standard_normal((300, 100)).astype(np.float32) for _ in range(3)]
     paths = [tmp_path / f"{step}.lcc.h5" for step in range(3)]
@@ -147,16 +147,14 @@ def test_the_newest_link_restores_the_exact_file(tmp_path):
         assert state["step"] == paths[step].name
         return abs(state["weight"] - weights[step]).max()
 
-    assert error(2) == 0
-    assert error(1) > 0
-    exact = tmp_path / "chain" / "exact.lcc.h5"
-    data = bytearray(exact.read_bytes())
-    data[1500] ^= 1
-    exact.write_bytes(data)
-    with pytest.warns(lccodec.LccodecWarning, match="the exact file is damaged"):
-        assert error(2) > 0
-    exact.unlink()
-    assert error(2) > 0
+    assert paths[2].samefile(tmp_path / "chain" / "exact.lcc.h5")  # no bytes of its own
+    assert not paths[1].samefile(paths[2])
+    for damage in (lambda: None, lambda: chain.prune(lccodec.Keep(latest=1)), lambda: chain.rollback(0)):
+        damage()
+        assert [error(step) for step in range(3)] == [0, 0, 0]
+    shutil.rmtree(tmp_path / "chain")
+    assert [error(step) for step in range(3)] == [0, 0, 0]
+    assert lccodec.validate(paths[0], deep=True) == []
 
 
 def test_a_state_that_only_the_exact_file_has_gets_its_link(tmp_path):
@@ -177,39 +175,85 @@ def test_a_state_that_only_the_exact_file_has_gets_its_link(tmp_path):
             with open_linked(tmp_path / f"{step}.lcc.h5") as file:
                 return abs(file.state()["weight"] - weights[step]).max()
 
-        assert error(1) == 0
         save_linked({"weight": weights[2]}, tmp_path / "2.lcc.h5", {}, chain)
         assert chain.steps == [0, 1, 2]
-        assert [error(step) > 0 for step in range(3)] == [False, True, False]
-        chain.compact(keyframe_every=0)
-        assert error(1) > 0
-        chain.rollback(0)
-        with pytest.raises(ChainError, match="is missing"):
-            error(1)
+        assert [error(step) for step in range(3)] == [0, 0, 0]
 
 
 def test_links_find_what_was_settled(tmp_path):
     """A checkpoint within a group is replaced by another one, with other values."""
     options = ChainOptions(tmp_path / "chain", "balanced", hindsight=3)
     weights = np.cumsum(np.random.default_rng(0).standard_normal((7, 40, 50), np.float32), 0)
+    roots = []
     with options.open() as chain:
         for step, weight in enumerate(weights):
             save_linked({"weight": weight}, tmp_path / f"{step}.lcc.h5", {}, chain)
+            roots.append(chain.info().root)
     assert [chain.info(step).kind[0] for step in chain.steps] == list("kiidiid")
     for step, weight in enumerate(weights):
         with open_linked(tmp_path / f"{step}.lcc.h5") as file:
             assert file.info().step == step
+            assert np.array_equal(file.state()["weight"], weight)
+        name = tmp_path / "chain" / f"{step:012d}.lcc.h5"  # as a record of DCP knows it
+        with open_named(name, roots[step], "by") as file:
             assert abs(file.state()["weight"] - weight).mean() < 1.5  # a movement is 0.8
 
 
 def test_links_find_what_was_written_anew(linked):
     chain = lccodec.Chain(linked.parent / "chain")
-    chain.prune(lccodec.Keep(latest=2), rewrite=True)
+    (linked / "0.lcc.h5").unlink()
+    chain.prune(lccodec.Keep(latest=1), rewrite=True)
     assert chain.steps == [1, 2]
     for step in (1, 2):
         assert opened(linked / f"{step}.lcc.h5")[0] == step
-    with pytest.raises(ChainError, match="is missing"):
-        opened(linked / "0.lcc.h5")
+
+
+def test_no_prune_removes_the_step_of_a_link(linked):
+    """Wherever the link is by now, until its file is gone or is of another step."""
+    chain = lccodec.Chain(linked.parent / "chain", keep=lccodec.Keep(latest=1))
+    (linked / "sub").mkdir()
+    (linked / "0.lcc.h5").rename(linked / "sub" / "best")
+    assert chain.prune(lccodec.Keep(latest=1)).kept == {
+        0: "named by a link",
+        1: "named by a link",
+        2: "latest",
+    }
+    (linked / "sub" / "best").unlink()
+    (linked / "1.lcc.h5").replace(linked / "2.lcc.h5")
+    pruning = chain.prune(lccodec.Keep(latest=1))
+    assert pruning.kept == {1: "named by a link", 2: "latest"}
+    with pytest.raises(ArgumentError, match=r"step 1 of .* is named by a link"):
+        chain.rollback(0, delete=True)
+
+
+def test_a_link_on_another_file_system_pins_its_step(linked, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EXDEV, "another file system")
+
+    monkeypatch.setattr("lccodec.container.disk.system.System.link", refuse)
+    with lccodec.Chain(linked.parent / "chain") as chain:
+        save_linked(state(3), linked / "3.lcc.h5", {}, chain, step=7)
+    assert chain.pins == [7]
+    assert opened(linked / "3.lcc.h5")[0] == 3
+
+
+def test_where_there_are_no_hard_links_a_path_is_a_copy(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EPERM, "no hard links")
+
+    monkeypatch.setattr("lccodec.container.disk.system.System.link", refuse)
+    with lccodec.Chain(tmp_path / "chain", "lc-2", newest="exact") as chain:
+        save_linked(state(1), tmp_path / "1.lcc.h5", {}, chain)
+    assert not (tmp_path / "1.lcc.h5").samefile(tmp_path / "chain" / "exact.lcc.h5")
+    shutil.rmtree(tmp_path / "chain")
+    assert np.array_equal(lccodec.load_file(tmp_path / "1.lcc.h5")["w"], state(1)["w"])
+
+
+def test_a_link_that_left_its_chain_names_it(linked):
+    shutil.copytree(linked, linked.parent / "uploaded" / "links")
+    with pytest.raises(ChainError, match=r"only the link was copied") as caught:
+        opened(linked.parent / "uploaded" / "links" / "0.lcc.h5")
+    assert str(linked.parent / "uploaded" / "chain") in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,8 @@ STATES = walk(6, shape=(6, 5))
 def linked(tmp_path):
     """Six states of two processes in chains, each with its link in the directory of its step."""
     for process in range(2):
-        with lccodec.Chain(tmp_path / "chain" / f"process-{process}", "lossless", keyframe_every=2) as chain:
+        place = tmp_path / "chain" / f"process-{process}"
+        with lccodec.Chain(place, "lossless", keyframe_every=2, newest="history") as chain:
             for step, state in enumerate(STATES):
                 path = tmp_path / "run" / str(step) / f"process-{process}.lcc.h5"
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -84,6 +85,9 @@ def test_a_step_that_only_the_exact_file_has_is_named(tmp_path):
 def test_one_chain_and_several_places(linked):
     chain = linked / "chain" / "process-1"
     places = [linked / "run" / "0", linked / "run" / "4" / "process-1.lcc.h5"]
+    for step in (1, 2, 3):
+        shutil.rmtree(linked / "run" / str(step))
+    (linked / "run" / "5" / "process-1.lcc.h5").rename(linked / "moved")
     (found,) = prune_named(chain, places, rewrite=True).values()
     assert found.kept == {0: "asked for", 4: "asked for", 5: "newest"}
     assert steps(linked / "chain" / "process-0") == list(range(6))
@@ -192,6 +196,8 @@ def test_from_a_shell(linked):
     text, _ = run("prune", linked / "chain", "--named-by", linked / "run", "--dry-run")
     assert text.count("would remove 0 of 6 checkpoints") == 2
     assert "process-1: " in text
+    for step in (0, 1, 3, 4):
+        shutil.rmtree(linked / "run" / str(step))
     document = run_json("prune", linked / "chain", "--named-by", linked / "run" / "2", "--rewrite")
     assert [chain["removed"] for chain in document["chains"]] == [[0, 1, 3, 4]] * 2
     run("prune", linked / "chain", "--named-by", linked / "run", "--latest", 2, code=2)

@@ -74,19 +74,52 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(tmp_path, expecte
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
     if chained:
         with lccodec.Chain(chain) as kept:
-            assert kept.info(8).parent == 4
-            assert kept.steps == [4, 8, 12, 14]
+            assert kept.info(12).parent == 8
+            assert kept.steps == [8, 12, 14]  # step 4 went with its folder
 
 
-def test_the_best_weights_stay_for_the_trainer_to_load(tmp_path):
-    run = trainer(tmp_path, 8, LCCallback(), eval_strategy="steps", eval_steps=4, load_best_model_at_end=True)
+class Look(TrainerCallback):
+    """Notes which files of the first checkpoint are there."""
+
+    def on_step_end(self, args, state, control, **_):  # noqa: ARG002
+        self.seen = {path.name for path in Path(args.output_dir, "checkpoint-4").glob("*")}
+
+
+def test_what_the_trainer_loads_at_the_end_stays_whole_until_then(tmp_path):
+    best = {"eval_strategy": "steps", "eval_steps": 4, "load_best_model_at_end": True}
+    run = trainer(tmp_path, 8, LCCallback(), **best)
+    run.add_callback(look := Look())
     run.train()
+    assert {PACKED, "model.safetensors", "optimizer.pt"} <= look.seen
     for step in (4, 8):
         names = {path.name for path in (tmp_path / f"checkpoint-{step}").iterdir()}
-        assert {PACKED, "model.safetensors"} <= names
-        assert "optimizer.pt" not in names
-    best = load_file(tmp_path / f"checkpoint-{run.state.best_global_step}" / "model.safetensors")
-    assert torch.equal(run.model.transformer.wpe.weight, best["transformer.wpe.weight"])
+        assert PACKED in names
+        assert not names & {"model.safetensors", "optimizer.pt"}
+    found = load_file(
+        Path(unpacked(tmp_path / f"checkpoint-{run.state.best_global_step}"), "model.safetensors")
+    )
+    assert torch.equal(run.model.transformer.wpe.weight, found["transformer.wpe.weight"])
+
+
+def test_libraries_tell_how_to_load_a_packed_folder(tmp_path):
+    trainer(tmp_path, 4, LCCallback()).train()
+    folder = tmp_path / "checkpoint-4"
+    with pytest.raises(OSError, match=r"lccodec\.adapters\.transformers\.unpacked\(folder\)"):
+        GPT2LMHeadModel.from_pretrained(folder)
+    with pytest.raises(OSError, match=r"lccodec\.adapters\.transformers\.unpacked\(folder\)"):
+        trainer(tmp_path, 4).train(resume_from_checkpoint=True)
+    assert "lm_head.weight" in GPT2LMHeadModel.from_pretrained(unpacked(folder)).state_dict()
+    assert not (folder / "model.safetensors.index.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "steps"), [({}, [6, 8]), ({"keep": lccodec.Keep(every=2)}, [2, 4, 6, 8])]
+)
+def test_a_chain_keeps_as_many_steps_as_the_trainer(tmp_path, options, steps):
+    run = trainer(tmp_path / "run", 8, LCCallback(tmp_path / "chain", **options), save_total_limit=2)
+    run.args.save_steps = 2
+    run.train()
+    assert lccodec.Chain(tmp_path / "chain").steps == steps
 
 
 def test_a_folder_stays_whole_until_its_checkpoint_is_there(tmp_path, monkeypatch):
@@ -95,7 +128,7 @@ def test_a_folder_stays_whole_until_its_checkpoint_is_there(tmp_path, monkeypatc
 
     def look(chain, step, path):
         seen.append({name for name in ("model.safetensors", "optimizer.pt") if (path.parent / name).exists()})
-        write(chain, step, path)
+        return write(chain, step, path)
 
     monkeypatch.setattr(saver, "write_link", look)
     trainer(tmp_path / "run", 8, callback).train()

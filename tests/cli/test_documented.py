@@ -93,11 +93,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     safetensors.save_file(state(1000), place / "model.safetensors.index.json")
     tensors = {name: torch.from_numpy(array) for name, array in state(400)["model"].items()}  # type: ignore[attr-defined]
     torch.save({"model": tensors, "step": 400}, place / "epoch=3-step=400.ckpt")
-    (place / "links").mkdir()
-    with lccodec.Chain(place / "chain", "lossless", keyframe_every=0) as chain:
+    (place / "paths").mkdir()
+    with lccodec.Chain(place / "chain", "lossless", keyframe_every=0, newest="exact") as chain:
         for epoch in range(3):
-            save_linked(state(epoch), place / "links" / f"{epoch}.ckpt", {}, chain)
-    (place / "links" / "1.ckpt").unlink()
+            save_linked(state(epoch), place / "paths" / f"{epoch}.ckpt", {}, chain)
+    (place / "paths" / "1.ckpt").unlink()
     _make_modules(place)
     return place
 

@@ -58,9 +58,11 @@ class ChainOptions:
     workers
         The number of worker processes that code, as for `Chain`; by default this process does.
     newest
-        What a chain keeps of the newest state, as for `Chain`: by default also bit for bit, if the
-        policy is lossy. What names a checkpoint of the chain restores the exact state while that is
-        its newest. ``"exact"`` needs a chain.
+        What a chain keeps beside its history, as for `Chain`. With ``"exact"``, the default, a path
+        of the framework holds a whole file, which is exact and needs no chain: a second name of the
+        chain's exact file. It takes no bytes while it is the newest, and then those of a raw state.
+        With ``"history"`` a path is a link to a step of the chain, as that was saved: up to the
+        policy. No prune removes a step that a link names. ``"exact"`` needs a chain.
     background
         Whether a save copies the state, returns, and lets workers do the rest, as
         `Chain.save_async` does. It needs a chain. What names a checkpoint is written when the
@@ -69,11 +71,11 @@ class ChainOptions:
         its own option for that: `dcp.async_save`.
     keep
         Which steps of the chain stay, as for `Chain`. Older ones go when a later save begins, or at
-        the end: what names the checkpoint before is on the disk then. What names a step that is
-        gone cannot be loaded any more. It needs a chain, except with DCP.
+        the end: the path of the checkpoint before is on the disk then. It needs a chain, except
+        with DCP.
     hindsight
         As for `Chain`: how many checkpoints are in a group, of which those within are coded again.
-        It needs a chain, and a lossy policy. What names a checkpoint finds it as before.
+        It needs a chain, and a lossy policy.
     only
         Names or patterns of the arrays that change, such as ``["*lora*"]``, as for `Chain.save`:
         the first save stores all arrays, later ones of the same object only these. All others must
@@ -135,18 +137,18 @@ class ChainOptions:
         """Raise ``ArgumentError`` if a name or pattern of `only` fits no array."""
         check_matches("only", self.only or (), names)
 
-    def open(self, part: str = "", adapter: Adapter | None = None) -> Chain | None:
-        """Open the chain, or that of one process in a subdirectory; None if there is no chain."""
-        return None if self.chain is None else self.open_in(Path(self.chain, part), adapter)
+    def open(self, part: str = "", adapter: Adapter | None = None) -> Chain:
+        """Open the chain, or that of one process in a subdirectory. There must be one."""
+        return self.open_in(Path(self.chain or "", part), adapter, "exact")
 
-    def open_in(self, directory: Path, adapter: Adapter | None = None) -> Chain:
-        """Open a chain with these options in the given directory."""
+    def open_in(self, directory: Path, adapter: Adapter | None = None, newest: Kept | None = None) -> Chain:
+        """Open a chain with these options in the given directory; `newest` if that is not given."""
         return Chain(
             directory,
             self.policy,
             keyframe_every=self.keyframe_every,
             workers=self.workers,
             adapter=adapter,
-            newest=self.newest,
+            newest=self.newest or newest,
             hindsight=self.hindsight,
         )

@@ -1,7 +1,10 @@
-"""The saves of an adapter that keeps links: at once, or in the background.
+"""The saves of an adapter to the paths of its framework: at once, or in the background.
 
-In the background a call copies the state, and workers do the rest (`Chain.save_async`). The link is
-written when its checkpoint is on the disk, and so is everything done that must wait for it.
+In the background a call copies the state, and workers do the rest (`Chain.save_async`). The path
+gets its file when the checkpoint is on the disk, and then everything is done that must wait for it.
+No save begins before that: it replaces the exact file, of which the path is to be a second name.
+
+Steps of the chain are those of the trainer. If the trainer has gone back, the chain does too.
 """
 
 from __future__ import annotations
@@ -9,37 +12,46 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ...chain.adapter import Adapter, from_framework
 from ...chain.chain import Chain
+from ...chain.life.keep import Keep
+from ...chain.life.pins import linked_steps
 from ...chain.life.prune import thin_out
+from ...chain.life.whole import name_again
 from ...chain.save.settings import LOG
+from ...chain.save.single_file import save_file
+from ...chain.store.directory import DirectoryStore
 from ...chain.store.opening import writable_store
 from ...chain.store.parents import Ancestry
 from ...container.tree import array_names
-from ...errors import ArgumentError
+from ...errors import ArgumentError, ChainError, DataError, StorageError
 from ...parallel import Line
 from ...policy.roles import Assignment
 from ...printable import printable
-from ..link import chain_step, save_linked, write_link
+from ..link import chain_step, write_link
 from .options import ChainOptions
 
 __all__ = ["Begun", "LinkSaver"]
+
+_LOOK_SECONDS: Final = 0.1  # between looks whether a save is still to get its file
 
 _open: weakref.WeakSet[LinkSaver] = weakref.WeakSet()
 
 
 class Begun:
-    """A save in the background whose link is still to be written.
+    """A save in the background whose path has no file yet.
 
     Parameters
     ----------
@@ -51,21 +63,24 @@ class Begun:
 
     def __init__(self, chain: Chain, step: int, future: Future[int | None]) -> None:
         self.chain, self.step, self.future = chain, step, future
+        self.is_over = threading.Event()
 
     def link(self, path: Path) -> None:
-        """Wait for the checkpoint, then write its link. The failure of the save is raised here."""
+        """Wait for the checkpoint, then write the file. The failure of the save is raised here."""
         try:
             self.future.result()
+            write_link(self.chain, self.step, path)
         except BaseException as error:
             if self.chain.failure is error:
                 with suppress(type(error)):  # so that no later call raises it again
                     self.chain.wait(0)
             raise
-        write_link(self.chain, self.step, path)
+        finally:
+            self.is_over.set()
 
 
 class LinkSaver:
-    """Saves states and their links. The first save opens the chain.
+    """Saves states to paths. The first save opens the chain.
 
     Parameters
     ----------
@@ -81,8 +96,12 @@ class LinkSaver:
         self._options, self._adapter, self._part = options, adapter, part
         self._chain: Chain | None = None
         self._ancestry: Ancestry | None = None  # of the chain, once it is thinned out
-        self._last: Begun | None = None
-        self._whole: Future[int | None] | None = None  # the save of all arrays, before those of some
+        self._last: Future[int | None] | None = None
+        self._begun: weakref.ref[Begun] | None = None  # whose file the caller of `begin` writes
+        self._saved: tuple[int, int] | None = None  # the trainer's last step, and that of the chain
+        self._resumed: int | None = None  # the trainer's step that was loaded last
+        self._is_told = False  # what a path costs
+        self._has_all = False  # whether all arrays were saved before
         self._line = Line()  # writes links, and does what waits for them
         self._failed: deque[BaseException] = deque()  # failures of these, until they are raised
         self._skips = False  # whether what comes next is left out, as something before it has failed
@@ -103,16 +122,15 @@ class LinkSaver:
         step: int | None = None,
         names: Iterable[str] | None = None,
     ) -> None:
-        """Save a state to a step of the chain, and a link to a file.
-
-        Without a chain, the file is the state.
+        """Save a state to a step of the chain, and then to a file.
 
         Parameters
         ----------
         then
             Called when the file is on the disk.
         step
-            The trainer's step, if it is known; see `lccodec.adapters.link.chain_step`.
+            The trainer's step, if it is known. The state that was saved last under it is not saved
+            again, and gets another name. If the trainer went back to it, the chain is rolled back.
         names
             The names of the arrays in `state`, if other processes save others.
 
@@ -122,18 +140,25 @@ class LinkSaver:
             As `save_linked`. In the background: the failure of an earlier save; then nothing is
             saved. A failure of this save is raised by the next call.
         """
-        if self._options.background:
-            self._submit(partial(_link, self.begin(state, metadata, roles, step, names), path, then))
-            return
         strings = dict(metadata or {})
-        if self._options.chain is None and self._adapter is not None:
-            state, strings = self._adapter.to_numpy(state, strings)
-        chain = self._opened()
-        self._thin_out()
-        only, self._whole = self._only(state, names), None  # behind a save that fails, all arrays are saved
-        save_linked(state, path, strings, chain, roles, step, only)
-        self._whole = Future()
-        self._whole.set_result(None)
+        if self._options.chain is None:
+            if self._adapter is not None:
+                state, strings = self._adapter.to_numpy(state, strings)
+            save_file(state, path, strings)
+        elif self._is_again(step, state, strings, path):
+            pass
+        elif self._options.background:
+            begun, self._begun = self.begin(state, strings, roles, step, names), None
+            self._submit(partial(self._link, begun, path, then))
+            return
+        else:
+            chain, number = self._prepared(step)
+            # Behind a save that fails, all arrays are saved.
+            only, self._has_all = self._only(state, names), False
+            chain.save(number, state, strings, roles=roles, only=only)
+            self._saved = self._saved if step is None else (step, number)
+            self._has_all = True
+            self._tell(write_link(chain, number, path))
         if then is not None:
             then()
 
@@ -145,35 +170,101 @@ class LinkSaver:
         step: int | None = None,
         names: Iterable[str] | None = None,
     ) -> Begun:
-        """Save a state in the background. The caller writes the link, by `Begun.link`."""
+        """Save a state in the background. The caller writes the file, by `Begun.link`."""
+        if self._options.chain is None:
+            raise ArgumentError("a save in the background needs a chain")
+        self._line.wait()  # until the exact file has the name of the save before, in whatever way
+        while self._begun is not None and (begun := self._begun()) and not begun.is_over.wait(_LOOK_SECONDS):
+            del begun
+        chain, number = self._prepared(step)
+        only = self._only(state, names)
+        self._last = chain.save_async(number, state, metadata, roles=roles, only=only)
+        self._has_all = True
+        self._saved = self._saved if step is None else (step, number)
+        begun = Begun(chain, number, self._last)
+        self._begun = weakref.ref(begun)
+        return begun
+
+    def follow(self, limit: int | None) -> None:
+        """Keep no more steps than a framework keeps paths, unless the history is wanted.
+
+        So it is if the options say what is kept, and if the chain has more steps already.
+        """
+        options = self._options
+        wanted = options.keep or options.hindsight or options.newest == "history"
+        if not limit or options.chain is None or wanted:
+            return
+        if len(DirectoryStore(Path(options.chain, self._part)).steps()) <= 2 * limit:
+            every = min(options.keyframe_every, limit - 1)  # or kept steps would need many others
+            self._options = replace(options, keep=Keep(latest=limit), keyframe_every=every)
+
+    def resumed(self, step: int | None) -> None:
+        """Learn the trainer's step that was loaded: it may go on from there."""
+        self._resumed, self._saved = step, None
+
+    def _prepared(self, wanted: int | None) -> tuple[Chain, int]:
+        """Return the chain, and the step of it for a state that is saved now."""
         chain = self._opened()
         self._raise_failure()
-        if chain is None:
-            raise ArgumentError("a save in the background needs a chain")
         self._thin_out()
-        running = [] if self._last is None or self._last.future.done() else [self._last.step]
-        step = chain_step(step, max([*chain.steps, *running], default=None))
-        only = self._only(state, names)
-        self._last = Begun(chain, step, chain.save_async(step, state, metadata, roles=roles, only=only))
-        if only is None and (self._whole is None or _has_failed(self._whole)):  # one that runs is enough
-            self._whole = self._last.future
-        return self._last
+        latest = chain.latest
+        went_back = self._saved is None or (wanted or 0) < self._saved[0]
+        if wanted is not None and latest is not None and wanted <= latest and went_back:
+            self._go_back(chain, wanted)
+        return chain, chain_step(wanted, chain.latest)
+
+    def _go_back(self, chain: Chain, wanted: int) -> None:
+        """Set aside the steps of a branch that the trainer has left, so that its steps are free."""
+        before = [step for step in chain.steps if step < wanted]
+        if self._resumed is not None:
+            before = [step for step in before if step <= self._resumed] or before
+        gone = {step for step in chain.steps if not before or step > before[-1]}
+        store = writable_store(chain.directory)
+        if not before or gone & {*chain.pins, *linked_steps(store)}:
+            return  # nothing may go, so the state is numbered on
+        self._has_all, self._ancestry = False, None
+        with suppress(DataError, ChainError, StorageError):  # a save that can be kept is kept
+            chain.rollback(before[-1])
+            LOG.warning(
+                "%s: the trainer went back to step %d: the chain goes on from step %d, and steps %s are set"
+                " aside (Chain.undo_rollback)",
+                *(chain.directory, wanted, before[-1], ", ".join(map(str, sorted(gone)))),
+            )
+
+    def _is_again(self, wanted: int | None, state: Any, metadata: dict[str, str], path: Path) -> bool:
+        """Give a state a second path if it is the newest step, under this step of the trainer."""
+        if wanted is None:
+            return False
+        self.settle()  # a failure is raised by the save that follows
+        chain = self._opened()
+        saved = self._saved or (chain.latest, chain.latest)
+        if wanted != saved[0] or chain.failure is not None or self._failed:
+            return False
+        flat, strings, _ = from_framework(self._adapter, state, metadata, None)
+        return name_again(DirectoryStore(Path(chain.directory)), saved[1] or 0, path, flat, strings)
+
+    def _tell(self, size: int) -> None:
+        """Tell once what it costs to keep paths of older states."""
+        if size and not self._is_told:
+            self._is_told = True
+            LOG.info(
+                "%s: each path holds a whole and exact checkpoint. The newest shares its bytes with the"
+                " chain; each older one that is kept takes %s bytes. With newest='history' paths are links",
+                *(self._options.chain, f"{size:,}"),
+            )
 
     def _only(self, state: Any, names: Iterable[str] | None) -> Sequence[str] | None:
         """Return which arrays are saved: all, until a save of all has come to the disk.
 
-        So are they behind a save that has failed: the state may have got other arrays. The first
-        save of all tells what no array is named, as later ones would.
+        So are they behind a save that has failed: the state may have got other arrays. A save of
+        all tells what no array is named, as later ones would.
         """
-        whole, last = self._whole, self._last
-        if whole is None and names is None and self._options.only is not None:
+        if self._has_all and not (self._last is not None and _has_failed(self._last)):
+            return self._options.only_of(names or (), alone=names is None)
+        if names is None and self._options.only is not None:
             flat, *_ = from_framework(self._adapter, state, None, None, wanted=lambda _: False)
             self._options.check_names(array_names(flat.tree))
-        if whole is None or not whole.done() or _has_failed(whole):
-            return None
-        if last is not None and _has_failed(last.future):
-            return None
-        return self._options.only_of(names or (), alone=names is None)
+        return None
 
     def after(self, action: Callable[[], object]) -> None:
         """Call a function when all saves that are begun are on the disk, and not if one fails.
@@ -212,28 +303,41 @@ class LinkSaver:
             if self._chain is not None:
                 self._chain.close()
         finally:
-            self._chain, self._whole = None, None
+            self._chain, self._has_all = None, False
             self._raise_failure()
 
     def _leave_parent(self) -> None:
         """After a fork, forget all that runs: it is the parent's, and never ends here."""
         if self.process != os.getpid():
-            self.process, self._chain, self._last, self._whole = os.getpid(), None, None, None
+            self.process, self._chain, self._last, self._has_all = os.getpid(), None, None, False
+            self._begun = None
             self._failed.clear()
 
-    def _opened(self) -> Chain | None:
+    def _opened(self) -> Chain:
         self._leave_parent()
         if self._chain is None:
             self._chain = self._options.open(self._part, self._adapter)
         return self._chain
 
     def _thin_out(self) -> None:
-        """Remove what is not kept of what was saved before: its links are on the disk."""
+        """Remove what is not kept of what was saved before: its paths are on the disk."""
         chain, keep = self._chain, self._options.keep
         if chain is not None and keep is not None and chain.steps:
             store = writable_store(chain.directory)
             self._ancestry = self._ancestry or Ancestry(store)
             thin_out(store, keep, self._ancestry)
+
+    def _link(self, begun: Begun, path: Path, then: Callable[[], object] | None) -> None:
+        """Write the file of a checkpoint once it is saved. The chain keeps a save's failure."""
+        wait_for([begun.future])
+        if begun.future.cancelled() or begun.future.exception() is not None:
+            raise CancelledError
+        if not path.parent.is_dir():  # frameworks delete old checkpoints, folder and all
+            LOG.warning("%s: the folder was deleted before its checkpoint was saved", path)
+            return
+        self._tell(write_link(begun.chain, begun.step, path))
+        if then is not None:
+            then()
 
     def _submit(self, action: Callable[[], object], *, skips: bool = False) -> None:
         """Do something after all that was submitted; with `skips`, unless that has failed."""
@@ -259,19 +363,6 @@ class LinkSaver:
 
 def _has_failed(save: Future[int | None]) -> bool:
     return save.done() and (save.cancelled() or save.exception() is not None)
-
-
-def _link(begun: Begun, path: Path, then: Callable[[], object] | None) -> None:
-    """Write the link of a checkpoint when it is saved. The chain keeps the failure of a save."""
-    wait_for([begun.future])
-    if begun.future.cancelled() or begun.future.exception() is not None:
-        raise CancelledError
-    if not path.parent.is_dir():  # frameworks delete old checkpoints, folder and all
-        LOG.warning("%s: the folder was deleted before its checkpoint was saved", path)
-        return
-    begun.link(path)
-    if then is not None:
-        then()
 
 
 @atexit.register

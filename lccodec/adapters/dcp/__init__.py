@@ -25,7 +25,9 @@ Every rank writes the items of its plan into its own chain, ``CHAIN/rank-N``. Wh
 finished, the coordinator writes the record, which is also a checkpoint file. It holds what DCP
 calls the metadata, and the name and root hash of each rank's file. A checkpoint exists as soon as
 its record exists; a file that does not match the record is refused. A save that is cut short leaves
-files that nothing refers to, and earlier checkpoints stay as they were.
+files that nothing refers to, and earlier checkpoints stay as they were. With a lossy policy or
+``chain=``, each rank's state also lies beside the record, whole and exact (a second name of the
+exact file of its chain): the checkpoint loads bit for bit as long as its directory exists.
 
 With ``parity=1``, the files that the ranks of one save write form a group. If those of any rank are
 lost, ``lccodec repair`` and :func:`lccodec.adapters.ranks.repair_together` mend them. The ranks

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,13 +20,13 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
-from ...chain.read.checkpoint import OpenCheckpoint, open_name
+from ...chain.read.checkpoint import OpenCheckpoint, open_file, open_name
 from ...chain.store.directory import DirectoryStore
 from ...constants import MAX_NESTING
 from ...container.disk.system import StrPath, storage_errors
 from ...container.tree import leaf_name
 from ...element_types import Array
-from ...errors import ArgumentError, ChainError, FormatError
+from ...errors import ArgumentError, ChainError, DataError, FormatError, StorageError, warn
 from .. import torch as adapter
 from ..link import open_named
 from ..torch.states import has_wrappers
@@ -70,6 +71,7 @@ class LCStorageReader(Location, StorageReader):
         self._step = step
         self._allow_pickle = allow_pickle
         self._base = self._path
+        self._is_newest = True
         self._metadata = Metadata({})
 
     def read_metadata(self) -> Metadata:
@@ -92,6 +94,7 @@ class LCStorageReader(Location, StorageReader):
             named = "" if self._step is None else f" of step {self._step}"
             found = "" if steps else f": {_what_is(self._path)}"
             raise ChainError(f"{self._path} holds no checkpoint{named} that every rank has finished{found}")
+        self._is_newest = step == max(steps)
         with open_name(store, steps[step]) as file:
             record = file.restored(adapter.from_numpy)
         metadata, self._base = from_record(record, self._path / steps[step])
@@ -153,8 +156,18 @@ class LCStorageReader(Location, StorageReader):
         return future
 
     def _open(self, part: Part) -> OpenCheckpoint:
-        """Open the file of a rank."""
-        return open_named(self._base / part.file, part.root, self._path)
+        """Open the file of a rank: the whole one beside the record, or that of the chain."""
+        if part.whole is not None:
+            name, root = part.whole
+            with suppress(DataError, StorageError):
+                file = open_file(self._path / name)
+                if file.links[-1].reader.root.hex() == root:
+                    return file
+                file.close()
+        file = open_named(self._base / part.file, part.root, self._path)
+        if part.whole is not None and self._is_newest and any(array.lossy for array in file.info().arrays):
+            warn(f"{self._path}: {part.whole[0]} is missing or damaged; returned the state of the history")
+        return file
 
     def state(self) -> dict[str, Any]:
         """Return the whole state, without a target: each tensor put together from all ranks.

@@ -4,7 +4,8 @@
 ranks' chains, relative to the directory of the record. `parts` are the files there, each with its
 root hash. The entry of a tensor has its dtype, size and chunks (offsets, sizes, number of the
 part). Any other entry has its value, which is whatever a chain stores, or the number of the part
-with its pickle.
+with its pickle. ``"whole"`` has for each part the file in the directory of the record that holds it
+whole and exact, with its root hash.
 """
 
 from __future__ import annotations
@@ -37,10 +38,15 @@ _VERSION: Final = 1
 
 @dataclass(frozen=True)
 class Part:
-    """The file of a rank, relative to the directory of the chains, and its root hash."""
+    """The file of a rank, relative to the directory of the chains, and its root hash.
+
+    `whole` is the name and the root hash of a second file, beside the record, with the same state
+    bit for bit. It needs no chain.
+    """
 
     file: str
     root: str
+    whole: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -87,9 +93,16 @@ def to_record(metadata: Metadata, base: str) -> dict[str, Any]:
         "version": _VERSION,
         "base": base,
         "parts": [[part.file, part.root] for part in parts],
+        **({"whole": wholes} if any(wholes := [part.whole for part in parts]) else {}),
         "entries": entries,
         "planner_data": metadata.planner_data,
     }
+
+
+def _whole(name: Any, root: Any) -> tuple[str, str]:
+    if Path(name).name != name:  # a record may be a stranger's
+        raise ValueError(name)
+    return name, str(root)
 
 
 def from_record(record: Any, path: Path) -> tuple[Metadata, Path]:
@@ -101,7 +114,9 @@ def from_record(record: Any, path: Path) -> tuple[Metadata, Path]:
     storage: dict[MetadataIndex, Part | Value] = {}
     entries: dict[str, Any] = {}
     try:
-        parts = [Part(str(file), str(root)) for file, root in record["parts"]]
+        wholes = [None if each is None else _whole(*each) for each in record.get("whole", ())]
+        wholes += [None] * (len(record["parts"]) - len(wholes))  # earlier versions have none
+        parts = [Part(str(f), str(r), w) for (f, r), w in zip(record["parts"], wholes, strict=True)]
         for fqn, entry in record["entries"].items():
             if "chunks" not in entry:
                 index = MetadataIndex(fqn)

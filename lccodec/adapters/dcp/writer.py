@@ -1,11 +1,18 @@
-"""The writer: the items of every rank go into a chain of that rank; the record comes last."""
+"""The writer: the items of every rank go into a chain of that rank; the record comes last.
+
+Beside the record, each rank's state lies whole: a second name of the exact file of its chain. So a
+record loads what was saved, bit for bit, also if the ranks have gone on and the next record was
+never written. Those of older records of the same directory go once the new record is there.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -18,11 +25,14 @@ from torch.futures import Future
 
 from ...chain.chain import Chain
 from ...chain.life.keep import Keep, check_keep
+from ...chain.life.whole import name_exact
 from ...chain.mend.redundancy import Redundancy, parse_redundancy
 from ...chain.save.settings import KEYFRAME_EVERY
 from ...chain.store.directory import DirectoryStore
 from ...chain.store.names import checkpoint_name
-from ...container.disk.system import StrPath, checked_path
+from ...container.disk.folder import make_directory
+from ...container.disk.system import StrPath, checked_path, storage_errors
+from ...container.reader import open_checkpoint
 from ...container.tree import leaf_name
 from ...element_types import Array
 from ...errors import ArgumentError, LccodecError, warn
@@ -41,6 +51,8 @@ from .record import KIND, Part, Value, to_record
 
 __all__ = ["LCStorageWriter"]
 
+_WHOLE: Final = re.compile(r"rank-[0-9]+-[0-9]+\.lcc\.h5")
+
 
 # `dcp.async_save` copies the state with BlockingAsyncStager, which knows all kinds of sharded
 # tensors.
@@ -51,11 +63,14 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
     ----------
     path
         The directory of the checkpoint in DCP's sense; ``checkpoint_id=`` of a save replaces it.
-        Saves to the same path are numbered from 0, and the last one is loaded by default.
+        Saves to the same path are numbered from 0, and the last one is loaded by default. With a
+        lossy policy that is the exact one. Older ones of the same path are the history's.
     chain
         The directory of the ranks' chains; by default `path`. Checkpoints of several paths can
         share it: then each is a delta to the one before, and one path can be deleted without harm
-        to the others.
+        to the others. Each path has its state whole, too: it is exact, may be copied without the
+        chain, and takes the bytes of a raw state once it is not the newest. With
+        ``newest="history"`` it only has the record.
     policy, keyframe_every, workers, newest, keep, hindsight, only
         The options of every rank's chain: see `lccodec.adapters.chains.options.ChainOptions`, also
         for errors. `keep` is about the checkpoints of `path`, and is for chains that lie there;
@@ -209,7 +224,8 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         directory = base / f"rank-{self._rank}"
         only = None
         if self._chain is None or self._chain.directory != directory:
-            self._chain, self._has_saved = self._options.open_in(directory, adapter), False
+            newest: Kept | None = None if self._chain_directory is None else "exact"
+            self._chain, self._has_saved = self._options.open_in(directory, adapter, newest), False
         alone = not dist.is_initialized() or dist.get_world_size() == 1
         if alone and not self._has_saved:
             self._options.check_names(leaf_name((name,)) for name in state)
@@ -222,9 +238,16 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         self._has_saved = True
         if self._chain.workers is None:
             self._chain.release_lock()  # `dcp.async_save` may save from another process in between
-        store, path = DirectoryStore(directory), directory / checkpoint_name(step)
+        store, path, whole = DirectoryStore(directory), directory / checkpoint_name(step), None
+        if self._chain.newest == "exact":
+            with storage_errors("cannot create", self._path):
+                make_directory(self._path)
+            name = f"rank-{self._rank}-{step}.lcc.h5"
+            if name_exact(store, step, self._path / name):
+                with open_checkpoint(self._path / name) as file:
+                    whole = name, file.root.hex()
         with store.open(store.name_of(step)) as file:  # only the exact file may have it yet
-            return Part(path.relative_to(base).as_posix(), file.root.hex()), size
+            return Part(path.relative_to(base).as_posix(), file.root.hex(), whole), size
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """Commit the checkpoint; called when every rank has finished."""
@@ -244,6 +267,11 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         record = to_record(metadata, os.path.relpath(directory, self._path))
         with Chain(self._path, "lossless", keyframe_every=0) as records:
             records.save(chain_step(None, records.latest), *adapter.to_numpy(record, {"kind": KIND}))
+        named = {name for name, _ in filter(None, record.get("whole", ()))}
+        for path in self._path.glob("rank-*-*.lcc.h5"):
+            if _WHOLE.fullmatch(path.name) and path.name not in named:
+                with suppress(OSError):  # the next save tries again
+                    path.unlink()
         if self._keep is not None:
             try:
                 prune_together(self._path, self._keep, renew=self._parity is None)

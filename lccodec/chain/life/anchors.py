@@ -17,7 +17,8 @@ from ...container.scalars import Json
 from ...container.tree import Flat
 from ...policy.copies import mark_copies
 from ...policy.policy import Candidate, Policy
-from ...policy.record import Record, needed_record, write_record
+from ...policy.presets import POLICIES
+from ...policy.record import EXACT_KEY, Record, needed_record, write_record
 from ...policy.roles import Assignment
 from ...quantizers.base import Quantizer
 from ...workers.crew import Crew
@@ -147,6 +148,8 @@ class AnchoredSave:
         add_past(self.arrays, sampling, task.before.samples)
         parent = anchors[0] if anchors else None
         above = None if parent is None else parent.step
+        if EXACT_KEY in task.metadata:
+            policy, first, instead, again = POLICIES["lossless"], {}, {}, {}
         plan = make_plan(self.arrays, policy, above, 1.0, first, instead, again=again)
         for frame in plan.frames:  # coding overwrites the references
             for name in [self.arrays[index].name for index in frame.arrays] if frame.inherits else ():

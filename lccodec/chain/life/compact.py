@@ -32,7 +32,7 @@ from ...parallel import slices
 from ...policy.again import kept_between, promised, quantizer_again
 from ...policy.declared import obeying
 from ...policy.policy import Candidate, Policy
-from ...policy.record import read_record
+from ...policy.record import EXACT_KEY, read_record
 from ...policy.roles import Assignment
 from ...quantizers.base import Quantizer, guarantee_of
 from ...quantizers.guarantee import EXACT, Guarantee
@@ -201,11 +201,18 @@ def code_anew(
             state = old.state(dtype="bits")
             arrays = candidates(flatten(state), {}, {}, known)
             again = coded_again(arrays, policy, old.links[-1].manifest, found)
-            after += save(step, state, old.metadata(), roles=known, following=following, again=again)
+            noted = old.metadata() | ({EXACT_KEY: "true"} if is_promised(store, step, old) else {})
+            after += save(step, state, noted, roles=known, following=following, again=again)
             with open_step(target, step) as new:
                 _add_errors(sums, old, new, known)
     errors = {role: math.sqrt(lost / had) if had else 0.0 for role, (lost, had) in sums.items()}
     return Compaction(len(steps), before, after, (), errors, found)
+
+
+def is_promised(store: Store, step: int, file: OpenCheckpoint) -> bool:
+    """Return whether a step was asked for exactly: at its save, or by a pin while it was exact."""
+    is_pinned = step in store.pins() and not any(array.lossy for array in file.info().arrays)
+    return is_pinned or EXACT_KEY in file.metadata()
 
 
 def _state(store: Store, step: int, held: int | None) -> Any:

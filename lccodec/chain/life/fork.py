@@ -46,7 +46,7 @@ def fork(store: Store, target: WritableStore, step: int) -> list[int]:
     with open_step(store, step) as file:
         links = [] if file.links[-1].manifest.is_exact else file.links
         roots = {link.manifest.step or 0: link.reader.root for link in links}
-    _duplicate_all(store, target, roots, _has_exact(store, step))
+    _duplicate_all(store, target, roots, has_exact(store, step))
     later = {each: name for each, name in target.checkpoints().items() if each > step}
     if later:  # the step is interpolated
         with target.locked() as folder:
@@ -64,7 +64,7 @@ def duplicate_chain(store: Store, target: WritableStore) -> None:
     if not steps:
         raise ChainError(store.nothing())
     roots = {step: store.root(name)[0] for step, name in steps.items()}
-    _duplicate_all(store, target, roots, _has_exact(store, store.exact_step()))
+    _duplicate_all(store, target, roots, has_exact(store, store.exact_step()))
 
 
 def _duplicate_all(store: Store, target: WritableStore, roots: Mapping[int, bytes], exact: bool) -> None:
@@ -110,7 +110,7 @@ def _is_same_place(store: Store, target: WritableStore) -> bool:
     return store.path == target.path
 
 
-def _has_exact(store: Store, step: int | None) -> bool:
+def has_exact(store: Store, step: int | None) -> bool:
     """Return whether the exact file of a chain is sound as a link, and of a step."""
     if step is None or store.exact_step() != step:
         return False

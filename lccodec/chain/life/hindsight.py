@@ -24,7 +24,7 @@ from ...element_types import work
 from ...errors import ChainError
 from ...policy.hindsight import between_quantizers, end_quantizers, kept
 from ...policy.policy import Candidate, Policy
-from ...policy.record import Record
+from ...policy.record import EXACT_KEY, Record
 from ...policy.roles import Assignment
 from ...quantizers.base import Quantizer
 from ...quantizers.guarantee import EXACT, Guarantee
@@ -112,29 +112,39 @@ class _State:
 
 def _states(store: Store, steps: Mapping[int, str], policy: Policy) -> Iterator[_State]:
     """Yield the states of a chain by rising step."""
-    past, held = Before(), exact_step(store)
+    past, held, pins = Before(), exact_step(store), store.pins()
     for visit in survey(store, steps, decode=True, rising=True):
         if visit.step == held:
             with open_known(store, visit.step, held) as file:
                 values = dict(zip(file.links[-1].index_names, file.decoded(), strict=True))
-                state = _state_of(visit, values, file.links[-1].manifest, policy, past)
+                pinned, manifest = visit.step in pins, file.links[-1].manifest
+                state = _state_of(visit, values, manifest, policy, past, pinned)
         else:
             visit.check()
             own = {name: value_or_raise(visit.arrays()[name]) for name in visit.left.link.index_names}
             copies = {name: replace(array, bits=array.bits.copy()) for name, array in own.items()}
-            state = _state_of(visit, copies, visit.left.link.manifest, policy, past)
+            manifest, pinned = visit.left.link.manifest, visit.step in pins
+            state = _state_of(visit, copies, manifest, policy, past, pinned)
         past = Before(visit.step, state.samples)
         yield state
 
 
 def _state_of(
-    visit: Visit, arrays: Mapping[str, DecodedArray], manifest: Manifest, policy: Policy, past: Before
+    visit: Visit,
+    arrays: Mapping[str, DecodedArray],
+    manifest: Manifest,
+    policy: Policy,
+    past: Before,
+    pinned: bool,
 ) -> _State:
     """Return a state as a file has it; `past` is the state before."""
-    known = {array.name: Assignment(array.role, array.why) for array in visit.info().arrays}
+    info = visit.info()
+    known = {array.name: Assignment(array.role, array.why) for array in info.arrays}
+    is_exact = manifest.is_exact or not any(array.lossy for array in info.arrays)
+    metadata = {**manifest.metadata, **({EXACT_KEY: "true"} if pinned and is_exact else {})}
     names = list(known)
     flat = Flat(manifest.tree, [arrays[name].array("bits") for name in names], manifest.scalars, names)
-    task = Task(visit.step, flat, manifest.metadata, known, past)
+    task = Task(visit.step, flat, metadata, known, past)
     own = candidates(flat, {}, {}, known)
     samples = Measurement(own, Sampling(own)).samples
     total: dict[str, Guarantee] = {}

@@ -34,7 +34,7 @@ from ..store.parents import Ancestry
 from ..store.store import Store, WritableStore
 from .keep import Keep
 from .mending import Mending
-from .pins import pin, unpin
+from .pins import pin, pin_exact, unpin
 from .prune import Pruning, prune
 from .rollback import rollback
 from .set_aside import RolledBack, delete_rolled_back, list_rolled_back, undo_rollback
@@ -290,12 +290,19 @@ class Lifetime(Shown, Mending):
 
             return code_anew(self._store, target, chosen, save, tell)
 
-    def pin(self, step: int) -> None:
+    def pin(self, step: int, *, exact: bool = False) -> None:
         """Pin a step: no prune of any process removes it, or the steps that it needs.
 
-        Errors are those of `lccodec.chain.life.pins.pin`.
+        With `exact`, it also stays bit for bit as it is now: the newest step is written anew from
+        the exact file, as a keyframe. Errors are those of `lccodec.chain.life.pins.pin`, and of
+        `pin_exact` there.
         """
-        pin(self._store, step)
+        if not exact:
+            pin(self._store, step)
+            return
+        with self._writer.at_rest() as claim:
+            pin_exact(self._store, step, claim)
+        self._mirrors()
 
     def unpin(self, step: int) -> bool:
         """Remove the pin of a step; return whether there was one."""

@@ -3,15 +3,36 @@
 A pin is made and looked for while the lock of the store is held. So a checkpoint is pinned
 before a prune looks, or it is already gone, and then the pin is refused.
 
+A *link* is a small file elsewhere that names a step (:mod:`lccodec.adapters.link`). It pins the
+step as long as it lives: it has a second name in ``.links`` in the directory of the chain, and
+where that is the only one left, the link is gone. So nobody has to tell when a link is deleted,
+and a link may be renamed or moved.
+
 Source: SPEC 9 (LCC-CHN-07).
 """
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from ...container.disk.duplicate import duplicate
+from ...container.disk.folder import Folder
 from ...container.disk.system import storage_errors
+from ...errors import ChainError
+from ..mend.upkeep import forget, renew
 from ..read.checkpoint import open_step
-from ..store.names import pin_name, step_index
-from ..store.store import WritableStore
+from ..save.settings import LOG
+from ..store.claim import Claim
+from ..store.directory import DirectoryStore
+from ..store.names import checkpoint_name, pin_name, step_index
+from ..store.store import Store, WritableStore
+
+#: The directory of the second names of links, in that of the chain.
+LINKS_NAME: Final = ".links"
 
 
 def pin(store: WritableStore, step: int) -> None:
@@ -32,6 +53,44 @@ def pin(store: WritableStore, step: int) -> None:
         held.sync()
 
 
+def pin_exact(store: WritableStore, step: int, claim: Claim | None = None) -> None:
+    """Pin a step that is stored without loss, or make it so from the exact file, which has it.
+
+    Parameters
+    ----------
+    claim
+        The claim of a `Chain`, which may be held already.
+
+    Raises
+    ------
+    ChainError
+        If the exact state is gone, as a later step was saved; or as for `pin`; or if another writer
+        saves to the chain. Nothing has changed.
+    DataError, StorageError
+        As `pin`. The step can be restored.
+    """
+    from ..save.exact.anew import checkpoint_from_exact  # here, as every chain loads this module
+    from .fork import has_exact
+    from .rewrite_step import end_at
+
+    step = step_index(step)
+    with (claim or store.claim()).held():
+        with open_step(store, step) as file:
+            lossy = any(array.lossy for array in file.info().arrays) or not store.has(checkpoint_name(step))
+        if lossy and not has_exact(store, step):
+            raise ChainError(
+                f"{store.path}: the exact state of step {step} is gone: it can be kept while the step is the"
+                " newest, or by save(..., exact=True)"
+            )
+        pin(store, step)
+        if lossy:
+            with storage_errors("cannot write", store.path), store.locked():
+                redundancy = forget(store, [checkpoint_name(step)])
+                end_at(store, step - 1)  # what is interpolated from the step needs its values as they were
+                checkpoint_from_exact(store)
+            renew(store, redundancy)
+
+
 def unpin(store: WritableStore, step: int) -> bool:
     """Remove the pin of a step; return whether there was one."""
     name = pin_name(step_index(step))
@@ -39,3 +98,53 @@ def unpin(store: WritableStore, step: int) -> bool:
     if pinned:
         store.remove([name])
     return pinned
+
+
+def add_link(store: DirectoryStore, step: int, path: Path, metadata: Mapping[str, str]) -> None:
+    """Write a link, which pins a step until its file is gone. An existing file is replaced.
+
+    Where the file can have no second name in the chain, as on another file system, the step is
+    pinned for good.
+
+    Raises
+    ------
+    StorageError
+        If the operating system refuses. An existing file is unchanged.
+    """
+    from ..save.single_file import save_file  # here, as every chain loads this module
+
+    with storage_errors("cannot link to", path), store.locked() as held:
+        held.make(LINKS_NAME)
+        with held.inner(LINKS_NAME) as links, Folder(path.parent, store.system) as folder:
+            links.remove(name for name in links.names() if not _lives(links, name))
+            name = f"{step:012d}-{secrets.token_hex(8)}"
+            save_file(None, links.path / name, metadata)
+            duplicate(links.path / name, folder, path.name, overwrite=True)
+            folder.sync()
+            if not _lives(links, name):
+                held.add(pin_name(step))
+                held.sync()
+                links.remove([name])
+                LOG.warning(
+                    "%s: step %s is pinned: it cannot be known how long %s lives", store.path, step, path
+                )
+
+
+def linked_steps(store: Store) -> set[int]:
+    """Return the steps that links name which are still there."""
+    if not isinstance(store, DirectoryStore) or not (store.path / LINKS_NAME).is_dir():
+        return set()
+    with (
+        storage_errors("cannot list", store.path),
+        Folder(store.path, store.system) as folder,
+        folder.inner(LINKS_NAME) as links,
+    ):
+        alive = [name.partition("-")[0] for name in links.names() if _lives(links, name)]
+    return {int(step) for step in alive if step.isdecimal()}
+
+
+def _lives(links: Folder, name: str) -> bool:
+    """Return whether a link has a name elsewhere, too."""
+    with suppress(FileNotFoundError):
+        return (links.path / name).stat().st_nlink > 1
+    return False

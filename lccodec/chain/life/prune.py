@@ -1,8 +1,9 @@
 """Pruning a chain: steps that are not kept, and that no kept step needs, are removed.
 
-Kept are the steps that match a `Keep`, pinned steps, and the newest step, because the next delta is
-taken against it. Kept files do not change, and what they need stays until nothing needs it. With
-`rewrite`, they are rewritten with the same state, so that they need only kept steps.
+Kept are the steps that match a `Keep`, pinned steps, those that a link names, and the newest step,
+because the next delta is taken against it. Kept files do not change, and what they need stays until
+nothing needs it. With `rewrite`, they are rewritten with the same state, so that they need only
+kept steps.
 
 Source: SPEC 9 (LCC-CHN-07, LCC-CHN-09, LCC-CHN-10).
 """
@@ -24,6 +25,7 @@ from ..store.names import checkpoints_among, pins_among
 from ..store.parents import Ancestry, waves
 from ..store.store import WritableStore
 from .keep import Keep, check_keep
+from .pins import linked_steps
 
 if TYPE_CHECKING:  # loaded where steps are rewritten: most prunes only remove
     from .rewrite_step import Rewriting
@@ -221,6 +223,9 @@ def _plan(
     newest = max(steps)
     kept.setdefault(newest, "newest")
     kept.update({step: "pinned" for step in pins_among(names) if step in steps and step not in kept})
+    kept.update(
+        {step: "named by a link" for step in linked_steps(store) if step in steps and step not in kept}
+    )
     kept.update({step: "last in a mirror" for step in mirrored if step in steps and step not in kept})
     kept = dict(sorted(kept.items()))
     if len(kept) == len(steps):

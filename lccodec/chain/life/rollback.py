@@ -20,6 +20,7 @@ from ..store.claim import Claim
 from ..store.names import pin_name, step_index
 from ..store.parents import Ancestry, remove_steps
 from ..store.store import WritableStore
+from .pins import linked_steps
 from .set_aside import RolledBack, cut_short, list_rolled_back, verified_exact_step
 
 
@@ -68,10 +69,14 @@ def rollback(
         steps = store.checkpoints()
         later = {other: name for other, name in steps.items() if other > step}
         pinned = [other for other in store.pins() if other > step]
-        if delete and pinned:
-            raise ArgumentError(
-                f"step {pinned[0]} of {store.path} is pinned: unpin it, or roll back without delete"
+        linked = sorted(other for other in linked_steps(store) if other > step)
+        if delete and (pinned or linked):
+            why = (
+                f"{pinned[0]} of {store.path} is pinned: unpin it"
+                if pinned
+                else (f"{linked[0]} of {store.path} is named by a link: delete that")
             )
+            raise ArgumentError(f"step {why}, or roll back without delete")
         exact = _is_of_later(store, step)
         names = [*later.values(), *([EXACT_NAME] if exact else [])]
         gone = tuple(other for other in store.steps() if other > step)  # also of the exact file

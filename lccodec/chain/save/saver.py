@@ -24,7 +24,8 @@ from ...container.tree import Flat, flatten
 from ...errors import ChainError, DataError, LccodecError, StorageError, reason_of, warn
 from ...frame.encode import Effort
 from ...policy.copies import mark_copies
-from ...policy.record import Record, needed_record, read_record, write_record
+from ...policy.presets import POLICIES
+from ...policy.record import EXACT_KEY, Record, needed_record, read_record, write_record
 from ...policy.roles import Assignment
 from ...workers.crew import Crew
 from ..progress import Tell, untold
@@ -297,11 +298,14 @@ class Saver:
         if base.before is not None and self._hashes is None:
             look_back(self._store, base.before, compared, sampling)
         parent = None if base.is_keyframe or tail is None else tail.step
-        instead = self._groups.quantizers(base, record.policy, compared)
-        plan = make_plan(
-            *(compared, record.policy, parent, settings.width, settings.first, instead),
-            *(base.is_renewed, settings.again),
-        )
+        if EXACT_KEY in whole.metadata:
+            plan = make_plan(compared, POLICIES["lossless"], parent, renew=base.is_renewed)
+        else:
+            instead = self._groups.quantizers(base, record.policy, compared)
+            plan = make_plan(
+                *(compared, record.policy, parent, settings.width, settings.first, instead),
+                *(base.is_renewed, settings.again),
+            )
         if self._hashes is not None:
             self._hashes.check(plan)
         return plan, needed_record(record, compared, known), sampling

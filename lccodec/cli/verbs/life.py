@@ -15,6 +15,7 @@ from ...chain.chain import Chain
 from ...chain.life.fork import fork as fork_chain
 from ...chain.life.keep import Keep
 from ...chain.life.pins import pin as pin_step
+from ...chain.life.pins import pin_exact
 from ...chain.life.pins import unpin as unpin_step
 from ...chain.life.prune import Pruning
 from ...chain.life.rollback import rollback as roll_back
@@ -256,11 +257,14 @@ def compact(
 @verb
 @chain_argument
 @_steps_argument
-def pin(directory: Place, steps: tuple[int, ...], as_json: bool) -> None:
+@click.option(
+    "--exact", is_flag=True, help="Also keep them bit for bit. Of lossy steps, only the newest can be."
+)
+def pin(directory: Place, steps: tuple[int, ...], exact: bool, as_json: bool) -> None:
     """Pin steps, so that no prune removes them; without a STEP, list the pins."""
     store = writable_store(directory)
     for step in steps:
-        pin_step(store, step)
+        (pin_exact if exact else pin_step)(store, step)
     _tell_pins(store, as_json)
 
 

@@ -62,11 +62,6 @@ def test_processes_have_chains_of_their_own(tmp_path):
     assert chain.adapter is adapter
 
 
-def test_without_a_directory_there_is_no_chain():
-    assert ChainOptions().open() is None
-    assert ChainOptions().open("process-0") is None
-
-
 def test_a_pattern_may_fit_no_array_of_one_process_of_many():
     options = ChainOptions("run", only=["*lora*", "head"])
     assert options.only_of(["a/lora/w", "a/w"], alone=False) == ["*lora*"]

@@ -46,13 +46,13 @@ def beside(tmp_path: Path) -> Iterator[LinkSaver]:
 class Gate:
     """Holds up what runs in the background, behind the checkpoint and before its link."""
 
-    def __init__(self, write: Callable[..., None]) -> None:
+    def __init__(self, write: Callable[..., int]) -> None:
         self.open = threading.Event()
         self._write = write
 
-    def __call__(self, *arguments: Any) -> None:
+    def __call__(self, *arguments: Any) -> int:
         self.open.wait(60)
-        self._write(*arguments)
+        return self._write(*arguments)
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_the_steps_of_a_trainer(background: bool, tmp_path: Path, caplog: pytest
 
 
 @pytest.mark.parametrize("background", [False, True])
-def test_older_steps_go_when_their_followers_have_links(background: bool, tmp_path: Path) -> None:
+def test_older_steps_go_and_their_paths_stay(background: bool, tmp_path: Path) -> None:
     keep = lccodec.Keep(latest=2)
     options = ChainOptions(tmp_path / "chain", keyframe_every=0, background=background, keep=keep)
     saver = LinkSaver(options)
@@ -125,9 +125,7 @@ def test_older_steps_go_when_their_followers_have_links(background: bool, tmp_pa
         assert lccodec.Chain(tmp_path / "chain").steps[-3:] == [*range(5)][max(0, step - 2) : step + 1]
     saver.close()
     assert lccodec.Chain(tmp_path / "chain").steps == [3, 4]
-    assert [step_of(tmp_path / f"{step}") for step in (3, 4)] == [3, 4]
-    with pytest.raises(lccodec.ChainError):
-        step_of(tmp_path / "0")
+    assert [step_of(tmp_path / f"{step}") for step in range(5)] == [*range(5)]  # paths are whole
 
 
 def test_without_a_chain_the_file_is_the_state(tmp_path: Path) -> None:
@@ -288,7 +286,7 @@ from pathlib import Path
 from lccodec.adapters.chains import saver as link_saver
 from lccodec.adapters.chains.options import ChainOptions
 gate, write, place = threading.Event(), link_saver.write_link, Path(sys.argv[1])
-link_saver.write_link = lambda *given: [gate.wait(60), write(*given)]
+link_saver.write_link = lambda *given: [gate.wait(60), write(*given)][1]
 saver = link_saver.LinkSaver(ChainOptions(place / "chain", background=True))
 saver.save({"w": np.zeros(9), "step": 0}, place / "a")
 process = os.fork()
@@ -381,10 +379,10 @@ def test_the_names_of_arrays_are_known_without_a_copy(background: bool, tmp_path
 def test_behind_a_save_that_has_failed_all_arrays_are_saved(tmp_path: Path) -> None:
     some = LinkSaver(ChainOptions(tmp_path / "chain", background=True, only=["lora"]))
     states = [{"base": np.full(3000, step), "lora": np.full(30, step)} for step in range(2)]
-    some._whole = Future()
-    some._whole.set_exception(StorageError(28, "no space"))
     some.save(states[0], tmp_path / "0")
-    some._whole = Future()  # it is not known yet
+    some.wait()
+    some._last = Future()
+    some._last.set_exception(StorageError(28, "no space"))
     some.save(states[1], tmp_path / "1")
     some.close()
     with open_linked(tmp_path / "1") as file:
@@ -406,17 +404,98 @@ def test_a_state_that_got_other_arrays_is_saved_at_the_second_try(background: bo
         assert sum(map(np.sum, file.state().values())) == 3060
 
 
-@pytest.mark.slow
-def test_saves_that_overlap_wait_for_the_first_of_all_arrays(tmp_path: Path) -> None:
-    """Not for the newest of them, or all saves would be of all arrays."""
-    some = LinkSaver(ChainOptions(tmp_path / "chain", background=True, only=["lora"]))
-    some._whole = first = Future[int | None]()
-    for step in range(3):
-        some.save({"base": np.full(3000, step), "lora": np.full(30, step)}, tmp_path / f"{step}")
-        some.wait()
-        if step == 1:
-            first.set_result(None)
-    some.close()
-    with open_linked(tmp_path / "2") as file:
-        there = file.state()
-        assert (there["base"][0], there["lora"][0]) == (1, 2)
+def weights(seed: int) -> dict[str, Any]:
+    return {"weight": np.random.default_rng(seed).standard_normal((300, 40)).astype(np.float32), "n": seed}
+
+
+def is_exact(path: Path, expected: dict[str, Any]) -> bool:
+    with open_linked(path) as file:
+        found = file.state()
+    return found.keys() == expected.keys() and all(np.array_equal(found[key], expected[key]) for key in found)
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_one_step_may_have_several_names(background: bool, tmp_path: Path) -> None:
+    """As best and last: it is saved once. What a trainer notes of its callbacks may differ."""
+    saver = LinkSaver(ChainOptions(tmp_path / "chain", "balanced", background=background))
+    for step in (4, 8):
+        saver.save(weights(step), tmp_path / f"best-{step}", step=step)
+        saver.save(weights(step), tmp_path / "last", step=step)
+        saver.save({**weights(step), "n": -1}, tmp_path / "other", {"noted": "1"}, step=step)
+    saver.close()
+    assert lccodec.Chain(tmp_path / "chain").steps == [4, 8]
+    assert (tmp_path / "last").samefile(tmp_path / "best-8")
+    assert all(is_exact(tmp_path / f"best-{step}", weights(step)) for step in (4, 8))
+    assert is_exact(tmp_path / "last", weights(8))
+    assert is_exact(tmp_path / "other", {**weights(8), "n": -1})
+    with open_linked(tmp_path / "other") as file:
+        assert file.metadata() == {"noted": "1"}
+
+
+def test_another_state_of_the_same_step_is_numbered_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    saver = LinkSaver(ChainOptions(tmp_path / "chain", "balanced"))
+    for seed in range(3):
+        saver.save(weights(seed), tmp_path / f"{seed}", step=4)
+    saver.close()
+    assert lccodec.Chain(tmp_path / "chain").steps == [4, 5, 6]
+    assert all(is_exact(tmp_path / f"{seed}", weights(seed)) for seed in range(3))
+    assert "the trainer's step 4 is step 6 of the chain" in caplog.text
+
+
+def test_a_state_that_is_the_newest_is_not_saved_again(tmp_path: Path) -> None:
+    """Although another path was loaded meanwhile, as to be validated, or the program is another."""
+    saver = LinkSaver(ChainOptions(tmp_path / "chain", "balanced"))
+    for step in (4, 8):
+        saver.save(weights(step), tmp_path / f"{step}", step=step)
+    saver.resumed(4)
+    saver.save(weights(8), tmp_path / "again", step=8)
+    saver.close()
+    LinkSaver(ChainOptions(tmp_path / "chain", "balanced")).save(weights(8), tmp_path / "other", step=8)
+    assert lccodec.Chain(tmp_path / "chain").steps == [4, 8]
+    assert all(is_exact(tmp_path / name, weights(8)) for name in ("8", "again", "other"))
+
+
+@pytest.mark.parametrize("how", ["loaded", "anew"])
+def test_a_chain_goes_back_with_its_trainer(
+    how: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    saver = LinkSaver(ChainOptions(tmp_path / "chain", "balanced"))
+    for step in (4, 6, 8, 12):
+        saver.save(weights(step), tmp_path / f"{step}", step=step)
+    if how == "anew":
+        saver.close()
+        saver = LinkSaver(ChainOptions(tmp_path / "chain", "balanced"))
+    else:
+        saver.resumed(4)
+    saver.save(weights(0), tmp_path / "new", step=8)
+    saver.save(weights(1), tmp_path / "12", step=12)
+    saver.close()
+    with lccodec.Chain(tmp_path / "chain") as chain:
+        assert chain.steps == ([4, 8, 12] if how == "loaded" else [4, 6, 8, 12])
+        assert chain.restore(12)["n"] == 1
+        assert [gone.steps for gone in chain.rolled_back] == [(6, 8, 12) if how == "loaded" else (8, 12)]
+    assert "the trainer went back to step 8" in caplog.text
+    for name, seed in {"4": 4, "6": 6, "8": 8, "new": 0, "12": 1}.items():
+        assert is_exact(tmp_path / name, weights(seed))
+
+
+@pytest.mark.parametrize("newest", ["exact", "history"])
+def test_going_back_drops_nothing_that_is_named(newest: Any, tmp_path: Path) -> None:
+    """Neither a pinned step nor one that a link names."""
+    saver = LinkSaver(ChainOptions(tmp_path / "chain", "balanced", newest=newest))
+    for step in (4, 8):
+        saver.save(weights(step), tmp_path / f"{step}", step=step)
+    if newest == "exact":
+        lccodec.Chain(tmp_path / "chain").pin(8)
+    saver.resumed(4)
+    saver.save(weights(0), tmp_path / "new", step=6)
+    saver.close()
+    assert lccodec.Chain(tmp_path / "chain").steps == [4, 8, 9]
+    assert [step_of_weights(tmp_path / name) for name in ("4", "8", "new")] == [4, 8, 0]
+
+
+def step_of_weights(path: Path) -> Any:
+    with open_linked(path) as file:
+        return file.state()["n"]

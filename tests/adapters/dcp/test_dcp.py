@@ -479,6 +479,35 @@ def test_a_save_that_only_the_exact_file_has(tmp_path):
     assert error(1) == 0
     dcp.save({"w": weights[2]}, storage_writer=writer, no_dist=True)
     assert [error(step) > 0 for step in range(3)] == [False, True, False]
+    assert [path.name for path in tmp_path.glob("rank-*-*.lcc.h5")] == ["rank-0-2.lcc.h5"]
+    (tmp_path / "rank-0-2.lcc.h5").unlink()
+    assert error(2) == 0  # the chain has the newest
+    (tmp_path / "rank-0" / "exact.lcc.h5").unlink()
+    with pytest.warns(LccodecWarning, match=r"rank-0-2.lcc.h5 is missing or damaged; returned the state of"):
+        assert error(2) > 0
+
+
+@pytest.mark.parametrize("policy", ["balanced", "lossless"])
+def test_each_directory_of_a_shared_chain_is_whole_and_exact(tmp_path, policy):
+    """Also if the ranks went on and were killed before the record; and when the chain is gone."""
+    writer = LCStorageWriter(tmp_path / "x", chain=tmp_path / "chain", policy=policy)
+    weights = [torch.randn(100, 90, generator=torch.Generator().manual_seed(step)) for step in range(3)]
+
+    def save(step):
+        state = {"weight": weights[step]}
+        dcp.save(state, checkpoint_id=tmp_path / str(step), storage_writer=writer, no_dist=True)
+
+    save(0)
+    save(1)
+    with mock.patch.object(writer, "finish", side_effect=KeyboardInterrupt), pytest.raises(BaseException):  # noqa: B017 - DCP wraps it
+        save(2)
+    assert lccodec.Chain(tmp_path / "chain" / "rank-0").steps == [0, 1, 2]
+    for _ in range(2):
+        for step in range(2):
+            found = load({"weight": torch.zeros(100, 90)}, tmp_path / str(step))["weight"]
+            assert torch.equal(found, weights[step])
+        shutil.rmtree(tmp_path / "chain", ignore_errors=True)
+    assert failure(load, {"weight": torch.zeros(100, 90)}, tmp_path / "2").args
 
 
 def test_the_newest_save_is_exact(tmp_path):

@@ -103,7 +103,7 @@ def test_deltas_are_small_and_survive_the_deletion_of_other_steps(tmp_path):
         steps.wait_until_finished()
         found = steps.restore(2, args=LCRestore())["w"]
     assert 0 < np.abs(found - weight).max() < 0.1
-    sizes = [path.stat().st_size for path in sorted((tmp_path / "chain" / "process-0").iterdir())]
+    sizes = [path.stat().st_size for path in sorted((tmp_path / "chain" / "process-0").glob("*.h5"))]
     assert max(sizes[1:]) < sizes[0] / 8
     with pytest.raises(ArgumentError, match="which need chain="):
         LCCheckpointHandler(policy="lc-2")
@@ -244,7 +244,7 @@ def test_two_processes_save_their_shards_and_restore_others(tmp_path):
                 steps.restore(2, args=LCRestore())
 
 
-def test_the_newest_checkpoint_is_exact(tmp_path):
+def test_each_checkpoint_is_exact(tmp_path):
     rng = np.random.default_rng(0)
     trees = [{"params": {"kernel": rng.standard_normal((200, 100), np.float32)}} for _ in range(3)]
     handler = LCCheckpointHandler(tmp_path / "chain", "lc-2", newest="exact")
@@ -253,7 +253,7 @@ def test_the_newest_checkpoint_is_exact(tmp_path):
         handler.save(tmp_path / f"{step}", LCSave(tree))
     found = [handler.restore(tmp_path / f"{step}")["params"]["kernel"] for step in range(3)]
     same = [np.array_equal(a, b["params"]["kernel"]) for a, b in zip(found, trees, strict=True)]
-    assert same == [True, False, True]
+    assert same == [True, True, True]
 
 
 def test_some_leaves_are_saved_once_all_of_them_are(tmp_path):

@@ -6,14 +6,18 @@ import errno
 import os
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import numpy as np
 import pytest
 
-from lccodec import ArgumentError, Chain, ChainError, StorageError, validate
+from lccodec import ArgumentError, Chain, ChainError, Keep, LccodecWarning, StorageError, validate
 from lccodec.chain.life.pins import pin, unpin
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.disk.system import SYSTEM
+from lccodec.container.writer import CheckpointWriter
 
+from ...support.commands import run
 from ...support.walks import chain_of
 
 
@@ -69,3 +73,64 @@ def test_one_works_at_a_time(tmp_path: Path) -> None:
     with DirectoryStore(tmp_path).locked():
         assert chain.restore()["epoch"] == states[-1]["epoch"]
         chain.save(9, states[0])
+
+
+WEIGHTS = np.cumsum(np.random.default_rng(0).standard_normal((9, 40, 50), np.float32), 0)
+
+
+def is_exact(chain: Chain, step: int) -> bool:
+    return np.array_equal(chain.restore(step)["weight"], WEIGHTS[step])
+
+
+@pytest.mark.parametrize("hindsight", [0, 3])
+@pytest.mark.parametrize("background", [False, True])
+def test_a_step_that_is_asked_for_exactly_stays_so(tmp_path: Path, background: bool, hindsight: int) -> None:
+    """On every way by which it may be coded again."""
+    with Chain(tmp_path / "run", "balanced", keyframe_every=4, hindsight=hindsight) as chain:
+        for step, weight in enumerate(WEIGHTS):
+            if background:
+                chain.save_async(step, {"weight": weight}, exact=step == 4)
+            else:
+                chain.save(step, {"weight": weight}, exact=step == 4)
+            if step == 6:  # the newest, in the exact file
+                chain.pin(6, exact=True)
+        chain.pin(4, exact=True)
+    assert [step for step in chain.steps if is_exact(chain, step)] == [4, 6, 8]
+    assert validate(tmp_path / "run", deep=True) == []
+    chain.compact("small", directory=tmp_path / "compact")
+    chain.compact("small", directory=tmp_path / "again", hindsight=3)
+    chain.prune(Keep(every=2), rewrite=True)
+    for place in ("run", "compact", "again"):
+        found = Chain(tmp_path / place)
+        assert all(is_exact(found, step) for step in (4, 6)), place
+        assert not is_exact(found, 2), place
+
+
+def test_an_exact_step_that_only_the_exact_file_has_stays_so(tmp_path: Path) -> None:
+    full = StorageError(errno.ENOSPC, "no space", "somewhere")
+    with Chain(tmp_path, "balanced") as chain:
+        chain.save(0, {"weight": WEIGHTS[0]})
+        with (
+            mock.patch.object(CheckpointWriter, "write_frame", side_effect=full),
+            pytest.warns(LccodecWarning, match="only in the exact file"),
+        ):
+            chain.save(1, {"weight": WEIGHTS[1]}, exact=True)
+        chain.save(2, {"weight": WEIGHTS[2]})
+        assert is_exact(chain, 1)
+
+
+def test_an_exact_state_that_is_gone_is_not_pinned(tmp_path: Path) -> None:
+    with Chain(tmp_path, "balanced") as chain:
+        for step in range(2):
+            chain.save(step, {"weight": WEIGHTS[step]})
+        with pytest.raises(ChainError, match="the exact state of step 0 is gone"):
+            chain.pin(0, exact=True)
+        assert chain.pins == []
+        with pytest.raises(ArgumentError, match="exact=True saves all arrays"):
+            chain.save(2, {"weight": WEIGHTS[2]}, only=["weight"], exact=True)
+        with pytest.raises(ArgumentError, match="exact must be True or False"):
+            chain.save(2, {"weight": WEIGHTS[2]}, exact=1)  # type: ignore[arg-type]
+    run("pin", tmp_path, 1, "--exact")
+    with Chain(tmp_path) as chain:
+        chain.save(2, {"weight": WEIGHTS[2]})
+        assert (chain.pins, is_exact(chain, 1)) == ([1], True)

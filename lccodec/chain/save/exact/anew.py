@@ -129,12 +129,12 @@ def checkpoint_from_exact(store: WritableStore, *, dry_run: bool = False) -> str
         manifest = replace(exact.manifest, is_exact=False, exact=exact.root)
         with store.writer(name, overwrite=True) as writer:
             for index in range(len(manifest.frames)):
-                writer.write_frame(_chunks(exact, index))
+                writer.write_frame(chunks_of(exact, index))
             writer.commit(manifest)
     return name
 
 
-def _chunks(reader: CheckpointReader, index: int) -> Iterator[Bytes]:
+def chunks_of(reader: CheckpointReader, index: int) -> Iterator[Bytes]:
     """Yield a frame that is verified, in chunks."""
     length = reader.manifest.frames[index].length
     return Cursor(reader.frame(index), reader.name).chunks(length, "frame")

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
 from ....container.disk.system import storage_errors
-from ....policy.record import read_record
+from ....policy.record import EXACT_KEY, read_record
 from ...read.checkpoint import open_name
 from ...read.links import Link
 from ...store.store import Store, WritableStore
@@ -27,9 +27,10 @@ def settle(store: WritableStore, low: int, high: int, ends: Sequence[Tail] | Non
     """Code again what lies between two ends, piece by piece. `ends` are both as decoded, if known.
 
     Nothing happens if the steps between are not a row of deltas that begins at the earlier end, or
-    if their arrays are not those of the ends. Pinned steps stay as they are, with what they need;
-    so does what was rewritten, as it may have been settled before and must not lose a second time;
-    what is settled already, and all that is left while others remove checkpoints.
+    if their arrays are not those of the ends. Pinned steps stay as they are, with what they need.
+    So do those that were asked for exactly; what was rewritten, as it may have been settled before
+    and must not lose a second time; what is settled already; and all that is left while others
+    remove checkpoints.
 
     Raises
     ------
@@ -99,7 +100,11 @@ def _open(
     if any(link.index_names != first.index_names for link in (*between, end)):
         return None
     stay = [step for step in store.pins() if step in left]
-    stay += [link.manifest.step or 0 for link in between if link.manifest.replaces]
+    stay += [
+        link.manifest.step or 0
+        for link in between
+        if link.manifest.replaces or EXACT_KEY in link.manifest.metadata
+    ]
     settled = [Between(link) for link in between if (link.manifest.step or 0) > max(stay, default=low)]
     roots = [first.reader.root, end.reader.root]
     known = [tail.arrays for tail in ends or () if [t.links[-1].root for t in ends or ()] == roots]
