@@ -97,8 +97,9 @@ class Vectors:
         All names in these functions.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, package: Path, command: str) -> None:
         sys.path[:0] = [str(ROOT), str(ROOT / "spec" / "conformance")]
+        self._package, self._command = package, command
         from corpus import LEVELS, VECTORS, cases
 
         self._directory = tempfile.TemporaryDirectory()
@@ -109,7 +110,7 @@ class Vectors:
         entries = json.loads((VECTORS / "manifest.json").read_bytes())
         self._errors = {entry["name"]: entry.get("error") for entry in entries}
         self._order = list(range(len(self._cases)))
-        _answering()  # children have it, and all that it imports, from the beginning
+        self._answering()  # children have it, and all that it imports, from the beginning
         self.asked, self.names = in_a_child(self._traced, TRACE_SECONDS)
 
     def __enter__(self) -> Vectors:
@@ -131,9 +132,9 @@ class Vectors:
     def _first_wrong(self, mutant: Mutant | None) -> int | str | None:
         gc.disable()
         if mutant is not None:
-            install(mutant, PACKAGE, "with_lccodec")
+            install(mutant, self._package, self._command)
         try:
-            answering = _answering()
+            answering = self._answering()
         except Exception:
             return "import"
         first = [place for place in self._order if mutant and self._cases[place].rule in mutant.rules]
@@ -150,6 +151,8 @@ class Vectors:
             answer = answering.answer(case.question)
             if case.problem(answer, self._level) or answer.get("error", error) != error:
                 return True
+            if self._package != PACKAGE:
+                return False
             valid = case.rule is None and "file" in case.question
             if case.may_read or valid:  # a Validator sees the fault, and none where there is none
                 path = next(iter(case.question.values()))
@@ -163,7 +166,7 @@ class Vectors:
         """Return the questions that lead to each function, and the names in all functions."""
         asked: dict[str, list[int]] = {}
         names: set[str] = set()
-        inside = f"{PACKAGE}{os.sep}"
+        inside = f"{self._package}{os.sep}"
 
         def called(frame: FrameType, event: str, _: object) -> None:
             code = frame.f_code
@@ -173,10 +176,10 @@ class Vectors:
                     places.append(place)
                 names.update(code.co_names)
 
-        answering, wrong = _answering(), []
+        answering, wrong = self._answering(), []
         sys.setprofile(called)
         for place, case in enumerate(self._cases):
-            for cached in _caches(len(sys.modules)):
+            for cached in _caches(self._package.name, len(sys.modules)):
                 cached.cache_clear()  # else such a function is called for the first question only
             if self._is_wrong(answering, place):
                 wrong.append(case.name)
@@ -186,17 +189,18 @@ class Vectors:
         return asked, sorted(names)
 
 
+    def _answering(self) -> Any:
+        answering = importlib.import_module(self._command)
+        if self._package == PACKAGE:
+            warnings.simplefilter("ignore", answering.lccodec.LccodecWarning)
+        return answering
+
+
 @cache
-def _caches(_: int) -> list[Any]:
-    """Return the functions of the package that keep their results; of so many modules."""
-    own = [module for name, module in sys.modules.items() if name.startswith(f"{PACKAGE.name}.")]
+def _caches(package: str, _: int) -> list[Any]:
+    """Return the functions of a package that keep their results; of so many modules."""
+    own = [module for name, module in sys.modules.items() if name.startswith(f"{package}.")]
     return [value for module in own for value in vars(module).values() if hasattr(value, "cache_clear")]
-
-
-def _answering() -> Any:
-    answering = importlib.import_module("with_lccodec")
-    warnings.simplefilter("ignore", answering.lccodec.LccodecWarning)
-    return answering
 
 
 def readers(vectors: Vectors) -> list[Mutant]:
