@@ -517,8 +517,8 @@ def _geometry() -> Iterator[Frame]:
     yield blocks("whole-rows", why, (2, 1 << 16), [(1, 1 << 16)] * 2)
     why = "two blocks, of 2^15 + 1 and of 2^15 components: the last has a level less"
     yield blocks("last-level", why, (2 * half + 1,), [(half + 1,), (half,)])
-    why = "three blocks of 27, 27 and 26 rows, where 30 would fit"
-    yield blocks("even-blocks", why, (80, 2150), [(27, 2150), (27, 2150), (26, 2150)])
+    why = "two blocks of 16 and 15 rows, where 30 would fit"
+    yield blocks("even-blocks", why, (31, 2150), [(16, 2150), (15, 2150)])
     why = "one block of exactly 2^16 components"
     yield blocks("full", why, (256, 256), [(256, 256)])
 
