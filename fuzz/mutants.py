@@ -1,9 +1,12 @@
-"""Mutation testing of what reads stored bytes: ``python fuzz/mutants.py [--sample N] [--tests]``.
+"""Mutation testing of what reads stored bytes: ``python fuzz/mutants.py [--of WHAT] [--sample N]``.
 
 Each mutant (``sites.py``) answers the questions of ``spec/conformance`` in a process of its own, up
 to its first wrong answer. Those that get all of them right survive the vectors. ``README.md`` names
 each, and says why it may: it is equivalent, or a test notices it. With ``--tests``, these tests
 run, and others are looked for where none is named.
+
+Besides the package there are ``spec/decoder``, the decoders of ``wrong.py``, and ``spec/reader`` in
+JavaScript (``javascript.py``), which needs Node.
 
 The exit status is 1 if a survivor is not named, or a named one no longer survives.
 """
@@ -21,14 +24,17 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import cache, partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from faulty import in_a_child, install
+from javascript import Javascript, cost
 from sites import Mutant, mutants
+from wrong import DECODER, wrong_decoders
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -110,7 +116,7 @@ class Vectors:
         entries = json.loads((VECTORS / "manifest.json").read_bytes())
         self._errors = {entry["name"]: entry.get("error") for entry in entries}
         self._order = list(range(len(self._cases)))
-        self._order.sort(key=lambda place: _cost(self._cases[place]))
+        self._order.sort(key=lambda place: cost(self._cases[place]))
         self._answering()  # children have it, and all that it imports, from the beginning
         self.asked: dict[str, list[int]] = {}
         self.names: list[str] = []
@@ -201,14 +207,6 @@ class Vectors:
         return answering
 
 
-def _cost(case: Any) -> int:
-    """Return about how long an answer takes: its values where they are stored, its bytes."""
-    path = Path(next(iter(case.question.values())))
-    files = path.iterdir() if path.is_dir() else [path, *([case.stored] if case.stored else ())]
-    unknown = 1 << 20 if "frame" in case.question and case.stored is None and case.rule is None else 0
-    return unknown + sum(file.stat().st_size for file in files if file.is_file())
-
-
 @cache
 def _caches(package: str, _: int) -> list[Any]:
     """Return the functions of a package that keep their results; of so many modules."""
@@ -263,8 +261,13 @@ def _near(mutant: Mutant) -> list[str]:
 # --- what README.md says -------------------------------------------------------------------------
 
 
-def table(text: str) -> dict[str, str]:
-    """Return the reason of each mutant that ``README.md`` names: equivalent, or what notices it."""
+def table(text: str, what: str = "lccodec") -> dict[str, str]:
+    """Return the reason of each mutant that ``README.md`` names: equivalent, or what notices it.
+
+    Those of the package stand first, those of others under a title of their own.
+    """
+    parts = re.split(r"^### Of `(.*?)`$", text, flags=re.MULTILINE)
+    text = dict(zip(["lccodec", *parts[1::2]], parts[::2], strict=True)).get(what, "")
     blocks = re.findall(
         r"^((?:Equivalent|Noticed by|Open).*?)\n\n```\n(.*?)```", text, re.MULTILINE | re.DOTALL
     )
@@ -277,7 +280,28 @@ def test_in(reason: str | None) -> str | None:
     return found and found[1]
 
 
-def survivors(vectors: Vectors, chosen: Sequence[Mutant]) -> list[Mutant]:
+def subjects() -> dict[str, Callable[[], AbstractContextManager[Any]]]:
+    """Return what has mutants, and what asks it."""
+    return {
+        "lccodec": lambda: Vectors(PACKAGE, "with_lccodec"),
+        "decoder": lambda: Vectors(DECODER, "with_decoder"),
+        "wrong": lambda: Vectors(DECODER, "with_decoder"),
+        "reader": Javascript,
+    }
+
+
+def mutants_of(what: str, vectors: Any) -> list[Mutant]:
+    """Return the mutants of the package, of the decoder, wrong decoders, or those of the reader."""
+    if what == "lccodec":
+        return readers(vectors)
+    if what == "wrong":
+        return wrong_decoders()
+    if what == "reader":
+        return list(vectors.mutants())
+    return [mutant for path in sorted(DECODER.glob("*.py")) for mutant in mutants(DECODER, path.name)]
+
+
+def survivors(vectors: Any, chosen: Sequence[Mutant]) -> list[Mutant]:
     """Return the mutants that all vectors let pass; tell how far it is."""
     found = []
     for number, mutant in enumerate(chosen, 1):
@@ -290,6 +314,7 @@ def survivors(vectors: Vectors, chosen: Sequence[Mutant]) -> list[Mutant]:
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--of", choices=subjects(), default="lccodec", help="what has the faults  [lccodec]")
     parser.add_argument("--sample", type=int, metavar="N", help="only so many mutants, chosen by chance")
     parser.add_argument("--seed", type=int, default=1, help="of the choice")
     parser.add_argument("--only", default="", metavar="TEXT", help="only mutants whose names have it")
@@ -298,10 +323,10 @@ def main() -> int:
     arguments = parser.parse_args()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a fork with threads may wait for ever
 
-    reasons = table(TABLE.read_text(encoding="utf-8"))
+    reasons = table(TABLE.read_text(encoding="utf-8"), arguments.of)
     began = time.monotonic()
-    with Vectors() as vectors:
-        all_of_them = readers(vectors)
+    with subjects()[arguments.of]() as vectors:
+        all_of_them = mutants_of(arguments.of, vectors)
         chosen = [mutant for mutant in all_of_them if arguments.only in mutant.name]
         if arguments.sample is not None and arguments.sample < len(chosen):
             places = random.Random(arguments.seed).sample(range(len(chosen)), arguments.sample)

@@ -245,7 +245,6 @@ def _fields() -> Iterator[Patch]:
                     f"if {mine}c == {c}:\n        return (known(j) + known(j + 1)) * 0.5\n    {inner}",
                 )
     six = "if predictor == 3 and c >= 6 and 1 < j < c - 3:"
-    yield path, "six points from 5 known values on, as c < 6 says", (six, six.replace("c >= 6", "c >= 5"))
     for least in (7, 8):
         yield path, f"six points from {least} on inside", (six, six.replace("c >= 6", f"c >= {least}"))
     yield path, "six points up to the edge before", (six, six.replace("1 < j", "0 < j"))
@@ -267,13 +266,6 @@ def _fields() -> Iterator[Patch]:
             "return inner * 0.5625 + outer * -0.0625",
             "return (known(j) * 0.5625 + known(j + 1) * 0.5625) + outer * -0.0625",
             "four points",
-        ),
-        (
-            "inner, outer = known(j) + known(j + 1), known(j - 1) + known(j + 2)",
-            "inner, outer = known(j) + known(j + 1), known(j - 1) * 1.0 + known(j + 2)\n"
-            "    if not (predictor == 3 and c >= 6 and 1 < j < c - 3):\n"
-            "        return inner * 0.5625 + (known(j - 1) * -0.0625 + known(j + 2) * -0.0625)",
-            "four points, the outer ones",
         ),
         (
             "return p + (known(j - 2) + known(j + 3)) * 0.01171875",
@@ -298,7 +290,7 @@ def _fields() -> Iterator[Patch]:
     yield from _refusing(path, "levels = passes(shape)", {"more than six dimensions": "len(shape) > 6"})
     conditions = {f"{low} low bits": f"low == {low}" for low in range(8)}
     conditions |= {f"numbers of {b} bytes": f"b == {b}" for b in range(1, 8)}
-    conditions |= {"low bits and four bytes or more": "low and b > 3", "no numbers": "not n"}
+    conditions |= {"low bits and four bytes or more": "low and b > 3"}
     yield from _refusing(path, "z = list(packed(", conditions)
     yield path, "wraps numbers at 32 bits", ("z[i] += symbol << (low + 8 * k)", "z[i] += symbol << (low + 8 * k) & 2**32 - 1")
     yield path, "wraps numbers at 40 bits", ("z[i] += symbol << (low + 8 * k)", "z[i] += symbol << (low + 8 * k) & 2**40 - 1")
@@ -341,7 +333,6 @@ def _fields() -> Iterator[Patch]:
         "if offset is not None:\n        y += offset",
         "if offset is not None and r is None:\n        y += offset",
     )
-    yield path, "limits what is not a number", (last, "if y != y:\n        return limits[0]\n    if y < limits[0]:")
     yield path, "takes the lower limit alone", (
         "return limits[1] if y > limits[1] else y",
         "return limits[1] if limits[0] == -math.inf and y > limits[1] else y",
@@ -369,7 +360,6 @@ def _fields() -> Iterator[Patch]:
         "if not limits[0] <= limits[1]:",
         "if not -math.inf < limits[0] <= limits[1] < math.inf:",
     )
-    yield path, "takes a row of 2^B components as too long", ("> 1 << block:", ">= 1 << block:")
     yield path, "has no whole rows where w_a is 2^B", (
         "most = (1 << block) // prod(shape[a + 1 :])",
         "most = max(1, ((1 << block) - 1) // prod(shape[a + 1 :]))",
@@ -701,10 +691,6 @@ def _frames() -> Iterator[Patch]:
         "least = 0 if header.method == RAW or header.relative else",
         "least = 0 if header.method == RAW else",
     )
-    yield path, "has padding of raw frames", (
-        "least = 0 if header.method == RAW or header.relative else",
-        "least = 0 if header.relative else",
-    )
     yield path, "takes any bytes as padding", ("if len(cursor.data) != padding or any(cursor.data):", "if len(cursor.data) != padding:")
     yield path, "has the CRC behind the limits", (
         'if zlib.crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):\n        raise Refused("LCC-FRM-08", "the CRC-32 does not match")\n'
@@ -947,7 +933,7 @@ def _json() -> Iterator[Patch]:
         ("a comma at the end", rb're.sub(rb",(?=[\]}])", b"", data)'),
         ("a point at the end", rb're.sub(rb"([0-9])\.(?=[,\]}])", rb"\1", data)'),
         ("a space at the end", rb"data.rstrip(b' ')"),
-        ("a tab between tokens", rb'data.replace(b",\t", b",")'),
+        ("a tab between tokens", rb'data.replace(b":\t", b":")'),
         ("an exponent of one digit", rb're.sub(rb"e-([0-9])(?=[,\]}])", rb"e-0\1", data)'),
         ("an exponent without a sign", rb're.sub(rb"e([0-9]+)(?=[,\]}])", rb"e+\1", data)'),
         ("a capital E", rb're.sub(rb"([0-9])E([+-])", rb"\1e\2", data)'),

@@ -628,6 +628,12 @@ EDGES: list[tuple[list[str], int, dict[str, int], str]] = [
         {"redundancy": 2**53 - 1},
         "parity of a file of exactly two blocks, and the largest redundancy",
     ),
+    (
+        [f"rank-0/{MOST_FILES[0]}", f"rank-123456789/{MOST_FILES[0]}"],
+        0,
+        {},
+        "parity of files of ranks, one of nine digits",
+    ),
     (MOST_FILES, 63, {"parity": 64}, "parity of as many files as there may be, the last of 64 columns"),
     (
         MOST_FILES,

@@ -131,7 +131,8 @@ def _interpolated() -> Iterator[File]:
     def between(step: int, before: tuple[int, str], behind: tuple[int, str], weight: int, **members: Any) -> bytes:
         document = interpolated(step, (0, low), (1, high), tree=..., scalars=..., metadata=...)
         payload = members.pop("payload", ())
-        document |= {"parent": list(before), "later": [*behind, weight], "frames": [entry(f) for f in payload]}
+        entries = members.pop("entries", [entry(frame) for frame in payload])
+        document |= {"parent": list(before), "later": [*behind, weight], "frames": entries}
         return file_of(text_of(_with(document, **members)), b"".join(payload))
 
     def mixed(first: dict[str, Any], second: dict[str, Any], weight: int) -> dict[str, Any]:
@@ -160,6 +161,8 @@ def _interpolated() -> Iterator[File]:
     moved = expected["not there"] + np.float32(0.5)
     body = struct.pack("<Hf", 1, 0.5) + block(b"\0", packed(1, constant(0x3F)))
     frame = assembled("", "", (CODEBOOK, "float32", (6,), 10), body, moved, expected["not there"]).data
+    table = table_of(cut(frame, [1]))
+    entries = [[len(frame), base64_of(hashlib.sha256(table).digest()[:16]), len(table)]]
     numbers: list[int | None] = [1 if name == "not there" else 0 for name in early] + [None, None]
     index = list(early).index("not there")
     data = between(
@@ -171,12 +174,13 @@ def _interpolated() -> Iterator[File]:
         scalars=["own"],
         arrays=numbers,
         copies=[[index, 255], [index, 10]],
-        payload=[frame],
+        payload=[frame + table],
+        entries=entries,
     )
     kind = KINDS["bfloat16"]
     brain = from_components(bits_of(np.ascontiguousarray(moved), kind), kind, (6,), "bits")
     quarter = {**expected, "not there": moved, "copy": moved.copy(), "rounding": brain, "text": "own"}
-    yield "000000000204", "interpolated, with a tree of its own, a frame, copies and a scalar", data, quarter
+    yield "000000000204", "interpolated, with a tree of its own, a frame with a table, copies and a scalar", data, quarter
     middle_file = between(208, (200, others[1]), (216, others[2]), 100, arrays=zeros)
     inherited = {name: quarter[name] for name in quarter}
     arrays = [0] * (len(early) + 2)
@@ -213,7 +217,7 @@ def _texts() -> Iterator[File]:
     floats += [123456789012345680.0, 0.1, 0.30000000000000004, 9007199254740993.0, 1e-10, 3e-5, 12e-6]
     texts = [chr(code) for code in range(32)] + ['"', "\\", "/", "\x7f", "\x80", "\x85", "\u2028", "\u2029"]
     texts += ["\ufeff", "\uffff", "\ud7ff", "\ue000", "\U00010000", "\U0001f600", "\U0010ffff", "", "\\u001f"]
-    texts += ["e\u0301", "\u00e9", "[[[", '{"a":[', '\\"]', "__proto__", "nan", "1.0", "null"]
+    texts += ["e\u0301", "\u00e9", "[[[", '{"a":[', '\\"]', "__proto__", "nan", "1.0", "null", "[" * 70]
     blobs = [b"", b"\0", b"\xff\xfe", b"\xfb\xef\xbe\xff", b"abc", b"abcd", bytes(range(256))]
     whole = [0, 1, -1, 2**31, -(2**31) - 1, 2**53 - 1, 2**53, 2**53 + 1, 2**63 - 1, -(2**63), 2**64, 10**30]
     plain = [None, True, False]
@@ -253,6 +257,19 @@ def _trees() -> Iterator[File]:
     state = _state(tree, [weight, counts], left)
     document = keyframe(tree=tree, scalars=scalars)
     yield "keys", "keys that are empty, numbers, escaped, or of rare characters", file_of(text_of(document), WEIGHT + COUNTS), state
+    document = keyframe((WEIGHT,), tree={"": 0, "a": {"": None}}, scalars=[7], arrays=[1])
+    why = "an array whose name is empty, as that of the root"
+    yield "empty-key", why, file_of(text_of(document), WEIGHT), {"": weight, "a": {"": 7}}
+    # Names that are one if they are escaped in another way.
+    several = {"a": 0, "": {"a": 1, "": 2}, "/": 3, "~1": 4, "~01": 5, "b": {"c": 6}, "b/c": 7, "~0": 8, "~": 9}
+    arrays = [np.array([value], "<f4") for value in range(10)]
+    frames = [raw_frame(array) for array in arrays]
+    document = keyframe(frames, step=240, tree=several, scalars=..., arrays=list(range(1, 11)))
+    first = file_of(text_of(document), b"".join(frames))
+    state = _state(several, arrays, iter(()))
+    yield "000000000240", "names that are alike but for what is escaped", first, state
+    document = keyframe((), step=241, parent=[240, _root(first)], tree=..., scalars=..., arrays=[0] * 10)
+    yield "000000000241", "a delta against step 240 in which nothing changes", file_of(text_of(document), b""), state
     # An array, a scalar and an empty node at the depth of 64, and a policy that nests 65 deep.
     deepest: Any = ["l", 0, None, 1]
     for place in range(63):
@@ -389,6 +406,12 @@ def _exact() -> Iterator[File]:
     brain = from_components(np.array([0x3F80, 0x4000, 0x4040], np.uint16), KINDS["bfloat16"], (3,), "bits")
     state = {"weight": weight, "copy": weight.copy(), "rounding": brain}
     yield "exact-copies", "an exact file with copies", file_of(text_of(document), WEIGHT), state
+    # A Writer makes no such chain. A Reader reads it (LCC-EXA-01).
+    own = {"tree": {"w": 0}, "scalars": ...}
+    first = file_of(text_of(exact_file((WEIGHT,), step=235, arrays=[1], **own)), WEIGHT)
+    yield "000000000235", "a checkpoint of a chain that says of itself to be an exact file", first, {"w": weight}
+    document = keyframe((), step=236, parent=[235, _root(first)], tree=..., scalars=..., arrays=[0])
+    yield "000000000236", "a delta against step 235", file_of(text_of(document), b""), {"w": weight}
 
 
 # --- faults ---------------------------------------------------------------------------------------
@@ -511,6 +534,9 @@ def _broken_json() -> Iterator[Broken]:
         why = f"a number is written {written.decode()}"
         yield case(f"number-{name}", why, b'"policy":' + text_of(right), b'"policy":' + written, policy=right)
     rule = "LCC-STA-05"
+    data = file_of(text_of(keyframe(scalars=[{"f": "1"}, {"x": "1.0"}])), payload)
+    why = "the first scalar is no canonical float, and the second has no form"
+    yield Broken(rule, "before-a-form", "FormatError", why, data, SOUND)
     for name, text in (
         ("minus-nan", "-nan"),
         ("plus-inf", "+inf"),

@@ -159,7 +159,7 @@ def _wide() -> Iterator[Frame]:
     book = np.arange(0x3C00, 0x3C00 + 800, dtype="<u2")
     body, expected = struct.pack("<H", 800) + book.tobytes(), []
     forms = every_form(())
-    for place, form in enumerate(forms):
+    for place in range(7):
         numbers = chance(count, place + 7)
         low = [number % 4 if number >> 32 & 7 == 0 else 0 for number in numbers]
         high = [number >> 8 & 3 if number >> 40 & 7 == 0 else 0 for number in numbers]
@@ -182,7 +182,7 @@ def _wide() -> Iterator[Frame]:
         for a, b, marked in zip(low, high, mask, strict=True):
             symbol = a | b << 8
             expected.append(next(left) if marked else 0x3C00 + symbol - 1 if symbol else 0)
-    head = (CODEBOOK, "float16", (len(forms) * count,), 10)
+    head = (CODEBOOK, "float16", (7 * count,), 10)
     why = "symbols, high bytes and escape masks of every form of stream, one form after the other"
     yield assembled("codebook-wide-forms", why, head, body, np.array(expected, "<u2"))
 
@@ -609,11 +609,10 @@ def _streams() -> Iterator[Frame]:
     narrow = [huffman([1, 2, 2], skewed, 20, width) for width in (5, 6, 7, 8)]
     yield _planes("huffman-many-widths", "lanes of other lengths, a plane for each width", narrow, _codes([skewed] * 4), "uint32")
     mild = [0 if place % 4 == 0 else 1 + place % 2 for place in range(60)]
-    slight = [huffman([1, 2, 2], mild, 4, width) for width in (3, 4)]
-    yield _planes("huffman-few-widths", "excess sizes of 3 and 4 bits", slight, _codes([mild] * 2), "uint16")
-    stream = classed(1, [1], ([0] * 4352, [0]), [1] * 4352, lambda run: constant(1))
+    slight = [huffman([1, 2, 2], mild, 4, 4), huffman([1, 2, 2], mild, 1, 3)]
+    yield _planes("huffman-few-widths", "excess sizes of 3 and 4 bits, one of a single lane", slight, _codes([mild] * 2), "uint16")
+    stream = struct.pack("<BHBBI", 5, 1, 2, 1, 4352) + constant(0) * 2 + constant(1) * 2
     yield replace(_planes("classed-most", "256 symbols for each of 17 bytes", [stream], [1] * 4352, "uint8"), stored=False)
-    stream = classed(1, [1], ([0] * 65_535, [0]), [0] * 65_535, lambda run: constant(0))
     stream = struct.pack("<BHBBI", 5, 1, 2, 1, 65_535) + constant(0) * 4
     frame = _planes("classed-nothing", "65,535 zeros in 17 bytes", [stream], [0] * 65_535, "uint8")
     yield replace(frame, stored=False)
@@ -793,6 +792,35 @@ def broken_traps() -> Iterator[Broken]:
     sound = struct.pack("<BHBBI", 5, 2, 2, 1, 4352) + constant(0) * 2 + constant(1) * 2
     why = "4,354 cells that are not 0 in a stream of 17 bytes; the last is behind the symbols"
     yield case("LCC-LIM-14", "before-the-cells", limit, why, plane(stream, [1] * 4353), plane(sound, [1] * 4352))
+    far = sparse(0, 2561, constant(1), b"", constant(1))
+    near = sparse(0, 2560, constant(0), b"", constant(1))
+    why = "2,561 gaps in a stream of 10 bytes go past the end"
+    frames = [plane(far, [1] * 2561), plane(near, [1] * 2560 + [0])]
+    yield case("LCC-STR-06", "before-the-limit", "FormatError", why, *frames)
+    far, near = (sparse(0, 1, raw([gap]), b"", values) for gap, values in ((30, bytes([7, 0])), (29, raw([5]))))
+    why = "a gap goes past the end, and the values have an unknown form"
+    frames = [plane(stream, [0] * 29 + [5]) for stream in (far, near)]
+    yield case("LCC-STR-06", "before-the-values", "FormatError", why, *frames)
+    same = np.zeros(2000, "<u1")
+    for name, count, why in (
+        ("together", 2000, "2,000 symbols of a part and 2,000 of the rest are not 0, for 11 bytes"),
+        ("before-the-reference", 1999, "more symbols are not 0 than may be, and the reference is another"),
+    ):
+        frames = []
+        for symbol in (1, 0):
+            stream = struct.pack("<BBBI", 6, 1, 1, count) + constant(1) + constant(symbol)
+            after = np.full(2000, 255, "<u1")
+            frames.append(assembled("", "", (PLANES, "uint8", (2000,), 11), block(stream), after, same))
+        good = frames[1] if name == "together" else None
+        yield Broken(
+            "LCC-LIM-14",
+            f"split-{name}",
+            limit,
+            why,
+            frames[0].data,
+            good and good.data,
+            frames[0].reference,
+        )
     deep = packed(4, packed(4, packed(4, sparse(0, 1, raw([0]), b"", raw([1])))))
     fine = packed(4, packed(4, packed(4, raw([1]))))
     symbols = [1, 0] + [0] * 6
@@ -823,6 +851,17 @@ def broken_traps() -> Iterator[Broken]:
         frame = assembled("", "", (PLANES, "uint8", (4,), 10), b"\2\0"[:count], np.zeros(4, "<u1"))
         why = f"{count} bytes are left for the size of a block before the last 12"
         yield case("LCC-FRM-02", f"size-{count}", "TruncatedError", why, frame, sizes)
+    long = assembled("", "", (PLANES, "float32", (1 << 20,), 22), b"", np.zeros(0, "<f4")).data
+    why = "the CRC-32 does not match, and 36 bytes declare 2^20 numbers"
+    yield Broken("LCC-FRM-08", "before-the-limit", "ChecksumError", why, long[:-1] + bytes([long[-1] ^ 1]))
+    same = np.zeros(1030, "<u1")
+    head = (PLANES, "uint8", same.shape, 10)
+    frames = [
+        assembled("", "", head, block(constant(0), extra) + block(second), same)
+        for extra, second in ((b"\0", bytes([7, 0])), (b"", constant(0)))
+    ]
+    why = "the first block has a byte too many, and the second an unknown form"
+    yield case("LCC-FRM-07", "first-block", "FormatError", why, *frames)
     # A field.
     field = Field((5,), [1])
     sound = _smooth("", "", field, flags=4, offset=0.5)
