@@ -1109,3 +1109,50 @@ def _parity() -> Iterator[Patch]:
     path = "parity.py"
     yield path, "has ranks of ten digits", ("[1-9][0-9]{0,8}", "[1-9][0-9]{0,9}")
     yield path, "has ranks of eight digits", ("[1-9][0-9]{0,8}", "[1-9][0-9]{0,7}")
+    copy = "data[start + size :] != index + data[:64]"
+    yield path, "compares the copy of the index alone", (copy, "data[start + size : -64] != index")
+    yield path, "compares the copy of the head alone", (copy, "data[-64:] != data[:64]")
+    yield path, "mends by the first copy of the head only", ("for at in (0, len(data) - 64):", "for at in (0,):")
+    yield path, "stops at a damaged head", (
+        "except Refused:\n            continue",
+        "except Refused:\n            raise",
+    )
+    yield path, "uses parity blocks that are not verified", (
+        "return group, column, sound_blocks(group, column, data[64 + len(index) :])",
+        "blocks = data[64 + len(index) :]\n"
+        "            return group, column, [blocks[row * group.block :][: group.block] for row in range(group.rows)]",
+    )
+    yield path, "leaves out a damaged parity file", (
+        "return group, column, sound_blocks(group, column, data[64 + len(index) :])",
+        "blocks = sound_blocks(group, column, data[64 + len(index) :])\n"
+        "            return (group, column, blocks) if None not in blocks else None",
+    )
+    yield path, "does not verify what it computes", (
+        "if any(hash_block(columns[j][span]) != hashes[j] for j in lost):",
+        "if False:",
+    )
+    kept = "if name not in sound and (name in there or not is_older) and data[-32:] == root and is_sound(data):"
+    yield path, "does not look at the root after mending", (kept, kept.replace("data[-32:] == root and ", ""))
+    yield path, "looks at the root after mending alone", (kept, kept.replace(" and is_sound(data)", ""))
+    yield path, "does not look at what it mended", (
+        kept,
+        kept.replace(" and data[-32:] == root and is_sound(data)", ""),
+    )
+    yield path, "overwrites a sound file with another root", (kept, kept.replace("name not in sound and ", ""))
+    yield path, "brings back what is missing from older parity", (kept, kept.replace(" or not is_older", " or True"))
+    yield path, "gives up where one row has too many lost blocks", (
+        "if len(lost) <= len(left):",
+        'if len(lost) > len(left):\n            raise Refused("LCC-PAR-04", "")\n        else:',
+    )
+    part = 'there.get(name, b"")[:length]'
+    yield path, "needs all files", (part, "there[name][:length]")
+    yield path, "wants files of the right length", (part, '(there.get(name, b"") if len(there.get(name, b"")) == length else b"")')
+    yield path, "lays long files out as they are", (part, 'there.get(name, b"")')
+    yield path, "lays short files out as they are", (
+        'there.get(name, b"")[:length].ljust(length, b"\\0")',
+        'there.get(name, b"")[:length]',
+    )
+    yield path, "computes all or nothing of a file by its first column", (
+        "for i in sorted(parity)[: len(lost)]:",
+        "for i in range(len(lost)):",
+    )

@@ -686,13 +686,13 @@ def _shapes() -> Iterator[Frame]:
             p % (1 << 8 * kind.size) for p in chance(count, kind.code)
         ]
         bits = _bits(patterns, kind)
-        data = assembled(f"run-raw-{name}", "an empty array, and one of 32 dimensions", (RAW, name, shapes, 0), bits.tobytes(), bits)
+        data = assembled(f"run-{name}-raw", "an empty array, and one of 32 dimensions", (RAW, name, shapes, 0), bits.tobytes(), bits)
         yield data
         codes = [(place * 5) % 4 for place in range(count)] if name != "bool" else [0] * count
         body = block(raw(codes), *[constant(0)] * (kind.size - 1))
         after = moved(patterns, codes, kind)
         yield assembled(
-            f"run-planes-{name}", "the same, with a reference", (PLANES, name, shapes, 10), body, after, bits
+            f"run-{name}-planes", "the same, with a reference", (PLANES, name, shapes, 10), body, after, bits
         )
         if kind.is_float:
             book = struct.pack("<4H", 1, 2, 0, 1) + _bits(edge_patterns(kind)[10:14], kind).tobytes()
@@ -701,7 +701,7 @@ def _shapes() -> Iterator[Frame]:
             chosen = {0: 0, 3: 3}
             values = [edge_patterns(kind)[10 + chosen[owner]] if s else 0 for s, owner in zip(symbols, owners, strict=True)]
             yield assembled(
-                f"run-codebook-{name}",
+                f"run-{name}-codebook",
                 "an empty array with two representatives, one without any",
                 (CODEBOOK, name, shapes, 10),
                 book + block(b"\0", raw(symbols)),

@@ -136,6 +136,7 @@ def test_checkpoint(entry: dict[str, Any], make: ModuleType) -> None:
     assert make.expected_state(state) == json.loads(expected)
 
 
+@pytest.mark.filterwarnings("ignore:.*the exact file:lccodec.LccodecWarning")
 @pytest.mark.parametrize("entry", BUNDLES, ids=name_of)
 def test_bundle(entry: dict[str, Any], make: ModuleType, tmp_path: Path) -> None:
     path = VECTORS / entry["file"]
