@@ -1,15 +1,14 @@
 """The mutants of ``spec/reader``: its modules in JavaScript with one small fault each.
 
-There are four kinds, as in ``sites.py``: a ``throw`` is dropped, a clause of a condition is dropped,
-a bound is off by one, an integer is one more. They are found by their text: so comments and texts
-have none, and a clause is what stands between brackets and operators of one level.
+There are four kinds, as in ``sites.py``: a ``throw`` is dropped, a clause of a condition is
+dropped, a bound is off by one, an integer is one more. They are found by their text: so comments
+and texts have none, and a clause is what stands between brackets and operators of one level.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -25,13 +24,15 @@ PAGE = {"open.js", "worker.js", "statistics.js", "answer.js", "answers.js", "ind
 SECONDS = 20  # for an answer
 
 _SKIPPED = re.compile(
-    r"//[^\n]*|/\*.*?\*/|'(?:[^'\\\n]|\\.)*'|`(?:[^`\\]|\\.)*`|/(?:[^/\\\n\[]|\\.|\[[^\]]*\])+/[a-z]*(?=[.,)\]; ])",
+    r"//[^\n]*|/\*.*?\*/|'(?:[^'\\\n]|\\.)*'|`(?:[^`\\]|\\.)*`"
+    r"|/(?:[^/\\\n\[]|\\.|\[[^\]]*\])+/[a-z]*(?=[.,)\]; ])",
     re.DOTALL,
 )
 _THROW = re.compile(r"throw new \w+\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\);")
 _BOUND = re.compile(r"(?<=\s)(<=|>=|<|>)(?=\s)")
 _INTEGER = re.compile(r"(?<![\w.])(0x[0-9a-fA-F]+|\d+)(n?)(?![\w.])")
-_CLAUSE = re.compile(r" (&&|\|\|) ")
+_CLAUSE = re.compile(r"\s+(&&|\|\|)\s+")
+_BEGINNING = re.compile(r"(?:&&|\|\||return|=>|[;,?:]|(?<![=!<>])=)(?=\s)")
 _MOVED = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 
 
@@ -99,7 +100,9 @@ def cost(case: Any) -> int:
 
 def faults(path: str, source: str) -> list[Mutant]:
     """Return the mutants of a module."""
-    code = _SKIPPED.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), source)
+    code = _SKIPPED.sub(
+        lambda found: re.sub(r"[^\n]", " " if found[0][:2] in ("//", "/*") else "_", found[0]), source
+    )
     found: list[Mutant] = []
     names: Counter[tuple[str, str]] = Counter()
 
@@ -132,9 +135,9 @@ def _left(code: str, place: int) -> int:
     depth = 0
     for at in range(place - 1, -1, -1):
         depth += {")": 1, "]": 1, "}": 1, "(": -1, "[": -1, "{": -1}.get(code[at], 0)
-        if depth < 0 or (depth == 0 and re.match(r"(&&|\|\||[;,?:=]|=>|return|=) ", code[at - 1 : at + 8][1:])):
-            step = re.match(r"&&|\|\||return|=>|.", code[at:])
-            start = at + (len(step[0]) if step else 1)
+        step = _BEGINNING.match(code, at)
+        if depth < 0 or (depth == 0 and step is not None):
+            start = step.end() if step is not None else at + 1
             return start + len(code[start:place]) - len(code[start:place].lstrip())
     return 0
 
@@ -144,7 +147,7 @@ def _right(code: str, place: int) -> int:
     depth = 0
     for at in range(place, len(code)):
         depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(code[at], 0)
-        if depth < 0 or (depth == 0 and re.match(r" (&&|\|\||\?) |[;,]", code[at:])):
+        if depth < 0 or (depth == 0 and re.match(r"\s+(&&|\|\||\?)\s|[;,]", code[at : at + 99])):
             return at
     return len(code)
 
@@ -162,4 +165,3 @@ def _line(source: str, place: int) -> str:
 def _short(text: str) -> str:
     text = " ".join(text.split())
     return text if len(text) <= 70 else f"{text[:67]}..."
-

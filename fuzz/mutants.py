@@ -199,7 +199,6 @@ class Vectors:
             raise ValueError(f"wrong without any fault: {wrong}")
         return asked, sorted(names)
 
-
     def _answering(self) -> Any:
         answering = importlib.import_module(self._command)
         if self._package == PACKAGE:

@@ -173,7 +173,8 @@ def _mended(entries: list[dict[str, Any]], scratch: Path) -> Iterator[Case]:
             yield _damaged(f"{name}@mended", group, scratch)
     # One group is enough: of a chain, with two parity files.
     yield from _mended_in_part(
-        next(group for group in groups.values() if len(group) == 2 and "/" not in group[0]["members"][0]), scratch
+        next(group for group in groups.values() if len(group) == 2 and "/" not in group[0]["members"][0]),
+        scratch,
     )
 
 
@@ -203,7 +204,9 @@ def _mended_in_part(parity: list[dict[str, Any]], scratch: Path) -> Iterator[Cas
     What cannot be mended is as it was (LCC-PAR-07).
     """
     members = parity[0]["members"]
-    sound = {name: (VECTORS / file).read_bytes() for name, file in zip(members, parity[0]["files"], strict=True)}
+    sound = {
+        name: (VECTORS / file).read_bytes() for name, file in zip(members, parity[0]["files"], strict=True)
+    }
     stored = {Path(each["file"]).name: (VECTORS / each["file"]).read_bytes() for each in parity}
     first, second, third = members
     one, two = stored
@@ -222,7 +225,12 @@ def _mended_in_part(parity: list[dict[str, Any]], scratch: Path) -> Iterator[Cas
         ("head-and-parity", without, {**head, two: _flipped(stored[two], 64 + index + 5)}, sound),
         ("too-many", flipped, {}, flipped),
         ("another-root", {first: other, second: sound[second]}, {}, {first: other, second: sound[second]}),
-        ("another-root-damaged", {**flipped, first: other, second: sound[second]}, {}, {**sound, first: other}),
+        (
+            "another-root-damaged",
+            {**flipped, first: other, second: sound[second]},
+            {},
+            {**sound, first: other},
+        ),
         ("nothing-lost", sound, {}, sound),
     ):
         name = f"{parity[0]['name'].partition('-')[0]}@{what}"
@@ -241,7 +249,7 @@ def _flipped(data: bytes, place: int) -> bytes:
 def _asked(
     name: str, files: dict[str, bytes], parity: dict[str, bytes], right: dict[str, bytes], scratch: Path
 ) -> Case:
-    """Return the question about files and parity files in a directory; `right` are the files then."""
+    """Return the question about a directory of files and parity; `right` are the files then."""
     place = scratch / name
     place.mkdir()
     for own, data in {**files, **parity}.items():
@@ -255,7 +263,9 @@ def _copied(name: str, data: bytes, root: bytes) -> tuple[str, bytes]:
     blocks = [data[at : at + 512].ljust(512, b"\0") for at in range(0, len(data), 512)]
     text = base64.urlsafe_b64encode(root).decode().rstrip("=")
     described = {"block": 512, "rows": len(blocks), "parity": 1, "redundancy": 1, "aligned": True}
-    description = json.dumps({**described, "files": [[name, len(data), text]]}, separators=(",", ":")).encode()
+    description = json.dumps(
+        {**described, "files": [[name, len(data), text]]}, separators=(",", ":")
+    ).encode()
     index = description + b"".join(hashlib.sha256(block).digest()[:8] for block in blocks) * 2
     head = struct.pack("<8sHHIQQ", b"LCCPRTY\x1a", 1, 0, 0, len(description), len(index))
     head += hashlib.sha256(head + index).digest()

@@ -191,7 +191,9 @@ def main() -> int:
     parser.add_argument("command", nargs="+", metavar="COMMAND")
     options = parser.parse_args()
     with Program(options.command, options.timeout) as program:
-        wrong = write(program) if options.writer else read(program, options.level, options.only, options.large)
+        wrong = (
+            write(program) if options.writer else read(program, options.level, options.only, options.large)
+        )
     return 1 if wrong else 0
 
 

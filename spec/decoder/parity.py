@@ -101,7 +101,9 @@ def sound_blocks(group: Group, column: int, data: bytes) -> list[bytes | None]:
     """The parity blocks that bytes begin with; None for one that does not match its hash."""
     blocks = [data[row * group.block :][: group.block] for row in range(group.rows)]
     at = len(group.columns()) + column
-    return [block if hash_block(block) == group.hash_of(at, row) else None for row, block in enumerate(blocks)]
+    return [
+        block if hash_block(block) == group.hash_of(at, row) else None for row, block in enumerate(blocks)
+    ]
 
 
 def read_group(index: bytes, first: int) -> Group:
@@ -178,7 +180,7 @@ def coefficients(parity: int, data: int) -> list[list[int]]:
 
 
 def usable(path: Path) -> tuple[Group, int, list[bytes | None]] | None:
-    """What a parity file gives that may be damaged: by its first copy of the head, or the second."""
+    """What a parity file gives that may be damaged, by the first copy of its head or the second."""
     data = whole(path)
     for at in (0, len(data) - 64):
         try:
@@ -232,7 +234,7 @@ def mend(directory: str | os.PathLike[str]) -> dict[str, bytes]:
             solve(span, lost, columns, factors, left)
             if any(hash_block(columns[j][span]) != hashes[j] for j in lost):
                 raise Refused("LCC-PAR-04", "a block is computed that does not match its hash")
-    # A sound file of another root: parity is older than the chain, and what is missing may be so on purpose.
+    # A sound file of another root: parity is older than the chain. What is missing may be removed.
     is_older = any(name in sound and there[name][-32:] != root for name, _, root in group.files)
     joined, mended = b"".join(columns), {}
     for number, (name, length, root) in enumerate(group.files):
@@ -252,7 +254,7 @@ def solve(
     factors: list[list[int]],
     parity: dict[int, bytes],
 ) -> None:
-    """Put the lost blocks of a row into their columns, by elimination; `parity` is that of the row."""
+    """Put the lost blocks of a row into their columns, by elimination, from parity of the row."""
     equations = []
     for i in sorted(parity)[: len(lost)]:
         rest = bytearray(parity[i])

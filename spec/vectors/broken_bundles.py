@@ -69,7 +69,9 @@ def newest_bundles() -> Iterator[tuple[Broken, dict[str, float]]]:
     """
     frames = [raw_frame(np.array([value], "<f4")) for value in (1, 2, 3, 4)]
     own = {"tree": {"w": 0}, "scalars": ..., "arrays": [1]}
-    one, two = (file_of(text_of(exact_file((f,), step=s, **own)), f) for s, f in ((1, frames[0]), (2, frames[1])))
+    one, two = (
+        file_of(text_of(exact_file((f,), step=s, **own)), f) for s, f in ((1, frames[0]), (2, frames[1]))
+    )
 
     def checkpoint(exact: str) -> bytes:
         return file_of(text_of(exact_file((frames[2],), exact=exact, **own)), frames[2])
@@ -83,13 +85,58 @@ def newest_bundles() -> Iterator[tuple[Broken, dict[str, float]]]:
     lost = naming[:20] + bytes([naming[20] ^ 1]) + naming[21:]
     reader, validator, checksum = "reader", "validator", "ChecksumError"
     for rule, name, why, files, kept, value, error, by in (
-        ("LCC-MAN-08", "damaged", "a frame of the exact file is changed", [naming], flipped, 3, checksum, validator),
-        ("LCC-TRL-05", "damaged-head", "the head of the exact file is changed", [naming], head, 3, checksum, validator),
-        ("LCC-EXA-01", "no-member", "the exact file has no member exact", [naming], member, 3, "FormatError", validator),
+        (
+            "LCC-MAN-08",
+            "damaged",
+            "a frame of the exact file is changed",
+            [naming],
+            flipped,
+            3,
+            checksum,
+            validator,
+        ),
+        (
+            "LCC-TRL-05",
+            "damaged-head",
+            "the head of the exact file is changed",
+            [naming],
+            head,
+            3,
+            checksum,
+            validator,
+        ),
+        (
+            "LCC-EXA-01",
+            "no-member",
+            "the exact file has no member exact",
+            [naming],
+            member,
+            3,
+            "FormatError",
+            validator,
+        ),
         ("", "older", "the exact file is of an older step", [naming, later], one, 4, "", ""),
         ("", "not-named", "the checkpoint of its step names no exact file", [alone], one, 3, "", ""),
-        ("", "another-named", "the checkpoint of its step names another exact file", [another], one, 3, "", ""),
-        ("LCC-TRL-05", "of-damaged", "the checkpoint of the newest step is damaged", [lost], one, 1, checksum, reader),
+        (
+            "",
+            "another-named",
+            "the checkpoint of its step names another exact file",
+            [another],
+            one,
+            3,
+            "",
+            "",
+        ),
+        (
+            "LCC-TRL-05",
+            "of-damaged",
+            "the checkpoint of the newest step is damaged",
+            [lost],
+            one,
+            1,
+            checksum,
+            reader,
+        ),
         ("", "newer", "the exact file is of a newer step than the history", [naming], two, 2, "", ""),
     ):
         entries = [listed(step, file) for step, file in enumerate(files, 1)]

@@ -117,7 +117,9 @@ def broken_interpolations() -> Iterator[Broken]:
     others = [step for step in HALVES if step != 3]
     yield _case("LCC-FRM-09", "sixteen", why, document, "ChecksumError", *others, payload=weight)
     why = "an array that only the later parent has is unchanged"
-    document = interpolated(150_000, high, (200_000, LATE[200_000]), tree={"more": 0}, scalars=..., arrays=[0])
+    document = interpolated(
+        150_000, high, (200_000, LATE[200_000]), tree={"more": 0}, scalars=..., arrays=[0]
+    )
     yield _case("LCC-CHN-03", "later-alone", why, document, "FormatError", 131_073, 200_000)
     why = "the later parent has another root"
     other = (131_073, END[:-1] + bytes([END[-1] ^ 1]))

@@ -128,7 +128,9 @@ def _interpolated() -> Iterator[File]:
     yield "000000000200", "a keyframe that took the place of two others", low, early
     yield "000000000216", "a keyframe that took the place of three others", high, late
 
-    def between(step: int, before: tuple[int, str], behind: tuple[int, str], weight: int, **members: Any) -> bytes:
+    def between(
+        step: int, before: tuple[int, str], behind: tuple[int, str], weight: int, **members: Any
+    ) -> bytes:
         document = interpolated(step, (0, low), (1, high), tree=..., scalars=..., metadata=...)
         payload = members.pop("payload", ())
         entries = members.pop("entries", [entry(frame) for frame in payload])
@@ -142,7 +144,9 @@ def _interpolated() -> Iterator[File]:
             if kind.is_float and name in second:
                 other, after = components(second[name])
                 if other == kind and second[name].shape == array.shape:
-                    state[name] = from_components(_between(kind, bits, after, weight), kind, array.shape, "bits")
+                    state[name] = from_components(
+                        _between(kind, bits, after, weight), kind, array.shape, "bits"
+                    )
         return state
 
     zeros = [0] * len(early)
@@ -180,7 +184,12 @@ def _interpolated() -> Iterator[File]:
     kind = KINDS["bfloat16"]
     brain = from_components(bits_of(np.ascontiguousarray(moved), kind), kind, (6,), "bits")
     quarter = {**expected, "not there": moved, "copy": moved.copy(), "rounding": brain, "text": "own"}
-    yield "000000000204", "interpolated, with a tree of its own, a frame with a table, copies and a scalar", data, quarter
+    yield (
+        "000000000204",
+        "interpolated, with a tree of its own, a frame with a table, copies and a scalar",
+        data,
+        quarter,
+    )
     middle_file = between(208, (200, others[1]), (216, others[2]), 100, arrays=zeros)
     inherited = {name: quarter[name] for name in quarter}
     arrays = [0] * (len(early) + 2)
@@ -235,7 +244,12 @@ def _texts() -> Iterator[File]:
     document = keyframe(policy=policy)
     state = {"weight": np.array([1, 2, 3], "<f4"), "list": [np.array([7, 8], "<i2"), 0.1]}
     state["pair"] = (-7, state["weight"])
-    yield "policy", "numbers with a fraction and an exponent in the policy", file_of(text_of(document), WEIGHT + COUNTS), state
+    yield (
+        "policy",
+        "numbers with a fraction and an exponent in the policy",
+        file_of(text_of(document), WEIGHT + COUNTS),
+        state,
+    )
 
 
 def _trees() -> Iterator[File]:
@@ -250,18 +264,38 @@ def _trees() -> Iterator[File]:
         yield name, why, file_of(text_of(document), b""), state
     keys = ["", "\x7f", "\u2028", "\U0001f600", "\ud7ff\ue000", "__proto__", "constructor", "0", "10", "-1"]
     keys += ["~", "/", "~1", "~0", "a/b~c", "\x1f", '"', "\\", "k" * 300, "l", "t", "length", "1e3"]
-    tree: dict[str, Any] = {key: None for key in keys}
-    tree |= {"": {"": {"": 0}}, "/": ["l", ["l"], ["t"], {}, 1, 0], "twice": ["t", 0, 0], "0": {"2": 1, "1": None}}
+    tree: dict[str, Any] = dict.fromkeys(keys)
+    tree |= {
+        "": {"": {"": 0}},
+        "/": ["l", ["l"], ["t"], {}, 1, 0],
+        "twice": ["t", 0, 0],
+        "0": {"2": 1, "1": None},
+    }
     scalars = list(range(_nulls(tree)))
     left = iter(scalars)
     state = _state(tree, [weight, counts], left)
     document = keyframe(tree=tree, scalars=scalars)
-    yield "keys", "keys that are empty, numbers, escaped, or of rare characters", file_of(text_of(document), WEIGHT + COUNTS), state
+    yield (
+        "keys",
+        "keys that are empty, numbers, escaped, or of rare characters",
+        file_of(text_of(document), WEIGHT + COUNTS),
+        state,
+    )
     document = keyframe((WEIGHT,), tree={"": 0, "a": {"": None}}, scalars=[7], arrays=[1])
     why = "an array whose name is empty, as that of the root"
     yield "empty-key", why, file_of(text_of(document), WEIGHT), {"": weight, "a": {"": 7}}
     # Names that are one if they are escaped in another way.
-    several = {"a": 0, "": {"a": 1, "": 2}, "/": 3, "~1": 4, "~01": 5, "b": {"c": 6}, "b/c": 7, "~0": 8, "~": 9}
+    several = {
+        "a": 0,
+        "": {"a": 1, "": 2},
+        "/": 3,
+        "~1": 4,
+        "~01": 5,
+        "b": {"c": 6},
+        "b/c": 7,
+        "~0": 8,
+        "~": 9,
+    }
     arrays = [np.array([value], "<f4") for value in range(10)]
     frames = [raw_frame(array) for array in arrays]
     document = keyframe(frames, step=240, tree=several, scalars=..., arrays=list(range(1, 11)))
@@ -269,7 +303,12 @@ def _trees() -> Iterator[File]:
     state = _state(several, arrays, iter(()))
     yield "000000000240", "names that are alike but for what is escaped", first, state
     document = keyframe((), step=241, parent=[240, _root(first)], tree=..., scalars=..., arrays=[0] * 10)
-    yield "000000000241", "a delta against step 240 in which nothing changes", file_of(text_of(document), b""), state
+    yield (
+        "000000000241",
+        "a delta against step 240 in which nothing changes",
+        file_of(text_of(document), b""),
+        state,
+    )
     # An array, a scalar and an empty node at the depth of 64, and a policy that nests 65 deep.
     deepest: Any = ["l", 0, None, 1]
     for place in range(63):
@@ -279,7 +318,12 @@ def _trees() -> Iterator[File]:
         policy = [policy]
     document = keyframe(tree=deepest, scalars=[5], policy=policy)
     state = _state(deepest, [weight, counts], iter([5]))
-    yield "deepest", "arrays 64 deep, and a policy of 64 lists", file_of(text_of(document), WEIGHT + COUNTS), state
+    yield (
+        "deepest",
+        "arrays 64 deep, and a policy of 64 lists",
+        file_of(text_of(document), WEIGHT + COUNTS),
+        state,
+    )
 
 
 def _nulls(node: Any) -> int:
@@ -359,7 +403,11 @@ def _tables() -> Iterator[File]:
     run = assembled("", "", (CODEBOOK, "float32", shapes, 10), body, values).data
     add(run, [1, 1], {"a": values[:700], "b": values[700:].reshape(1, 800), "c": values[:0]})
     counts = np.arange(300, dtype="<i2")
-    add(assembled("", "", (RAW, "int16", counts.shape, 0), little(counts), counts).data, [], {"counts": counts})
+    add(
+        assembled("", "", (RAW, "int16", counts.shape, 0), little(counts), counts).data,
+        [],
+        {"counts": counts},
+    )
     wide = np.zeros((1 << 15) + 9, "<c8")
     wide[::1000] = 3 - 2j
     bits = wide.view("<u4")
@@ -370,12 +418,21 @@ def _tables() -> Iterator[File]:
     half = np.arange(9, dtype="<f2")
     add(assembled("", "", (RAW, "float16", half.shape, 0), little(half), half).data, [1], {"half": half})
     whole = np.arange(5, dtype="<c16")
-    add(assembled("", "", (RAW, "complex128", whole.shape, 0), little(whole), whole).data, [1], {"whole": whole})
+    add(
+        assembled("", "", (RAW, "complex128", whole.shape, 0), little(whole), whole).data,
+        [1],
+        {"whole": whole},
+    )
     field = Field((9, 3), [1, 2])
     smooth = assembled("", "", (SMOOTH, "float64", (9, 3), 16), field.block(), field.y).data
     add(smooth, [], {"field": field.y})
     document = keyframe(
-        (), step=230, tree={name: place for place, name in enumerate(state)}, scalars=..., arrays=numbers, frames=entries
+        (),
+        step=230,
+        tree={name: place for place, name in enumerate(state)},
+        scalars=...,
+        arrays=numbers,
+        frames=entries,
     )
     first = file_of(text_of(document), payload)
     yield "000000000230", "tables of runs, of raw frames of several types; frames without", first, state
@@ -384,16 +441,33 @@ def _tables() -> Iterator[File]:
     state = {}
     again = Field((9, 3), [2, 1], seed=5)
     total = again.y + moved["field"]
-    add(assembled("", "", (SMOOTH, "float64", (9, 3), 16), again.block(), total, moved["field"]).data, [1], {"field": total})
+    add(
+        assembled("", "", (SMOOTH, "float64", (9, 3), 16), again.block(), total, moved["field"]).data,
+        [1],
+        {"field": total},
+    )
     after = counts + 1
-    add(assembled("", "", (PLANES, "int16", counts.shape, 10), block(constant(2), constant(0)), after, counts).data, [1], {"counts": after})
+    add(
+        assembled(
+            "", "", (PLANES, "int16", counts.shape, 10), block(constant(2), constant(0)), after, counts
+        ).data,
+        [1],
+        {"counts": after},
+    )
     both = {**moved, **state}
     arrays = [{"field": 2, "counts": 1}.get(name, 0) for name in moved]
     entries = [entries[1], entries[0]]
     smooth_size = len(frames[0]) + 56
     payload = payload[smooth_size:] + payload[:smooth_size]
-    document = keyframe((), step=231, parent=[230, _root(first)], tree=..., scalars=..., arrays=arrays, frames=entries)
-    yield "000000000231", "a delta against step 230: tables of planes and of a field", file_of(text_of(document), payload), both
+    document = keyframe(
+        (), step=231, parent=[230, _root(first)], tree=..., scalars=..., arrays=arrays, frames=entries
+    )
+    yield (
+        "000000000231",
+        "a delta against step 230: tables of planes and of a field",
+        file_of(text_of(document), payload),
+        both,
+    )
 
 
 def _exact() -> Iterator[File]:
@@ -409,7 +483,12 @@ def _exact() -> Iterator[File]:
     # A Writer makes no such chain. A Reader reads it (LCC-EXA-01).
     own = {"tree": {"w": 0}, "scalars": ...}
     first = file_of(text_of(exact_file((WEIGHT,), step=235, arrays=[1], **own)), WEIGHT)
-    yield "000000000235", "a checkpoint of a chain that says of itself to be an exact file", first, {"w": weight}
+    yield (
+        "000000000235",
+        "a checkpoint of a chain that says of itself to be an exact file",
+        first,
+        {"w": weight},
+    )
     document = keyframe((), step=236, parent=[235, _root(first)], tree=..., scalars=..., arrays=[0])
     yield "000000000236", "a delta against step 235", file_of(text_of(document), b""), {"w": weight}
 
@@ -421,17 +500,29 @@ def broken_trap_files() -> Iterator[Broken]:
     """Yield invalid checkpoint files."""
     payload, text = WEIGHT + COUNTS, text_of(keyframe())
 
-    def case(rule: str, name: str, why: str, data: bytes, error: str = "FormatError", sound: bytes = SOUND) -> Broken:
+    def case(
+        rule: str, name: str, why: str, data: bytes, error: str = "FormatError", sound: bytes = SOUND
+    ) -> Broken:
         return Broken(rule, name, error, why, data, sound)
 
     place = 445 + len(payload)
-    for name, fields in (("manifest-offset", {"manifest_offset": place + 1}), ("manifest-before", {"manifest_offset": 445})):
-        yield case("LCC-TRL-06", name, "the trailer has a wrong manifest offset alone", file_of(text, payload, **fields))
+    for name, fields in (
+        ("manifest-offset", {"manifest_offset": place + 1}),
+        ("manifest-before", {"manifest_offset": 445}),
+    ):
+        yield case(
+            "LCC-TRL-06",
+            name,
+            "the trailer has a wrong manifest offset alone",
+            file_of(text, payload, **fields),
+        )
     many, most = 2048, 2**53 - 1
     rest = -many * most % 2**64
     digest = base64_of(bytes(16))
     frames = [entry(WEIGHT)] + [[most, digest]] * many + [[rest, digest]]
-    document = keyframe((), tree=["l", *range(many + 2)], scalars=..., arrays=[*range(1, many + 3)], frames=frames)
+    document = keyframe(
+        (), tree=["l", *range(many + 2)], scalars=..., arrays=[*range(1, many + 3)], frames=frames
+    )
     why = "the lengths of the frames sum to the payload modulo 2^64"
     yield case("LCC-MAN-05", "sum-modulo", why, file_of(text_of(document), WEIGHT))
     nothing = [0, base64_of(hashlib.sha256(b"").digest()[:16])]
@@ -445,7 +536,9 @@ def broken_trap_files() -> Iterator[Broken]:
 
     def cut_file(table: bytes, digest: bytes) -> bytes:
         frames = [[len(frame), base64_of(hashlib.sha256(digest).digest()[:16]), len(table)]]
-        return file_of(text_of(keyframe(tree={"w": 0}, scalars=..., arrays=[1], frames=frames)), frame + table)
+        return file_of(
+            text_of(keyframe(tree={"w": 0}, scalars=..., arrays=[1], frames=frames)), frame + table
+        )
 
     pieces = cut(frame, [1, 2])
     table = table_of(pieces)
@@ -462,7 +555,9 @@ def broken_trap_files() -> Iterator[Broken]:
     yield case("LCC-PCS-01", "sum-modulo", why, cut_file(bytes(around), bytes(around)), sound=whole)
 
     for name, unit, what in _UNITS:
-        good, bad = (file_of(text_of(keyframe(tree=_long_names(unit, 1 << 24 | extra))), payload) for extra in (0, 1))
+        good, bad = (
+            file_of(text_of(keyframe(tree=_long_names(unit, 1 << 24 | extra))), payload) for extra in (0, 1)
+        )
         why = f"the names have 2^24 + 1 characters, most of them {what}"
         yield case("LCC-LIM-08", f"names-{name}", why, bad, "LimitError", good)
 
@@ -516,8 +611,13 @@ def _broken_json() -> Iterator[Broken]:
         members = {"metadata": {"vector": f"v{plain}w"}}
         yield case(f"escape-{name}", why, old, b'"v' + written + b'w"', **members)
     policy = {"policy": {"a": {"b": 1, "c": 2}}}
-    yield case("inner-member-twice", "an inner object has a member twice", b'"b":1,', b'"b":1,"b":1,', **policy)
-    twice = {"tree": {"weight": 0, "list": ["l", 1, None], "pair": {"a": None, "b": None}}, "scalars": [1, 2, 3]}
+    yield case(
+        "inner-member-twice", "an inner object has a member twice", b'"b":1,', b'"b":1,"b":1,', **policy
+    )
+    twice = {
+        "tree": {"weight": 0, "list": ["l", 1, None], "pair": {"a": None, "b": None}},
+        "scalars": [1, 2, 3],
+    }
     yield case("key-twice", "a dict of the tree has a key twice", b'"b":null', b'"b":null,"b":null', **twice)
     for name, right, written in (
         ("short-exponent", 1e-5, b"1e-5"),

@@ -115,7 +115,9 @@ def _sums() -> Iterator[Frame]:
         values = np.array([0, *representatives] + [0] * (kind.components - 1), kind.bits)
         head = (CODEBOOK, name, (len(symbols) // kind.components,), 10)
         why = "the same as representatives, without a reference"
-        yield assembled(f"codebook-{name}-alone", why, head, book + block(b"\0", raw(symbols)), _le(values, kind))
+        yield assembled(
+            f"codebook-{name}-alone", why, head, book + block(b"\0", raw(symbols)), _le(values, kind)
+        )
 
 
 def _bits(patterns: Sequence[int], kind: ElementType) -> Array:
@@ -126,8 +128,8 @@ def _le(bits: Array, kind: ElementType) -> Array:
     return bits.astype(kind.bits.newbyteorder("<"))
 
 
-def every_form(symbols: Sequence[int]) -> list[Callable[[Sequence[int]], bytes]]:
-    """Return a function for each form of stream, of symbols below 4; `symbols` are not looked at."""
+def every_form() -> list[Callable[[Sequence[int]], bytes]]:
+    """Return a function for each form of stream: of symbols below 4, the first of equal ones."""
     return [
         lambda run: constant(run[0]),
         raw,
@@ -158,7 +160,7 @@ def _wide() -> Iterator[Frame]:
     count, kind = 1024, KINDS["float16"]
     book = np.arange(0x3C00, 0x3C00 + 800, dtype="<u2")
     body, expected = struct.pack("<H", 800) + book.tobytes(), []
-    forms = every_form(())
+    forms = every_form()
     for place in range(7):
         numbers = chance(count, place + 7)
         low = [number % 4 if number >> 32 & 7 == 0 else 0 for number in numbers]
@@ -208,7 +210,9 @@ def _wide() -> Iterator[Frame]:
                 after.append(unit + 77)
             elif ordered:
                 code = steps[symbol - 1] if symbol else 0
-                zigzag = code << 1 if code < 1 << (8 * kind.size - 1) else ((1 << 8 * kind.size) - code << 1) - 1
+                zigzag = (
+                    code << 1 if code < 1 << (8 * kind.size - 1) else ((1 << 8 * kind.size) - code << 1) - 1
+                )
                 after.append(int(moved([r], [zigzag], kind)[0]))
             elif relative:
                 c = steps[symbol - 1] if symbol else 1 << (8 * kind.size - 1)
@@ -281,12 +285,15 @@ class Field:
         numbers: Sequence[int] | None = None,
     ) -> None:
         levels = max((max(shape, default=1) - 1).bit_length(), 0)
-        self.shape, self.passes = shape or (1,), [
-            (level, axis)
-            for level in range(levels)
-            for axis, extent in enumerate(shape)
-            if extent > 1 << (levels - 1 - level)
-        ]
+        self.shape, self.passes = (
+            shape or (1,),
+            [
+                (level, axis)
+                for level in range(levels)
+                for axis, extent in enumerate(shape)
+                if extent > 1 << (levels - 1 - level)
+            ],
+        )
         turn, fractions = itertools.cycle(predictors), itertools.cycle(parts)
         chosen = [next(turn) for _ in self.passes]
         self.parts = [next(fractions) for _ in range(levels)]
@@ -310,12 +317,10 @@ class Field:
             along[axis] = range(h, self.shape[axis], 2 * h)
             count = -(-self.shape[axis] // (2 * h))
             for index in itertools.product(*along):
-                line = [
-                    float(self.y[(*index[:axis], 2 * h * j, *index[axis + 1 :])]) for j in range(count)
-                ]
+                line = [float(self.y[(*index[:axis], 2 * h * j, *index[axis + 1 :])]) for j in range(count)]
                 p = predicted(line, index[axis] // (2 * h), predictor, origin)
                 self.y[index] = p + number(level + 1) * s
-        groups = [sum(stored[: joined + 1], []), *stored[joined + 1 :]]
+        groups = [[*itertools.chain(*stored[: joined + 1])], *stored[joined + 1 :]]
         self.levels = bytes(part - 1 for part in self.parts) + bytes(chosen) + bytes([joined])
         self.numbers = b""
         for place, group in enumerate(groups):
@@ -380,7 +385,7 @@ def _smooth(
     coded: Callable[[Sequence[int]], bytes] = raw,
     log2: int = 16,
 ) -> Frame:
-    """Return the frame of one block; `marks` are the mask of its escapes, whose patterns are odd."""
+    """Return the frame of one block; `marks` are the mask of its escapes, by place."""
     y, kind = field.y.reshape(-1).copy(), KINDS[dtype]
     if flags & 4:
         y = y + offset
@@ -434,7 +439,7 @@ def _predictions() -> Iterator[Frame]:
     forms = [(4, 4), (5, 5), (1, 1), (3, 6), (6, 0), (2, 7), (4, 0), (7, 3), (1, 2)]
     yield _smooth("forms", why, Field((200,), [1, 0], forms=forms, largest=0, step=2.0**-30), "float64")
     why = "numbers of every form of stream, a level each"
-    coded = [raw, lambda run: constant(run[0]) if len(set(run)) == 1 else raw(run), *every_form(())[2:]]
+    coded = [raw, lambda run: constant(run[0]) if len(set(run)) == 1 else raw(run), *every_form()[2:]]
     numbers = [number % 4 if number & 12 == 0 else 0 for number in chance(300, 3)]
     numbers[1] = 3
     yield _smooth("streams", why, Field((300,), [1, 3], coded=coded, numbers=numbers))
@@ -478,18 +483,25 @@ def _finished() -> Iterator[Frame]:
     field = Field((19,), [1], seed=9)
     yield _smooth("upper-alone", why, field, flags=2, limits=(-math.inf, 0.4))
     yield _smooth("lower-and-upper", "two limits", field, flags=2, limits=(0.1, 0.4))
-    for turn, form in enumerate(every_form(())[2:]):
+    for turn, form in enumerate(every_form()[2:]):
         name = ("huffman", "sparse", "packed", "classed")[turn]
         some = {place: 1 + place % 3 for place in range(5, 90, 6)}
         field = Field((90,), [1], seed=60 + turn)
         yield _smooth(f"mask-{name}", f"a {name} mask of escapes", field, flags=1, marks=some, mask=form)
     empties = itertools.cycle(
-        [raw([]), sparse(0, 0, constant(1), b"", raw([])), packed(4, raw([])), packed(1, constant(0)),
-         sparse(3, 0, packed(2, raw([])), b"", sparse(0, 0, raw([]), b"", constant(7)))]
+        [
+            raw([]),
+            sparse(0, 0, constant(1), b"", raw([])),
+            packed(4, raw([])),
+            packed(1, constant(0)),
+            sparse(3, 0, packed(2, raw([])), b"", sparse(0, 0, raw([]), b"", constant(7))),
+        ]
     )
     field = Field((9,), [1], seed=70)
     why = "no escapes, in streams of no symbols of several forms"
-    yield _smooth("escapes-of-nothing", why, field, flags=1, mask=lambda _: constant(0), coded=lambda _: next(empties))
+    yield _smooth(
+        "escapes-of-nothing", why, field, flags=1, mask=lambda _: constant(0), coded=lambda _: next(empties)
+    )
 
 
 def _geometry() -> Iterator[Frame]:
@@ -554,12 +566,17 @@ def _streams() -> Iterator[Frame]:
         (raw(few), few),
         (huffman([1, 1], [0, 1, 1, 0, 1, 0, 0, 1], 3), [0, 1, 1, 0, 1, 0, 0, 1]),
         (sparse(0, 2, raw([2, 3]), b"", raw([0x21, 3])), few),
-        (sparse(1, 2, sparse(0, 2, constant(0), b"", constant(1)), bits_to_bytes("01"), sparse(0, 2, constant(0), b"", raw([9, 8]))), None),
+        (
+            sparse(
+                1,
+                2,
+                sparse(0, 2, constant(0), b"", constant(1)),
+                bits_to_bytes("01"),
+                sparse(0, 2, constant(0), b"", raw([9, 8])),
+            ),
+            [0, 0, 9, 0, 0, 0, 8, 0],
+        ),
     ):
-        if data is None:
-            data = [0] * 8
-            data[2], data[2 + 3 + 1] = 9, 8
-            inner = sparse(1, 2, sparse(0, 2, constant(0), b"", constant(1)), bits_to_bytes("01"), sparse(0, 2, constant(0), b"", raw([9, 8])))
         streams.append(packed(4, inner))
         rows.append(unpacked(data))
     for inner, data in (
@@ -577,9 +594,13 @@ def _streams() -> Iterator[Frame]:
         rows.append(unpacked(unpacked(unpacked(data))))
     row = [0] * 16
     row[1], row[2], row[5] = 7, 7, 7
-    streams.append(sparse(0, 3, raw([1, 0, 2]), b"", sparse(0, 3, constant(0), b"", packed(4, raw([0x77, 0x07])))))
+    streams.append(
+        sparse(0, 3, raw([1, 0, 2]), b"", sparse(0, 3, constant(0), b"", packed(4, raw([0x77, 0x07]))))
+    )
     rows.append(row)
-    streams.append(sparse(2, 3, packed(1, constant(0)), bits_to_bytes("100001"), huffman([1, 1, 0, 0][:2], [1, 0, 1], 1)))
+    streams.append(
+        sparse(2, 3, packed(1, constant(0)), bits_to_bytes("100001"), huffman([1, 1, 0, 0][:2], [1, 0, 1], 1))
+    )
     row = [0] * 16
     row[1], row[2], row[5] = 1, 0, 1
     rows.append(row)
@@ -597,9 +618,22 @@ def _streams() -> Iterator[Frame]:
     symbols = [0] * 200 + [1] * 9 + [2] * 3 + [3] * 200
     streams, lengths = [], [1, 2, 3, 3]
     for width in (5, 6, 7, 4):
-        streams.append(huffman(lengths, symbols, 3, max(width, 5)) if width != 4 else huffman(lengths, symbols, 9, 6))
-    wide = [huffman(lengths, symbols, 4, 5), huffman(lengths, symbols, 2, 6), huffman(lengths, symbols, 3, 7), huffman(lengths, symbols, 40, 8)]
-    yield _planes("huffman-widths", "excess sizes of 5, 6, 7 and 8 bits, a plane each", wide, _codes([symbols] * 4), "uint32")
+        streams.append(
+            huffman(lengths, symbols, 3, max(width, 5)) if width != 4 else huffman(lengths, symbols, 9, 6)
+        )
+    wide = [
+        huffman(lengths, symbols, 4, 5),
+        huffman(lengths, symbols, 2, 6),
+        huffman(lengths, symbols, 3, 7),
+        huffman(lengths, symbols, 40, 8),
+    ]
+    yield _planes(
+        "huffman-widths",
+        "excess sizes of 5, 6, 7 and 8 bits, a plane each",
+        wide,
+        _codes([symbols] * 4),
+        "uint32",
+    )
     del streams
     symbols = [place * place % 5 % 3 for place in range(2500)]
     stream = huffman([1, 2, 2], symbols, 1100)
@@ -607,12 +641,27 @@ def _streams() -> Iterator[Frame]:
     narrow = [huffman([1, 2, 2], symbols, 20, width) for width in (1, 2, 3, 4)]
     skewed = [symbols[place] if place % 20 else 0 for place in range(2500)]
     narrow = [huffman([1, 2, 2], skewed, 20, width) for width in (5, 6, 7, 8)]
-    yield _planes("huffman-many-widths", "lanes of other lengths, a plane for each width", narrow, _codes([skewed] * 4), "uint32")
+    yield _planes(
+        "huffman-many-widths",
+        "lanes of other lengths, a plane for each width",
+        narrow,
+        _codes([skewed] * 4),
+        "uint32",
+    )
     mild = [0 if place % 4 == 0 else 1 + place % 2 for place in range(60)]
     slight = [huffman([1, 2, 2], mild, 4, 4), huffman([1, 2, 2], mild, 1, 3)]
-    yield _planes("huffman-few-widths", "excess sizes of 3 and 4 bits, one of a single lane", slight, _codes([mild] * 2), "uint16")
+    yield _planes(
+        "huffman-few-widths",
+        "excess sizes of 3 and 4 bits, one of a single lane",
+        slight,
+        _codes([mild] * 2),
+        "uint16",
+    )
     stream = struct.pack("<BHBBI", 5, 1, 2, 1, 4352) + constant(0) * 2 + constant(1) * 2
-    yield replace(_planes("classed-most", "256 symbols for each of 17 bytes", [stream], [1] * 4352, "uint8"), stored=False)
+    yield replace(
+        _planes("classed-most", "256 symbols for each of 17 bytes", [stream], [1] * 4352, "uint8"),
+        stored=False,
+    )
     stream = struct.pack("<BHBBI", 5, 1, 2, 1, 65_535) + constant(0) * 4
     frame = _planes("classed-nothing", "65,535 zeros in 17 bytes", [stream], [0] * 65_535, "uint8")
     yield replace(frame, stored=False)
@@ -627,7 +676,9 @@ def _streams() -> Iterator[Frame]:
     levels = ([0, 1, 2], [place % 2 for place in range(30)])
     body = block(constant(0)) + block(classed(30, [1, 2], levels, values[1024:], raw))
     head = (PLANES, "uint8", (len(values),), 10)
-    yield assembled("planes-classed-second", "a classed stream in the second block", head, body, unzigzag(values))
+    yield assembled(
+        "planes-classed-second", "a classed stream in the second block", head, body, unzigzag(values)
+    )
     streams, rows = [], []
     for low in range(1, 9):
         row = [0] * 700
@@ -639,7 +690,9 @@ def _streams() -> Iterator[Frame]:
         high, rest = [gap >> low for gap in gaps], [gap & (1 << low) - 1 for gap in gaps]
         bits = bits_to_bytes("".join(format(one, f"0{low}b")[::-1] for one in rest))
         streams.append(sparse(low, 4, raw(high), bits, constant(low)))
-    frame = _planes("sparse-widths", "gaps of one to eight low bits, a plane each", streams, _codes(rows), "uint64")
+    frame = _planes(
+        "sparse-widths", "gaps of one to eight low bits, a plane each", streams, _codes(rows), "uint64"
+    )
     yield replace(frame, stored=False)
     levels = ([0, 2, 1], [1, 0, 2, 0])
     values = [place % 6 for place in range(12)]
@@ -652,7 +705,20 @@ def _splits() -> Iterator[Frame]:
     for name in ("uint8", "uint16", "float32", "float64"):
         kind = KINDS[name]
         top, one = 1 << (8 * kind.size - 1), 1 << (8 * kind.size - 4)
-        before = [0, 1, top, top | 1, one - 1, one, one + 1, top | one, 2 * one, 2 * one - 1, 3 * one, top - 1]
+        before = [
+            0,
+            1,
+            top,
+            top | 1,
+            one - 1,
+            one,
+            one + 1,
+            top | one,
+            2 * one,
+            2 * one - 1,
+            3 * one,
+            top - 1,
+        ]
         rows, streams = [], []
         for plane in range(kind.size):
             row = [(3 * place + plane) % 4 for place in range(len(before))]
@@ -670,7 +736,9 @@ def _splits() -> Iterator[Frame]:
     stream = split([2, 64], before, row, kind, [raw] * 3)
     after = moved(before, row, kind)
     why = "two parts, the size of a component is its low bits"
-    yield assembled("planes-uint8-two-parts", why, (PLANES, "uint8", (6,), 10), block(stream), after, _bits(before, kind))
+    yield assembled(
+        "planes-uint8-two-parts", why, (PLANES, "uint8", (6,), 10), block(stream), after, _bits(before, kind)
+    )
 
 
 # --- heads ----------------------------------------------------------------------------------------
@@ -682,11 +750,19 @@ def _shapes() -> Iterator[Frame]:
         kind = KINDS[name]
         shapes: list[tuple[int, ...]] = [(2, 1), (0, 3), (3,), (1,) * 32]
         count = 6 * kind.components
-        patterns = [place % 2 for place in range(count)] if name == "bool" else [
-            p % (1 << 8 * kind.size) for p in chance(count, kind.code)
-        ]
+        patterns = (
+            [place % 2 for place in range(count)]
+            if name == "bool"
+            else [p % (1 << 8 * kind.size) for p in chance(count, kind.code)]
+        )
         bits = _bits(patterns, kind)
-        data = assembled(f"run-{name}-raw", "an empty array, and one of 32 dimensions", (RAW, name, shapes, 0), bits.tobytes(), bits)
+        data = assembled(
+            f"run-{name}-raw",
+            "an empty array, and one of 32 dimensions",
+            (RAW, name, shapes, 0),
+            bits.tobytes(),
+            bits,
+        )
         yield data
         codes = [(place * 5) % 4 for place in range(count)] if name != "bool" else [0] * count
         body = block(raw(codes), *[constant(0)] * (kind.size - 1))
@@ -699,7 +775,10 @@ def _shapes() -> Iterator[Frame]:
             owners = [0] * 2 * kind.components + [2] * 3 * kind.components + [3] * kind.components
             symbols = [0 if owner == 2 else place % 2 for place, owner in enumerate(owners)]
             chosen = {0: 0, 3: 3}
-            values = [edge_patterns(kind)[10 + chosen[owner]] if s else 0 for s, owner in zip(symbols, owners, strict=True)]
+            values = [
+                edge_patterns(kind)[10 + chosen[owner]] if s else 0
+                for s, owner in zip(symbols, owners, strict=True)
+            ]
             yield assembled(
                 f"run-{name}-codebook",
                 "an empty array with two representatives, one without any",
@@ -710,7 +789,9 @@ def _shapes() -> Iterator[Frame]:
     values = np.arange(3, dtype="<f4")
     yield assembled("run-raw-one", "a run of one array", (RAW, "float32", [(3,)], 0), little(values), values)
     none = np.zeros(0, "<f4")
-    yield assembled("run-raw-empty", "two arrays without elements", (RAW, "float32", [(0,), (2, 0)], 0), b"", none)
+    yield assembled(
+        "run-raw-empty", "two arrays without elements", (RAW, "float32", [(0,), (2, 0)], 0), b"", none
+    )
     yield assembled("run-planes-empty", "the same", (PLANES, "float32", [(0,), (2, 0)], 10), b"", none, none)
     head = (CODEBOOK, "float32", [(0,), (2, 0)], 10)
     yield assembled("run-codebook-empty", "the same", head, struct.pack("<2Hf", 0, 1, 1.5), none)
@@ -724,25 +805,45 @@ def _shapes() -> Iterator[Frame]:
     values = np.repeat(np.array([4, 5], "<u1"), [1024, 476])
     body = block(constant(8)) + block(constant(10))
     values = unzigzag(np.repeat(np.array([8, 10], np.uint8), [1024, 476]))
-    yield assembled("run-planes-blocks", "two blocks, and two arrays", (PLANES, "uint8", shapes, 10), body, values)
+    yield assembled(
+        "run-planes-blocks", "two blocks, and two arrays", (PLANES, "uint8", shapes, 10), body, values
+    )
     book = struct.pack("<2H3f", 2, 1, 0.5, 1.5, 2.5)
     symbols = [place % 3 for place in range(700)] + [place % 2 for place in range(800)]
     table = {0: [0, 0.5, 1.5], 1: [0, 2.5]}
     values = np.array([table[place >= 700][symbol] for place, symbol in enumerate(symbols)], "<f4")
-    parts = [block(b"\0", packed(2, raw(packed_symbols(part, 2)))) for part in (symbols[:1024], symbols[1024:])]
+    parts = [
+        block(b"\0", packed(2, raw(packed_symbols(part, 2)))) for part in (symbols[:1024], symbols[1024:])
+    ]
     head = (CODEBOOK, "float32", shapes, 10)
-    frame = assembled("run-codebook-blocks", "two blocks, and two arrays", head, book + b"".join(parts), values)
+    frame = assembled(
+        "run-codebook-blocks", "two blocks, and two arrays", head, book + b"".join(parts), values
+    )
     yield replace(frame, stored=False)
     for dimensions in (5, 32):
         shape = (2, 1, 3) + (1,) * (dimensions - 3)
         values = np.arange(6, dtype="<f4")
-        yield assembled(f"raw-{dimensions}-dimensions", "many dimensions", (RAW, "float32", shape, 0), little(values), values)
+        yield assembled(
+            f"raw-{dimensions}-dimensions",
+            "many dimensions",
+            (RAW, "float32", shape, 0),
+            little(values),
+            values,
+        )
         zeros = np.zeros(6, "<f4")
         body = block(*[constant(0)] * 4)
-        yield assembled(f"planes-{dimensions}-dimensions", "many dimensions", (PLANES, "float32", shape, 10), body, zeros)
+        yield assembled(
+            f"planes-{dimensions}-dimensions", "many dimensions", (PLANES, "float32", shape, 10), body, zeros
+        )
         body = struct.pack("<Hf", 1, 0.5) + block(b"\0", raw([1, 0, 1, 0, 0, 1]))
         half = np.array([0.5, 0, 0.5, 0, 0, 0.5], "<f4")
-        yield assembled(f"codebook-{dimensions}-dimensions", "many dimensions", (CODEBOOK, "float32", shape, 10), body, half)
+        yield assembled(
+            f"codebook-{dimensions}-dimensions",
+            "many dimensions",
+            (CODEBOOK, "float32", shape, 10),
+            body,
+            half,
+        )
     yield assembled("planes-empty", "no elements, no reference", (PLANES, "float32", (0,), 10), b"", none)
 
 
@@ -755,11 +856,19 @@ def _needless() -> Iterator[Frame]:
     body = struct.pack("<H2f", 2, 0.5, -2.0) + block(b"\0", raw([1, 0, 2, 1]))
     books = assembled("codebook-needless", why, (CODEBOOK, "float32", (4,), 10), body, values)
     twos = np.full(4, 2, "<u4").view("<f4")
-    planes = assembled("planes-needless", why, (PLANES, "float32", (4,), 10), block(constant(4), *[constant(0)] * 3), twos)
+    planes = assembled(
+        "planes-needless", why, (PLANES, "float32", (4,), 10), block(constant(4), *[constant(0)] * 3), twos
+    )
     yield from (replace(frame, reference=other) for frame in (raws, books, planes))
     field = _smooth("needless", why, Field((4,), [1]), "float32")
     yield replace(field, reference=other)
-    wrong = assembled("planes-needless-type", "the same, of another size", (PLANES, "uint8", (4,), 10), block(constant(4)), np.full(4, 2, "<u1"))
+    wrong = assembled(
+        "planes-needless-type",
+        "the same, of another size",
+        (PLANES, "uint8", (4,), 10),
+        block(constant(4)),
+        np.full(4, 2, "<u1"),
+    )
     yield replace(wrong, reference=b"\1\2\3")
 
 
@@ -784,20 +893,26 @@ def broken_traps() -> Iterator[Broken]:
     frames = [plane(packed(4, stream), [0] * 5122) for stream in zeros]
     yield case("LCC-LIM-14", "gaps-inside", limit, why, *frames)
     why = "4,353 symbols that are not 0 in a classed stream of 17 bytes"
-    streams = [struct.pack("<BHBBI", 5, 1, 2, 1, count) + constant(0) * 2 + constant(1) * 2 for count in (4353, 4352)]
+    streams = [
+        struct.pack("<BHBBI", 5, 1, 2, 1, count) + constant(0) * 2 + constant(1) * 2 for count in (4353, 4352)
+    ]
     frames = [plane(stream, [1] * count) for stream, count in zip(streams, (4353, 4352), strict=True)]
     yield case("LCC-LIM-14", "classed", limit, why, *frames)
     # LCC-LIM-14 before the cells behind the last.
     stream = struct.pack("<BHBBI", 5, 2, 2, 1, 4354) + constant(0) * 2 + constant(1) * 2
     sound = struct.pack("<BHBBI", 5, 2, 2, 1, 4352) + constant(0) * 2 + constant(1) * 2
     why = "4,354 cells that are not 0 in a stream of 17 bytes; the last is behind the symbols"
-    yield case("LCC-LIM-14", "before-the-cells", limit, why, plane(stream, [1] * 4353), plane(sound, [1] * 4352))
+    yield case(
+        "LCC-LIM-14", "before-the-cells", limit, why, plane(stream, [1] * 4353), plane(sound, [1] * 4352)
+    )
     far = sparse(0, 2561, constant(1), b"", constant(1))
     near = sparse(0, 2560, constant(0), b"", constant(1))
     why = "2,561 gaps in a stream of 10 bytes go past the end"
     frames = [plane(far, [1] * 2561), plane(near, [1] * 2560 + [0])]
     yield case("LCC-STR-06", "before-the-limit", "FormatError", why, *frames)
-    far, near = (sparse(0, 1, raw([gap]), b"", values) for gap, values in ((30, bytes([7, 0])), (29, raw([5]))))
+    far, near = (
+        sparse(0, 1, raw([gap]), b"", values) for gap, values in ((30, bytes([7, 0])), (29, raw([5])))
+    )
     why = "a gap goes past the end, and the values have an unknown form"
     frames = [plane(stream, [0] * 29 + [5]) for stream in (far, near)]
     yield case("LCC-STR-06", "before-the-values", "FormatError", why, *frames)
@@ -842,7 +957,14 @@ def broken_traps() -> Iterator[Broken]:
     nests = [packed(4, packed(4, packed(4, raw([0])))), packed(4, packed(4, raw([0])))]
     streams = [split([2], before, [0] * 4, kind, [lambda _, inner=inner: inner, raw]) for inner in nests]
     frames = [
-        assembled("", "", (PLANES, "uint8", (4,), 10), block(stream), np.array(before, "<u1"), np.array(before, "<u1"))
+        assembled(
+            "",
+            "",
+            (PLANES, "uint8", (4,), 10),
+            block(stream),
+            np.array(before, "<u1"),
+            np.array(before, "<u1"),
+        )
         for stream in streams
     ]
     yield case("LCC-STR-03", "part", "LimitError", "a part of a split stream is five deep", *frames)
@@ -871,9 +993,23 @@ def broken_traps() -> Iterator[Broken]:
     for name, limits in (("upper-nan", (0.0, math.nan)), ("both-nan", (math.nan, math.nan))):
         data = _smooth("", "", field, flags=2, limits=limits)
         good = _smooth("", "", field, flags=2, limits=(0.0, 1.0))
-        yield case("LCC-SMO-02", f"limits-{name}", "FormatError", f"limits from {limits[0]} to {limits[1]}", data, good)
+        yield case(
+            "LCC-SMO-02",
+            f"limits-{name}",
+            "FormatError",
+            f"limits from {limits[0]} to {limits[1]}",
+            data,
+            good,
+        )
     origin = Field((5,), [1], origin=math.nan)
-    yield case("LCC-SMO-02", "origin-nan", "FormatError", "the origin is a NaN", _smooth("", "", origin), _smooth("", "", field))
+    yield case(
+        "LCC-SMO-02",
+        "origin-nan",
+        "FormatError",
+        "the origin is a NaN",
+        _smooth("", "", origin),
+        _smooth("", "", field),
+    )
     large, right = (_smooth("", "", field, log2=log2) for log2 in (25, 24))
     yield case("LCC-LIM-02", "smooth-25", limit, "blocks of 2^25 components", large, right)
     same, levels = np.zeros(83 * 256 + 1, "<f2"), b"\xff" * 15 + b"\1" * 15 + b"\x0f"
@@ -884,4 +1020,6 @@ def broken_traps() -> Iterator[Broken]:
     values: Any = np.zeros(3, "<f4")
     good = assembled("", "", (PLANES, "float32", (3,), 10), block(*[constant(0)] * 4), values, values)
     bad = assembled("", "", (PLANES, "float32", (3,), 10), block(*[constant(0)] * 4) + b"\0", values, values)
-    yield case("LCC-FRM-07", "padding-relative", "FormatError", "a byte of padding, with a reference", bad, good)
+    yield case(
+        "LCC-FRM-07", "padding-relative", "FormatError", "a byte of padding, with a reference", bad, good
+    )

@@ -260,7 +260,7 @@ def read_bundle(path: Path) -> None:
     with Bundle(path) as bundle:
         steps = bundle.steps
     for step in [None, *steps]:
-        with lccodec.open(path, step=step) as file:
+        with lccodec.open(path, step=step, exact=step is None) as file:
             file.state(dtype="bits")
 
 
