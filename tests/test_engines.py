@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterator
+import types
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +25,8 @@ from lccodec.adapters import torch as adapter
 
 from .support.models import bytes_of, read_model, small_model, trained, write_model
 from .support.torch_states import assert_same
+
+FLEET_PROCESSES, FLEET_STEPS = 3, 20
 
 
 class Trainer:
@@ -84,6 +91,7 @@ class Packed(torch.nn.Module):
         q, k, *self.others = shapes
         rows = shapes[q][0]
         self.packed = torch.zeros(rows + shapes[k][0], shapes[q][1], dtype=dtypes[q])
+        self.reloading = False
         self.targets = {q: self.packed[:rows], k: self.packed[rows:]}
         self.targets.update({name: torch.zeros(shapes[name], dtype=dtypes[name]) for name in self.others})
 
@@ -96,6 +104,7 @@ def load_checkpoint_weight_patches(model: Packed, patches: list[CheckpointWeight
     """What vLLM's function of that name does, by its documentation and its checks."""
     sparse = {patch.indices is not None for patch in patches}
     assert len(sparse) == 1, "dense and sparse patches cannot be mixed"
+    assert model.reloading == (sparse == {False}), "the caller manages the reload of dense patches"
     for patch in patches:
         assert patch.values.ndim == 1
         size = torch.Size(patch.shape).numel()
@@ -116,6 +125,41 @@ def load_checkpoint_weight_patches(model: Packed, patches: list[CheckpointWeight
         model.load_weights([(patch.name, torch.where(full.isnan(), there, full))])
 
 
+def initialize_layerwise_reload(model: Packed) -> None:
+    """What a layer had is gone until all of its tensors are loaded."""
+    model.reloading = True
+    for tensor in model.targets.values():
+        tensor.view(torch.uint8).fill_(0xAA)
+
+
+def finalize_layerwise_reload(model: Packed, model_config: object) -> None:
+    assert model_config == "config"
+    model.reloading = False
+
+
+@pytest.fixture
+def vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The modules of vLLM that an engine has."""
+    modules = {
+        name: types.ModuleType(name)
+        for name in ("vllm", "vllm.model_executor", "vllm.model_executor.model_loader")
+    }
+    loader = modules["vllm.model_executor.model_loader"]
+    vars(loader).update(
+        checkpoint_weight_patch=types.SimpleNamespace(
+            CheckpointWeightPatch=CheckpointWeightPatch,
+            load_checkpoint_weight_patches=load_checkpoint_weight_patches,
+        ),
+        reload=types.SimpleNamespace(
+            initialize_layerwise_reload=initialize_layerwise_reload,
+            finalize_layerwise_reload=finalize_layerwise_reload,
+        ),
+    )
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+
+
+@pytest.mark.usefixtures("vllm")
 def test_vllm(tmp_path: Path) -> None:
     torch.manual_seed(0)
     state = {
@@ -127,85 +171,214 @@ def test_vllm(tmp_path: Path) -> None:
         "moe/up": torch.randn(4),
     }
     model = Packed({n: tuple(t.shape) for n, t in state.items()}, {n: t.dtype for n, t in state.items()})
-    seen: set[tuple[bool, str]] = set()
+    whole: list[bool] = []
     with (
         Chain(tmp_path, "lossless", adapter=adapter) as chain,
         follow(tmp_path, keys="model", timeout=0) as follower,
     ):
-        for step in range(3):
+        # First all; floats alone; a NaN among them; floats; integers; nothing of the model.
+        for step, changed in enumerate(["", "qk", "with nan", "qk", "counts", ""]):
+            state = {name: tensor.clone() for name, tensor in state.items()}
+            for name in changed if changed == "qk" else [changed] if changed else []:
+                state[name].view(-1)[[5, 99]] = float("nan") if name == "with nan" else step
             chain.save(step, {"model": state, "other": torch.zeros(2) + step})
             for update in follower:
-                found = vllm_patches.patches_of(update, follower, CheckpointWeightPatch, prefix="model")
-                for patches in found:
-                    seen.update((patch.indices is not None, patch.name) for patch in patches)
-                    load_checkpoint_weight_patches(model, patches)
+                loaded = vllm_patches.load_update(model, "config", update, follower, prefix="model")
+                whole.append(loaded)
             assert_same({name: model.targets[name].clone() for name in state}, state)
-            state = {name: tensor.clone() for name, tensor in state.items()}
-            for name in ("q", "k"):
-                state[name][3, 5] = state[name][29, 39] = step
-            state["counts"][7] += 1
-            state["with nan"][9] = float("nan")
-            state["gate"].view(torch.uint8)[5, 5] ^= 1
-    assert {name for sparse, name in seen if sparse} == {"q", "k"}
+    assert whole == [True, False, True, False, True, False]
 
 
-@pytest.fixture
-def engine() -> Iterator[Any]:
-    """A server that loads a model as SGLang does when it is told to."""
+class Server(HTTPServer):
+    """An engine that loads a model as SGLang does when it is told to.
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            size = int(self.headers["Content-Length"])
-            document = json.loads(self.rfile.read(size))
-            assert self.path == "/update_weights_from_disk"
-            server.loaded = (document["weight_version"], read_model(Path(document["model_path"])))
-            server.loads += 1
-            answer = json.dumps({"success": server.willing, "message": "no room"}).encode()
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(answer)
+    It refuses the calls whose number, from 0, is in `refused`, and any that cannot read a model.
+    """
 
-        def log_message(self, *_: Any) -> None:
-            pass
+    def __init__(self, refused: Callable[[int], bool] = lambda _: False, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
+        self.refused, self.calls = refused, 0
+        self.version, self.model = "default", dict[str, bytes]()  # as they were when it was started
+        self.versions: list[str] = []
+        self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02})
+        self._thread.start()
 
-    server: Any = HTTPServer(("127.0.0.1", 0), Handler)
-    server.loaded, server.loads, server.willing = None, 0, True
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self._thread.join()
+        self.server_close()
+
+    def load(self, document: Any) -> tuple[int, Any]:
+        number, self.calls = self.calls, self.calls + 1
+        if self.refused(number):
+            return 503, {}
+        try:
+            self.model = read_model(Path(document["model_path"]))
+        except (OSError, AssertionError, ValueError):  # another process has just replaced it
+            return 200, {"success": False, "message": "cannot be read"}
+        self.version = document["weight_version"]
+        self.versions.append(self.version)
+        return 200, {"success": True, "message": "", "num_paused_requests": 0}
 
 
-def test_node(tmp_path: Path, engine: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    run, model = tmp_path / "run", tmp_path / "model"
-    url = f"http://127.0.0.1:{engine.server_port}/"
-    state = small_model()
-    write_model(model, state)
-    steps = iter(range(4))
+class _Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_POST(self) -> None:
+        document = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        assert self.path == "/update_weights_from_disk"
+        self.answer(*self.server.load(document))
+
+    def do_GET(self) -> None:
+        assert self.path == "/model_info"
+        self.answer(200, {"weight_version": self.server.version})
+
+    def answer(self, status: int, document: Any) -> None:
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(json.dumps(document).encode())
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+class Fleet:
+    """A run and a local model, and the processes of a node, played one round after the other."""
+
+    def __init__(self, directory: Path) -> None:
+        self.run, self.model = directory / "run", directory / "model"
+        self.state = small_model()
+        write_model(self.model, self.state)
+        self.chain = Chain(self.run, "lossless")
+        self.step = -1
+
+    def save(self) -> None:
+        self.step += 1
+        if self.step:
+            self.state = trained(self.state, self.step)
+        self.chain.save(self.step, {"model": self.state})
+
+    def process(self, *servers: Server) -> tuple[node.Puller, list[node.Engine], dict[str, str]]:
+        engines = [node.Engine(server.url, self.model) for server in servers]
+        return node.Puller(self.run, self.model, prefix="model"), engines, {}
+
+    def check(self, server: Server) -> None:
+        assert (server.version, server.model) == (str(self.step), bytes_of(self.state))
+
+
+def test_node(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fleet = Fleet(tmp_path)
 
     def wait(_: float) -> None:
         """Save another step instead."""
-        nonlocal state
-        step = next(steps, None)
-        if step is None:
+        if fleet.step == 3:
             raise KeyboardInterrupt
-        if step:
-            state = trained(state, step)
-        with Chain(run, "lossless") as chain:
-            chain.save(step, {"model": state})
+        fleet.save()
 
-    run.mkdir()
-    with pytest.raises(KeyboardInterrupt):
-        node.main([str(run), str(model), "--engine", url], wait)
-    assert engine.loaded == ("3", bytes_of(state))
-    assert engine.loads == 3  # step 0 is what it had
-    told = capsys.readouterr()
-    assert [line.partition(":")[0] for line in told.out.splitlines()] == ["step 1", "step 2", "step 3"]
-    assert "has no step to pull" in told.err
-    engine.willing = False
-    with pytest.raises(RuntimeError, match="no room"):
-        node.reload(url, str(model), 3)
+    with Server() as server:
+        with pytest.raises(KeyboardInterrupt):
+            node.main([str(fleet.run), str(fleet.model), "--engine", f"{server.url}/"], wait)
+        fleet.check(server)
+        assert server.versions == ["0", "1", "2", "3"]
+        told = capsys.readouterr()
+        lines = [line.partition(":")[0] for line in told.out.splitlines() if line.startswith("step")]
+        assert lines == ["step 1", "step 2", "step 3"]
+        assert "cannot open" in told.err  # the run, before its first step
     with pytest.raises(ValueError, match="not the address"):
-        node.reload("file:///etc", str(model), 3)
+        node.Engine("file:///etc", fleet.model)
+
+
+def test_every_engine_of_a_node_gets_every_step(tmp_path: Path) -> None:
+    """Whichever process patches the model, each tells its own engines."""
+    fleet = Fleet(tmp_path)
+    with Server() as one, Server() as other:
+        processes = [fleet.process(one), fleet.process(other)]
+        for step in range(6):
+            fleet.save()
+            for process in processes if step % 2 else processes[::-1]:
+                node.round_of(*process)
+            for server in (one, other):
+                fleet.check(server)
+        assert one.versions == other.versions == [str(step) for step in range(6)]
+
+
+def test_an_engine_that_refuses_is_told_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fleet = Fleet(tmp_path)
+    fleet.save()
+    with Server(lambda number: number in (0, 1)) as server:
+        process = fleet.process(server)
+        for told in (False, False, True, False):
+            before = len(server.versions)
+            node.round_of(*process)
+            assert (len(server.versions) > before) == told
+        fleet.check(server)
+        assert capsys.readouterr().err.count("is told again: HTTP Error 503") == 1
+        server.refused = lambda _: True
+        fleet.save()
+        node.round_of(*process)  # the model is patched, and the process ends before the engine knows
+        server.refused = lambda _: False
+        node.round_of(*fleet.process(server))
+        fleet.check(server)
+
+
+def test_an_engine_that_was_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has what it was started with, whatever was confirmed before."""
+    fleet = Fleet(tmp_path)
+    fleet.save()
+    with Server() as server:
+        process = fleet.process(server)
+        node.round_of(*process)
+        server.version, server.model = "default", {}
+        node.round_of(*process)
+        assert server.version == "default"  # it is not asked at every look
+        monkeypatch.setattr(node, "LOOK_SECONDS", 0.0)
+        node.round_of(*process)
+        fleet.check(server)
+        server.version, server.model = "default", {}
+        node.round_of(*fleet.process(server))  # a process that begins tells all
+        fleet.check(server)
+
+
+@pytest.mark.slow
+def test_a_fleet(tmp_path: Path) -> None:
+    """Processes are killed, engines refuse every third call: all end at the newest step."""
+    fleet, rng = Fleet(tmp_path), random.Random(0)
+    fleet.save()
+    with ExitStack() as stack:
+        servers = [stack.enter_context(Server(lambda _: rng.random() < 1 / 3)) for _ in range(4)]
+        place = Path(node.__file__).parent.parent.parent
+
+        def started(number: int) -> subprocess.Popen[bytes]:
+            words = [str(fleet.run), str(fleet.model)]
+            for server in (servers[number % 4], servers[(number + 1) % 4]):
+                words += ["--engine", server.url]
+            command = [sys.executable, "-m", "contrib.engines.node", *words]
+            quiet = subprocess.DEVNULL
+            return subprocess.Popen(command, cwd=place, stdout=quiet, stderr=quiet)
+
+        processes = [started(number) for number in range(FLEET_PROCESSES)]
+        try:
+            for step in range(1, FLEET_STEPS):
+                fleet.save()
+                time.sleep(0.1)
+                if step % 5 == 0:
+                    number = rng.randrange(len(processes))
+                    processes[number].kill()
+                    processes[number].wait()
+                    processes[number] = started(number)
+            end = time.monotonic() + 120
+            while time.monotonic() < end and any(s.version != str(fleet.step) for s in servers):
+                time.sleep(0.1)
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+        for server in servers:
+            fleet.check(server)

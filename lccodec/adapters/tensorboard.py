@@ -6,7 +6,9 @@ arrays with the same figure together. What was saved beside the arrays, such as 
 ``scalars/NAME``; sizes are ``checkpoint/bytes``. What each save measured is in
 ``checkpoint/error/ROLE``, in movements, ``checkpoint/lag/ROLE``, in intervals, and
 ``checkpoint/movement/ROLE``, in the unit of the values. What was found beside originals is in
-``original_error/NAME`` and ``original_bias/NAME``. Histograms have the names of the arrays.
+``original_error/NAME`` and ``original_bias/NAME``. Histograms have the names of the arrays; of an
+array that lost something there are the quantiles that its save measured, ``quantile_0.5/NAME`` and
+so on.
 Characters that are not printable become escapes.
 """
 
@@ -19,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ..container.disk.system import StrPath, checked_path, storage_errors
-from ..container.figures import numbers_by_role
+from ..container.figures import QUANTILES, numbers_by_role
 from ..errors import DependencyError
 from ..inspect.report import FIGURES, Histogram, Run
 from ..printable import printable
@@ -74,6 +76,8 @@ def _scalars(run: Run, place: int, value_of: Any) -> Iterator[Any]:
         for row, series in zip(run.arrays, run.figures[figure], strict=True):
             if (number := series[place]) is not None:
                 yield value_of(tag=printable(f"{figure}/{row.name}"), simple_value=number)
+    for tag, number in _quantiles(run, place):
+        yield value_of(tag=tag, simple_value=number)
     step = run.steps[place]
     for at, checkpoint in enumerate(run.checkpoints):
         if checkpoint.step == step:
@@ -95,6 +99,14 @@ def _of_checkpoint(run: Run, at: int) -> Iterator[tuple[str, float]]:
             yield f"scalars/{name}", number
     yield "checkpoint/bytes", checkpoint.bytes
     yield from numbers_by_role(checkpoint.figures).items()
+
+
+def _quantiles(run: Run, place: int) -> Iterator[tuple[str, float]]:
+    """Yield what the save of a step measured of arrays that lost something, by tag."""
+    for row, series in zip(run.arrays, run.quantiles, strict=False):
+        if series is not None and series[place]:
+            for share, value in zip(QUANTILES, series[place][1:-1], strict=True):
+                yield f"quantile_{share:.2g}/{printable(row.name)}", value
 
 
 def _histograms(run: Run, place: int, value_of: Any) -> Iterator[Any]:

@@ -178,6 +178,7 @@ def _run(
         scalars=scalars,
         verdict=verdict(flags, scalars, checkpoints),
         pictures=pictures,
+        quantiles=trajectory.quantiles(),
     )
 
 

@@ -253,7 +253,12 @@ class Run:
         rank. ``movement`` is in root mean squares of the values before, ``error`` in movements,
         ``lag`` in intervals between saves.
     histograms
-        One for each array; ``None`` if it has no finite element.
+        One for each array, of the steps at which all of its elements are known; ``None`` if there
+        are none with a finite element.
+    quantiles
+        For each array, what its saves measured at the steps at which it lost something: the
+        smallest value, those of the shares `lccodec.container.figures.QUANTILES`, and the largest;
+        of other steps nothing. ``None`` if there is no such step.
     streams
         Bytes of all files by where they go (`STREAMS`).
     scalars
@@ -280,6 +285,7 @@ class Run:
     scalars: Mapping[str, Series] = field(default_factory=dict)
     verdict: Verdict = Verdict()
     pictures: Sequence[Picture] = ()
+    quantiles: Sequence[Sequence[Sequence[float]] | None] = ()
 
 
 @dataclass(frozen=True)

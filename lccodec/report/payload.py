@@ -98,6 +98,7 @@ def _pack_run(run: Mapping[str, Any], planes: Planes) -> dict[str, Any]:
     result = dict(run)
     result["figures"] = {name: planes.numbers(rows) for name, rows in run["figures"].items()}
     result["histograms"] = [_pack_histogram(histogram, planes) for histogram in run["histograms"]]
+    result["quantiles"] = [_pack_quantiles(series, planes) for series in run.get("quantiles", ())]
     result["pictures"] = [_pack_picture(picture, planes) for picture in run.get("pictures", ())]
     if (loss := run.get("loss")) is not None:
         matrices = {key: planes.numbers(loss[key]) for key in ("error", "bias", "largest")}
@@ -108,6 +109,14 @@ def _pack_run(run: Mapping[str, Any], planes: Planes) -> dict[str, Any]:
 def _pack_picture(picture: Mapping[str, Any], planes: Planes) -> dict[str, Any]:
     rasters = {key: picture[key] for key in ("values", "error") if picture[key] is not None}
     return {**picture, **{key: planes.pixels(raster) for key, raster in rasters.items()}}
+
+
+def _pack_quantiles(series: Sequence[Sequence[float]] | None, planes: Planes) -> dict[str, Any] | None:
+    """Return quantiles packed, a row for each step; a step without them has no numbers."""
+    if series is None:
+        return None
+    count = max(map(len, series))
+    return planes.numbers([row or [None] * count for row in series])
 
 
 def _pack_histogram(histogram: Mapping[str, Any] | None, planes: Planes) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from tensorboard.util.tensor_util import make_ndarray
 
 import lccodec
 from lccodec.adapters.tensorboard import write_events
+from lccodec.container.figures import QUANTILES
 from lccodec.inspect.examination import examine
 
 from ..support.runs import run_states, save_run
@@ -35,7 +36,17 @@ def test_all_of_it_is_read_back(run, tmp_path):
                 {event.step: event.value for event in events.Scalars(tag)} if tag in tags["scalars"] else {}
             )
             assert found == pytest.approx(expected, rel=1e-6)
-        spread = run.histograms[index]
+        spread, measured = run.histograms[index], run.quantiles[index]
+        assert (spread is None) == (measured is not None)
+        for place, share in enumerate(QUANTILES, 1):
+            tag = f"quantile_{share:.2g}/{row.name}"
+            assert (tag in tags["scalars"]) == (measured is not None)
+            if measured is not None:
+                values = [event.value for event in events.Scalars(tag)]
+                assert values == pytest.approx([row[place] for row in measured if row], rel=1e-6)
+        if spread is None:
+            assert row.name not in tags["tensors"]
+            continue
         for event, counts in zip(events.Tensors(row.name), spread.counts, strict=True):
             buckets = make_ndarray(event.tensor_proto)
             assert buckets[:, 2].tolist() == counts
@@ -43,6 +54,7 @@ def test_all_of_it_is_read_back(run, tmp_path):
             np.testing.assert_array_equal(buckets[1:, 0], buckets[:-1, 1])
         about = events.SummaryMetadata(row.name)
         assert about.plugin_data.plugin_name == "histograms"
+    assert {measured is None for measured in run.quantiles} == {True, False}
     losses = {event.step: event.value for event in events.Scalars("scalars/loss")}
     assert losses == pytest.approx(dict(zip(run.steps, run.scalars["loss"], strict=True)), rel=1e-6)
     sizes = [event.value for event in events.Scalars("checkpoint/bytes")]

@@ -10,6 +10,7 @@ import lccodec
 from lccodec.chain.life.pins import pin
 from lccodec.chain.read.newest import open_path
 from lccodec.chain.store.directory import DirectoryStore
+from lccodec.container.figures import QUANTILES
 from lccodec.frame.decode import decode_components
 from lccodec.inspect import examination, selection
 from lccodec.inspect.examination import examine
@@ -62,6 +63,25 @@ def test_figures_are_those_of_a_plain_computation(tmp_path):
         edges = np.linspace(spread.low, spread.high, len(spread.counts[0]) + 1)
         expected = [np.histogram(arrays[row.name], edges)[0].tolist() for arrays in restored]
         assert spread.counts == expected
+
+
+def test_no_histogram_is_made_up(tmp_path):
+    """Of what lost something there is what its save measured, and of what did not a true count."""
+    rng = np.random.default_rng(0)
+    with lccodec.Chain(tmp_path / "run", "balanced", roles={"model/*": "weight"}) as chain:
+        values = rng.standard_normal(40_960).astype("f4")
+        for step in range(3):
+            values = values + rng.standard_normal(values.size).astype("f4") / 100
+            chain.save(step, {"model": {"w": values}, "other": np.arange(50)})
+    run = only_run(tmp_path / "run")
+    lossy, exact = row_of(run, "model/w"), row_of(run, "other")
+    assert run.histograms[lossy] is None
+    assert run.quantiles[exact] is None
+    spread = run.histograms[exact]
+    edges = np.linspace(spread.low, spread.high, len(spread.counts[0]) + 1)
+    assert spread.counts == [np.histogram(np.arange(50), edges)[0].tolist()] * 3
+    shares = [0, *QUANTILES, 1]
+    assert run.quantiles[lossy][-1] == pytest.approx(np.quantile(values, shares).tolist(), abs=0.3)
 
 
 @pytest.mark.slow

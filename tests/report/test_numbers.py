@@ -50,13 +50,21 @@ def compare(report: Opened, inside: str, run: dict) -> None:
         assert report.run(f"({DIGITS})({inside}.loss.{name})") == run["loss"][name]
     for name in ("checkpoints", "arrays", "steps", "streams", "flags", "notes"):
         assert report.run(f"{inside}.{name}") == run[name]
+    for index, rows in enumerate(run["quantiles"]):
+        expected = None if rows is None else [row or [None] * 9 for row in rows]
+        found = f"{inside}.quantiles[{index}]"
+        assert report.run(f"{found} && ({DIGITS})({found})") == expected
     unpacked = report.run(
-        f"""{inside}.histograms.map(({{ counts, peaks }}) => counts.map((heights, step) =>
-            Array.from(heights, (height) => (height / 255) ** 2 * peaks[step])))"""
+        f"""{inside}.histograms.map((each) => each && each.counts.map((heights, step) =>
+            Array.from(heights, (height) => (height / 255) ** 2 * each.peaks[step])))"""
     )
     for histogram, steps in zip(run["histograms"], unpacked, strict=True):
+        if histogram is None:
+            assert steps is None
+            continue
         for counts, shown in zip(histogram["counts"], steps, strict=True):
-            assert shown == pytest.approx(counts, abs=0.004 * max(counts))
+            expected = counts or [0] * len(shown)
+            assert shown == pytest.approx(expected, abs=0.004 * max(counts, default=0))
 
 
 def test_tables_show_them(browser: Browser, write: Write) -> None:
@@ -118,3 +126,20 @@ def text(browser: Browser):
     page.add_script_tag(content=(_WEB / "text.js").read_text(encoding="utf-8"))
     yield Opened(page)
     page.close()
+
+
+def test_what_saves_measured_is_drawn_as_it_is_known(browser: Browser, write: Write) -> None:
+    """Of an array that lost something there is a box of quantiles, and no histogram."""
+    document = one_run()
+    run = document["runs"][0]
+    with opened(browser, write(document)) as report:
+        for index, kinds in ((0, (False, True)), (1, (True, True)), (2, (True, False))):
+            report.page.locator("select[id$=-found]").select_option(str(index))
+            text = report.text("section:has(select[id$=-found])")
+            assert ("measured at the save" in text, "Histogram over time" in text) == kinds
+        report.run("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
+        caption = f"What the saves measured of {run['arrays'][2]['name']}, by step"
+        report.wait(f"[...document.querySelectorAll('caption')].some((c) => c.textContent === '{caption}')")
+        shown = report.run(CELLS, caption)
+        for row, stored in zip(shown, run["quantiles"][2], strict=True):
+            assert_shown(row[1:], stored, digits=4)

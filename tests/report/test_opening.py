@@ -26,8 +26,8 @@ KINDS: dict[str, Callable[[], dict[str, Any]]] = {
     "nothing finite": documents.nothing_finite,
 }
 CHARTS = {
-    "one run": 21,
-    "fields": 21 + 4 + 3 + 3,  # slices, errors, spectra
+    "one run": 23,
+    "fields": 23 + 4 + 3 + 3,  # slices, errors, spectra
     "two runs": 8,
     "damaged": 0,
     "hostile": 36,

@@ -36,9 +36,12 @@ def test_figures_come_back_digit_by_digit() -> None:
         assert numbers_of(packed["figures"][name], planes) == rows
     for name in ("error", "bias", "largest"):
         assert numbers_of(packed["loss"][name], planes) == run["loss"][name]
-    assert {**packed, "figures": 0, "histograms": 0, "loss": 0} == {
-        **run, "figures": 0, "histograms": 0, "loss": 0,
-    }  # fmt: skip
+    assert [None if place is None else numbers_of(place, planes) for place in packed["quantiles"]] == [
+        None if rows is None else [row or [None] * 9 for row in rows] for rows in run["quantiles"]
+    ]
+    assert [rows is None for rows in run["quantiles"][:3]] == [True, False, False]
+    told = {"figures": 0, "histograms": 0, "quantiles": 0, "loss": 0}
+    assert {**packed, **told} == {**run, **told}
 
 
 def test_pictures_come_back() -> None:

@@ -103,9 +103,9 @@ def nothing_finite() -> dict[str, Any]:
     """Every figure is undefined, and there is no histogram."""
     run = made_up_run()
     nothing = {name: [[None] * len(run.steps) for _ in run.arrays] for name in FIGURES}
-    return document(
-        Report("1.0", [], [replace(run, figures=nothing, histograms=[None] * len(run.arrays), loss=None)])
-    )
+    none: list[None] = [None] * len(run.arrays)
+    empty = replace(run, figures=nothing, histograms=none, quantiles=none, loss=None)
+    return document(Report("1.0", [], [empty]))
 
 
 def many_arrays(arrays: int = 3000, steps: int = 3) -> dict[str, Any]:

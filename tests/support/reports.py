@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lccodec.chain.read.replay import DecodedArray
-from lccodec.container.figures import Figures
+from lccodec.container.figures import QUANTILES, Figures
 from lccodec.element_types import components
 from lccodec.inspect.difference import Replacement
 from lccodec.inspect.picture import Picture, picture
@@ -108,6 +108,14 @@ def made_up_run(path: str = "run-a", steps: int = 12, layers: int = 3, bins: int
         )
     )
     counts = [rng.multinomial(2048, np.full(bins, 1 / bins), size=steps).tolist() for _ in arrays]
+    histograms: list[Histogram | None] = [Histogram(-1.0, 1.0, of) for of in counts]
+    quantiles: list[list[tuple[float, ...]] | None] = [None] * len(arrays)
+    # The second array lost something at all steps but the last, the third at all.
+    rising = np.sort(rng.uniform(-1, 1, (2, steps, 2 + len(QUANTILES))), axis=-1).tolist()
+    quantiles[1] = [*map(tuple, rising[0][:-1]), ()] if steps > 1 else None
+    quantiles[2] = [*map(tuple, rising[1])]
+    histograms[1] = Histogram(-1.0, 1.0, [*([[]] * (steps - 1)), counts[1][-1]])
+    histograms[2] = None
     errors = [[None if not i else x for i, x in enumerate(row)] for row in rows(0.1, 2, None)]
     loss = Loss(
         "the exact states in originals",
@@ -150,7 +158,7 @@ def made_up_run(path: str = "run-a", steps: int = 12, layers: int = 3, bins: int
         arrays,
         shown,
         figures,
-        [Histogram(-1.0, 1.0, of) for of in counts],
+        histograms,
         {
             "container": 1000,
             "manifest": 2000,
@@ -167,6 +175,7 @@ def made_up_run(path: str = "run-a", steps: int = 12, layers: int = 3, bins: int
             "lr": [None, *(0.1 / i for i in range(1, len(checkpoints)))],
         },
         Verdict("broken", f"Broken between steps 500 and 600: {arrays[1].name} has NaN. 1 more finding."),
+        quantiles=quantiles,
     )
 
 

@@ -8,8 +8,8 @@
 Weight versions need the extra ``weights`` (zstandard).
 """
 
-from .local import Pulled, pull
-from .publish import Published, publish
+from .local import Pulled, Puller, pull
+from .publish import Published, Publisher, publish
 from .reader import follow
 
-__all__ = ["Published", "Pulled", "follow", "publish", "pull"]
+__all__ = ["Published", "Publisher", "Pulled", "Puller", "follow", "publish", "pull"]

@@ -28,13 +28,14 @@ import stat
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 
 from ...chain.read.follow.update import Patch, Update
-from ...chain.read.follow.watch import Watch
+from ...chain.read.follow.watch import Watch, glance
 from ...chain.store.names import step_index
 from ...chain.store.opening import open_store
 from ...chain.store.store import Store
@@ -45,7 +46,7 @@ from ...container.disk.source import FileSource
 from ...container.disk.system import SYSTEM, Entry, System, checked_path, storage_errors
 from ...container.disk.whole_file import WholeFile, remove_stale_temporaries
 from ...element_types import Array
-from ...errors import ArgumentError, ChainError, DataError, StorageError
+from ...errors import ArgumentError, ChainError, DataError, LccodecError, StorageError
 from ...parallel import slices
 from ..files.disk import parsed, read_bounded
 from ..files.header import Tensor
@@ -53,10 +54,10 @@ from ..files.shards import SHARD_NAME
 from ..files.tensor_types import FLOAT8_NAMES
 from ..tree.plain import BYTE_TYPES, read_types
 from .layout import INDEX_NAME, Layout, read_layout
-from .lock import locked
+from .lock import NOTE_FOLDER, locked
 from .names import Prefix
 
-__all__ = ["Pulled", "pull"]
+__all__ = ["Pulled", "Puller", "pull"]
 
 _NOTE_NAME: Final = "state.json"
 _SUFFIX: Final = re.compile(r"-step[0-9]{12,16}-[0-9a-f]{8}(?=\.safetensors$)")
@@ -80,6 +81,8 @@ class Pulled:
         The files that were written.
     bytes_read
         Bytes of the chain's files that were read for it.
+    root
+        The root of the step's checkpoint, hexadecimal: two states of a step have two roots.
     """
 
     step: int
@@ -87,6 +90,7 @@ class Pulled:
     names: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     bytes_read: int = 0
+    root: str = ""
 
 
 def pull(
@@ -134,7 +138,7 @@ def pull(
         held, pinned = _holding(layout, notes), None if step is None else step_index(step)
         with open_store(checked_place(run)) as store:
             if held is not None and _is_there(store, pinned, held["root"], exact):
-                return Pulled(held["step"], held["step"])
+                return Pulled(held["step"], held["step"], root=held["root"])
             watch = Watch(store, pinned, part.keys, exact)
             _start(watch, held, start, {part.path(n): array for n, array in layout.arrays().items()})
             way = watch.next()
@@ -144,10 +148,72 @@ def pull(
                 link, now = watch.link if way is None else way.prepared.link, watch.step or 0
                 root = "" if link is None else link.reader.root.hex()
                 _note(notes, [_entry(now, root, _identities(layout))])
-                return Pulled(now, now)
+                return Pulled(now, now, root=root)
             patches = {part.name(patch.name): patch for patch in way.update.patches("bits")}
             _check(layout, patches, read_types(way.update.metadata), part)
             return _write(layout, way.update, patches, held, notes)
+
+
+class Puller:
+    """Brings a local directory to a step of a chain, again and again: `pull` that looks first.
+
+    Where nobody has changed the chain or the directory since the last call, no byte is read. It is
+    a context manager. The parameters are those of :func:`pull`.
+    """
+
+    def __init__(
+        self,
+        run: str | os.PathLike[str],
+        model: str | os.PathLike[str],
+        *,
+        prefix: str = "",
+        step: int | None = None,
+        start: int | None = None,
+        exact: bool = True,
+    ) -> None:
+        self._place, self._model = checked_place(run), checked_path(model)
+        self._step = None if step is None else step_index(step)
+        self._pull = partial(pull, run, self._model, prefix=prefix, step=self._step, start=start, exact=exact)
+        self._store: Store | None = None
+        self._last: Pulled | None = None
+        self._seen: object = None  # of the files, when the last call began
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def pull(self) -> Pulled:
+        """Do as :func:`pull`, also for errors."""
+        seen = self._look()
+        if self._last is not None and seen is not None and seen == self._seen:
+            return Pulled(self._last.step, self._last.step, root=self._last.root)
+        self._last = None
+        self._last, self._seen = self._pull(), seen
+        return self._last
+
+    def close(self) -> None:
+        """Release the store."""
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def _look(self) -> object:
+        """Return what tells the files of the step and of the directory from others.
+
+        ``None`` if there are none yet. Files get their names by renames: others have other numbers.
+        """
+        try:
+            if self._store is None:
+                self._store = open_store(self._place)
+            chain = glance(self._store, self._step)
+            files = [self._model / NOTE_FOLDER / _NOTE_NAME]
+            files += sorted(path for path in self._model.iterdir() if ".safetensors" in path.name)
+            model = [(path.name, _numbers(path.lstat())) for path in files]
+            return None if chain is None else (chain, model)
+        except (LccodecError, OSError):  # the call tells what is wrong
+            return None
 
 
 def _is_there(store: Store, step: int | None, root: str, exact: bool) -> bool:
@@ -231,7 +297,8 @@ def _write(
             folder.remove(gone)
     _note(notes, [new])
     names, files = tuple(patches), tuple(renamed[name] for name in changed)
-    return Pulled(update.step, None if held is None else held["step"], names, files, update.bytes_read)
+    base = None if held is None else held["step"]
+    return Pulled(update.step, base, names, files, update.bytes_read, update.root)
 
 
 def _copy(

@@ -10,12 +10,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Self, TypedDict, Unpack
 
-from ...chain.read.follow.watch import Watch, Way
+from ...chain.read.follow.watch import Watch, Way, glance
 from ...chain.store.names import step_index
 from ...chain.store.opening import open_store
 from ...chain.store.store import Store
@@ -28,9 +27,9 @@ from .layout import SINGLE_NAME
 from .lock import locked
 from .names import Prefix
 from .versions import CHECKSUMS, ENCODINGS, Checksum, Encoding, read_index_of, version_name, versions_in
-from .writer import Part, Target, is_delta, remove_leftovers, write_delta, write_full
+from .writer import Differ, Part, Target, is_delta, other_files, remove_leftovers, write_full
 
-__all__ = ["Published", "publish"]
+__all__ = ["Published", "Publisher", "publish"]
 
 #: Members of the metadata of a version that name what it was made of.
 _STEP_KEY: Final = "lccodec_step"
@@ -60,20 +59,47 @@ class Published:
     nbytes: int
 
 
-def publish(  # what, and in which form, by keyword
+def publish(
     run: StrPath | Sequence[StrPath],
     output: StrPath,
     *,
-    prefix: str = "",
-    start: int | None = None,
-    encoding: Encoding = "xor",
-    checksum: Checksum = "adler32",
     full: bool = False,
-    like: StrPath | None = None,
-    exact: bool = True,
-    system: System = SYSTEM,
+    **options: Unpack[PublishOptions],
 ) -> Published | None:
     """Publish the newest step of a chain as the next weight version.
+
+    It reads what the engines have from the chain first: from the keyframe on. Who publishes again
+    and again keeps a `Publisher`.
+
+    Parameters
+    ----------
+    run, output, options
+        As for `Publisher`, also for errors.
+    full
+        As for `Publisher.publish`, also for what is returned.
+    """
+    with Publisher(run, output, **options) as publisher:
+        return publisher.publish(full=full)
+
+
+class PublishOptions(TypedDict, total=False):
+    """The options of a `Publisher`."""
+
+    prefix: str
+    start: int | None
+    encoding: Encoding
+    checksum: Checksum
+    like: StrPath | None
+    exact: bool
+    system: System
+
+
+class Publisher:
+    """Publishes the steps of a chain as weight versions, and holds the state of the last one.
+
+    So each call reads only the deltas since then; where the chain has not changed, it reads
+    nothing. Another process may publish to the same directory. After a fork, the child reads what
+    the engines have from the chain. It is a context manager.
 
     Parameters
     ----------
@@ -82,7 +108,7 @@ def publish(  # what, and in which form, by keyword
         some of the tensors. Then the newest step that all of them have is published, the tensors of
         each rank in a file of its own, and one index names them all.
     output
-        The directory of the versions. It is made if it does not exist.
+        The directory of the versions. The first call makes it if it does not exist.
     prefix
         The entry of the state that has the weights, as ``"model"``. Its keys are the names of the
         tensors.
@@ -93,57 +119,169 @@ def publish(  # what, and in which form, by keyword
         ``"xor"``, or ``"overwrite"``, which is larger and may be applied twice.
     checksum
         Of each tensor: ``"adler32"``, ``"xxh3-128"`` or ``"blake3"``. The last two need packages.
-    full
-        Whether to publish a full version, so that engines that join later need no older one.
     like
         A model whose other files, such as ``config.json``, go into full versions: engines that
-        take one have no other files left.
+        take one have no other files left. By default they are those of the full version before.
     exact
         As for :func:`lccodec.follow`.
-
-    Returns
-    -------
-    Published or None
-        ``None`` if the newest step is published already.
 
     Raises
     ------
     ArgumentError
-        For an unknown encoding or checksum, a tensor that the format lacks, or one that two ranks
-        have with other values.
-    ChainError, DataError, StorageError
-        If the chain has no step, or a file is damaged, or the operating system refuses.
+        For an unknown encoding or checksum, or a path that cannot be any.
     """
-    if encoding not in ENCODINGS or checksum not in CHECKSUMS:
-        raise ArgumentError(f"no such encoding or checksum: {encoding!r}, {checksum!r}")
-    place, prefixed = checked_path(output), Prefix(prefix)
-    model = None if like is None else checked_path(like)
-    runs = [run] if isinstance(run, str | os.PathLike) else run
-    with storage_errors("cannot make the directory", place):
-        make_directory(place, system)
-    with ExitStack() as opened:
-        opened.enter_context(locked(place, system))
-        remove_leftovers(place, system)
-        stores = [opened.enter_context(open_store(checked_place(each))) for each in runs]
-        last, newest = _last_version(place), _newest_step(stores)
-        ranks = [Watch(store, None, prefixed.keys, exact) for store in stores]
-        resumed = [_resume(watch, last, number, start) for number, watch in enumerate(ranks)]
-        known = all(resumed)
-        if not known:
-            ranks = [Watch(store, None, prefixed.keys, exact) for store in stores]
-        parts = [_next(watch, newest if len(ranks) > 1 else None, prefixed) for watch in ranks]
+
+    def __init__(  # what, and in which form, by keyword
+        self,
+        run: StrPath | Sequence[StrPath],
+        output: StrPath,
+        *,
+        prefix: str = "",
+        start: int | None = None,
+        encoding: Encoding = "xor",
+        checksum: Checksum = "adler32",
+        like: StrPath | None = None,
+        exact: bool = True,
+        system: System = SYSTEM,
+    ) -> None:
+        if encoding not in ENCODINGS or checksum not in CHECKSUMS:
+            raise ArgumentError(f"no such encoding or checksum: {encoding!r}, {checksum!r}")
+        self._output, self._prefix = checked_path(output), Prefix(prefix)
+        self._like = None if like is None else checked_path(like)
+        runs = [run] if isinstance(run, str | os.PathLike) else run
+        self._places = [checked_place(each) for each in runs]
+        self._start = None if start is None else step_index(start)
+        self._differ = Differ(encoding, checksum)
+        self._exact, self._system = exact, system
+        self._ranks: list[Watch] = []
+        self._stores: list[Store] = []
+        self._held: _Last | None = None  # the version that the watches hold
+        self._idle: object = None  # what a look saw when the newest step was published
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the memory of the state, and the stores."""
+        self._forget()
+
+    def publish(self, *, full: bool = False) -> Published | None:
+        """Publish the newest step, if it is not published yet.
+
+        Parameters
+        ----------
+        full
+            Whether to publish a full version, so that engines that join later need no older one.
+
+        Returns
+        -------
+        Published or None
+            ``None`` if the newest step is published already.
+
+        Raises
+        ------
+        ArgumentError
+            For a tensor that the format lacks, one that two ranks have with other values, or a full
+            version that would take the other files of the model from engines that have them.
+        ChainError, DataError, StorageError
+            If the chain has no step, or a file is damaged, or the operating system refuses.
+        """
+        with storage_errors("cannot make the directory", self._output):
+            make_directory(self._output, self._system)
+        seen = self._look()
+        if not full and seen is not None and seen == self._idle:
+            return None
+        try:
+            with locked(self._output, self._system):
+                remove_leftovers(self._output, self._system)
+                done = self._publish(full)
+            self._idle = seen if done is None else None
+            return done
+        except BaseException:  # what the watches hold may be half of one version and half of another
+            self._forget()
+            raise
+
+    def _look(self) -> object:
+        """Return what changes with the chains and the versions; ``None`` if that is not known."""
+        glances = [glance(store) for store in self._stores]
+        with storage_errors("cannot list", self._output):
+            return None if not glances or None in glances else (glances, os.listdir(self._output))  # noqa: PTH208
+
+    def _publish(self, full: bool) -> Published | None:
+        last = _last_version(self._output)
+        known = self._hold(last)
+        newest = _newest_step(self._stores)
+        parts = [
+            _next(watch, newest if len(self._ranks) > 1 else None, self._prefix) for watch in self._ranks
+        ]
         if known and not full and all(part.update is None for part in parts):
             return None
         step, roots = parts[0].link.manifest.step or 0, [part.link.reader.root.hex() for part in parts]
         metadata = {_STEP_KEY: str(step), _ROOT_KEY: ",".join(roots)}
-        target = Target(place, last.version + 1, metadata, system)
+        target, base = Target(self._output, last.version + 1, metadata, self._system), None
         if known and not full and is_delta(parts):
-            return Published(
-                target.version, step, last.version, write_delta(target, parts, encoding, checksum)
+            base, nbytes = last.version, self._differ.write(target, parts)
+            for part in parts:
+                part.commit()
+        else:
+            others = self._other_files(last)
+            for part in parts:
+                part.commit()
+            self._differ.forget()
+            nbytes = write_full(target, parts, others)
+        self._held = _Last(target.version, step, tuple(roots))
+        return Published(target.version, step, base, nbytes)
+
+    def _hold(self, last: _Last) -> bool:
+        """Let the watches hold what the engines have; return whether that is known."""
+        if not self._stores:
+            self._stores = [open_store(place) for place in self._places]
+        held = self._held
+        if held is not None and held == last and all(watch.step == held.step for watch in self._ranks):
+            return True  # a fork has no steps
+        self._differ.forget()
+        if self._ranks and self._resumed(last):  # from what is held
+            return True
+        self._begin()
+        if self._resumed(last):
+            return True
+        self._begin()
+        return False
+
+    def _begin(self) -> None:
+        keys, exact = self._prefix.keys, self._exact
+        self._ranks = [Watch(store, None, keys, exact) for store in self._stores]
+
+    def _resumed(self, last: _Last) -> bool:
+        """Let each watch hold what the engines have; return whether all of that is known."""
+        return all(_resume(watch, last, number, self._start) for number, watch in enumerate(self._ranks))
+
+    def _other_files(self, last: _Last) -> list[Path]:
+        """Return the files of a full version that are not its weights."""
+        if self._like is not None:
+            return other_files(self._like)
+        for version in range(last.version, 0, -1):
+            place = self._output / version_name(version)
+            if place.is_dir() and read_index_of(place) is None:
+                return other_files(place)
+        if last.version or self._start is not None:
+            raise ArgumentError(
+                f"{self._output}: engines that take a full version keep no other files of their model, "
+                "such as config.json: give the model that they have as like=. A full version is written "
+                "if it is asked for, or if no delta leads from the last version to the newest step"
             )
-        for part in parts:
-            part.commit()
-        return Published(target.version, step, None, write_full(target, parts, model))
+        return []
+
+    def _forget(self) -> None:
+        for watch in self._ranks:
+            watch.close()
+        for store in self._stores:
+            store.close()
+        self._ranks, self._stores, self._held, self._idle = [], [], None, None
+        self._differ.forget()
 
 
 @dataclass(frozen=True)
@@ -184,7 +322,7 @@ def _newest_step(stores: Sequence[Store]) -> int:
 
 def _resume(watch: Watch, last: _Last, rank: int, start: int | None) -> bool:
     """Let a watch hold what the engines have of a rank; return whether that is known."""
-    step = last.step if last.version else None if start is None else step_index(start)
+    step = last.step if last.version else start
     if step is None:
         return False
     watch.pinned = step
@@ -192,14 +330,16 @@ def _resume(watch: Watch, last: _Last, rank: int, start: int | None) -> bool:
         way = watch.next()
     except (ChainError, DataError):
         way = None
-    watch.pinned = None
-    if way is None:
+    finally:
+        watch.pinned = None
+    if way is not None:
+        watch.commit(way)
+    if watch.link is None or watch.step != step:
         if last.version:
             return False  # it was pruned
         raise ChainError(f"{watch.place} has no step {step} to start from")
-    watch.commit(way)
     # Another checkpoint of the step may have other values.
-    return not last.version or way.prepared.link.reader.root.hex() in last.roots[rank : rank + 1]
+    return not last.version or watch.link.reader.root.hex() in last.roots[rank : rank + 1]
 
 
 def _next(watch: Watch, step: int | None, prefixed: Prefix) -> Part:

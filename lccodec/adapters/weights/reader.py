@@ -137,6 +137,10 @@ class _Versions:
         arrays = {} if self._held is None else self._held.arrays
         return {name: array.array(dtype).copy() for name, array in arrays.items()}
 
+    def names(self) -> list[str]:
+        """Return the names of the tensors of the held version."""
+        return [] if self._held is None else [leaf_name((name,)) for name in self._held.arrays]
+
     def array(self, path: str) -> DecodedArray | None:
         """Return a tensor of the held version; it must not be changed."""
         return None if self._held is None else self._held.arrays.get(Prefix("").name(path))

@@ -56,6 +56,7 @@ _LEVEL: Final = 1  # of zstd, as slime has it
 _NAME: Final = re.compile(r"weight_v([0-9]{6,15})")
 _MAX_BYTES: Final = 1 << 32  # that places of four bytes can name
 _PIECE_BYTES: Final = 1 << 22
+_ADLER_PRIME: Final = 65521  # RFC 1950
 
 
 def version_name(version: int) -> str:
@@ -132,12 +133,17 @@ def read_index_of(directory: Path) -> VersionIndex | None:
 def encoded(old: Array, new: Array, encoding: Encoding) -> bytes:
     """Return the compressed difference of the bytes of a tensor to those of its base."""
     if encoding == "xor":
-        return bytes(_compressor().compress(np.bitwise_xor(old, new).data))
+        return compressed(np.bitwise_xor(old, new))
     if old.size > _MAX_BYTES:
         raise ArgumentError(f"a tensor of {old.size} bytes is too large to be overwritten: use xor")
     places = np.flatnonzero(old != new).astype("<u4")
-    parts = (np.array([places.size], "<u4"), places, new[places])
-    return bytes(_compressor().compress(b"".join(part.tobytes() for part in parts)))
+    parts = (np.array([places.size], "<u4").view("u1"), places.view("u1"), new[places])
+    return compressed(np.concatenate(parts))
+
+
+def compressed(data: Array) -> bytes:
+    """Return bytes as a frame of zstd."""
+    return bytes(_compressor().compress(data.data))
 
 
 def apply(data: bytes | memoryview, target: Array, encoding: Encoding, where: str) -> None:
@@ -182,6 +188,25 @@ def digest(algorithm: Checksum, data: Array) -> str:
         return str(blake3.blake3(data.data).hexdigest())
     except ImportError as error:
         raise DependencyError(f"the digest {algorithm} needs the package {error.name}") from None
+
+
+def changed_adler32(before: str, nbytes: int, places: Array, old: Array, new: Array) -> str:
+    """Return the digest ``adler32`` of little-endian numbers after a change, from the one before.
+
+    Adler-32 is two sums modulo 65521: of the bytes, and of the bytes times their distance from the
+    end. So only the numbers that differ are needed: unsigned integers, and their places.
+    """
+    low, high = int(before, 16) & 0xFFFF, int(before, 16) >> 16
+    rises = np.zeros(places.size, np.int64)  # of the bytes of each number
+    for byte in range(new.itemsize):
+        rise = (new >> new.dtype.type(8 * byte) & new.dtype.type(0xFF)).astype(np.int64)
+        rise -= (old >> old.dtype.type(8 * byte) & old.dtype.type(0xFF)).astype(np.int64)
+        rises += rise
+        high -= byte * int(rise.sum())
+    low += int(rises.sum())
+    # A factor is below 2^16 and a rise below 2^11: 2^36 of them fit into 64 bits.
+    high += int(np.dot((nbytes - new.itemsize * places) % _ADLER_PRIME, rises))
+    return f"{(high % _ADLER_PRIME) << 16 | low % _ADLER_PRIME:08x}"
 
 
 def _decompressed(data: bytes | memoryview, most: int, where: str) -> Iterable[Array]:

@@ -11,26 +11,38 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
+
+import numpy as np
 
 from ...byteorder import stored_view
 from ...chain.read.follow.update import Patch, Update
 from ...chain.read.follow.watch import Watch, Way
 from ...chain.read.links import Link
+from ...chain.read.replay import DecodedArray
 from ...container.disk.folder import Folder, is_temporary, temporary_name
 from ...container.disk.source import FileSource
 from ...container.disk.system import System, storage_errors
 from ...container.disk.whole_file import WholeFile
 from ...container.frame_entry import Bytes
-from ...element_types import Array
+from ...element_types import Array, components
 from ...errors import ArgumentError, warn
 from ..files.tensor_types import DTYPE_NAMES, FLOAT8_NAMES
 from ..tree.plain import read_types
 from .layout import INDEX_NAME, SINGLE_NAME, tensor_file
 from .names import Prefix
-from .versions import Checksum, Encoding, VersionIndex, digest, encoded, version_name
+from .versions import (
+    Checksum,
+    Encoding,
+    VersionIndex,
+    changed_adler32,
+    compressed,
+    digest,
+    encoded,
+    version_name,
+)
 
-__all__ = ["Part", "Target", "is_delta", "remove_leftovers", "write_delta", "write_full"]
+__all__ = ["Differ", "Part", "Target", "is_delta", "other_files", "remove_leftovers", "write_full"]
 
 _TYPE_NAMES: Final = {name: key for key, name in (*DTYPE_NAMES.items(), *FLOAT8_NAMES.items())}
 
@@ -115,49 +127,99 @@ def is_delta(parts: Sequence[Part]) -> bool:
     return True
 
 
-def write_delta(target: Target, parts: Sequence[Part], encoding: Encoding, checksum: Checksum) -> int:
-    """Write a delta, each part in a file of its own; return the bytes of the files."""
-    ranks, known = list[tuple[dict[str, bytes], dict[str, str]]](), dict[str, str]()
-    for part in parts:
-        tensors, digests = dict[str, bytes](), dict[str, str]()
-        for patch in part.patches:
-            before, name = part.watch.array(patch.name), part.prefix.name(patch.name)
-            if before is None:  # `is_delta` would have found it
-                continue
-            new = stored_view(_patched(before.array("bits"), patch).reshape(-1))
-            found = digest(checksum, new)
-            if name not in known:
-                tensors[name], digests[name] = encoded(stored_view(before.bits), new, encoding), found
-            elif known[name] != found:
-                raise _differ(name)
-            known[name] = found
-        if tensors:
-            ranks.append((tensors, digests))
-    files, weights = dict[str, Iterable[Bytes]](), dict[str, str]()
-    for number, (tensors, digests) in enumerate(ranks):
-        file = f"model-{number:05d}-of-{len(ranks):05d}.safetensors"
-        files[file] = tensor_file([(n, "U8", (len(data),), data) for n, data in tensors.items()], digests)
-        weights.update(dict.fromkeys(tensors, file))
-    base = target.version - 1
-    index = VersionIndex(target.version, base, encoding, checksum, weights, target.metadata)
-    return target.write({**files, INDEX_NAME: [index.to_json()]})
+class Differ:
+    """Writes deltas, and knows the digests of the tensors that the engines have."""
+
+    def __init__(self, encoding: Encoding, checksum: Checksum) -> None:
+        self._encoding, self._checksum = encoding, checksum
+        self._digests: dict[str, str] = {}  # by the names of tensors
+        self._zeros = np.zeros(0, np.uint8)
+
+    def forget(self) -> None:
+        """Forget the digests: the engines get other tensors."""
+        self._digests, self._zeros = {}, self._zeros[:0]
+
+    def write(self, target: Target, parts: Sequence[Part]) -> int:
+        """Write a delta, each part in a file of its own; return the bytes of the files."""
+        ranks, known = list[tuple[dict[str, bytes], dict[str, str]]](), dict[str, str]()
+        for part in parts:
+            tensors, digests = dict[str, bytes](), dict[str, str]()
+            for patch in part.patches:
+                before, name = part.watch.array(patch.name), part.prefix.name(patch.name)
+                if before is None:  # `is_delta` would have found it
+                    continue
+                change = _Bytes.of(before, patch)
+                found = self._digest(name, change)
+                if name not in known:
+                    tensors[name], digests[name] = self._encoded(change), found
+                elif known[name] != found:
+                    raise _differ(name)
+                known[name] = found
+            if tensors:
+                ranks.append((tensors, digests))
+        files, weights = dict[str, Iterable[Bytes]](), dict[str, str]()
+        for number, (tensors, digests) in enumerate(ranks):
+            file = f"model-{number:05d}-of-{len(ranks):05d}.safetensors"
+            files[file] = tensor_file([(n, "U8", (len(data),), data) for n, data in tensors.items()], digests)
+            weights.update(dict.fromkeys(tensors, file))
+        base = target.version - 1
+        index = VersionIndex(target.version, base, self._encoding, self._checksum, weights, target.metadata)
+        nbytes = target.write({**files, INDEX_NAME: [index.to_json()]})
+        self._digests.update(known)
+        return nbytes
+
+    def _digest(self, name: str, change: _Bytes) -> str:
+        """Return the digest of a tensor after a change."""
+        before = self._digests.get(name)
+        if self._checksum == "adler32" and before is not None and change.places is not None:
+            return changed_adler32(before, change.bits.nbytes, change.places, change.old, change.new)
+        return digest(self._checksum, stored_view(change.after()))
+
+    def _encoded(self, change: _Bytes) -> bytes:
+        if self._encoding != "xor" or change.places is None:
+            return encoded(stored_view(change.bits), stored_view(change.after()), self._encoding)
+        # Where little differs, the difference is written into zeros: no pass over both tensors.
+        if self._zeros.size < change.bits.nbytes:
+            self._zeros = np.zeros(change.bits.nbytes, np.uint8)
+        zeros = self._zeros[: change.bits.nbytes]
+        differences = zeros.view(change.new.dtype.newbyteorder("<"))
+        try:
+            differences[change.places] = change.old ^ change.new
+            return compressed(zeros)
+        finally:
+            differences[change.places] = 0
 
 
-def _patched(array: Array, patch: Patch) -> Array:
-    """Return a copy of an array with new values."""
-    if patch.places is None:
-        return patch.values.reshape(patch.shape)
-    new = array.copy()
-    new.reshape(-1)[patch.places] = patch.values
-    return new
+class _Bytes(NamedTuple):
+    """The bits of a tensor, and what is new in them; without places, all of it."""
+
+    bits: Array
+    places: Array | None
+    old: Array
+    new: Array
+
+    @classmethod
+    def of(cls, before: DecodedArray, patch: Patch) -> _Bytes:
+        new = components(patch.values)[1]
+        if patch.places is None:
+            return cls(before.bits, None, before.bits, new)
+        return cls(before.bits, patch.places, before.bits.take(patch.places, mode="clip"), new)
+
+    def after(self) -> Array:
+        """Return the bits of all of the tensor as it is now."""
+        if self.places is None:
+            return self.new
+        bits = self.bits.copy()
+        bits[self.places] = self.new
+        return bits
 
 
 def _differ(name: str) -> ArgumentError:
     return ArgumentError(f"tensor {name!r}: two ranks have it with other values")
 
 
-def write_full(target: Target, parts: Sequence[Part], model: Path | None) -> int:
-    """Write a full version from what is held, with the other files of a model; return its bytes."""
+def write_full(target: Target, parts: Sequence[Part], others: Iterable[Path]) -> int:
+    """Write a full version from what is held, with other files beside it; return its bytes."""
     stored = dict[str, tuple[str, tuple[int, ...], Array]]()
     for part in parts:
         types = read_types(part.link.manifest.metadata)
@@ -174,13 +236,11 @@ def write_full(target: Target, parts: Sequence[Part], model: Path | None) -> int
             stored.setdefault(name, (dtype, array.shape, data))
     tensors = [(name, dtype, shape, data.data) for name, (dtype, shape, data) in stored.items()]
     metadata = {"format": "pt", **target.metadata}
-    return target.write({SINGLE_NAME: tensor_file(tensors, metadata)}, _other_files(model))
+    return target.write({SINGLE_NAME: tensor_file(tensors, metadata)}, others)
 
 
-def _other_files(model: Path | None) -> list[Path]:
+def other_files(model: Path) -> list[Path]:
     """Return the files of a model that are not its weights."""
-    if model is None:
-        return []
     with storage_errors("cannot list", model):
         files = sorted(path for path in model.iterdir() if path.is_file() and path.name[0] != ".")
     return [path for path in files if ".safetensors" not in path.name]

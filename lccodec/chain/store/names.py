@@ -40,6 +40,11 @@ def checkpoints_among(names: Iterable[str]) -> dict[int, str]:
     return dict(sorted((int(match[1]), name) for name in names if (match := _CHECKPOINT.fullmatch(name))))
 
 
+def is_checkpoint(name: str) -> bool:
+    """Return whether a name is that of a checkpoint of the history."""
+    return _CHECKPOINT.fullmatch(name) is not None
+
+
 def pins_among(names: Iterable[str]) -> list[int]:
     """Return the steps that have a pin among names, rising."""
     return sorted(int(match[1]) for name in names if (match := _PIN.fullmatch(name)))

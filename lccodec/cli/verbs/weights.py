@@ -10,10 +10,8 @@ from typing import Any, Final
 
 import click
 
-from ...adapters.weights.local import Pulled
-from ...adapters.weights.local import pull as pull_model
-from ...adapters.weights.publish import Published
-from ...adapters.weights.publish import publish as publish_version
+from ...adapters.weights.local import Pulled, Puller
+from ...adapters.weights.publish import Published, Publisher
 from ...adapters.weights.versions import CHECKSUMS, ENCODINGS, version_name
 from ...chain.read.follow.follower import POLL_SECONDS
 from ...container.disk.address import Place
@@ -62,16 +60,18 @@ def publish(  # one parameter for each option: click passes them by name
     miles and pull_weights of SGLang read. A version is a delta to the one before, or a full model.
     """
     options = {"prefix": prefix, "start": start, "encoding": encoding, "checksum": checksum, "like": like}
+    publisher = Publisher(run, output, **options, exact=not history)
 
     def once(first: bool) -> Published | None:
-        return publish_version(run, output, **options, full=full and first, exact=not history)
+        return publisher.publish(full=full and first)
 
     def told(found: Published) -> tuple[dict[str, Any], str]:
         kind = "full" if found.base is None else f"on version {found.base}"
         text = f"{printable(output / version_name(found.version))}: step {found.step}, {kind}"
         return {"form": form, **asdict(found)}, f"{text}, {found.nbytes:,} bytes"
 
-    _repeat(once, told, follow, as_json, "the newest step is published")
+    with publisher:
+        _repeat(once, told, follow, as_json, "the newest step is published")
 
 
 @verb
@@ -98,15 +98,18 @@ def pull(
     process of a host at a time works on it.
     """
 
+    puller = Puller(run, model, prefix=prefix, step=step, start=start, exact=not history)
+
     def once(_: bool) -> Pulled | None:
-        found = pull_model(run, model, prefix=prefix, step=step, start=start, exact=not history)
+        found = puller.pull()
         return None if follow and not found.files and found.base == found.step else found
 
     def told(found: Pulled) -> tuple[dict[str, Any], str]:
         what = f"{len(found.names)} tensors in {len(found.files)} files" if found.files else "as it was"
         return asdict(found), f"{printable(model)}: step {found.step}, {what}"
 
-    _repeat(once, told, follow, as_json, "the model has the step")
+    with puller:
+        _repeat(once, told, follow, as_json, "the model has the step")
 
 
 def _repeat(

@@ -51,16 +51,13 @@ class Bins:
             self._counts = np.concatenate([self._counts, np.zeros((self._rows + 8, MAX_BINS), np.int64)])
         self._rows += 1
 
-    def add(self, values: Array, low: float, high: float, weight: int = 1) -> None:
-        """Count finite values (float64) in the last row; they lie between `low` and `high`.
-
-        Each stands for so many as `weight` says.
-        """
+    def add(self, values: Array, low: float, high: float) -> None:
+        """Count finite values (float64) in the last row; they lie between `low` and `high`."""
         if not (self._ends[0] <= low and high < self._ends[1]):
             self._cover(low, high)
         row, exponent = self._counts[self._rows - 1], self._exponent or 0
         if low == high:
-            row[_number(low, exponent) - self._start] += weight * values.size
+            row[_number(low, exponent) - self._start] += values.size
             return
         if -exponent > _MOST_FACTOR_LOG2:
             numbers = np.ldexp(values, -exponent)
@@ -70,7 +67,7 @@ class Bins:
         if exponent > 0 and low < 0:  # what is tiny and negative may have vanished
             numbers[(numbers == 0) & (values < 0)] = -1
         numbers -= self._start
-        row += weight * np.bincount(numbers.astype(np.intp), minlength=MAX_BINS)
+        row += np.bincount(numbers.astype(np.intp), minlength=MAX_BINS)
 
     def _cover(self, low: float, high: float) -> None:
         """Widen or move the bins so that they cover a range and all values before."""

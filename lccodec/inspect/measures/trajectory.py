@@ -2,7 +2,8 @@
 
 They are those of the run. What its saves measured is taken where an array has lost something: of
 decoded states, movement would be that of the codec as well, and small values would count as zeros.
-Where nothing was lost, all elements of the decoded array are measured.
+Where nothing was lost, all elements of the decoded array are measured, and have a histogram. Where
+something was, there are the quantiles that the save measured: no histogram is made up from them.
 
 Arrays of the step before that lost nothing are copied, as a delta is decoded over its parent's
 arrays. So up to one state more is held than is decoded. With originals of several steps it is two
@@ -21,7 +22,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from ...chain.read.replay import DecodedArray
-from ...container.figures import QUANTILES, UNKNOWN, Figures
+from ...container.figures import UNKNOWN, Figures
 from ...element_types import Array
 from ...errors import LccodecError
 from ..report import FIGURES, ArrayRow, Histogram
@@ -34,7 +35,6 @@ from .rank import change_rank
 _COUNT = "not_finite"  # elements; all else is measured
 _MEASURED = ("movement", "rms", "zeros", "minimum", "maximum", _COUNT)
 _OF_VALUES = ("rms", "minimum", "maximum", _COUNT)  # a small error changes them little
-_POINTS = 128  # that stand for an array in a histogram of its quantiles
 
 
 class Told(NamedTuple):
@@ -72,6 +72,7 @@ class Trajectory:
         self._rows = rows
         self._originals = originals
         self._bins = [Bins() for _ in rows]
+        self._quantiles: list[list[Sequence[float]]] = [[] for _ in rows]
         self._step: int | None = None  # the step before
         self._before: dict[str, DecodedArray] = {}  # of it, what lost nothing
         self._sizes: dict[str, tuple[int, float | None]] = {}  # root mean squares, and of which step
@@ -110,11 +111,13 @@ class Trajectory:
             values: dict[str, float | None] = {}
             if decoded is None:
                 if row.name in sizes:
-                    values = _values_told(figures, sizes[row.name], bins)
+                    values = _values_told(figures)
             elif lossy:
                 values = _values_of_lossy(decoded, figures, bins)
             else:
                 values = self._of_exact(row.name, decoded, figures, since, bins)
+            told_here = (row.name in sizes if decoded is None else lossy) and bool(values)
+            self._quantiles[index].append(_quantiles(figures) if told_here else ())
             if values and lossy:
                 values["movement"] = self._relative(row.name, figures, since)
                 values["error"] = figures.error_in_movements
@@ -206,6 +209,10 @@ class Trajectory:
         """Return the histogram of each array over the steps."""
         return [bins.histogram() for bins in self._bins]
 
+    def quantiles(self) -> list[list[Sequence[float]] | None]:
+        """Return what the saves measured of each array over the steps, as `Run.quantiles`."""
+        return [series if any(series) else None for series in self._quantiles]
+
 
 def _fitting(arrays: Mapping[str, DecodedArray], name: str, like: DecodedArray) -> Array | None:
     """Return the components of the step before, if they have the same type and shape."""
@@ -228,23 +235,20 @@ def _values_of_lossy(array: DecodedArray, figures: Figures, bins: Bins) -> dict[
     if figures.rms is None or array.kind.kind == "c":  # a complex number counts by its magnitude
         found = measure(array.bits, None, array.kind, bins)
         return {figure: getattr(found, figure) for figure in _OF_VALUES}
-    if figures.quantiles is None:
+    if not _quantiles(figures):
         measure(array.bits, None, array.kind, bins)
-    return _values_told(figures, array.bits.size, bins)
+    return _values_told(figures)
 
 
-def _values_told(figures: Figures, size: int, bins: Bins) -> dict[str, float | None]:
+def _values_told(figures: Figures) -> dict[str, float | None]:
     """Return how the values of an array lie, as its save measured them."""
-    _count(figures, size, bins)
     return {figure: getattr(figures, figure) for figure in (*_OF_VALUES, "zeros")}
 
 
-def _count(figures: Figures, size: int, bins: Bins) -> None:
-    """Count the values of an array in bins, as its extremes and quantiles spread them."""
+def _quantiles(figures: Figures) -> tuple[float, ...]:
+    """Return the smallest value, the quantiles and the largest; nothing if one is unknown."""
     low, high, quantiles = figures.minimum, figures.maximum, figures.quantiles
-    if low is None or high is None or quantiles is None or not size:
-        return
-    points = min(_POINTS, size)
-    ends = np.clip(np.maximum.accumulate([low, *quantiles, high]), low, high)
-    values = np.interp((np.arange(points) + 0.5) / points, [0, *QUANTILES, 1], ends)
-    bins.add(values, float(values[0]), float(values[-1]), size // points)
+    if low is None or high is None or quantiles is None:
+        return ()
+    # They are rounded apart from each other.
+    return tuple(np.clip(np.maximum.accumulate([low, *quantiles, high]), low, high).tolist())

@@ -123,11 +123,32 @@ function arrayView(run, index, step) {
   const parts = [];
   const drawings = [];
   const histogram = run.histograms[index];
+  const quantiles = run.quantiles[index];
   let barsAt = () => {};
+  let boxesAt = () => {};
   const atStep = () => {
     barsAt();
+    boxesAt();
     values.replaceChildren(run.steps.length ? facts(FIGURES.filter(({ key, optional }) => !optional || present(run.figures[key]?.[index] ?? []).length).map(({ key, title }) => [title, valueText(run, index, key, step())])) : "");
   };
+  if (quantiles) {
+    const one = figure("Values at the chosen step, measured at the save.", "The line goes from the smallest to the largest, the boxes hold the middle 38, 68 and 87 % of the elements, the tick is the median.");
+    const over = figure("Values over time, measured at each save.", "As above: extremes, the middle 87, 68 and 38 %, and the median.");
+    body.append(element("div", { class: run.steps.length > 1 ? "pair" : null }, one.node, run.steps.length > 1 ? over.node : null));
+    const rows = () => boxesOf(quantiles[step()]);
+    boxesAt = () => setData(one, "boxes", rows());
+    const known = quantiles.filter((row) => row[0] !== null);
+    const ends = [Math.min(...known.map((row) => row[0])), Math.max(...known.map((row) => row[row.length - 1]))];
+    drawings.push(() => draw(one, boxChart(rows, ends), { describe: boxText }));
+    if (run.steps.length > 1) {
+      parts.push({ made: over, key: "step" });
+      const points = quantiles.flatMap((row, x) => boxesOf(row).map((box) => ({ ...box, step: run.steps[x], row })));
+      drawings.push(() => draw(over, bandChart(points, { marks: marksFor(run, array), step: () => run.steps[step()] }), {
+        describe: ({ step: at, row }) => `step ${formatCount(at)}\n${row.map((value) => formatNumber(value)).join("\n")}`,
+      }));
+    }
+    body.append(foldedTable("What the saves measured, as a table", () => quantilesTable(run, index)));
+  }
   if (histogram && run.steps.length) {
     const one = figure("Values at the chosen step.", "");
     const over = figure("Histogram over time.", "Stronger colours mean more; the line is the chosen step, diamonds are keyframes, triangles findings.");
@@ -144,7 +165,7 @@ function arrayView(run, index, step) {
       }));
     }
     body.append(foldedTable("The histograms, as a table", () => histogramTable(run, index)));
-  } else {
+  } else if (!quantiles) {
     body.append(paragraph("There is no histogram: the array has no finite value, or was left out.", "empty"));
   }
   if (run.steps.length > 1) {
@@ -188,6 +209,23 @@ function histogramRows({ low, high, counts, peaks }, place) {
   return Array.from(heights, (height, bin) => ({
     low: from + bin * width, high: from + (bin + 1) * width, count: (height / 255) ** 2 * peaks[place],
   }));
+}
+
+// What lies between the quantiles: extremes, three boxes, and the median, if they are known.
+const QUANTILE_NAMES = ["smallest", "6.7 %", "15.9 %", "30.9 %", "median", "69.1 %", "84.1 %", "93.3 %", "largest"];
+const INSIDE = ["all elements", "the middle 87 %", "the middle 68 %", "the middle 38 %", "the median"];
+
+function boxesOf(row) {
+  if (row[0] === null) return [];
+  return INSIDE.map((_, level) => ({ low: row[level], high: row[row.length - 1 - level], level }));
+}
+
+const boxText = ({ low, high, level }) => `${INSIDE[level]}\n${level === 4 ? formatNumber(low) : `${formatNumber(low)} to ${formatNumber(high)}`}`;
+
+function quantilesTable(run, index) {
+  return table(`What the saves measured of ${shorten(shownName(run.arrays[index].name), 60)}, by step`,
+    [{ title: "step", number: true }, ...QUANTILE_NAMES.map((title) => ({ title, number: true }))],
+    run.steps.map((step, x) => [formatCount(step), ...run.quantiles[index][x].map((value) => formatNumber(value))]));
 }
 
 function densityCells(histogram) {

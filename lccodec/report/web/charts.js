@@ -219,6 +219,40 @@ function densityChart(cells, { stepLabels, chosen, marks = [] }) {
   });
 }
 
+// What a save measured of an array, as nested boxes {low, high, level}; the level of the median is 4.
+// The axis is that of all steps, between the given ends.
+function boxChart(rows, ends) {
+  return (width) => ({
+    height: 70, data: { name: "boxes", values: rows() },
+    encoding: { x: { field: "low", type: "quantitative", axis: numberAxis({ title: "value", tickCount: Math.max(2, width / 110), grid: false }), scale: { zero: false, domain: ends } } },
+    layer: [
+      { transform: [{ filter: "datum.level == 0" }], mark: { type: "rule", color: "var(--delta)", strokeWidth: 1.5, ...TIP }, encoding: { x2: { field: "high" } } },
+      { transform: [{ filter: "datum.level > 0 && datum.level < 4" }], mark: { type: "bar", color: "var(--delta)", opacity: 0.35, height: 34, ...TIP }, encoding: { x2: { field: "high" } } },
+      { transform: [{ filter: "datum.level == 4" }], mark: { type: "tick", color: "var(--ink)", thickness: 2, size: 40, ...TIP } },
+    ],
+  });
+}
+
+// The same over the steps, as nested bands: {step, low, high, level}.
+function bandChart(rows, { marks = [], step }) {
+  return (width) => ({
+    height: 220, data: { values: rows }, encoding: {
+      x: { field: "step", type: "quantitative", axis: stepAxis(width), scale: { zero: false } },
+      y: { field: "low", type: "quantitative", axis: numberAxis({ title: "value", tickCount: 6 }), scale: { zero: false } },
+    },
+    layer: [
+      { data: { name: "chosen", values: [{ step: step() }] }, mark: RULE, encoding: { y: null } },
+      ...[0, 1, 2, 3].map((level) => ({
+        transform: [{ filter: `datum.level == ${level}` }],
+        mark: { type: "area", color: "var(--delta)", opacity: level ? 0.3 : 0.12, aria: false }, encoding: { y2: { field: "high" } },
+      })),
+      { transform: [{ filter: "datum.level == 4" }], mark: { type: "line", color: "var(--ink)", strokeWidth: 1.75, aria: false } },
+      ...marksLayers(marks, { keyframe: 220, finding: -4 }),
+      { transform: [{ filter: "datum.level == 4" }], mark: INVISIBLE },
+    ],
+  });
+}
+
 // A point for each array: {x, y, role}.
 function scatterChart(points, roles, { x, y }) {
   const shapes = { weight: "circle", first_moment: "triangle-up", second_moment: "square", other: "cross" };

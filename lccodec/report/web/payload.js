@@ -23,6 +23,9 @@ async function readDocument() {
     for (const histogram of run.histograms) {
       if (histogram) decodeLater(histogram, "counts", bars, planes);
     }
+    run.quantiles.forEach((series, index) => {
+      if (series) decodeLater(run.quantiles, index, matrix, planes);
+    });
     for (const { values, error } of run.pictures) {
       for (const raster of [values, error].filter(Boolean)) decodeLater(raster, "pixels", pixels, planes);
     }

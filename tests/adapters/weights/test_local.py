@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from lccodec import ArgumentError, Chain, ChainError, Keep, StorageError
-from lccodec.adapters.weights import Pulled, local, pull
+from lccodec.adapters.weights import Pulled, Puller, local, pull
 from lccodec.container.disk.source import FileSource
 
 from ...support.crashes import broken
@@ -57,7 +57,8 @@ def test_step_by_step(run: Path, model: Path) -> None:
         assert read_model(model) == bytes_of(STATES[step])
         assert set(found.files) <= files_of(model)
     note = (model / ".lccodec" / "state.json").stat()
-    assert pull(run, model, prefix="model") == Pulled(5, 5)
+    again = pull(run, model, prefix="model")
+    assert again == Pulled(5, 5, root=again.root)
     after = (model / ".lccodec" / "state.json").stat()
     assert (after.st_ino, after.st_mtime_ns) == (note.st_ino, note.st_mtime_ns)  # nothing is written
     assert pull(run, model, prefix="model", step=2).step == 2  # back
@@ -273,3 +274,35 @@ def test_processes_are_killed_while_they_pull(run: Path, model: Path) -> None:
     pull(run, model, prefix="model")
     assert read_model(model) == bytes_of(STATES[5])
     files_of(model)
+
+
+def test_one_that_looks_first(run: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A `Puller` reads no byte where nothing has changed, and sees whatever has."""
+    with Puller(run, model, prefix="model") as puller:
+        first = puller.pull()
+        assert (first.step, first.root) == (5, Chain(run).info(5).root)
+        reads = 0
+        usual = FileSource.read
+
+        def counted(*args: Any) -> Any:
+            nonlocal reads
+            reads += 1
+            return usual(*args)
+
+        puller.pull()  # it looks at the files that the first call has written
+        monkeypatch.setattr(FileSource, "read", counted)
+        for _ in range(3):
+            assert puller.pull() == Pulled(5, 5, root=first.root)
+        assert reads == 0
+        with Chain(run, "lossless") as chain:
+            chain.rollback(4)
+        assert (puller.pull().step, puller.pull().names) == (4, ())
+        assert read_model(model) == bytes_of(STATES[4])
+        write_model(model, STATES[1], len(list(model.glob("*.safetensors"))))  # somebody else's bytes
+        assert puller.pull().step == 4
+        assert read_model(model) == bytes_of(STATES[4])
+        with Chain(run, "lossless") as chain:
+            chain.rollback(3)
+            chain.save(4, {"model": STATES[2]})  # the same step, with other values
+        assert puller.pull().root != first.root
+        assert read_model(model) == bytes_of(STATES[2])

@@ -11,12 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 import zstandard  # noqa: F401 - what is published is compressed with it
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lccodec import ArgumentError, Chain, ChainError, Keep
-from lccodec.adapters.weights import Published, publish
+from lccodec.adapters.weights import Published, Publisher, publish
+from lccodec.adapters.weights.versions import changed_adler32, digest
+from lccodec.adapters.weights.writer import Target
+from lccodec.byteorder import stored_view
 
 from ...support.crashes import broken
-from ...support.models import bytes_of, small_model, trained
+from ...support.models import bytes_of, small_model, trained, write_model
 from ...support.weight_versions import pulled
 
 STATES = [small_model()]
@@ -84,6 +89,111 @@ def test_a_full_version_first_and_when_asked_for(tmp_path: Path) -> None:
         trainer.check(version, STATES[step])
     names = {path.name for path in (trainer.output / "weight_v000003").iterdir()}
     assert names == {"config.json", "tokenizer.json", "model.safetensors"}
+
+
+def test_a_rollback_takes_no_other_files_from_the_engines(tmp_path: Path) -> None:
+    """Of a full version an engine keeps that version's files, and no others."""
+    trainer = Trainer(tmp_path)
+    for step in range(2):
+        trainer.save(step)
+    trainer.publish(start=0)
+    trainer.chain.rollback(0)
+    trainer.save(1, STATES[2])
+    with pytest.raises(ArgumentError, match=r"such as config\.json: give the model"):
+        trainer.publish(start=0)
+    assert [path.name for path in trainer.output.glob("weight_v*")] == ["weight_v000001"]
+    write_model(tmp_path / "like", STATES[0])
+    assert trainer.publish(start=0, like=tmp_path / "like").base is None
+    trainer.save(2)
+    assert trainer.publish().base == 2
+    assert trainer.publish(full=True).base is None  # with the files of the full version before
+    assert (trainer.output / "weight_v000004" / "config.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize("encoding", ["xor", "overwrite"])
+@pytest.mark.parametrize("checksum", ["adler32", "xxh3-128"])
+def test_a_publisher_holds_what_it_published(tmp_path: Path, encoding: Any, checksum: Any) -> None:
+    """It writes what a publisher without memory writes, and reads the deltas alone."""
+    trainer = Trainer(tmp_path)
+    trainer.save(0)
+    form = {"encoding": encoding, "checksum": checksum}
+    with Publisher(trainer.run, trainer.output, prefix="model", start=0, **form) as publisher:
+        assert publisher.publish() is None
+        for step in range(1, 5):
+            trainer.save(step)
+            assert publisher.publish() == Published(step, step, step - 1, nbytes_of(trainer.output, step))
+            assert publisher.publish() is None
+            trainer.check(step, STATES[step])
+        again = Trainer(tmp_path / "again")
+        for step in range(5):
+            again.save(step)
+            again.publish(start=0, **form)  # from nothing each time
+        assert files_below(again.output) == files_below(trainer.output)
+        trainer.chain.rollback(3)
+        trainer.save(4, STATES[2])
+        assert publisher.publish().base == 4  # the chain has that state no more, the publisher does
+        trainer.check(5, STATES[2])
+
+
+def test_publishers_take_turns(tmp_path: Path) -> None:
+    """What another process has published is what the next version is a delta to."""
+    trainer = Trainer(tmp_path)
+    trainer.save(0)
+    options: dict[str, Any] = {"prefix": "model", "start": 0}
+    with (
+        Publisher(trainer.run, trainer.output, **options) as one,
+        Publisher(trainer.run, trainer.output, **options) as other,
+    ):
+        for step in range(1, 6):
+            trainer.save(step)
+            assert (one if step in (1, 2, 5) else other).publish() is not None
+            assert (other if step in (1, 2, 5) else one).publish() is None
+            trainer.check(step, STATES[step])
+
+
+def test_an_interrupted_publisher_knows_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = Trainer(tmp_path)
+    trainer.save(0)
+    with Publisher(trainer.run, trainer.output, prefix="model", start=0) as publisher:
+        trainer.save(1)
+        publisher.publish()
+        trainer.save(2)
+        usual = Target.write
+
+        def interrupted(*args: Any) -> int:
+            usual(*args)  # it is published, and the publisher does not come to know
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(Target, "write", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            publisher.publish()
+        monkeypatch.undo()
+        assert publisher.publish() is None
+        trainer.save(3)
+        assert publisher.publish().base == 2
+        for version in (1, 2, 3):
+            trainer.check(version, STATES[version])
+
+
+@given(st.sampled_from(["u1", "u2", "u4", "u8"]), st.integers(1, 300), st.integers(0, 1 << 32))
+def test_a_digest_of_changed_numbers(dtype: str, size: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    old = np.frombuffer(rng.bytes(size * np.dtype(dtype).itemsize), dtype)
+    places = np.flatnonzero(rng.random(old.size) < 0.3)
+    new = old.copy()
+    new[places] = np.frombuffer(rng.bytes(places.size * old.itemsize), dtype)
+    before = digest("adler32", stored_view(old))
+    found = changed_adler32(before, old.nbytes, places, old[places], new[places])
+    assert found == digest("adler32", stored_view(new))
+
+
+def nbytes_of(output: Path, version: int) -> int:
+    return sum(path.stat().st_size for path in (output / f"weight_v{version:06d}").iterdir())
+
+
+def files_below(output: Path) -> dict[str, bytes]:
+    found = (path for path in output.glob("weight_v*/*"))
+    return {str(path.relative_to(output)): path.read_bytes() for path in found}
 
 
 def test_safetensors_reads_a_full_version(tmp_path: Path) -> None:
@@ -173,7 +283,10 @@ def test_the_chains_of_ranks_are_one_version(tmp_path: Path) -> None:
         assert pulled(output, bytes_of(STATES[0]), version) == bytes_of(STATES[version])
     files = {path.name for path in (output / "weight_v000002").glob("*.safetensors")}
     assert files == {f"model-0000{number}-of-00002.safetensors" for number in range(2)}
-    found = publish(runs, output, full=True)
+    with pytest.raises(ArgumentError, match="give the model that they have as like="):
+        publish(runs, output, full=True)
+    write_model(tmp_path / "like", STATES[0])
+    found = publish(runs, output, full=True, like=tmp_path / "like")
     assert found is not None
     assert found.base is None
     assert pulled(output, {}, 3) == bytes_of(STATES[2])

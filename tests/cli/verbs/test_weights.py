@@ -43,7 +43,8 @@ def test_publish(tmp_path: Path) -> None:
     save(chain, 2)
     stdout, _ = run(*words)
     assert stdout.startswith(f"{output}/weight_v000002: step 2, on version 1, ")
-    stdout, _ = run(*words, "--full")
+    write_model(tmp_path / "like", STATES[0])
+    stdout, _ = run(*words, "--full", "--like", tmp_path / "like")
     assert stdout.startswith(f"{output}/weight_v000003: step 2, full, ")
     for version, step in enumerate([1, 2, 2], 1):
         assert pulled(output, bytes_of(STATES[0]), version) == bytes_of(STATES[step])

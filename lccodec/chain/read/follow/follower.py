@@ -72,6 +72,14 @@ class Follower(Iterator[Update]):
         return self._watch.step
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the arrays of the held state, each of which `get` returns."""
+        with self._committing:
+            self._check_open()
+            self._go_on()
+            return tuple(self._watch.names())
+
+    @property
     def refused(self) -> dict[int, str]:
         """Why newer steps than the held one cannot be read, by step; empty if all is well."""
         return dict(self._watch.refused())

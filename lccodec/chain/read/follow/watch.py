@@ -29,7 +29,7 @@ from ....container.tree import unflatten
 from ....element_types import Array, components
 from ....errors import ChainError, ChecksumError, DataError, FormatError, LccodecError, StorageError, warn
 from ...bounds import UNBOUNDED, Bounds
-from ...store.names import check_name
+from ...store.names import check_name, checkpoint_name, is_checkpoint
 from ...store.store import Store
 from ..checkpoint import open_name
 from ..links import Link, open_links
@@ -56,6 +56,28 @@ class Way(NamedTuple):
     update: Update | None
     prepared: Prepared
     seen: _Seen
+
+
+def glance(store: Store, step: int | None = None) -> object:
+    """Return what changes when a step comes, goes or is saved anew; ``None`` if that is not known.
+
+    Files get their names by renames, so another file of a name has another identity. No byte of a
+    file is read. `step` is the one that matters; by default the newest.
+    """
+    listed = store.snapshot()
+    names = listed.names()
+    name = None if step is None else checkpoint_name(step)
+    if name is None:  # longer names are those of later steps
+        name = max((each for each in names if is_checkpoint(each)), key=_by_step, default=None)
+    files = [each for each in (name, EXACT_NAME) if each is not None and each in names]
+    try:
+        return names, [listed.identity(each) for each in files]
+    except StorageError:  # taken away meanwhile
+        return None
+
+
+def _by_step(name: str) -> tuple[int, str]:
+    return len(name), name
 
 
 class Watch:
@@ -93,6 +115,7 @@ class Watch:
         self._wanted: Callable[[], bool] = lambda: True
         self._held, self._tellers = Held(), Tellers(members)
         self._seen: _Seen | None = None  # the files of the held state
+        self._idle: object = None  # what a look saw that found nothing new
 
     @property
     def place(self) -> object:
@@ -123,6 +146,7 @@ class Watch:
             }
         else:
             self._held = held_from(self._store, step, arrays, self._names, root)
+        self._idle = None
 
     def next(self, wanted: Callable[[], bool] = lambda: True) -> Way | None:
         """Prepare the way to the newest step that can be read, if it is not the held one.
@@ -134,6 +158,17 @@ class Watch:
         """
         self._wanted = wanted
         self._leave_copied()
+        seen = self.pinned, glance(self._store, self.pinned)
+        if seen[1] is not None and seen == self._idle:
+            return None
+        self._idle = None
+        way = self._next()
+        if way is None and not self._refused and wanted():  # older files may be mended
+            self._idle = seen
+        return way
+
+    def _next(self) -> Way | None:
+        """Do as `next`, whatever the last look saw."""
         steps = self._store.steps()
         for step in self._candidates(list(steps)):
             try:
@@ -171,7 +206,14 @@ class Watch:
         if way.update is not None:  # or the one before is still valid
             self._tellers.valid = way.prepared.room
         self._tellers.keep(self._held.arrays)
-        self._seen = way.seen
+        self._seen, self._idle = way.seen, None
+
+    def names(self) -> list[str]:
+        """Return the paths of the arrays of the held state, in the order of the state."""
+        if (link := self.link) is None:
+            return []
+        followed = self._names(link)
+        return [path for path, index in link.paths.items() if link.index_names[index] in followed]
 
     def array(self, path: str) -> DecodedArray | None:
         """Return an array of the held state by its path; it must not be changed."""
@@ -197,7 +239,7 @@ class Watch:
 
     def close(self) -> None:
         """Release the memory of the state, and the store."""
-        self._held, self._seen = Held(), None
+        self._held, self._seen, self._idle = Held(), None, None
         self._tellers.close()
         self._store.close()
 
@@ -217,7 +259,7 @@ class Watch:
     def _leave_copied(self) -> None:
         """Forget a state that a fork has copied, if the other process goes on in its memory."""
         if self._tellers.is_copied():
-            self._held, self._seen = Held(), None
+            self._held, self._seen, self._idle = Held(), None, None
             self._tellers.close()
 
     def _candidates(self, steps: list[int]) -> list[int]:

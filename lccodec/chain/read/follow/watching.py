@@ -44,6 +44,9 @@ class Watching(Protocol):
     def state(self, dtype: str | None) -> Any:
         """Return a copy of the held state."""
 
+    def names(self) -> list[str]:
+        """Return the paths of the arrays of the held state, in the order of the state."""
+
     def array(self, path: str) -> DecodedArray | None:
         """Return an array of the held state; it must not be changed."""
 
