@@ -80,6 +80,9 @@ def newest_bundles() -> Iterator[tuple[Broken, dict[str, float]]]:
     alone = file_of(text_of(keyframe((frames[2],), **own)), frames[2])
     later = file_of(text_of(keyframe((frames[3],), step=2, **own)), frames[3])
     member = file_of(text_of(keyframe((frames[0],), **own)), frames[0])
+    of_member = checkpoint(base64_of(member[-32:]))
+    root = base64_of(one[-32:])
+    later_naming = file_of(text_of(exact_file((frames[3],), step=2, exact=root, **own)), frames[3])
     flipped = one[:470] + bytes([one[470] ^ 1]) + one[471:]
     head = one[:20] + bytes([one[20] ^ 1]) + one[21:]
     lost = naming[:20] + bytes([naming[20] ^ 1]) + naming[21:]
@@ -109,13 +112,23 @@ def newest_bundles() -> Iterator[tuple[Broken, dict[str, float]]]:
             "LCC-EXA-01",
             "no-member",
             "the exact file has no member exact",
-            [naming],
+            [of_member],
             member,
             3,
             "FormatError",
             validator,
         ),
         ("", "older", "the exact file is of an older step", [naming, later], one, 4, "", ""),
+        (
+            "",
+            "older-named",
+            "the exact file is of an older step, and the newest checkpoint names it",
+            [naming, later_naming],
+            one,
+            4,
+            "",
+            "",
+        ),
         ("", "not-named", "the checkpoint of its step names no exact file", [alone], one, 3, "", ""),
         (
             "",
@@ -225,6 +238,9 @@ def _indices() -> Iterator[Broken]:
     yield case(rule, "list", "the index is a list", [one, two])
     yield case(rule, "names", "the index is a list of the name of a member", ["checkpoints"])
     yield case(rule, "nothing", "the index has no checkpoints", {})
+    whole = {"exact": listed(0, EXACT)[1:], "checkpoints": [listed(1, NAMING)]}
+    data = bundle_of([NAMING, EXACT], whole)
+    yield _case(rule, "order", "the exact file stands before the checkpoints", data, sound=WITH_EXACT)
     why = "the index has a member that is not known"
     yield case(rule, "unknown", why, {**INDEX, "name": "run"}, "UnsupportedError")
     rule = "LCC-BUN-06"

@@ -516,6 +516,8 @@ def broken_trap_files() -> Iterator[Broken]:
             "the trailer has a wrong manifest offset alone",
             file_of(text, payload, **fields),
         )
+    why = "there is a trailer, and nothing before it"
+    yield case("LCC-TRL-06", "trailer-alone", why, SOUND[-88:])
     many, most = 2048, 2**53 - 1
     rest = -many * most % 2**64
     digest = base64_of(bytes(16))
