@@ -23,6 +23,10 @@ _CELL_CHARACTERS: Final = 40
 _FACT_CHARACTERS: Final = 120
 #: What is left of a cell in a narrow terminal.
 _LEAST_CHARACTERS: Final = 12
+#: The share of a narrow terminal that names keep: all other columns give way first.
+_NAME_SHARE: Final = 0.6
+#: The columns that a narrow terminal loses first; all others go from the right.
+_SPARE: Final = ("because", "dtype", "shape", "parent", "values", "deltas")
 
 _GAP: Final = "  "  # between two columns
 _WORDS: Final = ("kind", "dtype", "shape", "role", "because", "in deltas", "method", "values", "stored")
@@ -84,36 +88,58 @@ class Table:
             self.row(*(cut(cell, limit) for cell in cells(item)))
 
     def text(self, columns: int | None = None) -> str:
-        """Return the lines of the table; with `columns`, cells are cut so that lines fit."""
+        """Return the lines of the table; with `columns`, so that they fit.
+
+        Then cells are cut, in their middle, and columns are left out if that is not enough. The
+        last line says which. The first column is never left out.
+        """
         rows = [self.headers, *self.rows]
         cells = [row for row in rows if not isinstance(row, str)]
-        widths = [max(map(width, column)) for column in zip(*cells, strict=True)]
-        if columns is not None:
-            self._narrow(widths, columns)
+        natural = [max(map(width, column)) for column in zip(*cells, strict=True)]
+        places = list(range(len(natural)))
+        widths = natural if columns is None else self._narrowed(natural, places, columns)
+        while columns is not None and len(places) > 1 and _line_width(widths) > columns:
+            places.remove(self._spare(places))
+            widths = self._narrowed(natural, places, columns)
         lines = []
         for row in rows:
             if isinstance(row, str):
                 lines.append(row)
                 continue
             padded = []
-            for text, room, right in zip(row, widths, self.right, strict=True):
-                cell = cut(text, room) if columns is not None else text
+            for place, room in zip(places, widths, strict=True):
+                cell = cut(row[place], room) if columns is not None else row[place]
                 space = " " * (room - width(cell))
-                padded.append(space + cell if right else cell + space)
+                padded.append(space + cell if self.right[place] else cell + space)
             lines.append(_GAP.join(padded).rstrip())
+        left_out = [header for place, header in enumerate(self.headers) if place not in places]
+        if left_out:
+            lines.append(f"(too narrow for: {', '.join(left_out)})")
         return "\n".join(lines)
 
-    def _narrow(self, widths: list[int], columns: int) -> None:
-        """Make columns of words narrower until a line fits or none can give, the first one last."""
-        excess = sum(widths) + len(_GAP) * (len(widths) - 1) - columns
-        words = [place for place, right in enumerate(self.right) if not right]
-        for giving in ([place for place in words if place], words):
+    def _narrowed(self, natural: Sequence[int], places: Sequence[int], columns: int) -> list[int]:
+        """Return the widths of columns; words give way until a line fits, the first column last."""
+        widths = [natural[place] for place in places]
+        words = [number for number, place in enumerate(places) if not self.right[place]]
+        excess = _line_width(widths) - columns
+        least = [int(columns * _NAME_SHARE), *[_LEAST_CHARACTERS] * (len(places) - 1)]
+        for giving in ([number for number in words if number], words):
             while excess > 0 and giving:
-                widest = max(giving, key=lambda place: widths[place])
-                if widths[widest] <= _LEAST_CHARACTERS:
+                widest = max(giving, key=lambda number: widths[number] - least[number])
+                if widths[widest] <= least[widest]:
                     break
                 widths[widest] -= 1
                 excess -= 1
+        if len(places) == 1 and not self.right[0]:  # there is nothing else to give way
+            widths = [min(widths[0], max(columns, 1))]
+        return widths
+
+    def _spare(self, places: Sequence[int]) -> int:
+        """Return the column that is left out next."""
+        for header in _SPARE:
+            if header in self.headers[1:] and (place := self.headers.index(header, 1)) in places:
+                return place
+        return places[-1]
 
     def html(self) -> str:
         """Return the table as HTML, without colours and scripts."""
@@ -174,6 +200,10 @@ class Shown:
             return self._overview().html()
         except Exception:  # a notebook then shows the text
             return None
+
+
+def _line_width(widths: Sequence[int]) -> int:
+    return sum(widths) + len(_GAP) * (len(widths) - 1)
 
 
 def _is_terminal() -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 
+from ..chain.read.checkpoint import OpenCheckpoint
 from ..chain.read.newest import open_path
 from ..container.disk.address import Place
 from ..policy.roles import Role
@@ -16,18 +18,26 @@ def compare(
     right: tuple[Place, int | None],
     progress: Callable[[int, int], object] | None = None,
 ) -> Comparison:
-    """Compare two states, each given by its path and its step there."""
-    (old, old_step), (new, new_step) = left, right
-    with (
-        open_path(old, step=old_step, exact=False) as before,
-        open_path(new, step=new_step, exact=False) as after,
-    ):
+    """Compare two states, each given by its path and its step there.
+
+    Both are exact, or both as their histories decode: what one of them lost is no difference.
+    The labels say which.
+    """
+    with ExitStack() as opened:
+        pair = [opened.enter_context(open_path(place, step=step)) for place, step in (left, right)]
+        if any(map(_has_lost, pair)):
+            pair = [
+                opened.enter_context(open_path(place, step=step, exact=False))
+                for place, step in (left, right)
+            ]
+        labels = [_label(*side, file) for side, file in zip((left, right), pair, strict=True)]
+        before, after = pair
         difference = compare_states(Leaves(before), Leaves(after), progress)
         roles = {array.name: array.role for array in after.info().arrays}
     changed = sorted(difference.changed, key=lambda change: -(change.relative_rms or 0.0))
     return Comparison(
-        left=_label(*left),
-        right=_label(*right),
+        left=labels[0],
+        right=labels[1],
         rows=[_compared(change, roles.get(change.name, "other")) for change in changed],
         unchanged=difference.unchanged,
         appeared=difference.appeared,
@@ -37,8 +47,16 @@ def compare(
     )
 
 
-def _label(path: Place, step: int | None) -> str:
-    return str(path) if step is None else f"{path} step {step}"
+def _has_lost(file: OpenCheckpoint) -> bool:
+    """Return whether an open checkpoint is one of a lossy history: such names an exact file."""
+    return file.links[-1].manifest.exact is not None
+
+
+def _label(path: Place, step: int | None, file: OpenCheckpoint) -> str:
+    place = str(path) if step is None else f"{path} step {step}"
+    if file.links[-1].manifest.is_exact:
+        return f"{place} (exact)"
+    return f"{place} (as the history decodes)" if _has_lost(file) else place
 
 
 def _compared(change: ArrayChange, role: Role) -> Compared:

@@ -27,14 +27,35 @@ def test_plain_text() -> None:
     ]
 
 
-@pytest.mark.parametrize(("columns", "rows", "bold"), [(80, 5, True), (80, 200, False), (20, 200, True)])
-def test_a_terminal(monkeypatch: pytest.MonkeyPatch, columns: int, rows: int, bold: bool) -> None:
-    """A long table takes long to fit, so it is only fitted where it has to be."""
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_a_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    """All lines fit, names are cut in their middle, and what is left out is named."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setattr(shutil, "get_terminal_size", lambda *_: os.terminal_size((columns, 24)))
-    monkeypatch.setenv("COLUMNS", str(columns))
-    monkeypatch.setenv("TERM", "xterm")
-    text = table(rows).text()
-    assert ("\x1b[1m" in text) == bold
-    assert "\x1b[2J" not in text
-    assert ("layer 4\\x1b[2J" in text) == (columns == 80)
+    made = Table("name", "dtype", "shape", "role", "because", "in deltas", "about bytes", "error")
+    for row in range(3):
+        name = f"model/model.layers.{row}.self_attn.q_proj.very_long\x1b[2J.weight"
+        why = "a parameter of the optimizer"
+        made.row(name, "float32", "(4096, 4096)", "weight", why, "UniformDeadzone(0.3)", 12345, 0.25)
+    headers, *lines = made.text().split("\n")
+    assert (headers[:4], headers[-4:]) == ("\x1b[1m", "\x1b[0m")
+    headers = headers[4:-4]
+    assert all(len(line) <= columns for line in (headers, *lines))
+    assert "\x1b" not in "".join([headers, *lines])
+    shown = [word.strip() for word in headers.split("  ") if word]
+    left_out = lines[3].removeprefix("(too narrow for: ").removesuffix(")").split(", ") if lines[3:] else []
+    assert {*shown, *left_out} == set(made.headers)
+    assert shown[0] == "name"
+    assert "role" in shown
+    for line in lines[:3]:
+        assert line.startswith("model/model.lay")
+        assert ".weight  " in line
+    assert (columns < 200) == bool(left_out)
+
+
+def test_a_step_is_never_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda *_: os.terminal_size((20, 24)))
+    made = Table("step", *(f"weights: error {number}" for number in range(9)))
+    made.row(1_000_000, *[0.123456] * 9)
+    assert made.text().split("\n")[1].strip() == "1000000"

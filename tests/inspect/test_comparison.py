@@ -45,3 +45,23 @@ def test_steps_of_a_chain_and_a_bundle(tmp_path):
     found = compare((tmp_path / "run", 0), (tmp_path / "run.lccb", 2))
     assert [(row.name, row.relative) for row in found.rows] == [("a", 4.0), ("b", 2.0)]
     assert found.right.endswith("run.lccb step 2")
+
+
+def test_what_one_of_two_runs_lost_is_no_difference(tmp_path):
+    """The newest states of two runs are equal bit for bit, and their histories are not."""
+    rng = np.random.default_rng(0)
+    walk = np.cumsum(rng.standard_normal((3, 100, 100)) * [[[1]], [[0.01]], [[0.01]]], axis=0)
+    states = [{"model": {"w": weights}} for weights in walk.astype("f4")]
+    roles = {"model/*": "weight"}
+    for name, policy in (("one", "balanced"), ("other", "small")):
+        with lccodec.Chain(tmp_path / name, policy, roles=roles) as chain:
+            for step, state in enumerate(states):
+                chain.save(step, state)
+    found = compare((tmp_path / "one", 2), (tmp_path / "other", 2))
+    assert (found.left, found.rows) == (f"{tmp_path / 'one'} step 2 (exact)", [])
+    found = compare((tmp_path / "one", 1), (tmp_path / "other", 1))
+    assert (found.right, len(found.rows)) == (f"{tmp_path / 'other'} step 1 (as the history decodes)", 1)
+    lossless = lccodec.Chain(tmp_path / "third", "lossless")
+    lossless.save(2, states[2])
+    found = compare((tmp_path / "one", 2), (tmp_path / "third", 2))
+    assert (found.right, found.rows) == (f"{tmp_path / 'third'} step 2", [])

@@ -25,7 +25,7 @@ from ...errors import ChainError
 from ...printable import printable
 from .. import render
 from ..bounding import bounds_options
-from ..program import say_result, verb
+from ..program import say_result, tell, verb
 from .parameters import FILE_OR_FOLDER, NEW, PLACE, chain_argument, threads_option
 
 
@@ -95,6 +95,8 @@ def repair(
     found = repair_together(directory, dry_run=dry_run, mirrors=others, bounds=bounds)
     document = {"directory": str(directory), "dry_run": dry_run, **asdict(found)}
     say_result(as_json, document, _repair_text(found, dry_run))
+    if found.lost:
+        tell("note", "repair DIR --salvage NEW saves what can still be read to a new chain")
     return 1 if found.lost else 0
 
 

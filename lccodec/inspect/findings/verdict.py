@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ...container.figures import UNKNOWN
+from ...policy.roles import Role
 from ..report import Checkpoint, Flag, Series, Verdict
 from .numbers import course
 
@@ -18,6 +19,7 @@ _OF_FILES: Final = ("missing", "damaged", "coarse")  # flags that say nothing of
 
 #: Errors up to so many movements are usual for policies that keep a history of a run.
 _USUAL_OF_MOVEMENT: Final = 1.0
+_MOMENTS: Final[tuple[Role, ...]] = ("first_moment", "second_moment")
 
 
 def verdict(
@@ -103,4 +105,15 @@ def _lost(checkpoints: Sequence[Checkpoint]) -> str:
         middle = statistics.median(moved)
         word = ", as usual" if middle <= _USUAL_OF_MOVEMENT else ", more than usual"
         parts.append(f"{middle:.2g} of what they move between saves")
-    return f" Restored weights are off by {', or '.join(parts)}{word}." if parts else ""
+    told = f" Restored weights are off by {', or '.join(parts)}{word}." if parts else ""
+    return told + "".join(map(_moments_lost, _MOMENTS, [checkpoints] * len(_MOMENTS)))
+
+
+def _moments_lost(role: Role, checkpoints: Sequence[Checkpoint]) -> str:
+    """Return that moments lose more than usual: a run that resumes from an older step feels it."""
+    errors = [each.figures.get(role, UNKNOWN).error_in_movements for each in checkpoints]
+    middle = statistics.median([error for error in errors if error] or [0.0])
+    if middle <= _USUAL_OF_MOVEMENT:
+        return ""
+    name = role.replace("_", " ")
+    return f" Restored {name}s are off by {middle:.2g} of what they move: resume from an exact state."

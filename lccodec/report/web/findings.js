@@ -6,7 +6,7 @@ function findingsSection(id, run, place) {
   const result = section(id, "What stands out");
   const flags = [...run.flags].sort((a, b) => SEVERITIES.indexOf(a.severity) - SEVERITIES.indexOf(b.severity));
   if (!flags.length) {
-    result.append(paragraph("Nothing. All checkpoints can be restored. No number that was saved with them jumps. No array becomes 0, stops moving, "
+    result.append(paragraph("Nothing. All checkpoints can be restored. No loss and no score that was saved with them gets suddenly worse. No array becomes 0, stops moving, "
       + "moves much farther than before, grows suddenly, or has NaN. Restored weights are off by less than a third of their spread.", "empty"));
     return { node: result, drawings: [] };
   }

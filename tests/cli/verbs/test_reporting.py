@@ -58,7 +58,7 @@ def test_against_files(directory, tmp_path):
 def test_two_runs(directory, tmp_path):
     other = save_run(tmp_path / "other", run_states(4, seed=2)).directory
     found = run_json("report", directory, other)
-    assert found["comparison"]["left"] == f"{directory} step 30"
+    assert found["comparison"]["left"] == f"{directory} step 30 (as the history decodes)"
     assert (
         "--tensorboard needs exactly one PATH"
         in run("report", directory, other, "--tensorboard", tmp_path, code=2)[1]

@@ -128,3 +128,17 @@ def test_a_healthy_run_says_what_it_lost(error, words):
     )
     lost = f" Restored weights are off by {words}" if words else ""
     assert found.sentence == f"Healthy: loss falls from 2 to 1, and no array stands out.{lost}"
+
+
+def test_moments_that_are_far_off_are_said():
+    """A healthy run whose moments lost much resumes badly from an older step."""
+    figures = {
+        "weight": Figures(spread=1.0, movement=0.1, error=0.05),
+        "first_moment": Figures(spread=1.0, movement=0.1, error=0.1),
+        "second_moment": Figures(spread=1.0, movement=0.1, error=2.0),
+    }
+    found = verdict([], {}, [Checkpoint(step, "delta", figures=figures) for step in range(3)])
+    assert found.state == "healthy"
+    assert found.sentence.endswith(
+        "as usual. Restored second moments are off by 20 of what they move: resume from an exact state."
+    )
