@@ -1626,14 +1626,6 @@ def _bundles() -> Iterator[Patch]:
     )
     yield (
         path,
-        "looks at the manifest of the exact file only",
-        (
-            "if is_exact and (found > step or (found == step and named)):",
-            "if is_exact and found >= 0 and (found > step or (found == step and named)):",
-        ),
-    )
-    yield (
-        path,
         "takes the exact file for the step that the history has",
         (
             "elif step not in checkpoints and exact is not None:",
