@@ -211,8 +211,6 @@ def _mended_in_part(parity: list[dict[str, Any]], scratch: Path) -> Iterator[Cas
     first, second, third = members
     one, two = stored
     index = int.from_bytes(stored[one][24:32], "little")
-    length = int.from_bytes(stored[one][16:24], "little")
-    row = json.loads(stored[one][64 : 64 + length])["block"]  # where the second row begins
     flipped = {name: data[:500] + bytes([data[500] ^ 1]) + data[501:] for name, data in sound.items()}
     other = dict(zip(sound, [*list(sound.values())[1:], b""], strict=True))[first]
     without = {name: data for name, data in sound.items() if name != third}
@@ -222,12 +220,6 @@ def _mended_in_part(parity: list[dict[str, Any]], scratch: Path) -> Iterator[Cas
         ("short", {**sound, first: sound[first][:-600]}, {}, sound),
         ("long", {**sound, first: sound[first] + bytes(9)}, {}, sound),
         ("damaged-parity", without, {one: _flipped(stored[one], 64 + index + 5)}, sound),
-        (
-            "other-row",
-            {**flipped, third: sound[third]},
-            {one: _flipped(stored[one], 64 + index + row + 5)},
-            sound,
-        ),
         ("damaged-head", without, head, sound),
         ("two-heads", without, {**head, two: _flipped(stored[two], 40)}, sound),
         ("head-and-parity", without, {**head, two: _flipped(stored[two], 64 + index + 5)}, sound),
@@ -248,6 +240,11 @@ def _mended_in_part(parity: list[dict[str, Any]], scratch: Path) -> Iterator[Cas
     for what, data, root in (("unsound", broken, broken[-32:]), ("another-file", file, bytes(32))):
         name, made = _copied(first, data, root)
         yield _asked(f"mended-{what}", {}, {name: made}, {}, scratch)
+    name, made = _copied(first, file, file[-32:])  # whose second block is damaged, and the file in the first
+    second_block = 64 + int.from_bytes(made[24:32], "little") + 512
+    yield _asked(
+        "mended-other-row", {first: broken}, {name: _flipped(made, second_block)}, {first: file}, scratch
+    )
 
 
 def _flipped(data: bytes, place: int) -> bytes:
