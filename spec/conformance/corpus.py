@@ -220,6 +220,7 @@ def _mended_in_part(parity: list[dict[str, Any]], scratch: Path) -> Iterator[Cas
         ("short", {**sound, first: sound[first][:-600]}, {}, sound),
         ("long", {**sound, first: sound[first] + bytes(9)}, {}, sound),
         ("damaged-parity", without, {one: _flipped(stored[one], 64 + index + 5)}, sound),
+        ("long-and-two", {**flipped, first: sound[first] + bytes(9)}, {}, sound),
         ("damaged-head", without, head, sound),
         ("two-heads", without, {**head, two: _flipped(stored[two], 40)}, sound),
         ("head-and-parity", without, {**head, two: _flipped(stored[two], 64 + index + 5)}, sound),
