@@ -1,9 +1,12 @@
-"""Mutation testing of what reads stored bytes: ``python fuzz/mutants.py [--sample N] [--tests]``.
+"""Mutation testing of what reads stored bytes: ``python fuzz/mutants.py [--of WHAT] [--sample N]``.
 
 Each mutant (``sites.py``) answers the questions of ``spec/conformance`` in a process of its own, up
 to its first wrong answer. Those that get all of them right survive the vectors. ``README.md`` names
 each, and says why it may: it is equivalent, or a test notices it. With ``--tests``, these tests
 run, and others are looked for where none is named.
+
+Besides the package there are ``spec/decoder``, the decoders of ``wrong.py``, and ``spec/reader`` in
+JavaScript (``javascript.py``), which needs Node.
 
 The exit status is 1 if a survivor is not named, or a named one no longer survives.
 """
@@ -21,14 +24,17 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import cache, partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from faulty import in_a_child, install
+from javascript import Javascript, cost
 from sites import Mutant, mutants
+from wrong import DECODER, wrong_decoders
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -97,8 +103,9 @@ class Vectors:
         All names in these functions.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, package: Path, command: str) -> None:
         sys.path[:0] = [str(ROOT), str(ROOT / "spec" / "conformance")]
+        self._package, self._command = package, command
         from corpus import LEVELS, VECTORS, cases
 
         self._directory = tempfile.TemporaryDirectory()
@@ -109,8 +116,12 @@ class Vectors:
         entries = json.loads((VECTORS / "manifest.json").read_bytes())
         self._errors = {entry["name"]: entry.get("error") for entry in entries}
         self._order = list(range(len(self._cases)))
-        _answering()  # children have it, and all that it imports, from the beginning
-        self.asked, self.names = in_a_child(self._traced, TRACE_SECONDS)
+        self._order.sort(key=lambda place: cost(self._cases[place]))
+        self._answering()  # children have it, and all that it imports, from the beginning
+        self.asked: dict[str, list[int]] = {}
+        self.names: list[str] = []
+        if package == PACKAGE:  # spec/decoder is too slow with every call looked at
+            self.asked, self.names = in_a_child(self._traced, TRACE_SECONDS)
 
     def __enter__(self) -> Vectors:
         return self
@@ -131,13 +142,14 @@ class Vectors:
     def _first_wrong(self, mutant: Mutant | None) -> int | str | None:
         gc.disable()
         if mutant is not None:
-            install(mutant, PACKAGE, "with_lccodec")
+            install(mutant, self._package, self._command)
         try:
-            answering = _answering()
+            answering = self._answering()
         except Exception:
             return "import"
         first = [place for place in self._order if mutant and self._cases[place].rule in mutant.rules]
-        asked = set(self.asked[mutant.key]) if mutant and mutant.function else set(self._order)
+        all_of_them = self._order
+        asked = set(self.asked.get(mutant.key, all_of_them) if mutant and mutant.function else all_of_them)
         for place in dict.fromkeys([*first, *self._order]):
             if place in asked and self._is_wrong(answering, place):
                 return place
@@ -150,6 +162,8 @@ class Vectors:
             answer = answering.answer(case.question)
             if case.problem(answer, self._level) or answer.get("error", error) != error:
                 return True
+            if self._package != PACKAGE:
+                return False
             valid = case.rule is None and "file" in case.question
             if case.may_read or valid:  # a Validator sees the fault, and none where there is none
                 path = next(iter(case.question.values()))
@@ -163,7 +177,7 @@ class Vectors:
         """Return the questions that lead to each function, and the names in all functions."""
         asked: dict[str, list[int]] = {}
         names: set[str] = set()
-        inside = f"{PACKAGE}{os.sep}"
+        inside = f"{self._package}{os.sep}"
 
         def called(frame: FrameType, event: str, _: object) -> None:
             code = frame.f_code
@@ -173,10 +187,10 @@ class Vectors:
                     places.append(place)
                 names.update(code.co_names)
 
-        answering, wrong = _answering(), []
+        answering, wrong = self._answering(), []
         sys.setprofile(called)
         for place, case in enumerate(self._cases):
-            for cached in _caches(len(sys.modules)):
+            for cached in _caches(self._package.name, len(sys.modules)):
                 cached.cache_clear()  # else such a function is called for the first question only
             if self._is_wrong(answering, place):
                 wrong.append(case.name)
@@ -185,18 +199,18 @@ class Vectors:
             raise ValueError(f"wrong without any fault: {wrong}")
         return asked, sorted(names)
 
+    def _answering(self) -> Any:
+        answering = importlib.import_module(self._command)
+        if self._package == PACKAGE:
+            warnings.simplefilter("ignore", answering.lccodec.LccodecWarning)
+        return answering
+
 
 @cache
-def _caches(_: int) -> list[Any]:
-    """Return the functions of the package that keep their results; of so many modules."""
-    own = [module for name, module in sys.modules.items() if name.startswith(f"{PACKAGE.name}.")]
+def _caches(package: str, _: int) -> list[Any]:
+    """Return the functions of a package that keep their results; of so many modules."""
+    own = [module for name, module in sys.modules.items() if name.startswith(f"{package}.")]
     return [value for module in own for value in vars(module).values() if hasattr(value, "cache_clear")]
-
-
-def _answering() -> Any:
-    answering = importlib.import_module("with_lccodec")
-    warnings.simplefilter("ignore", answering.lccodec.LccodecWarning)
-    return answering
 
 
 def readers(vectors: Vectors) -> list[Mutant]:
@@ -246,8 +260,13 @@ def _near(mutant: Mutant) -> list[str]:
 # --- what README.md says -------------------------------------------------------------------------
 
 
-def table(text: str) -> dict[str, str]:
-    """Return the reason of each mutant that ``README.md`` names: equivalent, or what notices it."""
+def table(text: str, what: str = "lccodec") -> dict[str, str]:
+    """Return the reason of each mutant that ``README.md`` names: equivalent, or what notices it.
+
+    Those of the package stand first, those of others under a title of their own.
+    """
+    parts = re.split(r"^### Of `(.*?)`$", text, flags=re.MULTILINE)
+    text = dict(zip(["lccodec", *parts[1::2]], parts[::2], strict=True)).get(what, "")
     blocks = re.findall(
         r"^((?:Equivalent|Noticed by|Open).*?)\n\n```\n(.*?)```", text, re.MULTILINE | re.DOTALL
     )
@@ -260,7 +279,28 @@ def test_in(reason: str | None) -> str | None:
     return found and found[1]
 
 
-def survivors(vectors: Vectors, chosen: Sequence[Mutant]) -> list[Mutant]:
+def subjects() -> dict[str, Callable[[], AbstractContextManager[Any]]]:
+    """Return what has mutants, and what asks it."""
+    return {
+        "lccodec": lambda: Vectors(PACKAGE, "with_lccodec"),
+        "decoder": lambda: Vectors(DECODER, "with_decoder"),
+        "wrong": lambda: Vectors(DECODER, "with_decoder"),
+        "reader": Javascript,
+    }
+
+
+def mutants_of(what: str, vectors: Any) -> list[Mutant]:
+    """Return the mutants of the package, of the decoder, wrong decoders, or those of the reader."""
+    if what == "lccodec":
+        return readers(vectors)
+    if what == "wrong":
+        return wrong_decoders()
+    if what == "reader":
+        return list(vectors.mutants())
+    return [mutant for path in sorted(DECODER.glob("*.py")) for mutant in mutants(DECODER, path.name)]
+
+
+def survivors(vectors: Any, chosen: Sequence[Mutant]) -> list[Mutant]:
     """Return the mutants that all vectors let pass; tell how far it is."""
     found = []
     for number, mutant in enumerate(chosen, 1):
@@ -273,6 +313,7 @@ def survivors(vectors: Vectors, chosen: Sequence[Mutant]) -> list[Mutant]:
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--of", choices=subjects(), default="lccodec", help="what has the faults  [lccodec]")
     parser.add_argument("--sample", type=int, metavar="N", help="only so many mutants, chosen by chance")
     parser.add_argument("--seed", type=int, default=1, help="of the choice")
     parser.add_argument("--only", default="", metavar="TEXT", help="only mutants whose names have it")
@@ -281,10 +322,10 @@ def main() -> int:
     arguments = parser.parse_args()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a fork with threads may wait for ever
 
-    reasons = table(TABLE.read_text(encoding="utf-8"))
+    reasons = table(TABLE.read_text(encoding="utf-8"), arguments.of)
     began = time.monotonic()
-    with Vectors() as vectors:
-        all_of_them = readers(vectors)
+    with subjects()[arguments.of]() as vectors:
+        all_of_them = mutants_of(arguments.of, vectors)
         chosen = [mutant for mutant in all_of_them if arguments.only in mutant.name]
         if arguments.sample is not None and arguments.sample < len(chosen):
             places = random.Random(arguments.seed).sample(range(len(chosen)), arguments.sample)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import importlib.util
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -136,7 +139,7 @@ def test_the_page_names_mutants_that_there_are() -> None:
     mutation = module("mutants")
     text = mutation.TABLE.read_text(encoding="utf-8")
     table = mutation.table(text)
-    assert len(table) == len(re.findall(r"^[a-z0-9_/]+\.py .*: ", text, re.MULTILINE))
+    assert len(table) == len(re.findall(r"^[a-z0-9_/]+\.py .*: ", text.partition("### Of")[0], re.MULTILINE))
     names = Counter(
         mutant.name
         for folder, own in mutation.READERS.items()
@@ -152,3 +155,89 @@ def test_the_page_names_mutants_that_there_are() -> None:
             if test is None
             else (ROOT / test).exists()
         )
+
+
+def test_the_page_names_mutants_of_the_decoders() -> None:
+    mutation = module("mutants")
+    text = mutation.TABLE.read_text(encoding="utf-8")
+    for what in ("decoder", "wrong"):
+        names = Counter(mutant.name for mutant in mutation.mutants_of(what, None))
+        assert set(names.values()) == {1}
+        assert mutation.table(text, what).keys() <= names.keys()
+
+
+def test_wrong_decoders_are_patches_of_the_decoder() -> None:
+    wrong = module("wrong")
+    found = wrong.wrong_decoders()
+    assert len(found) > 600
+    for number, mutant in enumerate(found):
+        source = (wrong.DECODER / mutant.path).read_bytes()
+        assert mutant.mutated(source) != source, mutant.name
+        if number % 20 == 0:
+            compile(mutant.mutated(source), mutant.path, "exec")
+
+
+def test_a_wrong_decoder_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the vectors of its kind: one of each group, with the frames that are named for it."""
+    wrong = module("wrong")
+    monkeypatch.syspath_prepend(str(ROOT / "spec" / "conformance"))
+    cases = {case.name: case for case in importlib.import_module("corpus").cases(tmp_path)}
+    for name, vector in (
+        ("codebooks: adds +0.0 for symbol 0, float64", "codebook-float64-sums"),
+        ("fields: limits before the reference", "smooth-float32-flags-7"),
+        ("streams: counts values that are not 0 for a sparse stream", "LCC-LIM-14-gaps-of-zeros"),
+    ):
+        (mutant,) = (one for one in wrong.wrong_decoders() if one.what == name)
+        package = tmp_path / name.partition(":")[0] / "decoder"
+        shutil.copytree(wrong.DECODER, package, ignore=shutil.ignore_patterns("__pycache__"))
+        path = package / mutant.path
+        path.write_bytes(mutant.mutated(path.read_bytes()))
+        spec = importlib.util.spec_from_file_location("decoder", package / "__init__.py")
+        assert spec is not None
+        assert spec.loader is not None
+        with monkeypatch.context() as patch:
+            for loaded in [own for own in sys.modules if own.partition(".")[0] == "decoder"]:
+                patch.delitem(sys.modules, loaded)
+            decoder = importlib.util.module_from_spec(spec)
+            patch.setitem(sys.modules, "decoder", decoder)
+            spec.loader.exec_module(decoder)
+            question = cases[vector].question
+            reference = question["reference"] and Path(question["reference"]).read_bytes()
+            try:
+                *_, data = decoder.decode_frame(Path(question["frame"]).read_bytes(), reference)
+                right = (
+                    cases[vector].expected
+                    and hashlib.sha256(data).hexdigest() == cases[vector].expected["sha256"]
+                )
+            except decoder.Refused as error:
+                right = error.rule == cases[vector].rule
+            for loaded in [own for own in sys.modules if own.startswith("decoder.")]:
+                del sys.modules[loaded]
+        assert not right, name
+
+
+def test_faults_in_javascript() -> None:
+    source = (
+        "// throw new FormatError('x'); 1\n"
+        "export function read(n) {\n"
+        "  if (n < 2 || (n > 7 && n !== 'a < b')) throw new FormatError('LCC-XYZ-01', `${n} of 3`);\n"
+        "  return n;\n"
+        "}\n"
+    )
+    found = module("javascript").faults("x.js", source)
+    whats = [mutant.what.partition(" in ")[0] for mutant in found]
+    assert whats == [
+        "no throw LCC-XYZ-01",
+        "`<=` for `<`",
+        "`>=` for `>`",
+        "3 for 2",
+        "8 for 7",
+        "without `n < 2`",
+        "without `(n > 7 && n !== 'a < b')`",
+        "without `n > 7`",
+        "without `n !== 'a < b'`",
+    ]
+    texts = [mutant.mutated(source.encode()).decode().splitlines()[2].strip() for mutant in found]
+    assert texts[0] == "if (n < 2 || (n > 7 && n !== 'a < b')) ;"
+    assert texts[5].startswith("if ((n > 7 && n !== 'a < b')) throw")
+    assert texts[8].startswith("if (n < 2 || (n > 7)) throw")

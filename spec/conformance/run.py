@@ -16,10 +16,12 @@ import tempfile
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
 from corpus import LEVELS, Answer, Case, cases, rules
+from large import large
 
 
 class Silent(Exception):  # noqa: N818
@@ -138,10 +140,11 @@ def _place(row: tuple[str, str], order: Sequence[str]) -> tuple[list[int], int, 
     return numbers, order.index(group) if group in order else -1, group
 
 
-def read(program: Program, level: int, only: str) -> int:
+def read(program: Program, level: int, only: str, with_large: bool = False) -> int:
     """Run the vectors with a text in their names; return how many answers are wrong."""
     with tempfile.TemporaryDirectory() as scratch:
-        asked = [case for case in cases(Path(scratch)) if only in case.name]
+        every = chain(cases(Path(scratch)), large(Path(scratch)) if with_large else ())
+        asked = [case for case in every if only in case.name]
         results = list(judged(program, asked, level))
     print(table(results))
     wrong = [(case, problem) for case, problem, _ in results if problem is not None]
@@ -183,11 +186,14 @@ def main() -> int:
         "--writer", action="store_true", help="check the files that the program writes instead"
     )
     parser.add_argument("--only", default="", metavar="TEXT", help="vectors with this text in their names")
+    parser.add_argument("--large", action="store_true", help="also what is too large to store")
     parser.add_argument("--timeout", type=float, default=60, help="seconds for an answer  [60]")
     parser.add_argument("command", nargs="+", metavar="COMMAND")
     options = parser.parse_args()
     with Program(options.command, options.timeout) as program:
-        wrong = write(program) if options.writer else read(program, options.level, options.only)
+        wrong = (
+            write(program) if options.writer else read(program, options.level, options.only, options.large)
+        )
     return 1 if wrong else 0
 
 

@@ -92,11 +92,7 @@ def read_bundle(path: str | os.PathLike[str], step: int | None = None) -> Any:
 
     if step is None:
         step = max(checkpoints)
-        if exact is not None:
-            try:
-                newest = load(exact[0])
-            except Refused:
-                return replay(find(step), find)
+        if exact is not None and (newest := load_or_none(exact[0])) is not None:
             try:
                 named = names(find(step), newest)
             except Refused:  # a damaged checkpoint, whose exact file may be sound
@@ -104,7 +100,10 @@ def read_bundle(path: str | os.PathLike[str], step: int | None = None) -> Any:
             found = -1 if newest.step is None else newest.step
             is_exact = newest.root == exact[1] and newest.manifest.get("exact") is True
             if is_exact and (found > step or (found == step and named)):
-                return replay(newest, find)
+                try:
+                    return replay(newest, find)
+                except Refused:  # a frame is damaged
+                    return replay(find(step), find)
     elif step not in checkpoints and exact is not None:  # its step is one of the chain, too (LCC-EXA-04)
         alone = load_or_none(exact[0])
         if alone is not None and alone.manifest.get("exact") is True and alone.step == step:

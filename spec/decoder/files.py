@@ -146,8 +146,7 @@ def decode_arrays(checkpoint: Checkpoint, names: list[str], parent: dict[str, Ar
         for (length, digest, *more), group in zip(frames, groups[1:], strict=True):
             data, table = pread(file, length, offset), pread(file, sum(more), offset + length)
             offset += length + len(table)
-            if digest_of(table or data) != base64.urlsafe_b64decode(digest + "=="):
-                raise Refused("LCC-MAN-08", "the digest of a frame or of its table does not match")
+            check_digest(data, table, digest)
             pieces = pieces_of(table, data) if more else []
             header = frame_header(data)
             if more:
@@ -171,6 +170,27 @@ def decode_arrays(checkpoint: Checkpoint, names: list[str], parent: dict[str, Ar
     for name, (source, code) in zip(copies, checkpoint.manifest.get("copies", []), strict=True):
         arrays[name] = copy_of(arrays[names[source]], code)
     return arrays
+
+
+def check_digests(checkpoint: Checkpoint) -> None:
+    """Check the digests of all frames, tables and pieces (LCC-MAN-08, LCC-PCS-02)."""
+    offset = checkpoint.place.start + HEAD_SIZE
+    file = open_regular(checkpoint.place.path)
+    try:
+        for length, digest, *more in checkpoint.manifest["frames"]:
+            data, table = pread(file, length, offset), pread(file, sum(more), offset + length)
+            offset += length + len(table)
+            check_digest(data, table, digest)
+            if more:
+                pieces_of(table, data)
+    finally:
+        os.close(file)
+
+
+def check_digest(data: bytes, table: bytes, digest: str) -> None:
+    """Check the digest of a frame, or of its table if it has one (LCC-MAN-08)."""
+    if digest_of(table or data) != base64.urlsafe_b64decode(digest + "=="):
+        raise Refused("LCC-MAN-08", "the digest of a frame or of its table does not match")
 
 
 def digest_of(data: bytes) -> bytes:

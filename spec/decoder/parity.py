@@ -7,10 +7,11 @@ import hashlib
 import os
 import re
 import struct
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from .files import open_regular, pread
+from .files import Place, check_digests, load, open_regular, pread
 from .manifests import MAX_STEP, is_integer, parse_json
 from .streams import Refused
 
@@ -53,36 +54,56 @@ def read_parity(path: str | os.PathLike[str], name: str | None = None) -> tuple[
 
     `name` is the name that it has to have; by default the one that it has.
     """
-    file = open_regular(Path(path))
+    data = whole(Path(path))
+    group, column, index = read_copy(data, 0)
+    if (Path(path).name if name is None else name) != f"{group.name}-{column:02d}.lcc.par":
+        raise Refused("LCC-PAR-01", "another name")
+    start, size = 64 + len(index), group.rows * group.block
+    if len(data) != 2 * start + size or data[start + size :] != index + data[:64]:
+        raise Refused("LCC-PAR-02", "another size, or another copy of the index")
+    blocks = [block for block in sound_blocks(group, column, data[start:]) if block is not None]
+    if len(blocks) < group.rows:
+        raise Refused("LCC-PAR-04", "a block does not match its hash")
+    return group, blocks
+
+
+def whole(path: Path) -> bytes:
+    """The bytes of a regular file."""
+    file = open_regular(path)
     try:
-        data = pread(file, os.fstat(file).st_size, 0)
+        return pread(file, os.fstat(file).st_size, 0)
     finally:
         os.close(file)
+
+
+def read_copy(data: bytes, at: int) -> tuple[Group, int, bytes]:
+    """The group, the number of the column and the index, of the head at a place (LCC-PAR-02)."""
     if len(data) < 128:
         raise Refused("LCC-PAR-02", "too short")
-    magic, major, minor, column, first, length = struct.unpack("<8sHHIQQ", data[:32])
+    head = data[at : at + 64]
+    magic, major, minor, column, first, length = struct.unpack("<8sHHIQQ", head[:32])
     if magic != MAGIC or major != 1:
         raise Refused("LCC-PAR-02", f"no parity file, or of version {major}.{minor}")
     if length > 2**26:
         raise Refused("LCC-LIM-04", f"an index of {length} bytes")
     if first > length or len(data) < 128 + length:
         raise Refused("LCC-PAR-02", "an index that is too long")
-    index = data[64 : 64 + length]
-    if hashlib.sha256(data[:32] + index).digest() != data[32:64]:
+    index = data[64 : 64 + length] if at == 0 else data[at - length : at]
+    if hashlib.sha256(head[:32] + index).digest() != head[32:]:
         raise Refused("LCC-PAR-02", "the digest does not match")
     group = read_group(index, first)
     if column >= group.parity:
         raise Refused("LCC-PAR-02", "no such column")
-    if (Path(path).name if name is None else name) != f"{group.name}-{column:02d}.lcc.par":
-        raise Refused("LCC-PAR-01", "another name")
-    start, size = 64 + length, group.rows * group.block
-    if len(data) != 2 * start + size or data[start + size :] != index + data[:64]:
-        raise Refused("LCC-PAR-02", "another size, or another copy of the index")
-    blocks = [data[start + row * group.block :][: group.block] for row in range(group.rows)]
-    columns = len(group.columns())
-    if any(hash_block(each) != group.hash_of(columns + column, row) for row, each in enumerate(blocks)):
-        raise Refused("LCC-PAR-04", "a block does not match its hash")
-    return group, blocks
+    return group, column, index
+
+
+def sound_blocks(group: Group, column: int, data: bytes) -> list[bytes | None]:
+    """The parity blocks that bytes begin with; None for one that does not match its hash."""
+    blocks = [data[row * group.block :][: group.block] for row in range(group.rows)]
+    at = len(group.columns()) + column
+    return [
+        block if hash_block(block) == group.hash_of(at, row) else None for row, block in enumerate(blocks)
+    ]
 
 
 def read_group(index: bytes, first: int) -> Group:
@@ -158,52 +179,85 @@ def coefficients(parity: int, data: int) -> list[list[int]]:
     return [[times(y, inverse(x ^ y)) for y in ys] for x in xs]
 
 
-def mend(directory: str | os.PathLike[str]) -> dict[str, bytes]:
-    """The bytes of all files of a group, from what is there of them and of sound parity files.
+def usable(path: Path) -> tuple[Group, int, list[bytes | None]] | None:
+    """What a parity file gives that may be damaged, by the first copy of its head or the second."""
+    data = whole(path)
+    for at in (0, len(data) - 64):
+        try:
+            group, column, index = read_copy(data, at)
+        except Refused:
+            continue
+        if path.name == f"{group.name}-{column:02d}.lcc.par":
+            return group, column, sound_blocks(group, column, data[64 + len(index) :])
+    return None
 
-    The directory holds the files of one group and its parity files.
+
+def is_sound(data: bytes) -> bool:
+    """Whether bytes are those of a checkpoint file whose digests match (LCC-PAR-07)."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        try:
+            check_digests(load(Place(Path(file.name))))
+        except Refused:
+            return False
+    return True
+
+
+def mend(directory: str | os.PathLike[str]) -> dict[str, bytes]:
+    """The files of a group after they were mended, by their names (LCC-PAR-07).
+
+    The directory holds files of one group and its parity files. A file that cannot be mended is
+    what it was, or it is not there.
     """
-    place, parity = Path(directory), dict[int, list[bytes]]()
+    place, parity = Path(directory), dict[int, list[bytes | None]]()
     group = None
     for path in sorted(place.glob("*.lcc.par")):
-        group, blocks = read_parity(path)
-        parity[int(path.name[17:19])] = blocks
+        if (found := usable(path)) is not None:
+            group, column, blocks = found
+            parity[column] = blocks
     if group is None:
-        raise Refused("LCC-PAR-02", "no parity file")
-    parts = [(place / name).read_bytes() if (place / name).exists() else b"" for name, _, _ in group.files]
-    lengths = [length for _, length, _ in group.files]
-    parts = [part[:n].ljust(n, b"\0") for part, n in zip(parts, lengths, strict=True)]
+        raise Refused("LCC-PAR-02", "no parity file that can be used")
+    there = {name: whole(place / name) for name, _, _ in group.files if (place / name).exists()}
+    sound = {name for name, data in there.items() if is_sound(data)}
+    parts = [there.get(name, b"")[:length].ljust(length, b"\0") for name, length, _ in group.files]
     size, count = group.rows * group.block, len(group.columns())
-    whole = b"".join(part.ljust(size, b"\0") if group.aligned else part for part in parts)
-    columns = [bytearray(whole[i * size : (i + 1) * size].ljust(size, b"\0")) for i in range(count)]
+    joined = b"".join(part.ljust(size, b"\0") if group.aligned else part for part in parts)
+    columns = [bytearray(joined[i * size : (i + 1) * size].ljust(size, b"\0")) for i in range(count)]
     factors = coefficients(group.parity, count)
     for row in range(group.rows):
         span = slice(row * group.block, (row + 1) * group.block)
         hashes = [group.hash_of(j, row) for j in range(count)]
         lost = [j for j in range(count) if hashes[j] not in (None, hash_block(columns[j][span]))]
-        if len(lost) > len(parity):
-            raise Refused("LCC-PAR-04", f"{len(lost)} blocks of row {row} are lost")
-        solve(row, span, lost, columns, factors, parity)
-    if group.aligned:
-        return {name: bytes(columns[i][:n]) for i, (name, n, _) in enumerate(group.files)}
-    whole, found = b"".join(columns), {}
-    for name, length, _ in group.files:
-        found[name], whole = whole[:length], whole[length:]
-    return found
+        left = {i: block for i, blocks in parity.items() if (block := blocks[row]) is not None}
+        if len(lost) <= len(left):
+            solve(span, lost, columns, factors, left)
+            if any(hash_block(columns[j][span]) != hashes[j] for j in lost):
+                raise Refused("LCC-PAR-04", "a block is computed that does not match its hash")
+    # A sound file of another root: parity is older than the chain. What is missing may be removed.
+    is_older = any(name in sound and there[name][-32:] != root for name, _, root in group.files)
+    joined, mended = b"".join(columns), {}
+    for number, (name, length, root) in enumerate(group.files):
+        data = bytes(columns[number][:length]) if group.aligned else joined[:length]
+        joined = joined if group.aligned else joined[length:]
+        if name not in sound and (name in there or not is_older) and data[-32:] == root and is_sound(data):
+            mended[name] = data
+        elif name in there:
+            mended[name] = there[name]
+    return mended
 
 
 def solve(
-    row: int,
     span: slice,
     lost: list[int],
     columns: list[bytearray],
     factors: list[list[int]],
-    parity: dict[int, list[bytes]],
+    parity: dict[int, bytes],
 ) -> None:
-    """Put the lost blocks of a row into their columns, by elimination."""
+    """Put the lost blocks of a row into their columns, by elimination, from parity of the row."""
     equations = []
     for i in sorted(parity)[: len(lost)]:
-        rest = bytearray(parity[i][row])
+        rest = bytearray(parity[i])
         for j, column in enumerate(columns):
             if j not in lost:
                 table = bytes(times(factors[i][j], b) for b in range(256))

@@ -8,6 +8,7 @@ import {
   decodeFrame,
   mend,
   openBundle,
+  openDamagedParity,
   openParity,
   readAllStates,
   readCheckpoint,
@@ -75,7 +76,8 @@ function answerParity({ parity, named }, disk) {
 
 function answerMend({ mend: directory }, disk) {
   const names = disk.list(directory).filter((name) => name.endsWith('.lcc.par'));
-  const columns = names.map((name) => openParity(disk.read(`${directory}/${name}`), name));
+  const opened = names.map((name) => openDamagedParity(disk.read(`${directory}/${name}`), name));
+  const columns = opened.filter((parity) => parity !== null);
   const found = new Map();
   for (const { name } of columns[0].description.files) {
     const bytes = disk.read(`${directory}/${name}`);

@@ -12,7 +12,7 @@ export { ELEMENT_TYPES } from './elementtypes.js';
 export * from './errors.js';
 export { decodeFrame, readHeader } from './frame.js';
 export { toJson } from './json.js';
-export { isParity, mend, openParity } from './parity.js';
+export { isParity, mend, openDamagedParity, openParity } from './parity.js';
 export { scalarValue } from './scalars.js';
 export { blobSource } from './source.js';
 export { describeNode } from './tree.js';

@@ -4,7 +4,14 @@
 
 import { Cursor, fromBase64Url, sameBytes, toHex } from './bytes.js';
 import { checkDigests, openCheckpoint } from './checkpoint.js';
-import { ChecksumError, FormatError, LimitError, TruncatedError, UnsupportedError } from './errors.js';
+import {
+  ChecksumError,
+  FormatError,
+  LimitError,
+  Refused,
+  TruncatedError,
+  UnsupportedError,
+} from './errors.js';
 import { addMultiple, coefficient, solve } from './galois.js';
 import { isInteger, parseJson } from './json.js';
 import { sha256 } from './sha256.js';
@@ -58,18 +65,9 @@ export function isParity(data) {
  */
 export function openParity(data, name) {
   const source = sourceOf(data);
-  const { head, column, index, descriptionLength } = readIndex(source);
-  const text = index.subarray(0, descriptionLength);
-  const description = readDescription(parseJson(text));
-  const { dataHashes, parityHashes } = readHashes(index.subarray(descriptionLength), description);
-  if (column >= description.parity) {
-    throw new FormatError('LCC-PAR-02', `the parity file is of column ${column} of ${description.parity}`);
-  }
-  const group = toHex(sha256(text).subarray(0, 8));
-  if (name !== `${group}-${String(column).padStart(2, '0')}.lcc.par`) {
-    throw new FormatError('LCC-PAR-01', 'the parity file has another name than its description gives it');
-  }
-  const { block, rows } = description;
+  const { head, index, ...parity } = readCopy(source, 0);
+  checkName(parity, name);
+  const { block, rows } = parity.description;
   const start = HEAD_SIZE + index.length;
   const end = start + rows * block;
   if (source.size !== end + start) throw new FormatError('LCC-PAR-02', 'the parity file has another size');
@@ -77,17 +75,64 @@ export function openParity(data, name) {
   if (!sameBytes(copy.subarray(0, index.length), index) || !sameBytes(copy.subarray(index.length), head)) {
     throw new FormatError('LCC-PAR-02', 'the copies of head and index are not the same');
   }
-  const blocks = Array.from({ length: rows }, (_, row) => source.read(start + row * block, block));
-  if (blocks.some((bytes, row) => !matches(bytes, parityHashes[column][row]))) {
+  const blocks = readBlocks(source, start, parity);
+  if (blocks.includes(null)) {
     throw new ChecksumError('LCC-PAR-04', 'a parity block does not match its hash');
   }
-  return { group, column, description, dataHashes, parityHashes, blocks };
+  return { ...parity, blocks };
+}
+
+/**
+ * Open a parity file that may be damaged, by the first copy of its head and index or by the second.
+ * @param {ArrayBuffer|ArrayBufferView|import('./source.js').Source} data
+ * @param {string} name
+ * @returns {Parity|null} with null for each block that does not match its hash; null if no copy is sound
+ */
+export function openDamagedParity(data, name) {
+  const source = sourceOf(data);
+  for (const at of [0, source.size - HEAD_SIZE]) {
+    try {
+      const { index, ...parity } = readCopy(source, at);
+      checkName(parity, name);
+      return { ...parity, blocks: readBlocks(source, HEAD_SIZE + index.length, parity) };
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+    }
+  }
+  return null;
+}
+
+function checkName({ group, column }, name) {
+  if (name !== `${group}-${String(column).padStart(2, '0')}.lcc.par`) {
+    throw new FormatError('LCC-PAR-01', 'the parity file has another name than its description gives it');
+  }
+}
+
+/** The parity blocks of a column; null for one that does not match its hash. */
+function readBlocks(source, start, { description: { block, rows }, column, parityHashes }) {
+  return Array.from({ length: rows }, (_, row) => {
+    const bytes = source.read(start + row * block, block);
+    return matches(bytes, parityHashes[column][row]) ? bytes : null;
+  });
+}
+
+/** What the head at a place and its index say (LCC-PAR-02). */
+function readCopy(source, at) {
+  const { head, column, index, descriptionLength } = readIndex(source, at);
+  const text = index.subarray(0, descriptionLength);
+  const description = readDescription(parseJson(text));
+  const { dataHashes, parityHashes } = readHashes(index.subarray(descriptionLength), description);
+  if (column >= description.parity) {
+    throw new FormatError('LCC-PAR-02', `the parity file is of column ${column} of ${description.parity}`);
+  }
+  const group = toHex(sha256(text).subarray(0, 8));
+  return { head, index, group, column, description, dataHashes, parityHashes };
 }
 
 /** LCC-PAR-02. */
-function readIndex(source) {
+function readIndex(source, at) {
   if (source.size < 2 * HEAD_SIZE) throw new TruncatedError('LCC-PAR-02', 'the parity file is cut off');
-  const head = source.read(0, HEAD_SIZE);
+  const head = source.read(at, HEAD_SIZE);
   if (!sameBytes(head.subarray(0, MAGIC.length), MAGIC)) {
     throw new FormatError('LCC-PAR-02', 'the file does not begin as a parity file');
   }
@@ -102,7 +147,7 @@ function readIndex(source) {
   if (descriptionLength > indexLength) {
     throw new FormatError('LCC-PAR-02', 'the description is longer than the index');
   }
-  const index = source.read(HEAD_SIZE, indexLength);
+  const index = source.read(at === 0 ? HEAD_SIZE : at - indexLength, indexLength);
   if (!sameBytes(sha256(head.subarray(0, DIGEST_OFFSET), index), head.subarray(DIGEST_OFFSET))) {
     throw new ChecksumError('LCC-PAR-02', 'the digest of the index does not match');
   }
@@ -203,10 +248,10 @@ function matches(block, hash) {
 }
 
 /**
- * Mend the files of a group.
- * @param {Parity[]} columns parity files of one group
+ * Mend the files of a group (LCC-PAR-07).
+ * @param {Parity[]} columns parity files of one group, which may lack blocks
  * @param {Map<string, Uint8Array>} found the files that are there, by name
- * @returns {Map<string, Uint8Array>} all files of the group, sound
+ * @returns {Map<string, Uint8Array>} the files as they are then: one that cannot be mended is what it was
  */
 export function mend(columns, found) {
   const [{ description, dataHashes }] = columns;
@@ -218,9 +263,8 @@ export function mend(columns, found) {
     dataHashes.forEach((hashes, column) => {
       if (row < hashes.length && !matches(at(column), hashes[row])) lost.push(column);
     });
-    if (lost.length > columns.length)
-      throw new ChecksumError('LCC-PAR-04', 'more blocks are lost than there is parity');
-    const used = columns.slice(0, lost.length);
+    const used = columns.filter(({ blocks }) => blocks[row] !== null).slice(0, lost.length);
+    if (used.length < lost.length) continue;
     const sides = used.map(({ column, blocks }) => {
       const side = Uint8Array.from(blocks[row]);
       dataHashes.forEach((_, k) => lost.includes(k) || addMultiple(side, at(k), coefficient(column, k)));
@@ -237,13 +281,29 @@ export function mend(columns, found) {
       at(column).set(sides[k]);
     });
   }
-  const mended = takeFiles(description, data);
+  const roots = new Map([...found].map(([name, bytes]) => [name, rootOfSound(bytes)]));
+  // Where a sound file has another root, parity is older: what is missing may be so on purpose.
+  const isOlder = files.some(({ name, root }) => (roots.get(name) ?? root) !== root);
+  const mended = new Map();
+  const computed = takeFiles(description, data);
   for (const { name, root } of files) {
-    const checkpoint = openCheckpoint(mended.get(name));
-    if (checkpoint.root !== root) throw new ChecksumError('LCC-PAR-07', `${name} is mended to another file`);
-    checkDigests(checkpoint);
+    const isWanted = found.has(name) ? roots.get(name) === null : !isOlder;
+    if (isWanted && rootOfSound(computed.get(name)) === root) mended.set(name, computed.get(name));
+    else if (found.has(name)) mended.set(name, found.get(name));
   }
   return mended;
+}
+
+/** The root of a checkpoint file all of whose digests match; null if it is not sound. */
+function rootOfSound(bytes) {
+  try {
+    const checkpoint = openCheckpoint(bytes);
+    checkDigests(checkpoint);
+    return checkpoint.root;
+  } catch (error) {
+    if (error instanceof Refused) return null;
+    throw error;
+  }
 }
 
 /** The data columns: files as far as they are there, and zeros. */

@@ -7,8 +7,20 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 from broken import Broken
-from broken_checkpoints import COUNTS, SOUND, WEIGHT, base64_of, delta, exact_file, file_of, text_of
+from broken_checkpoints import (
+    COUNTS,
+    SOUND,
+    WEIGHT,
+    base64_of,
+    delta,
+    exact_file,
+    file_of,
+    keyframe,
+    raw_frame,
+    text_of,
+)
 from broken_values import VALUES, words
 
 MAGIC = b"LCCBNDL\x1a"
@@ -48,6 +60,120 @@ def broken_bundles() -> Iterator[Broken]:
     yield from _parts()
     yield from _indices()
     yield from _files()
+
+
+def newest_bundles() -> Iterator[tuple[Broken, dict[str, float]]]:
+    """Yield bundles for each row of LCC-EXA-04, and the value that each step has in them.
+
+    Those without a rule are valid. Every file has another value. "newest" is the newest state.
+    """
+    frames = [raw_frame(np.array([value], "<f4")) for value in (1, 2, 3, 4)]
+    own = {"tree": {"w": 0}, "scalars": ..., "arrays": [1]}
+    one, two = (
+        file_of(text_of(exact_file((f,), step=s, **own)), f) for s, f in ((1, frames[0]), (2, frames[1]))
+    )
+
+    def checkpoint(exact: str) -> bytes:
+        return file_of(text_of(exact_file((frames[2],), exact=exact, **own)), frames[2])
+
+    naming, another = checkpoint(base64_of(one[-32:])), checkpoint(base64_of(bytes(32)))
+    alone = file_of(text_of(keyframe((frames[2],), **own)), frames[2])
+    later = file_of(text_of(keyframe((frames[3],), step=2, **own)), frames[3])
+    member = file_of(text_of(keyframe((frames[0],), **own)), frames[0])
+    of_member = checkpoint(base64_of(member[-32:]))
+    root = base64_of(one[-32:])
+    later_naming = file_of(text_of(exact_file((frames[3],), step=2, exact=root, **own)), frames[3])
+    flipped = one[:470] + bytes([one[470] ^ 1]) + one[471:]
+    head = one[:20] + bytes([one[20] ^ 1]) + one[21:]
+    lost = naming[:20] + bytes([naming[20] ^ 1]) + naming[21:]
+    reader, validator, checksum = "reader", "validator", "ChecksumError"
+    for rule, name, why, files, kept, value, error, by in (
+        (
+            "LCC-MAN-08",
+            "damaged",
+            "a frame of the exact file is changed",
+            [naming],
+            flipped,
+            3,
+            checksum,
+            validator,
+        ),
+        (
+            "LCC-TRL-05",
+            "damaged-head",
+            "the head of the exact file is changed",
+            [naming],
+            head,
+            3,
+            checksum,
+            validator,
+        ),
+        (
+            "LCC-EXA-01",
+            "no-member",
+            "the exact file has no member exact",
+            [of_member],
+            member,
+            3,
+            "FormatError",
+            validator,
+        ),
+        ("", "older", "the exact file is of an older step", [naming, later], one, 4, "", ""),
+        (
+            "",
+            "older-named",
+            "the exact file is of an older step, and the newest checkpoint names it",
+            [naming, later_naming],
+            one,
+            4,
+            "",
+            "",
+        ),
+        ("", "not-named", "the checkpoint of its step names no exact file", [alone], one, 3, "", ""),
+        (
+            "",
+            "another-named",
+            "the checkpoint of its step names another exact file",
+            [another],
+            one,
+            3,
+            "",
+            "",
+        ),
+        (
+            "LCC-TRL-05",
+            "of-damaged",
+            "the checkpoint of the newest step is damaged",
+            [lost],
+            one,
+            1,
+            checksum,
+            reader,
+        ),
+        ("", "newer", "the exact file is of a newer step than the history", [naming], two, 2, "", ""),
+    ):
+        entries = [listed(step, file) for step, file in enumerate(files, 1)]
+        data = bundle_of([*files, kept], {"checkpoints": entries, "exact": listed(0, kept)[1:]})
+        vector = Broken(
+            rule,
+            f"newest-{name}",
+            error,
+            why,
+            data,
+            bundle_of([naming, one], {"checkpoints": [listed(1, naming)], "exact": listed(0, one)[1:]}),
+            file=f"{rule}-newest-{name}.lcc" if rule else f"newest-{name}.lcc",
+            reported_by=by,
+        )
+        steps = {str(step): step + 2 for step in range(1, 1 + len(files))} if by != reader else {}
+        yield vector, {**steps, "newest": value}
+    entries = {"checkpoints": [listed(1, naming)], "exact": [len(one), base64_of(bytes(range(32)))]}
+    why = "the index names another root of the exact file"
+    sound = bundle_of([naming, one], {"checkpoints": [listed(1, naming)], "exact": listed(0, one)[1:]})
+    data = bundle_of([naming, one], entries)
+    rule = "LCC-BUN-07"
+    file = f"{rule}-newest-root.lcc"
+    vector = Broken(rule, "newest-root", "FormatError", why, data, sound, file=file, reported_by=validator)
+    yield vector, {"1": 3, "newest": 3}
 
 
 def _case(rule: str, case: str, why: str, data: bytes, error: str = "FormatError", **options: Any) -> Broken:
@@ -112,6 +238,9 @@ def _indices() -> Iterator[Broken]:
     yield case(rule, "list", "the index is a list", [one, two])
     yield case(rule, "names", "the index is a list of the name of a member", ["checkpoints"])
     yield case(rule, "nothing", "the index has no checkpoints", {})
+    whole = {"exact": listed(0, EXACT)[1:], "checkpoints": [listed(1, NAMING)]}
+    data = bundle_of([NAMING, EXACT], whole)
+    yield _case(rule, "order", "the exact file stands before the checkpoints", data, sound=WITH_EXACT)
     why = "the index has a member that is not known"
     yield case(rule, "unknown", why, {**INDEX, "name": "run"}, "UnsupportedError")
     rule = "LCC-BUN-06"

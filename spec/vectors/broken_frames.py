@@ -26,6 +26,7 @@ from pieces import (
     raw,
     sparse,
 )
+from traps import broken_traps
 
 #: Offsets in a header (SPEC 6.1).
 _VERSION, _METHOD, _TYPE, _FLAGS, _DIMENSIONS, _BLOCKS, _SHAPE = range(2, 9)
@@ -69,6 +70,7 @@ def broken_frames() -> Iterator[Broken]:
     yield from broken_fields()
     yield from broken_streams()
     yield from broken_parts()
+    yield from broken_traps()
 
 
 _NUMBERS = np.arange(5, dtype=np.uint8)

@@ -8,7 +8,18 @@ from typing import Any
 
 import numpy as np
 from broken import Broken
-from broken_checkpoints import SOUND, Document, base64_of, delta, file_of, raw_frame, text_of
+from broken_checkpoints import (
+    COUNTS,
+    SOUND,
+    WEIGHT,
+    Document,
+    base64_of,
+    delta,
+    file_of,
+    keyframe,
+    raw_frame,
+    text_of,
+)
 
 #: The later end of all spans, a delta against `SOUND` in which nothing changes.
 END = file_of(text_of(delta(step=131_073)), b"")
@@ -35,8 +46,10 @@ def _halves() -> dict[int, bytes]:
 #: Files that lie beside the broken ones, by step.
 HALVES = _halves()
 
-#: Two more: a delta, and a checkpoint interpolated from there to the end.
+#: More: a delta, a checkpoint interpolated from there to the end, a keyframe of another array.
 LATE = {20: file_of(text_of(delta(step=20)), b"")}
+_MORE = keyframe((WEIGHT, COUNTS), step=200_000, tree={"weight": 0, "more": 1}, scalars=...)
+LATE[200_000] = file_of(text_of(_MORE), WEIGHT + COUNTS)
 LATE[30] = file_of(text_of(interpolated(30, (20, LATE[20]), (131_073, END))), b"")
 
 
@@ -92,7 +105,7 @@ def broken_interpolations() -> Iterator[Broken]:
     yield _case(rule, "span", why, interpolated(40_000, quarter, high), "FormatError", 32_769, 131_073)
     why = "an interpolated parent has a span that begins behind that of its child"
     document = interpolated(25, low, (30, LATE[30]))
-    yield _case(rule, "span-before", why, document, "FormatError", 131_073, *LATE)
+    yield _case(rule, "span-before", why, document, "FormatError", 131_073, 20, 30)
     why = "a checkpoint and those that it needs are 17 interpolated ones"
     document = interpolated(2, low, (3, HALVES[3]))
     yield _case("LCC-LIM-10", "seventeen", why, document, "LimitError", *HALVES)
@@ -103,6 +116,11 @@ def broken_interpolations() -> Iterator[Broken]:
     document = interpolated(3, low, (5, HALVES[5]), payload=(weight,), arrays=[1, 0])
     others = [step for step in HALVES if step != 3]
     yield _case("LCC-FRM-09", "sixteen", why, document, "ChecksumError", *others, payload=weight)
+    why = "an array that only the later parent has is unchanged"
+    document = interpolated(
+        150_000, high, (200_000, LATE[200_000]), tree={"more": 0}, scalars=..., arrays=[0]
+    )
+    yield _case("LCC-CHN-03", "later-alone", why, document, "FormatError", 131_073, 200_000)
     why = "the later parent has another root"
     other = (131_073, END[:-1] + bytes([END[-1] ^ 1]))
     yield _case("LCC-CHN-02", "another-later", why, interpolated(2, low, other), "ChainError", 131_073)

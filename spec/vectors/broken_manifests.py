@@ -149,7 +149,6 @@ def _frames() -> Iterator[Broken]:
     for name, why, first in (
         ("length-only", "an entry is a length", length),
         ("three-items", "an entry has three items", [length, digest, 0]),
-        ("zero-length", "a frame has no bytes", [0, digest]),
         ("negative-length", "the length of a frame is negative", [-length, digest]),
         ("too-large", "the length of a frame is 2^53", [2**53, digest]),
         ("sum-too-large", "the lengths sum to a byte more than the payload has", [length + 1, digest]),

@@ -100,6 +100,9 @@ def _heads() -> Iterator[tuple[Broken, str]]:
     yield _case(rule, "cut", "a byte of the copy of the index is missing", cut)
     other = WHOLE[:-70] + bytes([WHOLE[-70] ^ 1]) + WHOLE[-69:]
     yield _case(rule, "copy", "the copy of the index is another", other, "ChecksumError")
+    head = WHOLE[:-10] + bytes([WHOLE[-10] ^ 1]) + WHOLE[-9:]
+    why = "the copy of the head is another, that of the index is right"
+    yield _case(rule, "copy-of-the-head", why, head, "ChecksumError")
     why = "the index has 2^26 bytes, as many as there may be"
     yield _case(rule, "largest-index", why, parity_of(index=2**26), "TruncatedError")
     why = "the index has 2^26 + 1 bytes"
@@ -172,6 +175,7 @@ def _files() -> Iterator[tuple[Broken, str]]:
         ("path", "a name is a path", [["../" + name, length, root]]),
         ("other-folder", "a file lies in a folder of no rank", [["ranks-0/" + name, length, root]]),
         ("rank-digits", "the number of a rank begins with 0", [["rank-01/" + name, length, root]]),
+        ("ten-digits", "the number of a rank has ten digits", [["rank-1234567890/" + name, length, root]]),
         ("rank-in-rank", "a rank lies in a rank", [["rank-0/rank-1/" + name, length, root]]),
         ("mixed", "one file is of a rank, the other is not", [FILE, ["rank-0/" + name, length, root]]),
         ("other-name", "a name is that of no file of a chain", [["model.lcc.h5", length, root]]),

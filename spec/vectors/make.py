@@ -30,7 +30,7 @@ from broken import (
     write_broken_frame,
     write_broken_parity,
 )
-from broken_bundles import broken_bundles
+from broken_bundles import broken_bundles, newest_bundles
 from broken_checkpoints import PARENT, SOUND, broken_checkpoints
 from broken_frames import broken_frames
 from broken_interpolations import HALVES, LATE, broken_interpolations
@@ -47,6 +47,8 @@ from levels import level_of
 from parts import split_frames
 from pieces import FLOATS, KINDS, METHODS, Frame
 from tables import broken_tables, cut_files
+from trap_files import broken_trap_files, trap_files
+from traps import trap_frames
 
 import lccodec
 from lccodec.chain.life.anchors import AnchoredSave, Before, Task, anchor_of
@@ -275,6 +277,7 @@ def frames() -> Iterator[Frame]:
     yield from edge_frames()
     yield from of_sizes()
     yield from split_frames()
+    yield from trap_frames()
 
 
 # --- checkpoint files -----------------------------------------------------------------------------
@@ -407,7 +410,7 @@ def copied_checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
 
 def cut_checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
     """Write checkpoints with tables of pieces, and others made by hand; yield as `checkpoints`."""
-    for name, description, data, state in (*cut_files(), *edge_files()):
+    for name, description, data, state in (*cut_files(), *edge_files(), *trap_files()):
         (directory / f"{name}.lcc.h5").write_bytes(data)
         yield name, description, state
 
@@ -551,6 +554,26 @@ def write_bundle(name: str, directory: Path) -> dict[str, Any]:
     }
 
 
+def write_newest(vector: Broken, values: dict[str, float], directory: Path) -> dict[str, Any]:
+    """Write a bundle whose newest state is in question, and what it holds; return its entry."""
+    folder = "invalid" if vector.rule else "valid"
+    entry = write_broken_bundle(vector, directory / folder)
+    states = {step: expected_state({"w": np.array([value], "<f4")}) for step, value in values.items()}
+    text = json.dumps(states, indent=1, ensure_ascii=False) + "\n"
+    expected = entry["file"].replace(".lcc", ".json")
+    (directory / folder / Path(expected).name).write_bytes(text.encode())
+    if vector.rule:
+        return {**entry, "expected": expected}
+    return {
+        "name": vector.case,
+        "kind": "bundle",
+        "file": f"valid/{vector.file}",
+        "expected": f"valid/{Path(expected).name}",
+        "sha256": digest(text.encode()),
+        "description": vector.why,
+    }
+
+
 #: Parity of the checkpoints above: the steps, and the redundancy.
 PARITY: list[tuple[list[int], str | int]] = [([110, 111, 112], 2), ([140, 141], 1), ([110, 111, 112], "40%")]
 
@@ -605,6 +628,12 @@ EDGES: list[tuple[list[str], int, dict[str, int], str]] = [
         {"redundancy": 2**53 - 1},
         "parity of a file of exactly two blocks, and the largest redundancy",
     ),
+    (
+        [f"rank-0/{MOST_FILES[0]}", f"rank-123456789/{MOST_FILES[0]}"],
+        0,
+        {},
+        "parity of files of ranks, one of nine digits",
+    ),
     (MOST_FILES, 63, {"parity": 64}, "parity of as many files as there may be, the last of 64 columns"),
     (
         MOST_FILES,
@@ -643,6 +672,7 @@ def broken_files() -> Iterator[Broken]:
     yield from broken_copies()
     yield from broken_tables()
     yield from broken_edge_files()
+    yield from broken_trap_files()
 
 
 def make(directory: Path) -> None:
@@ -660,6 +690,8 @@ def make(directory: Path) -> None:
     )
     entries += [write_expected(*vector, valid) for vector in vectors]
     entries += [write_bundle(name, valid) for name in BUNDLES]
+    newest = list(newest_bundles())
+    entries += [write_newest(*one, directory) for one in newest if not one[0].rule]
     entries += [entry for group in PARITY for entry in write_parity(*group, valid)]
     entries += [entry for group in PARITY_OF_RANKS for entry in write_parity(*group, valid, of_ranks=True)]
     entries += [write_edge_parity(valid, *one) for one in EDGES]
@@ -671,6 +703,7 @@ def make(directory: Path) -> None:
     broken = [(write_broken_frame(vector, invalid), vector) for vector in broken_frames()]
     broken += [(write_broken_checkpoint(vector, PARENT, invalid), vector) for vector in broken_files()]
     broken += [(write_broken_bundle(vector, invalid), vector) for vector in broken_bundles()]
+    broken += [(write_newest(*one, directory), one[0]) for one in newest if one[0].rule]
     broken += [(write_broken_parity(*vector, invalid), vector[0]) for vector in broken_parity()]
     for name, data in BESIDE.items():
         (invalid / name).write_bytes(data)

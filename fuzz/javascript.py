@@ -1,0 +1,167 @@
+"""The mutants of ``spec/reader``: its modules in JavaScript with one small fault each.
+
+There are four kinds, as in ``sites.py``: a ``throw`` is dropped, a clause of a condition is
+dropped, a bound is off by one, an integer is one more. They are found by their text: so comments
+and texts have none, and a clause is what stands between brackets and operators of one level.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sites import Mutant
+
+READER = Path(__file__).parents[1] / "spec" / "reader"
+#: What shows files in a browser, and what only it needs.
+PAGE = {"open.js", "worker.js", "statistics.js", "answer.js", "answers.js", "index.js"}
+SECONDS = 20  # for an answer
+
+_SKIPPED = re.compile(
+    r"//[^\n]*|/\*.*?\*/|'(?:[^'\\\n]|\\.)*'|`(?:[^`\\]|\\.)*`"
+    r"|/(?:[^/\\\n\[]|\\.|\[[^\]]*\])+/[a-z]*(?=[.,)\]; ])",
+    re.DOTALL,
+)
+_THROW = re.compile(r"throw new \w+\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\);")
+_BOUND = re.compile(r"(?<=\s)(<=|>=|<|>)(?=\s)")
+_INTEGER = re.compile(r"(?<![\w.])(0x[0-9a-fA-F]+|\d+)(n?)(?![\w.])")
+_CLAUSE = re.compile(r"\s+(&&|\|\|)\s+")
+_BEGINNING = re.compile(r"(?:&&|\|\||return|=>|[;,?:]|(?<![=!<>])=)(?=\s)")
+_MOVED = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
+
+
+class Javascript:
+    """The questions about all vectors, to a copy of the reader. A context manager."""
+
+    def __init__(self) -> None:
+        sys.path[:0] = [str(READER.parent / "conformance")]
+        from corpus import LEVELS, cases
+        from run import Program, Silent
+
+        if shutil.which("node") is None:
+            raise ValueError("the reader is asked by Node, which is not here")
+        self._program, self._silent, self._level = Program, Silent, max(LEVELS)
+        self._directory = tempfile.TemporaryDirectory()
+        self._copy = Path(self._directory.name, "reader")
+        shutil.copytree(READER, self._copy)
+        (questions := Path(self._directory.name, "questions")).mkdir()
+        self._cases = list(cases(questions))
+        self._order = sorted(range(len(self._cases)), key=lambda place: cost(self._cases[place]))
+
+    def __enter__(self) -> Javascript:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._directory.cleanup()
+
+    def mutants(self) -> Iterator[Mutant]:
+        """Yield the mutants of all modules that an answer needs."""
+        for path in sorted(READER.glob("*.js")):
+            if path.name not in PAGE:
+                yield from faults(path.name, path.read_text(encoding="utf-8"))
+
+    def noticed(self, mutant: Mutant) -> str | None:
+        """Return the vector that notices a mutant; None if it survives."""
+        path = self._copy / mutant.path
+        source = (READER / mutant.path).read_bytes()
+        path.write_bytes(mutant.mutated(source))
+        try:
+            with self._program(["node", str(self._copy / "answer.js")], SECONDS) as program:
+                for place in self._order:
+                    if self._is_wrong(program, place):
+                        self._order.remove(place)
+                        self._order.insert(0, place)
+                        return str(self._cases[place].name)
+        finally:
+            path.write_bytes(source)
+        return None
+
+    def _is_wrong(self, program: Any, place: int) -> bool:
+        case = self._cases[place]
+        try:
+            return case.problem(program.ask(case.name, case.question), self._level) is not None
+        except self._silent:
+            return True
+
+
+def cost(case: Any) -> int:
+    """Return about how long an answer takes: its values where they are stored, its bytes."""
+    path = Path(next(iter(case.question.values())))
+    files = path.iterdir() if path.is_dir() else [path, *([case.stored] if case.stored else ())]
+    unknown = 1 << 20 if "frame" in case.question and case.stored is None and case.rule is None else 0
+    return unknown + sum(file.stat().st_size for file in files if file.is_file())
+
+
+def faults(path: str, source: str) -> list[Mutant]:
+    """Return the mutants of a module."""
+    code = _SKIPPED.sub(
+        lambda found: re.sub(r"[^\n]", " " if found[0][:2] in ("//", "/*") else "_", found[0]), source
+    )
+    found: list[Mutant] = []
+    names: Counter[tuple[str, str]] = Counter()
+
+    def offer(start: int, end: int, what: str, replacement: str) -> None:
+        scope = _function_at(source, start)
+        names[scope, what] += 1
+        number = names[scope, what]
+        what += f" ({number})" if number > 1 else ""
+        first, last = len(source[:start].encode()), len(source[:end].encode())
+        found.append(Mutant(path, scope, "", what, first, last, replacement, frozenset()))
+
+    for at in _THROW.finditer(code):
+        rule = re.search(r"LCC-[A-Z0-9]+-\d+", source[at.start() : at.end()])
+        offer(at.start(), at.end(), f"no throw {rule[0] if rule else ''}".rstrip(), ";")
+    for at in _BOUND.finditer(code):
+        around = _line(source, at.start())
+        offer(at.start(), at.end(), f"`{_MOVED[at[0]]}` for `{at[0]}` in `{around}`", _MOVED[at[0]])
+    for at in _INTEGER.finditer(code):
+        value = str(int(at[1], 0) + 1) + at[2]
+        offer(at.start(), at.end(), f"{value} for {at[0]} in `{_line(source, at.start())}`", value)
+    for at in _CLAUSE.finditer(code):
+        before, behind = _left(code, at.start()), _right(code, at.end())
+        offer(before, at.end(), f"without `{_short(source[before : at.start()])}`", "")
+        offer(at.start(), behind, f"without `{_short(source[at.end() : behind])}`", "")
+    return found
+
+
+def _left(code: str, place: int) -> int:
+    """Return where the clause before a place begins."""
+    depth = 0
+    for at in range(place - 1, -1, -1):
+        depth += {")": 1, "]": 1, "}": 1, "(": -1, "[": -1, "{": -1}.get(code[at], 0)
+        step = _BEGINNING.match(code, at)
+        if depth < 0 or (depth == 0 and step is not None):
+            start = step.end() if step is not None else at + 1
+            return start + len(code[start:place]) - len(code[start:place].lstrip())
+    return 0
+
+
+def _right(code: str, place: int) -> int:
+    """Return where the clause behind a place ends."""
+    depth = 0
+    for at in range(place, len(code)):
+        depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(code[at], 0)
+        if depth < 0 or (depth == 0 and re.match(r"\s+(&&|\|\||\?)\s|[;,]", code[at : at + 99])):
+            return at
+    return len(code)
+
+
+def _function_at(source: str, place: int) -> str:
+    names = re.findall(r"^(?:export )?(?:function\*? |class |const )(\w+)", source[:place], re.MULTILINE)
+    return str(names[-1]) if names else "module"
+
+
+def _line(source: str, place: int) -> str:
+    start = source.rfind("\n", 0, place) + 1
+    return _short(source[start : source.find("\n", place)])
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= 70 else f"{text[:67]}..."
