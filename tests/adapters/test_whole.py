@@ -174,7 +174,7 @@ def test_a_model_is_not_pulled_from_a_record(recorded: Path, tmp_path: Path) -> 
 
 
 def test_a_link_is_followed_or_refused(tmp_path: Path) -> None:
-    with Chain(tmp_path / "chain", "lossless") as chain:
+    with Chain(tmp_path / "chain", "lossless", newest="history") as chain:
         save_linked({"w": np.ones(3)}, tmp_path / "last.ckpt", {}, chain)
     path = tmp_path / "last.ckpt"
     with pytest.raises(ArgumentError, match=r"a link: .* `lccodec convert`"):

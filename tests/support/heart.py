@@ -19,6 +19,7 @@ from .folders import TESTS
 
 _CASES: Final = 3
 _SLOW_OF: Final = 2  # slow tests, one case of one of them, where the rest is thinned out
+_BENCHMARKS_OF: Final = 4  # the same of benchmarks: they measure the package, and are not part of it
 _WHOLE: Final = {TESTS / "spec" / "test_vectors.py"}  # few, and they are the format
 
 
@@ -54,7 +55,8 @@ def _thin_out(config: pytest.Config, items: list[pytest.Item]) -> None:
     }
     for each in slow.values():
         first, *rest = sorted(each, key=_place)
-        gone.update(each if zlib.crc32(first.originalname.encode()) % _SLOW_OF else rest)  # type: ignore[attr-defined]
+        share = _BENCHMARKS_OF if TESTS / "benchmarks" in first.path.parents else _SLOW_OF
+        gone.update(each if zlib.crc32(first.originalname.encode()) % share else rest)  # type: ignore[attr-defined]
     if gone:
         config.hook.pytest_deselected(items=list(gone))
         items[:] = [item for item in items if item not in gone]
