@@ -51,7 +51,7 @@ from .record import KIND, Part, Value, to_record
 
 __all__ = ["LCStorageWriter"]
 
-_WHOLE: Final = re.compile(r"rank-[0-9]+-[0-9]+\.lcc\.h5")
+_WHOLE: Final = re.compile(r"rank-[0-9]+-[0-9]+\.exact")
 
 
 # `dcp.async_save` copies the state with BlockingAsyncStager, which knows all kinds of sharded
@@ -242,7 +242,7 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         if self._chain.newest == "exact":
             with storage_errors("cannot create", self._path):
                 make_directory(self._path)
-            name = f"rank-{self._rank}-{step}.lcc.h5"
+            name = f"rank-{self._rank}-{step}.exact"  # a chain has no other .lcc.h5 files
             if name_exact(store, step, self._path / name):
                 with open_checkpoint(self._path / name) as file:
                     whole = name, file.root.hex()
@@ -268,7 +268,7 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         with Chain(self._path, "lossless", keyframe_every=0) as records:
             records.save(chain_step(None, records.latest), *adapter.to_numpy(record, {"kind": KIND}))
         named = {name for name, _ in filter(None, record.get("whole", ()))}
-        for path in self._path.glob("rank-*-*.lcc.h5"):
+        for path in self._path.glob("rank-*-*.exact"):
             if _WHOLE.fullmatch(path.name) and path.name not in named:
                 with suppress(OSError):  # the next save tries again
                     path.unlink()

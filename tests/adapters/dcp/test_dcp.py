@@ -479,11 +479,11 @@ def test_a_save_that_only_the_exact_file_has(tmp_path):
     assert error(1) == 0
     dcp.save({"w": weights[2]}, storage_writer=writer, no_dist=True)
     assert [error(step) > 0 for step in range(3)] == [False, True, False]
-    assert [path.name for path in tmp_path.glob("rank-*-*.lcc.h5")] == ["rank-0-2.lcc.h5"]
-    (tmp_path / "rank-0-2.lcc.h5").unlink()
+    assert [path.name for path in tmp_path.glob("rank-*-*.exact")] == ["rank-0-2.exact"]
+    (tmp_path / "rank-0-2.exact").unlink()
     assert error(2) == 0  # the chain has the newest
     (tmp_path / "rank-0" / "exact.lcc.h5").unlink()
-    with pytest.warns(LccodecWarning, match=r"rank-0-2.lcc.h5 is missing or damaged; returned the state of"):
+    with pytest.warns(LccodecWarning, match=r"rank-0-2.exact is missing or damaged; returned the state of"):
         assert error(2) > 0
 
 
