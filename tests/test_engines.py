@@ -200,6 +200,7 @@ class Server(HTTPServer):
         self.refused, self.calls = refused, 0
         self.version, self.model = "default", dict[str, bytes]()  # as they were when it was started
         self.versions: list[str] = []
+        self.shown: str | None = None  # what it says that it has, whatever it has
         self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02})
         self._thread.start()
 
@@ -238,7 +239,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         assert self.path == "/model_info"
-        self.answer(200, {"weight_version": self.server.version})
+        self.answer(200, {"weight_version": self.server.shown or self.server.version})
 
     def answer(self, status: int, document: Any) -> None:
         self.send_response(status)
@@ -344,6 +345,20 @@ def test_an_engine_that_was_started_again(tmp_path: Path, monkeypatch: pytest.Mo
         server.version, server.model = "default", {}
         node.round_of(*fleet.process(server))  # a process that begins tells all
         fleet.check(server)
+
+
+def test_an_engine_that_says_one_version_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told each step once: what it says does not tell whether it was started again."""
+    fleet = Fleet(tmp_path)
+    monkeypatch.setattr(node, "LOOK_SECONDS", 0.0)
+    with Server() as server:
+        server.shown = "default"
+        process = fleet.process(server)
+        for _ in range(2):
+            fleet.save()
+            for _ in range(3):
+                node.round_of(*process)
+        assert server.versions == ["0", "1"]
 
 
 @pytest.mark.slow

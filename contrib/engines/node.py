@@ -58,6 +58,7 @@ class Engine:
         self.url, self.model = url.rstrip("/"), model
         self._note = model / ".lccodec" / f"engine-{hashlib.sha256(self.url.encode()).hexdigest()[:16]}"
         self._is_told = False  # by this process
+        self._version: Any = None  # what the engine said that it has when it had confirmed
         self._looked = time.monotonic()
 
     def bring(self, newest: Callable[[], Pulled]) -> Pulled | None:
@@ -71,7 +72,7 @@ class Engine:
         with self._locked() as descriptor:
             now = newest()  # the lock may have been waited for
             wanted = {"step": now.step, "root": now.root}
-            if self._is_told and _noted(descriptor) == wanted and not self._has_lost(now.step):
+            if self._is_told and _noted(descriptor) == wanted and not self._has_lost():
                 return None
             os.ftruncate(descriptor, 0)  # if this process is killed, the engine is told again
             document = {"model_path": str(self.model), "weight_version": str(now.step)}
@@ -79,20 +80,24 @@ class Engine:
             if not (isinstance(answer, dict) and answer.get("success", False)):
                 raise RuntimeError(f"{self.url}: {answer}")
             os.pwrite(descriptor, json.dumps(wanted).encode(), 0)
-            self._is_told = True
+            self._is_told, self._version = True, self._reported()
             return now
 
-    def _has_lost(self, step: int) -> bool:
-        """Whether the engine says that it has another version: then it was started again."""
-        if time.monotonic() - self._looked < LOOK_SECONDS:
-            return False
+    def _has_lost(self) -> bool:
+        """Whether the engine says another version than when it confirmed: it was started again.
+
+        Another process may have told it in between. Then it is told once more, which is no harm.
+        """
+        return time.monotonic() - self._looked >= LOOK_SECONDS and self._reported() != self._version
+
+    def _reported(self) -> Any:
+        """Return which version the engine says that it has; ``None`` if it does not say."""
         self._looked = time.monotonic()
         try:
             answer = call(self.url, "model_info", timeout=10)
-        except urllib.error.HTTPError:  # an engine that does not say
-            return False
-        version = answer.get("weight_version") if isinstance(answer, dict) else None
-        return version is not None and str(version) != str(step)
+        except (urllib.error.HTTPError, ValueError):
+            return None
+        return answer.get("weight_version") if isinstance(answer, dict) else None
 
     @contextmanager
     def _locked(self) -> Iterator[int]:

@@ -249,8 +249,8 @@ class Publisher:
 
     def _hold(self, last: _Last) -> bool:
         """Let the watches hold what the engines have; return whether that is known."""
-        if not self._stores:
-            self._stores = [open_store(place) for place in self._places]
+        for place in self._places[len(self._stores) :]:  # one that is opened is closed, whatever fails
+            self._stores.append(open_store(place))
         held = self._held
         if held is not None and held == last and all(watch.step == held.step for watch in self._ranks):
             return True  # a fork has no steps

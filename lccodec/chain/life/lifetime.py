@@ -22,6 +22,7 @@ from ...policy.record import Kept
 from ...quantizers.base import Quantizer
 from ...table import Overview, Shown
 from ..adapter import Adapter
+from ..mend.behind import ParityBehind
 from ..mirror.behind import Mirrors
 from ..mirror.bring import MirrorState
 from ..mirror.stand_in import Found, read_whole
@@ -48,6 +49,7 @@ class Lifetime(Shown, Mending):
 
     keyframe_every: int
     _writer: Writer
+    _parity: ParityBehind
 
     def __init__(
         self,
@@ -301,6 +303,7 @@ class Lifetime(Shown, Mending):
             pin(self._store, step)
             return
         with self._writer.at_rest() as claim:
+            self._parity.wait()  # it reads the file that is written anew
             pin_exact(self._store, step, claim)
         self._mirrors()
 

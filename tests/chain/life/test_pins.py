@@ -134,3 +134,24 @@ def test_an_exact_state_that_is_gone_is_not_pinned(tmp_path: Path) -> None:
     with Chain(tmp_path) as chain:
         chain.save(2, {"weight": WEIGHTS[2]})
         assert (chain.pins, is_exact(chain, 1)) == ([1], True)
+
+
+def test_parity_and_a_mirror_have_the_step_that_was_pinned_exactly(tmp_path: Path) -> None:
+    """Its file is written anew: what stands beside the chain is of the new one."""
+    moved = np.random.default_rng(0).standard_normal((4, 80, 60)) * [[[1]], [[0.01]], [[0.01]], [[0.01]]]
+    walk = np.cumsum(moved, axis=0)
+    states = [{"model": {"w": weights}} for weights in walk.astype("f4")]
+    options: dict[str, Any] = {"roles": {"model/*": "weight"}, "parity": 1, "mirror": tmp_path / "mirror"}
+    with Chain(tmp_path / "run", "balanced", **options) as chain:
+        for step in range(3):
+            chain.save(step, states[step])
+        chain.wait()
+        chain.pin(2, exact=True)
+        chain.save(3, states[3])
+        chain.wait()
+    (tmp_path / "run" / "000000000002.lcc.h5").unlink()
+    assert Chain(tmp_path / "run").repair().mended == ("000000000002.lcc.h5",)
+    for place in ("run", "mirror"):
+        assert validate(tmp_path / place, deep=True) == []
+        found = Chain(tmp_path / place).restore(2)["model"]["w"]
+        assert found.tobytes() == states[2]["model"]["w"].tobytes()
