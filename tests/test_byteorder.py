@@ -53,12 +53,9 @@ ALLOWED = {
     "chain/save/hashes/anew": {"stored_view(bits).data": "uint8"},
     "chain/save/hashes/encode": {"stored_view(bits).data": "uint8"},
     "chain/save/hashes/segments": {"stored_view(bits).data": "uint8"},
-    "chain/store/bucket/shelf": {"entry.data": "what an entry has, no array"},
-    "chain/store/bucket/cache": {
+    "chain/store/bucket/source": {
         "self._kept[key, begin].data": "what was read, no array",
         "found.data": "the same",
-    },
-    "chain/store/bucket/source": {
         "entry.data": "what an entry has, no array",
         "each.entry.data": "the same",
         "self.entry.data": "the same",

@@ -11,8 +11,7 @@ from ..chain.read.checkpoint import OpenCheckpoint, open_name
 from ..chain.read.pointer import check_own
 from ..chain.read.surveying.survey import Visit, survey, visit_file
 from ..chain.read.surveying.walk import Decode
-from ..chain.store.directory import DirectoryStore
-from ..chain.store.exact_file import describe_exact
+from ..chain.store.directory import DirectoryStore, describe_exact
 from ..chain.store.opening import is_chain, is_folder, open_store
 from ..chain.store.store import Store
 from ..container.disk.address import Address, Place

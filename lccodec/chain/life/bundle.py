@@ -29,8 +29,7 @@ from ..read.exact import is_newest_exact
 from ..read.links import check_step, decoding_order
 from ..read.pointer import check_own
 from ..store.bundle import BundleStore
-from ..store.directory import DirectoryStore, in_chain
-from ..store.exact_file import link_problem
+from ..store.directory import DirectoryStore, in_chain, link_problem
 from ..store.names import check_name, checkpoint_name, checkpoints_among, step_index
 from ..store.opening import writable_store
 from ..store.store import Store, WritableStore

@@ -18,8 +18,7 @@ from ...container.disk.system import storage_errors
 from ...errors import ArgumentError, ChainError, LccodecError
 from ..mirror.bring import copy
 from ..read.checkpoint import open_step
-from ..store.directory import DirectoryStore
-from ..store.exact_file import link_problem
+from ..store.directory import DirectoryStore, link_problem
 from ..store.names import checkpoint_name, checkpoints_among, step_index
 from ..store.parents import remove_steps
 from ..store.store import Store, WritableStore

@@ -28,8 +28,7 @@ from ...errors import (
     is_loss,
     warn,
 )
-from ..store.directory import DirectoryStore
-from ..store.exact_file import check_exact
+from ..store.directory import DirectoryStore, check_exact
 from ..store.names import checkpoint_name
 from ..store.store import Store
 from .checkpoint import OpenCheckpoint, open_name

@@ -14,7 +14,7 @@ from ...container.disk.address import checked_place
 from ...errors import ArgumentError, ChainError, DataError, FormatError, LccodecError, StorageError, warn
 from ...policy.record import read_record
 from ..bounds import UNBOUNDED, Bounds
-from ..store.exact_file import link_problem, older_problem
+from ..store.directory import link_problem, older_problem
 from ..store.names import step_index
 from ..store.opening import open_store
 from ..store.store import Store

@@ -20,8 +20,7 @@ from ...container.reader import CheckpointReader, check_skeleton
 from ...errors import ArgumentError, ChainError, DataError, FormatError, LccodecError, LimitError
 from ..bounds import UNBOUNDED, Bounds, is_bound
 from ..store.bundle import BundleStore
-from ..store.directory import DirectoryStore
-from ..store.exact_file import check_exact, link_problem
+from ..store.directory import DirectoryStore, check_exact, link_problem
 from ..store.names import checkpoint_name, checkpoints_among
 from ..store.opening import writable_store
 from ..store.store import Store

@@ -33,8 +33,8 @@ def writable_store(place: Place, seconds: float | None = None) -> WritableStore:
     """
     if isinstance(place, Path):
         return DirectoryStore(place)
-    from .bucket.connect import connect
-    from .bucket.patience import Patience
+    from .bucket.backend import Patience
+    from .bucket.store import connect
 
     return connect(place, None if seconds is None else Patience(reading=seconds, writing=seconds))
 

@@ -9,8 +9,7 @@ import click
 from ...chain.read.info import CheckpointInfo, CheckpointSummary
 from ...chain.read.pointer import pointer_text
 from ...chain.read.surveying.survey import survey
-from ...chain.store.directory import DirectoryStore, readable_chains_in
-from ...chain.store.exact_file import describe_exact
+from ...chain.store.directory import DirectoryStore, describe_exact, readable_chains_in
 from ...chain.store.opening import open_store
 from ...chain.store.store import Store
 from ...container.disk.address import Place

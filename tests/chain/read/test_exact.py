@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 import lccodec
 from lccodec import Chain, FormatError, validate
 from lccodec.chain.read.exact import open_exact
-from lccodec.chain.store.directory import DirectoryStore
-from lccodec.chain.store.exact_file import link_problem
+from lccodec.chain.store.directory import DirectoryStore, link_problem
 from lccodec.constants import FORMAT_MINOR
 from lccodec.container.reader import open_checkpoint
 from lccodec.container.writer import to_bytes

@@ -10,8 +10,7 @@ import lccodec
 from lccodec.chain.read.checkpoint import open_step
 from lccodec.chain.read.exact import open_exact, with_exact
 from lccodec.chain.store.bundle import BundleStore
-from lccodec.chain.store.directory import DirectoryStore
-from lccodec.chain.store.exact_file import describe_exact
+from lccodec.chain.store.directory import DirectoryStore, describe_exact
 from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.container.bundle.bundle import Bundle
 from lccodec.errors import ArgumentError, ChainError, LccodecError, LccodecWarning

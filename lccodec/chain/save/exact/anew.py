@@ -27,7 +27,7 @@ from ....policy.copies import mark_copies
 from ...bounds import UNBOUNDED, Bounds
 from ...read.checkpoint import open_name
 from ...read.newest import kept
-from ...store.exact_file import check_exact, link_problem
+from ...store.directory import check_exact, link_problem
 from ...store.names import checkpoint_name
 from ...store.store import Store, WritableStore
 from ..plan import candidates

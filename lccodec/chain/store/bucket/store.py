@@ -1,4 +1,16 @@
-"""A prefix of a bucket as the store of a chain.
+"""What rollbacks have set aside in a bucket: commits in ``.rolled-back``, which name the same data.
+
+What was set aside has a marker, an empty object that is put last and removed first. Without it, the
+commits are left by a rollback that was cut short, and go with the next one.
+
+Writing a file of a chain to a bucket: whole on the disk, then its data, then its commit.
+
+A lost answer looks as if another writer had come first: if the commit names the same data, it is
+this one.
+
+Source: SPEC 9 (LCC-BKT-03).
+
+A prefix of a bucket as the store of a chain.
 
 A save uploads a file as data under a name of its own, and puts the commit if there is none
 (:mod:`.writer`). What there is stands in the names of objects (:mod:`.keys`).
@@ -8,6 +20,8 @@ it is older than `MIN_AGE_SECONDS`: a writer may be about to commit it, or a rea
 it. Younger data is removed by a later save or prune.
 
 Source: SPEC 9 (LCC-BKT).
+
+From an address to the store behind it, and what to install for it.
 """
 
 from __future__ import annotations
@@ -15,35 +29,313 @@ from __future__ import annotations
 import errno
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
-from typing import Final, Self
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, Self
 
-from ....constants import CHECKPOINT_SUFFIX, EXACT_NAME, ROLLED_BACK_NAME
-from ....container.disk.address import Address
-from ....container.disk.source import Source
-from ....container.reader import CheckpointReader
+from ....constants import CHECKPOINT_SUFFIX, EXACT_NAME, PAYLOAD_OFFSET, ROLLED_BACK_NAME
+from ....container.disk.address import Address, Place
+from ....container.disk.source import Source, Verify
+from ....container.disk.system import System
+from ....container.disk.temporary import TemporaryFolder, clear_abandoned
+from ....container.disk.whole_file import WholeFile
+from ....container.manifest import Manifest
+from ....container.reader import CheckpointReader, open_checkpoint
 from ....container.writer import CheckpointWriter
-from ....errors import ChainError, FormatError, StorageError
-from ..store import Held, Store, WritableStore
-from .backend import ExistsError, MissingError
-from .cache import Disk
-from .claim import BucketClaim
+from ....errors import ArgumentError, ChainError, DependencyError, FormatError, StorageError
+from ..names import pin_name
+from ..shelf import in_order, next_name
+from ..store import Held, OvertakenError, Store, WritableStore
+from .backend import Backend, ExistsError, MissingError, Patience, PatientBackend
+from .claim import BucketClaim, Lease, LeasedError
+from .fsspec import FsspecBackend, WebBackend
 from .keys import (
     MAX_COMMIT_BYTES,
+    SHELF_MARKER,
+    Data,
     Entry,
     Listing,
     Object,
+    commit_bytes,
     commit_key,
+    is_of_shelf,
     named_by,
     read_listing,
 )
-from .lease import Lease, LeasedError
-from .patience import PatientBackend
-from .shelf import BucketShelf
-from .source import BucketSource, Reading, ends
-from .writer import ObjectWriter, send
+from .obstore import ObstoreBackend
+from .source import BucketSource, Disk, Reading, ends
+
+
+class BucketShelf:
+    """What rollbacks have set aside of a chain in a bucket.
+
+    Parameters
+    ----------
+    backend
+        The objects of the chain.
+    store
+        The chain.
+    chain
+        Returns the chain that was set aside under a name.
+    listing
+        Returns what there is in the chain, or in one of its folders.
+    """
+
+    def __init__(
+        self,
+        backend: PatientBackend,
+        store: WritableStore,
+        chain: Callable[[str], WritableStore],
+        listing: Callable[[str], Listing],
+    ) -> None:
+        self._backend, self._store, self._chain, self._listing = backend, store, chain, listing
+
+    def _objects(self) -> dict[str, list[str]]:
+        """Return the keys of what rollbacks have put here, by name; other objects stay."""
+        found: dict[str, list[str]] = {}
+        for each in self._backend.objects(ROLLED_BACK_NAME):
+            if is_of_shelf(each.key):
+                found.setdefault(each.key.split("/")[1], []).append(each.key)
+        return found
+
+    def names(self) -> list[tuple[str, int]]:
+        """Return the names of what is complete."""
+        found = self._objects()
+        return in_order(name for name, keys in found.items() if _key(name, SHELF_MARKER) in keys)
+
+    def chain(self, name: str) -> WritableStore:
+        """Return the chain that was set aside under a name."""
+        return self._chain(name)
+
+    def add(self, step: int, files: Sequence[str], pins: Iterable[int]) -> str:
+        """Put commits of files, pins, and then the marker."""
+        there = self._objects()
+        self._clear({name: keys for name, keys in there.items() if _key(name, SHELF_MARKER) not in keys})
+        entries, made = self._listing("").entries, next_name(there, step)
+        for file in files:
+            entry = entries[file]
+            key = _key(made, commit_key(file, entry.data.generation))
+            self._backend.put_if_absent(key, commit_bytes(entry.object.key))
+        self.pin(made, pins)
+        self._put(_key(made, SHELF_MARKER), b"")
+        return made
+
+    def pin(self, name: str, pins: Iterable[int]) -> None:
+        """Pin steps that were set aside."""
+        for pin in pins:
+            self._put(_key(name, pin_name(pin)), b"")
+
+    def is_same(self, name: str, file: str) -> bool:
+        """Return whether a file of the chain has the state of the one that was set aside."""
+        aside = self.chain(name)
+        if not aside.has(file):
+            return False
+        with aside.open(file) as left, self._store.open(file) as right:
+            return bool(left.roots & right.roots)
+
+    def put_back(self, name: str, file: str, *, overwrite: bool = False) -> None:  # noqa: ARG002 - as below
+        """Put a commit with a number that no other commit has, and no data."""
+        entry: Entry = self._listing(_key(name, "")).entries[file]
+        numbers = [self._listing("").next_generation(file)]
+        for each in self._backend.objects(file):
+            number = each.key.rpartition("/")[2].partition(".")[0]
+            numbers += [int(number) + 1] if number.isdecimal() else []
+        commit = commit_bytes(entry.object.key)
+        self._put(commit_key(file, 0), commit)  # it keeps the place
+        self._backend.put_if_absent(commit_key(file, max(numbers)), commit)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove markers, and then all that lies behind them."""
+        gone, there = set(names), self._objects()
+        self._backend.delete(_key(name, SHELF_MARKER) for name in there if name in gone)
+        self._clear({name: keys for name, keys in there.items() if name in gone})
+
+    def _clear(self, found: dict[str, list[str]]) -> None:
+        self._backend.delete(key for keys in found.values() for key in keys)
+
+    def _put(self, key: str, data: bytes) -> None:
+        with suppress(ExistsError):
+            self._backend.put_if_absent(key, data)
+
+
+def _key(name: str, leaf: str) -> str:
+    return f"{ROLLED_BACK_NAME}/{name}/{leaf}"
+
+
+#: Bytes of an object that are read together, in parts side by side.
+_WINDOW_BYTES: Final = 32 << 20
+
+
+class _Volatile(System):
+    """The system, for files that need not outlast a loss of power: they are uploaded at once."""
+
+    @staticmethod
+    def fsync(fd: Any) -> None:
+        """Do nothing."""
+
+
+class ObjectWriter(CheckpointWriter):
+    """Writes a file to a temporary directory, and commits it to the bucket.
+
+    Parameters
+    ----------
+    backend
+        The objects of the chain.
+    place
+        What messages call the chain.
+    name, generation
+        The file, and the number of its commit.
+    replaced
+        Called after a commit that takes the place of others.
+    """
+
+    def __init__(
+        self,
+        backend: PatientBackend,
+        place: Place,
+        name: str,
+        generation: int,
+        replaced: Callable[[str, int], None],
+    ) -> None:
+        self._folder = TemporaryFolder()
+        self._path = self._folder.path / name
+        super().__init__(self._path, system=_Volatile())
+        self._backend, self._place, self._replaced = backend, place, replaced
+        self._name, self._generation = name, generation
+
+    def __exit__(self, *args: object) -> None:
+        super().__exit__(*args)
+        self._folder.close()
+
+    def commit(self, manifest: Manifest, check: Callable[[Path], object] | None = None) -> bytes:
+        """Write the rest, upload the file, and put the commit that names it.
+
+        `check` is called between the two.
+
+        Raises
+        ------
+        ChainError
+            If another writer has committed a file of that name.
+        StorageError
+            If the store refuses, or cannot be reached for long.
+        """
+        root = super().commit(manifest)
+        self.root = None  # until it is in the bucket
+        data = _data_of(manifest, root, self.size, self._generation)
+        key = f"{self._name}/{data.name()}"
+        self._backend.upload(key, self._path)
+        if check is not None:
+            check(self._path)
+        _put_commit(self._backend, self._place, self._name, data)
+        self.root = root
+        if self._generation:
+            with suppress(StorageError):  # a later one does it
+                self._replaced(self._name, self._generation)
+        return root
+
+
+def _data_of(manifest: Manifest, root: bytes, size: int, generation: int) -> Data:
+    """Return what the name of the data of a file is to say."""
+    tail = size - PAYLOAD_OFFSET - manifest.payload_length
+    parents = tuple(parent.step for parent in manifest.parents)
+    return Data(generation, manifest.step or 0, root, parents, tail)
+
+
+def _put_commit(backend: PatientBackend, place: Place, name: str, data: Data) -> None:
+    """Put the commit of data that was uploaded; raise `OvertakenError` if another came first."""
+    commit, key = commit_key(name, data.generation), f"{name}/{data.name()}"
+    try:
+        backend.put_if_absent(commit, commit_bytes(key))
+    except ExistsError:
+        try:
+            found = named_by(backend.read_small([commit], MAX_COMMIT_BYTES)[0], commit)
+        except MissingError:
+            found = ""  # another's, which is removed already
+        other = Data.parse(found.rpartition("/")[2])
+        if other is None or other.root != data.root:
+            raise OvertakenError(
+                f"{place}: another process is saving to this chain, which has one writer"
+                f" at a time, and has committed {name} first; save to another directory"
+            ) from None
+
+
+def send(  # what is sent, and where
+    backend: PatientBackend,
+    place: Place,
+    name: str,
+    generation: int,
+    source: Source,
+    check: Callable[[CheckpointReader], object],
+) -> None:
+    """Upload a file as it is, read its data again from the bucket to check it, and put its commit.
+
+    Errors are those of `WritableStore.receive`. Data that is refused has no commit; it is removed
+    once it is old enough.
+    """
+    with TemporaryFolder() as folder:
+        path = folder / name
+        with WholeFile(path, system=_Volatile()) as file:
+            file.copy(source)
+            file.commit()
+        with open_checkpoint(path) as reader:
+            data, size = (
+                _data_of(reader.manifest, reader.root, reader.file_size, generation),
+                reader.file_size,
+            )
+        key = f"{name}/{data.name()}"
+        backend.upload(key, path)
+    with CheckpointReader(_Windows(backend, key, size), str(place / name)) as reader:
+        check(reader)
+    _put_commit(backend, place, name, data)
+
+
+class _Windows:
+    """An object that is read once from its beginning to its end, in large pieces.
+
+    Nothing that was read before answers for the bucket, and memory holds one piece.
+
+    Attributes
+    ----------
+    size
+        Its bytes.
+    far
+        Whether all that is needed should be asked for at once: pieces are large enough.
+    """
+
+    far = False
+
+    def __init__(self, backend: PatientBackend, key: str, size: int) -> None:
+        self._backend, self._key, self.size = backend, key, size
+        self._start, self._piece = 0, b""
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return `size` bytes from `offset` on."""
+        if not self._start <= offset <= offset + size <= self._start + len(self._piece):
+            length = max(size, min(_WINDOW_BYTES, self.size - offset))
+            self._start, self._piece = offset, self._backend.read(self._key, offset, length)
+        return self._piece[offset - self._start : offset - self._start + size]
+
+    def ahead(self, wanted: Iterable[tuple[Source, int, int]]) -> None:
+        """Do nothing."""
+
+    def opened(self, root: bytes, verify: Verify) -> None:
+        """Do nothing: nothing is kept but the piece."""
+
+    def forget(self, offset: int, size: int) -> bool:  # noqa: ARG002 - the piece goes whole
+        """Release the piece; the store may send other bytes next time."""
+        self._piece = b""
+        return True
+
+    def rest(self, root: bytes) -> None:
+        """Do nothing: nothing is open."""
+
+    def close(self) -> None:
+        """Release the piece."""
+        self._piece = b""
+
 
 #: Seconds that data without a commit is left alone.
 MIN_AGE_SECONDS: Final = 3600.0
@@ -359,3 +651,38 @@ class _HeldBucket:
 
 def _is_old(each: Object) -> bool:
     return time.time() - each.modified > MIN_AGE_SECONDS
+
+
+_OBSTORE_SCHEMES: Final = frozenset(("s3", "s3a", "gs", "az", "azure", "abfs", "abfss"))
+_HELP: Final = "an address needs the extra remote: pip install 'lccodec[remote]'"
+
+
+def connect(address: Address, patience: Patience | None = None) -> BucketStore:
+    """Return the chain at an address. Nothing is requested yet.
+
+    What killed saves to buckets have left in the system's folder for temporaries is removed.
+
+    Raises
+    ------
+    DependencyError
+        If a package is missing; the message has the command that installs it.
+    ArgumentError
+        If there is no store of that kind.
+    """
+    backend: Backend
+    if address.scheme in _OBSTORE_SCHEMES:
+        _need("obstore", address)
+        backend = ObstoreBackend(address)
+    elif address.scheme == "file":
+        raise ArgumentError(f"{address}: give a local directory as a path, without file://")
+    else:
+        _need("fsspec", address)
+        backend = WebBackend(address) if address.scheme in ("http", "https") else FsspecBackend(address)
+    clear_abandoned()
+    patient = PatientBackend(backend, str(address), patience or Patience())
+    return BucketStore(address, patient)
+
+
+def _need(package: str, address: Address) -> None:
+    if find_spec(package) is None:
+        raise DependencyError(f"{address}: {_HELP}; {package} is not installed")

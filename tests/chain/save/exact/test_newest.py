@@ -22,8 +22,7 @@ from lccodec import ArgumentError, Chain, ChainError, DataError, LccodecWarning,
 from lccodec.chain.read.exact import open_exact_of, with_exact
 from lccodec.chain.read.newest import open_newest
 from lccodec.chain.store.claim import _held
-from lccodec.chain.store.directory import DirectoryStore
-from lccodec.chain.store.exact_file import describe_exact
+from lccodec.chain.store.directory import DirectoryStore, describe_exact
 from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.container.disk.folder import Folder
 from lccodec.container.disk.system import System

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lccodec.chain.store.bucket.cache import FOLDER, Disk, Memory
+from lccodec.chain.store.bucket.source import FOLDER, Disk, Memory
 
 ROOT = bytes(range(32))
 

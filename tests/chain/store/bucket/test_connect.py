@@ -7,7 +7,7 @@ import importlib.util
 import pytest
 
 import lccodec
-from lccodec.chain.store.bucket import connect as module
+from lccodec.chain.store.bucket import store as module
 from lccodec.chain.store.bucket.fsspec import FsspecBackend
 from lccodec.chain.store.bucket.obstore import ObstoreBackend
 from lccodec.container.disk.address import Address

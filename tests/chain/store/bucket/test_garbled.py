@@ -19,9 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lccodec
-from lccodec.chain.store.bucket.cache import FOLDER
 from lccodec.chain.store.bucket.fsspec import FsspecBackend
 from lccodec.chain.store.bucket.keys import MAX_COMMIT_BYTES
+from lccodec.chain.store.bucket.source import FOLDER
 from lccodec.errors import LccodecError
 from lccodec.parallel import PIECE
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
-from lccodec.chain.store.bucket import lease as module
-from lccodec.chain.store.bucket.connect import connect
-from lccodec.chain.store.bucket.lease import Lease, LeasedError, Terms
-from lccodec.chain.store.bucket.patience import PatientBackend
+from lccodec.chain.store.bucket import claim as module
+from lccodec.chain.store.bucket.backend import PatientBackend
+from lccodec.chain.store.bucket.claim import Lease, LeasedError, Terms
+from lccodec.chain.store.bucket.store import connect
 from lccodec.container.disk.address import Address
 
 STILL = Terms(renewed=600.0)  # a holder that gives no sign of life

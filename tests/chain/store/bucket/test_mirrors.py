@@ -15,9 +15,9 @@ import lccodec
 from lccodec.chain.life.rollback import rollback
 from lccodec.chain.mirror import behind
 from lccodec.chain.mirror.bring import Care, Mirror
-from lccodec.chain.store.bucket import writer
-from lccodec.chain.store.bucket.connect import connect
-from lccodec.chain.store.bucket.patience import Patience
+from lccodec.chain.store.bucket import store as writer
+from lccodec.chain.store.bucket.backend import Patience
+from lccodec.chain.store.bucket.store import connect
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.names import checkpoints_among
 from lccodec.container.disk.address import Address

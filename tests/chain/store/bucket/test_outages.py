@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import lccodec
-from lccodec.chain.store.bucket import patience as module
+from lccodec.chain.store.bucket import backend as module
 from lccodec.errors import ChainError, LccodecError
 
 from ....support.buckets import Proxy, Request

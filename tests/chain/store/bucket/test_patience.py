@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 import lccodec
-from lccodec.chain.store.bucket.backend import ExistsError
+from lccodec.chain.store.bucket.backend import ExistsError, Patience, PatientBackend
 from lccodec.chain.store.bucket.fsspec import FsspecBackend
 from lccodec.chain.store.bucket.obstore import ObstoreBackend
-from lccodec.chain.store.bucket.patience import Patience, PatientBackend
 from lccodec.container.disk.address import Address
 from lccodec.errors import StorageError
 
@@ -103,7 +102,7 @@ def test_the_caller_is_asked_while_it_waits(run: str, proxy: Proxy) -> None:
 
 
 def test_the_store_is_told_to_be_away(run: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lccodec.chain.store.bucket.patience._SECONDS_UNTIL_TOLD", 0.0)
+    monkeypatch.setattr("lccodec.chain.store.bucket.backend._SECONDS_UNTIL_TOLD", 0.0)
     found = backend(run)
     proxy.rule = first(20, "cut", "GET")
     with pytest.warns(lccodec.LccodecWarning, match=f"{run} cannot be reached, and is asked again"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import lccodec
-from lccodec.chain.store.bucket.connect import connect
+from lccodec.chain.store.bucket.store import connect
 from lccodec.container.disk.address import Address
 
 from ....support.walks import assert_same, walk

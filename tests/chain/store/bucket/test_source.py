@@ -11,9 +11,9 @@ import pytest
 
 import lccodec
 from lccodec.chain.store.bucket import source as module
-from lccodec.chain.store.bucket.cache import FOLDER
-from lccodec.chain.store.bucket.connect import connect
-from lccodec.chain.store.bucket.patience import PatientBackend
+from lccodec.chain.store.bucket.backend import PatientBackend
+from lccodec.chain.store.bucket.source import FOLDER
+from lccodec.chain.store.bucket.store import connect
 from lccodec.container.disk.address import Address
 
 from ....support.buckets import Proxy

@@ -14,8 +14,7 @@ import pytest
 
 import lccodec
 from lccodec.chain.store.bucket import store as module
-from lccodec.chain.store.bucket.connect import connect
-from lccodec.chain.store.bucket.store import BucketStore
+from lccodec.chain.store.bucket.store import BucketStore, connect
 from lccodec.chain.store.claim import Use
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.names import checkpoint_name

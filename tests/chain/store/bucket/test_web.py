@@ -10,11 +10,10 @@ import pytest
 
 import lccodec
 from lccodec.chain.store.bucket import backend as limits
-from lccodec.chain.store.bucket import web as module
-from lccodec.chain.store.bucket.backend import MissingError, UnreachableError
-from lccodec.chain.store.bucket.patience import Patience, PatientBackend
+from lccodec.chain.store.bucket import fsspec as module
+from lccodec.chain.store.bucket.backend import MissingError, Patience, PatientBackend, UnreachableError
+from lccodec.chain.store.bucket.fsspec import WebBackend
 from lccodec.chain.store.bucket.store import BucketStore
-from lccodec.chain.store.bucket.web import WebBackend
 from lccodec.container.disk.address import Address
 from lccodec.errors import LccodecError, StorageError
 
