@@ -10,18 +10,15 @@ if TYPE_CHECKING:  # a name is loaded when it is first used: a command needs few
     from .chain.checkpoint_file import open_checkpoint_file as open
     from .chain.life.bundle import bundle, unbundle
     from .chain.life.compact import Compaction
-    from .chain.life.keep import Keep
-    from .chain.life.prune import Pruning
+    from .chain.life.prune import Keep, Pruning
     from .chain.life.rewrite_step import Rewriting
-    from .chain.life.set_aside import RolledBack
+    from .chain.life.rollback import RolledBack
     from .chain.mend.protect import Protection
-    from .chain.mend.repair import Repair
-    from .chain.mend.salvage import Salvage
-    from .chain.mirror.bring import MirrorState
+    from .chain.mend.repair import Repair, Salvage
+    from .chain.mirror.transfer import MirrorState
     from .chain.read.arrivals import Arrivals
     from .chain.read.follow.follower import Follower, follow
-    from .chain.read.follow.update import Patch, Update
-    from .chain.read.follow.watching import Lag
+    from .chain.read.follow.watch import Lag, Patch, Update
     from .chain.read.info import ArrayInfo, CheckpointInfo
     from .chain.read.validate import Problem, validate
     from .chain.save.planned import ArrayPlan, Estimate, Plan
@@ -135,18 +132,15 @@ _MODULES: Final = {
     "chain.checkpoint_file": ("CheckpointFile", "open"),
     "chain.life.bundle": ("bundle", "unbundle"),
     "chain.life.compact": ("Compaction",),
-    "chain.life.keep": ("Keep",),
-    "chain.life.prune": ("Pruning",),
+    "chain.life.prune": ("Keep", "Pruning"),
     "chain.life.rewrite_step": ("Rewriting",),
-    "chain.life.set_aside": ("RolledBack",),
+    "chain.life.rollback": ("RolledBack",),
     "chain.mend.protect": ("Protection",),
-    "chain.mend.repair": ("Repair",),
-    "chain.mend.salvage": ("Salvage",),
-    "chain.mirror.bring": ("MirrorState",),
+    "chain.mend.repair": ("Repair", "Salvage"),
+    "chain.mirror.transfer": ("MirrorState",),
     "chain.read.arrivals": ("Arrivals",),
     "chain.read.follow.follower": ("Follower", "follow"),
-    "chain.read.follow.update": ("Patch", "Update"),
-    "chain.read.follow.watching": ("Lag",),
+    "chain.read.follow.watch": ("Lag", "Patch", "Update"),
     "chain.read.info": ("ArrayInfo", "CheckpointInfo"),
     "chain.read.validate": ("Problem", "validate"),
     "chain.save.planned": ("ArrayPlan", "Estimate", "Plan"),
@@ -174,7 +168,7 @@ _MODULES: Final = {
     "policy.balanced": ("Balanced",),
     "policy.policy": ("Policy",),
     "policy.presets": ("POLICIES", "fields"),
-    "policy.roles": ("ROLES", "Assignment"),
+    "policy.roles": ("Assignment", "ROLES"),
     "quantizers.base": ("Quantizer",),
     "quantizers.exponent": ("ExponentBuckets",),
     "quantizers.keyframe": ("KeyframeSteps",),

@@ -208,8 +208,8 @@ def test_optional_packages_are_imported_where_they_are_used() -> None:
 #: What a chain does only when it is asked to: saving, saving in the background, and its verbs.
 LATE = {
     *("chain/life/compact", "chain/life/fork", "chain/life/hindsight", "chain/life/rewrite_step"),
-    *("chain/mend/damage", "chain/mend/from_exact", "chain/mend/repair", "chain/mend/salvage"),
-    *("chain/read/crew", "chain/read/surveying/survey", "chain/save/encode", "chain/save/saver"),
+    *("chain/mend/damage", "chain/mend/repair", "chain/mend/repair", "chain/mend/repair"),
+    *("chain/read/crew", "chain/read/survey", "chain/save/encode", "chain/save/saver"),
     *("chain/save/background/background", "chain/save/background/worker", "chain/save/hindsight/groups"),
     *("chain/save/hashes/reference", "workers/crew", "workers/memory", "workers/process"),
 }

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import lccodec
-from lccodec.chain.mend.blocks import bands
+from lccodec.chain.mend.parity_folder import bands
 from lccodec.container.parity.layout import Layout, Member
 from lccodec.parity.code import Block, encode, rebuild
 

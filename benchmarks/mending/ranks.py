@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 import lccodec
-from lccodec.chain.mend.ranks.groups import files_of, protect_ranks
-from lccodec.chain.mend.ranks.together import Written, protect_together
-from lccodec.chain.mend.redundancy import Redundancy
+from lccodec.chain.mend.protect import Redundancy
+from lccodec.chain.mend.ranks import Written, files_of, protect_ranks, protect_together
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.parity.code import Block
 

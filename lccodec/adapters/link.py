@@ -20,11 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from ..chain.chain import Chain
-from ..chain.life.pins import add_link
-from ..chain.life.whole import name_exact
+from ..chain.life.pins import add_link, name_exact
 from ..chain.read.checkpoint import OpenCheckpoint, open_file, open_step
-from ..chain.read.exact import open_exact_of
-from ..chain.read.pointer import LINK_KEY
+from ..chain.read.newest import LINK_KEY, open_exact_of
 from ..chain.save.settings import LOG
 from ..chain.save.single_file import save_file
 from ..chain.store.directory import DirectoryStore

@@ -14,14 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from ..chain.life.keep import Keep
 from ..chain.life.pins import LINKS_NAME
-from ..chain.life.prune import Pruning, prune
-from ..chain.mend.ranks.groups import renew_ranks
-from ..chain.mend.upkeep import recorded
+from ..chain.life.prune import Keep, Pruning, prune
+from ..chain.mend.protect import recorded
+from ..chain.mend.ranks import renew_ranks
 from ..chain.progress import Tell, untold
 from ..chain.read.checkpoint import open_file
-from ..chain.read.pointer import RECORD_KIND
+from ..chain.read.newest import RECORD_KIND
 from ..chain.store.directory import DirectoryStore, chains_in, inner_directories
 from ..chain.store.opening import writable_store
 from ..container.disk.address import Address, Place

@@ -16,11 +16,9 @@ from typing import Any
 
 from ..chain.bounds import UNBOUNDED, Bounds
 from ..chain.mend.parity_folder import directory_of
-from ..chain.mend.protect import Protection, protect
-from ..chain.mend.ranks.groups import protect_ranks, rank_folders
-from ..chain.mend.redundancy import Redundancy, parse_redundancy
+from ..chain.mend.protect import Protection, Redundancy, parse_redundancy, protect, recorded
+from ..chain.mend.ranks import protect_ranks, rank_folders
 from ..chain.mend.repair import Repair, repair
-from ..chain.mend.upkeep import recorded
 from ..chain.read.validate import Problem, validate
 from ..chain.store.directory import DirectoryStore
 from ..chain.store.opening import writable_store

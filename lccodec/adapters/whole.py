@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeAlias
 
 from ..chain.bounds import UNBOUNDED, Bounds
-from ..chain.mend.ranks.groups import rank_folders
+from ..chain.mend.ranks import rank_folders
 from ..chain.progress import Progress
 from ..chain.read.checkpoint import OpenCheckpoint, checked_names
 from ..chain.read.info import CheckpointInfo
-from ..chain.read.newest import kept, open_path
-from ..chain.read.pointer import LINK_KEY, PYTREE_KIND, RECORD_KIND, kind_of
+from ..chain.read.newest import LINK_KEY, PYTREE_KIND, RECORD_KIND, kept, kind_of, open_path
 from ..chain.store.directory import DirectoryStore
 from ..container.disk.address import Address, Place, checked_place
 from ..container.leaves import select

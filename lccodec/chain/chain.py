@@ -18,15 +18,13 @@ from ..policy.policy import Policy
 from ..policy.record import EXACT_KEY, Kept, check_newest
 from ..policy.roles import Assignment, Role
 from .adapter import Adapter
-from .life.keep import Keep, check_keep
 from .life.lifetime import Lifetime
-from .life.prune import prune, thin_out
+from .life.prune import Keep, check_keep, prune, thin_out
 from .life.rollback import rollback
-from .mend.behind import ParityBehind
 from .mend.coming_back import comes_back
-from .mend.redundancy import parse_redundancy
+from .mend.protect import ParityBehind, parse_redundancy
 from .mirror.behind import SECONDS_TO_CLOSE, Mirrors, checked_mirrors
-from .mirror.bring import Care
+from .mirror.transfer import Care
 from .progress import Progress, check_progress
 from .save.hashes.kinds import ReferenceKind, check_reference
 from .save.options import TIMEOUT_SECONDS, WhenBusy, WorkerOptions, check_every, check_when_busy

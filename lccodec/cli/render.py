@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..chain.overview import KINDS, checkpoint_overview, loss_word, quantizer_words
 from ..chain.read.info import ArrayInfo, CheckpointInfo, CheckpointSummary
-from ..chain.read.pointer import pointer_text
+from ..chain.read.newest import pointer_text
 from ..chain.store.directory import DirectoryStore
 from ..printable import printable
 from ..table import facts_text, ratio, shape_text, size_text, times_text

@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 
 from ..chain.overview import shortened
 from ..chain.read.replay import DecodedArray
-from ..chain.read.surveying.survey import Visit
+from ..chain.read.survey import Visit
 from ..container.disk.address import checked_place
 from ..container.disk.system import StrPath
 from ..container.reader import check_skeleton

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..chain.overview import policy_name, shortened
 from ..chain.read.info import ArrayInfo, CheckpointInfo
-from ..chain.read.surveying.survey import Visit
+from ..chain.read.survey import Visit
 from ..container.disk.address import Place
 from ..container.reader import CheckpointReader
 from ..container.scalars import numbers_of

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from ..chain.mend.upkeep import protected_names
+from ..chain.mend.protect import protected_names
 from ..chain.read.checkpoint import OpenCheckpoint, open_name
-from ..chain.read.pointer import check_own
-from ..chain.read.surveying.survey import Visit, survey, visit_file
-from ..chain.read.surveying.walk import Decode
+from ..chain.read.newest import check_own
+from ..chain.read.survey import Decode, Visit, survey, visit_file
 from ..chain.store.directory import DirectoryStore, describe_exact
 from ..chain.store.opening import is_chain, is_folder, open_store
 from ..chain.store.store import Store

@@ -51,11 +51,10 @@ from trap_files import broken_trap_files, trap_files
 from traps import trap_frames
 
 import lccodec
-from lccodec.chain.life.anchors import AnchoredSave, Before, Task, anchor_of
+from lccodec.chain.life.hindsight import AnchoredSave, Before, Task, anchor_of
 from lccodec.chain.life.rewrite_step import rewrite
-from lccodec.chain.mend.protect import protect
-from lccodec.chain.mend.ranks.groups import protect_ranks
-from lccodec.chain.mend.redundancy import parse_redundancy
+from lccodec.chain.mend.protect import parse_redundancy, protect
+from lccodec.chain.mend.ranks import protect_ranks
 from lccodec.chain.read.links import value_or_raise
 from lccodec.chain.read.replay import interpolated
 from lccodec.chain.store.directory import DirectoryStore

@@ -12,7 +12,7 @@ import pytest
 from lccodec import Chain, ChainError, Keep, LccodecWarning
 from lccodec.adapters.named import prune_together
 from lccodec.adapters.ranks import check_together, protect_together, repair_together, repairable
-from lccodec.chain.mend.redundancy import Redundancy
+from lccodec.chain.mend.protect import Redundancy
 from lccodec.chain.store.directory import DirectoryStore
 
 from ..support.commands import run, run_json

@@ -25,8 +25,7 @@ from lccodec.chain.life.fork import fork
 from lccodec.chain.life.pins import pin, unpin
 from lccodec.chain.life.prune import prune
 from lccodec.chain.life.rewrite_step import rewrite
-from lccodec.chain.life.rollback import rollback
-from lccodec.chain.life.set_aside import delete_rolled_back, undo_rollback
+from lccodec.chain.life.rollback import delete_rolled_back, rollback, undo_rollback
 from lccodec.chain.store.bundle import BundleStore
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import TEMPORARY_PREFIX

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from lccodec.chain.mend.parity_folder import ParityFolder
-from lccodec.chain.mend.protect import Protection, protect
-from lccodec.chain.mend.redundancy import parse_redundancy
+from lccodec.chain.mend.protect import Protection, parse_redundancy, protect
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import PAYLOAD_OFFSET

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lccodec import Chain
-from lccodec.chain.life.anchors import Anchor, AnchoredSave, Before, Task, anchor_of
+from lccodec.chain.life.hindsight import Anchor, AnchoredSave, Before, Task, anchor_of
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.tree import flatten
 from lccodec.policy.presets import POLICIES

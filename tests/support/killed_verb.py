@@ -17,8 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lccodec.chain.mend.protect import protect
-from lccodec.chain.mend.redundancy import Redundancy
+from lccodec.chain.mend.protect import Redundancy, protect
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.disk.system import System

@@ -9,7 +9,7 @@ from typing import Any
 
 from lccodec import Chain
 from lccodec.chain.life.rollback import rollback
-from lccodec.chain.mirror.bring import Care, Mirror
+from lccodec.chain.mirror.transfer import Care, Mirror
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.disk.system import SYSTEM, System
 

@@ -23,7 +23,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 
 from lccodec.adapters.dcp import LCStorageWriter
-from lccodec.chain.mend.ranks import stripes
+from lccodec.chain.mend import ranks as stripes
 
 #: What each rank has: the sizes are uneven, and rank 1 has nothing.
 ELEMENTS = [3000, 0, 40_000, 7]

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from lccodec import Chain
-from lccodec.chain.mend.ranks.groups import files_of
-from lccodec.chain.mend.ranks.together import Written, protect_together
-from lccodec.chain.mend.redundancy import Redundancy
+from lccodec.chain.mend.protect import Redundancy
+from lccodec.chain.mend.ranks import Written, files_of, protect_together
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.parity.code import Block
 

@@ -11,7 +11,7 @@ from typing import TypedDict
 
 from ...chain.adapter import Adapter
 from ...chain.chain import Chain
-from ...chain.life.keep import Keep, check_keep
+from ...chain.life.prune import Keep, check_keep
 from ...chain.save.options import check_hindsight
 from ...chain.save.partial.selection import check_only
 from ...chain.save.settings import KEYFRAME_EVERY

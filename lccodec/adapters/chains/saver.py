@@ -26,10 +26,8 @@ from typing import Any, Final
 
 from ...chain.adapter import Adapter, from_framework
 from ...chain.chain import Chain
-from ...chain.life.keep import Keep
-from ...chain.life.pins import linked_steps
-from ...chain.life.prune import thin_out
-from ...chain.life.whole import name_again
+from ...chain.life.pins import linked_steps, name_again
+from ...chain.life.prune import Keep, thin_out
 from ...chain.save.settings import LOG
 from ...chain.save.single_file import save_file
 from ...chain.store.directory import DirectoryStore

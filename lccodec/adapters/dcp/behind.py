@@ -16,11 +16,8 @@ from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
 
-from ...chain.mend.protect import protect
-from ...chain.mend.ranks.groups import files_of
-from ...chain.mend.ranks.peers import Alone, Peers
-from ...chain.mend.ranks.together import Written, protect_together
-from ...chain.mend.redundancy import Redundancy
+from ...chain.mend.protect import Redundancy, protect
+from ...chain.mend.ranks import Alone, Peers, Written, files_of, protect_together
 from ...chain.store.directory import DirectoryStore
 from ...errors import ArgumentError, LccodecError, reason_of, warn
 from ...parallel import Line

@@ -24,7 +24,7 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
-from ...chain.read.pointer import RECORD_KIND as KIND
+from ...chain.read.newest import RECORD_KIND as KIND
 from ...container.tree import flatten
 from ...element_types import element_type
 from ...errors import ArgumentError, FormatError, LccodecError, UnsupportedError

@@ -24,9 +24,9 @@ from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
 from ...chain.chain import Chain
-from ...chain.life.keep import Keep, check_keep
-from ...chain.life.whole import name_exact
-from ...chain.mend.redundancy import Redundancy, parse_redundancy
+from ...chain.life.pins import name_exact
+from ...chain.life.prune import Keep, check_keep
+from ...chain.mend.protect import Redundancy, parse_redundancy
 from ...chain.save.settings import KEYFRAME_EVERY
 from ...chain.store.directory import DirectoryStore
 from ...chain.store.names import checkpoint_name

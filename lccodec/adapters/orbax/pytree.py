@@ -23,7 +23,7 @@ import ml_dtypes
 import numpy as np
 
 from ...chain.read.checkpoint import OpenCheckpoint
-from ...chain.read.pointer import PYTREE_KIND as KIND
+from ...chain.read.newest import PYTREE_KIND as KIND
 from ...container.tree import leaf_name
 from ...element_types import Array, element_type, in_host_order
 from ...errors import ArgumentError, ChainError, FormatError, LccodecError, StorageError, UnsupportedError

@@ -35,8 +35,7 @@ from typing import Any, Final, Self
 import numpy as np
 
 from ...chain.read.checkpoint import open_step
-from ...chain.read.follow.update import Patch, Update
-from ...chain.read.follow.watch import Watch, glance
+from ...chain.read.follow.watch import Patch, Update, Watch, glance
 from ...chain.read.links import Link
 from ...chain.store.names import step_index
 from ...chain.store.opening import open_store

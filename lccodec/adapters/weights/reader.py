@@ -14,11 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...chain.read.follow.changes import Change, difference
 from ...chain.read.follow.follower import POLL_SECONDS, Follower, checked_waits
-from ...chain.read.follow.held import CancelledError
-from ...chain.read.follow.update import Update
-from ...chain.read.follow.watching import Lag
+from ...chain.read.follow.held import CancelledError, Change, difference
+from ...chain.read.follow.watch import Lag, Update
 from ...chain.read.replay import DecodedArray
 from ...container.disk.system import checked_path, storage_errors
 from ...container.tree import leaf_name

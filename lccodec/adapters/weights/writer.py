@@ -16,8 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ...byteorder import stored_view
-from ...chain.read.follow.update import Patch, Update
-from ...chain.read.follow.watch import Watch, Way
+from ...chain.read.follow.watch import Patch, Update, Watch, Way
 from ...chain.read.links import Link
 from ...chain.read.replay import DecodedArray
 from ...container.disk.folder import Folder, is_temporary, temporary_name

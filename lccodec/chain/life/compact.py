@@ -36,11 +36,10 @@ from ...policy.record import EXACT_KEY, read_record
 from ...policy.roles import Assignment
 from ...quantizers.base import Quantizer, guarantee_of
 from ...quantizers.guarantee import EXACT, Guarantee
-from ..mend.upkeep import renew
+from ..mend.protect import renew
 from ..progress import Tell, counted, untold
 from ..read.checkpoint import OpenCheckpoint, open_step
-from ..read.exact import open_exact
-from ..read.newest import open_newest
+from ..read.newest import open_exact, open_newest
 from ..save.plan import candidates
 from ..store.claim import Claim
 from ..store.parents import Ancestry

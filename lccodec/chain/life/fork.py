@@ -16,7 +16,7 @@ from ...container.disk.duplicate import duplicate
 from ...container.disk.folder import Folder
 from ...container.disk.system import storage_errors
 from ...errors import ArgumentError, ChainError, LccodecError
-from ..mirror.bring import copy
+from ..mirror.transfer import copy
 from ..read.checkpoint import open_step
 from ..store.directory import DirectoryStore, link_problem
 from ..store.names import checkpoint_name, checkpoints_among, step_index
@@ -97,7 +97,7 @@ def _duplicate_all(store: Store, target: WritableStore, roots: Mapping[int, byte
 def receive_copy(target: WritableStore, store: Store, name: str) -> None:
     """Copy a file of a store into another as it is, whole or not at all, and verify it there.
 
-    Errors are those of `lccodec.chain.mirror.bring.copy`.
+    Errors are those of `lccodec.chain.mirror.transfer.copy`.
     """
     with store.open(name) as reader:
         copy(reader, target, name, overwrite=False)

@@ -4,6 +4,9 @@ Every so many steps there is an end, a delta against the end before. The steps b
 from both sides: first the middle, then the middle of each half, and so on. Each of them is
 interpolated (LCC-INT), and what the interpolation misses is coded only where it has to be.
 
+A `Saver` overwrites its reference with each save. Here the references are needed again, for other
+checkpoints between them. So they are copied where they would be overwritten.
+
 Source: SPEC 9 (LCC-INT), :mod:`lccodec.policy.hindsight`.
 """
 
@@ -11,36 +14,189 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from ...constants import MAX_WEIGHT
-from ...container.manifest import Manifest
+from ...container.manifest import Manifest, Parent
+from ...container.scalars import Json
 from ...container.tree import Flat
 from ...element_types import work
 from ...errors import ChainError
+from ...policy.copies import mark_copies
 from ...policy.hindsight import between_quantizers, end_quantizers, kept
 from ...policy.policy import Candidate, Policy
-from ...policy.record import EXACT_KEY, Record
+from ...policy.presets import POLICIES
+from ...policy.record import EXACT_KEY, Record, needed_record, write_record
 from ...policy.roles import Assignment
 from ...quantizers.base import Quantizer
 from ...quantizers.guarantee import EXACT, Guarantee
 from ...workers.crew import Crew, Threads
 from ..progress import Tell, untold
+from ..read.checkpoint import open_name
 from ..read.links import value_or_raise
-from ..read.replay import DecodedArray
-from ..read.surveying.survey import Visit, survey
+from ..read.replay import Decoded, DecodedArray, interpolated
+from ..read.survey import Visit, survey
+from ..save.encode import decoded_copies, encode_plan, plan_manifest
 from ..save.figures.measurement import Measurement
 from ..save.figures.sampling import Samples, Sampling
 from ..save.forecast import first_keyframe
-from ..save.past import movements
-from ..save.plan import candidates
+from ..save.past import add_past, movements
+from ..save.plan import candidates, make_plan
+from ..store.names import checkpoint_name
 from ..store.store import Store, WritableStore
-from .anchors import Anchor, AnchoredSave, Before, Task
 from .compact import Compaction, coded_again, exact_step, open_known, squares
+
+
+@dataclass(frozen=True, eq=False)
+class Anchor:
+    """A checkpoint that others are coded against: what names it, and its arrays as decoded."""
+
+    step: int
+    root: bytes
+    tree: Json
+    decoded: Decoded
+
+    @property
+    def arrays(self) -> dict[str, DecodedArray]:
+        """The arrays by name."""
+        return {name: value_or_raise(array) for name, array in self.decoded.arrays.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Before:
+    """The save before: its step, and samples of its arrays by name, as they were."""
+
+    step: int | None = None
+    samples: Samples = field(default_factory=Samples)
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A state to be saved, and how.
+
+    Parameters
+    ----------
+    step, flat, metadata
+        What is saved.
+    known
+        Roles by name, as for a save.
+    before
+        The save before, whatever it is coded against.
+    """
+
+    step: int
+    flat: Flat
+    metadata: Mapping[str, str]
+    known: Mapping[str, Assignment]
+    before: Before
+
+
+def anchor_of(store: Store, step: int) -> Anchor:
+    """Return the checkpoint of a step as an anchor; errors are those of `open_name`."""
+    with open_name(store, checkpoint_name(step)) as file:
+        link = file.links[-1]
+        decoded = dict(zip(link.index_names, file.decoded(), strict=True))
+        return Anchor(step, link.reader.root, link.manifest.tree, Decoded(dict(decoded), set()))
+
+
+class AnchoredSave:
+    """The save of a state against anchors: first its arrays are compared, then it is written.
+
+    Parameters
+    ----------
+    task
+        The state.
+    anchors
+        None for a keyframe, one for a delta, two for an interpolated checkpoint, the earlier first.
+    record
+        What the checkpoint records of policy and roles.
+    weight
+        How much the later of two anchors counts, in 256ths.
+
+    Attributes
+    ----------
+    arrays
+        The arrays of the state, with the references that they are coded against.
+
+    Raises
+    ------
+    ArgumentError
+        If the state cannot be stored.
+    """
+
+    def __init__(self, task: Task, anchors: Sequence[Anchor], record: Record, weight: int = 0) -> None:
+        self._task, self._anchors, self._record, self._weight = task, anchors, record, weight
+        self._references = Decoded({}, set())
+        if len(anchors) == 1:
+            self._references = Decoded(dict(anchors[0].decoded.arrays), set())
+        elif anchors:
+            low, high = anchors
+            self._references = interpolated(weight / 256, low.decoded, high.decoded, task.flat.names)
+        self._decoded = {name: value_or_raise(a) for name, a in self._references.arrays.items()}
+        self.arrays: Sequence[Candidate] = candidates(task.flat, self._decoded, record.roles, task.known)
+        mark_copies(self.arrays)
+
+    def write(
+        self,
+        store: WritableStore,
+        policy: Policy,
+        crew: Crew,
+        first: Mapping[str, Quantizer] = MappingProxyType({}),
+        instead: Mapping[str, Quantizer | None] = MappingProxyType({}),
+        again: Mapping[str, Quantizer] = MappingProxyType({}),
+    ) -> tuple[Anchor, int]:
+        """Write the checkpoint; return it as an anchor, and the bytes of its file.
+
+        `policy`, `first`, `instead` and `again` choose quantizers, as in `make_plan`.
+
+        Raises
+        ------
+        ArgumentError
+            If the store has the step already.
+        StorageError
+            If the operating system refuses. Nothing has changed.
+        """
+        task, anchors, record = self._task, self._anchors, self._record
+        sampling = Sampling(self.arrays)
+        add_past(self.arrays, sampling, task.before.samples)
+        parent = anchors[0] if anchors else None
+        above = None if parent is None else parent.step
+        if EXACT_KEY in task.metadata:
+            policy, first, instead, again = POLICIES["lossless"], {}, {}, {}
+        plan = make_plan(self.arrays, policy, above, 1.0, first, instead, again=again)
+        for frame in plan.frames:  # coding overwrites the references
+            for name in [self.arrays[index].name for index in frame.arrays] if frame.inherits else ():
+                if name not in self._references.owned:
+                    array = self._decoded[name]
+                    self._decoded[name] = replace(array, bits=array.bits.copy(), start=0)
+        manifest = plan_manifest(
+            plan,
+            task.flat,
+            step=task.step,
+            policy=write_record(needed_record(record, self.arrays, task.known)),
+            metadata=dict(task.metadata),
+            parent=None if parent is None else (parent.root, parent.tree),
+        )
+        if len(anchors) == 2:
+            later = Parent(anchors[1].step, anchors[1].root)
+            manifest = replace(manifest, later=later, weight=self._weight)
+        past = task.before
+        measurement = Measurement(plan.candidates, sampling, plan.losing(), past.samples)
+        entries = []
+        with store.writer(checkpoint_name(task.step)) as writer:
+            for chunks, decoded in encode_plan(plan, self._decoded, record.policy.effort, crew):
+                entries.append(writer.write_frame(chunks))
+                self._decoded.update(decoded)
+            self._decoded.update(decoded_copies(plan, self._decoded))
+            figures = measurement.figures(self._decoded, past.step)
+            root = writer.commit(replace(manifest, frames=tuple(entries), figures=figures))
+        found = {name: self._decoded[name] for name in task.flat.names}
+        return Anchor(task.step, root, task.flat.tree, Decoded(dict(found), set())), writer.size
 
 
 def code_with_hindsight(

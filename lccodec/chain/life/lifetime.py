@@ -22,10 +22,10 @@ from ...policy.record import Kept
 from ...quantizers.base import Quantizer
 from ...table import Overview, Shown
 from ..adapter import Adapter
-from ..mend.behind import ParityBehind
+from ..mend.protect import ParityBehind
 from ..mirror.behind import Mirrors
-from ..mirror.bring import MirrorState
 from ..mirror.stand_in import Found, read_whole
+from ..mirror.transfer import MirrorState
 from ..overview import chain_overview
 from ..progress import Progress, Tell, check_progress, telling
 from ..save.options import WorkerOptions, check_hindsight, check_lossy
@@ -33,12 +33,10 @@ from ..save.writer import Writer
 from ..store.opening import writable_store
 from ..store.parents import Ancestry
 from ..store.store import Store, WritableStore
-from .keep import Keep
 from .mending import Mending
 from .pins import pin, pin_exact, unpin
-from .prune import Pruning, prune
-from .rollback import rollback
-from .set_aside import RolledBack, delete_rolled_back, list_rolled_back, undo_rollback
+from .prune import Keep, Pruning, prune
+from .rollback import RolledBack, delete_rolled_back, list_rolled_back, rollback, undo_rollback
 
 if TYPE_CHECKING:  # loaded by the methods that call it
     from .compact import Compaction
@@ -151,7 +149,7 @@ class Lifetime(Shown, Mending):
     def undo_rollback(self, name: str | None = None) -> RolledBack:
         """Put the steps that a rollback set aside back into the chain, by default the last ones.
 
-        Errors are those of `lccodec.chain.life.set_aside.undo_rollback`.
+        Errors are those of `lccodec.chain.life.rollback.undo_rollback`.
         """
         with self._writer.at_rest() as claim:
             self._writer.settings.forget_saves()
@@ -163,7 +161,7 @@ class Lifetime(Shown, Mending):
         """Delete the steps that a rollback set aside, by default those of all rollbacks.
 
         Pinned steps are refused, unless `pinned` is set. Errors are those of
-        `lccodec.chain.life.set_aside.delete_rolled_back`.
+        `lccodec.chain.life.rollback.delete_rolled_back`.
         """
         return delete_rolled_back(self._store, name, pinned=pinned)
 

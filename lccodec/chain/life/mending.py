@@ -12,9 +12,7 @@ from ...container.disk.system import checked_path
 from ...errors import ArgumentError
 from ..bounds import Bounds
 from ..mend.parity_folder import directory_of
-from ..mend.protect import Protection, protect
-from ..mend.redundancy import parse_redundancy
-from ..mend.upkeep import unprotect
+from ..mend.protect import Protection, parse_redundancy, protect, unprotect
 from ..mirror.behind import Mirrors
 from ..read.history import History
 from ..save.writer import Writer
@@ -22,8 +20,7 @@ from ..store.directory import DirectoryStore
 from ..store.store import WritableStore
 
 if TYPE_CHECKING:
-    from ..mend.repair import Repair
-    from ..mend.salvage import Salvage
+    from ..mend.repair import Repair, Salvage
 
 
 class Mending(History):
@@ -72,7 +69,7 @@ class Mending(History):
 
         The new chain loses nothing of it. The result lists what is gone.
         """
-        from ..mend.salvage import salvage
+        from ..mend.repair import salvage
 
         target = DirectoryStore(checked_path(directory))
         if target.names():

@@ -8,7 +8,13 @@ step as long as it lives: it has a second name in ``.links`` in the directory of
 where that is the only one left, the link is gone. So nobody has to tell when a link is deleted,
 and a link may be renamed or moved.
 
-Source: SPEC 9 (LCC-CHN-07).
+A path may be a second name of the exact file. A save replaces the exact file and never changes it
+(LCC-EXA-05). So a file that has another name stays as it is, whatever becomes of the chain, and
+takes no bytes while it is the newest. A Reader of one file does not need its name.
+
+Every chain loads this module, so what pins and names seldom need is imported where it is used.
+
+Source: SPEC 9 (LCC-CHN-07, LCC-EXA).
 """
 
 from __future__ import annotations
@@ -16,18 +22,25 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
+from ...constants import EXACT_NAME
 from ...container.disk.duplicate import duplicate
 from ...container.disk.folder import Folder
 from ...container.disk.system import storage_errors
-from ...errors import ChainError
-from ..mend.upkeep import forget, renew
+from ...container.tree import Flat
+from ...container.writer import CheckpointWriter
+from ...errors import ArgumentError, ChainError
+from ..mend.protect import forget, renew
 from ..read.checkpoint import open_step
+from ..read.newest import open_exact
 from ..save.settings import LOG
 from ..store.claim import Claim
-from ..store.directory import DirectoryStore
+from ..store.directory import DirectoryStore, in_chain
 from ..store.names import checkpoint_name, pin_name, step_index
 from ..store.store import Store, WritableStore
 
@@ -148,3 +161,58 @@ def _lives(links: Folder, name: str) -> bool:
     with suppress(FileNotFoundError):
         return (links.path / name).stat().st_nlink > 1
     return False
+
+
+def name_exact(store: DirectoryStore, step: int, path: Path) -> bool:
+    """Give the exact file of a chain a name at a path, if it is of that step; return whether it is.
+
+    Where there are no hard links, as on another file system, the file is copied.
+
+    Raises
+    ------
+    ArgumentError
+        If the path is that of a file of a chain.
+    StorageError
+        If the operating system refuses. An existing file is unchanged.
+    """
+    from .fork import has_exact
+
+    if in_chain(path):
+        raise ArgumentError(f"{path} is a checkpoint of a chain: choose another name or directory")
+    if not has_exact(store, step):
+        return False
+    with storage_errors("cannot write", path), Folder(path.parent, store.system) as folder:
+        duplicate(store.path / EXACT_NAME, folder, path.name, overwrite=True)
+        folder.sync()
+    return True
+
+
+def name_again(store: DirectoryStore, step: int, path: Path, flat: Flat, metadata: Mapping[str, str]) -> bool:
+    """Give a state that the newest step of a chain has a name at a path; return whether it has it.
+
+    The arrays must be the same, bit for bit. Where scalars differ, as in what trainers note of
+    their callbacks, the file is one of its own, with these.
+
+    Errors are those of `name_exact`.
+    """
+    from ..save.exact.anew import chunks_of
+    from ..save.plan import candidates
+    from .fork import has_exact
+
+    if not has_exact(store, step):
+        return False
+    with open_exact(store, strict=True) as file:
+        link = file.links[-1]
+        if link.index_names != flat.names:
+            return False
+        for array, c in zip(file.decoded(), candidates(flat, {}), strict=True):
+            if (array.kind, array.shape) != (c.kind, c.shape) or not np.array_equal(array.bits, c.bits):
+                return False
+        manifest = replace(link.manifest, tree=flat.tree, scalars=flat.scalars, metadata=dict(metadata))
+        if repr(manifest) == repr(link.manifest):
+            return name_exact(store, step, path)
+        with CheckpointWriter(path, overwrite=True) as writer:
+            for index in range(len(manifest.frames)):
+                writer.write_frame(chunks_of(link.reader, index))
+            writer.commit(manifest)
+    return True

@@ -15,8 +15,7 @@ from ..read.checkpoint import open_name
 from ..store.directory import DirectoryStore
 from ..store.names import checkpoint_name
 from ..store.store import Store
-from .homes import above
-from .parity_folder import ParityFolder
+from .parity_folder import ParityFolder, above
 
 
 def comes_back(store: Store, mirrors: Callable[[], Sequence[Store]], name: str) -> bool:

@@ -20,12 +20,10 @@ from ...container.parity.parity_file import is_whole_block, read_block
 from ...container.reader import CheckpointReader, open_checkpoint
 from ...errors import ChainError, DataError, StorageError, is_loss
 from ...parity.code import Block, rebuild
-from ..read.exact import is_newest_exact, is_unknown, may_be_replaced
+from ..read.newest import is_newest_exact, is_unknown, may_be_replaced
 from ..store.directory import DirectoryStore
 from ..store.names import checkpoint_name
-from .blocks import bands, read_band
-from .homes import home_of, make_home
-from .parity_folder import Group, ParityFolder
+from .parity_folder import Group, ParityFolder, bands, home_of, make_home, read_band
 from .protect import declared
 
 

@@ -10,32 +10,164 @@ are read, and what they add is added to the parity that is there. A group with a
 stays until the file is mended. Groups of files of ranks, which may lie in the same place, are left
 alone (:mod:`lccodec.chain.mend.ranks`).
 
+`renew` and `forget` follow files that come and go. Behind the saves a thread protects what was
+saved, and no save waits for it. Saves that come faster than parity is made are protected together.
+
 Source: SPEC 9 (LCC-PAR).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
+from ...arguments import as_integer
 from ...constants import (
     EXACT_NAME,
+    MAX_DATA_COLUMNS,
     MAX_GROUP_FILES,
+    MAX_MANIFEST_BYTES,
+    MAX_PARITY_BLOCK,
+    MAX_PARITY_COLUMNS,
+    MIN_PARITY_BLOCK,
     PARITY_HEAD_SIZE,
 )
 from ...container.disk.system import storage_errors
 from ...container.parity.layout import Index, Layout, Member, check_size
 from ...container.parity.parity_file import blocks_offset, ends_of, file_length
-from ...errors import ChainError, ChecksumError, DataError, LccodecError, StorageError
+from ...errors import (
+    ArgumentError,
+    ChainError,
+    ChecksumError,
+    DataError,
+    LccodecError,
+    StorageError,
+    reason_of,
+    warn,
+)
+from ...parallel import Line
 from ...parity.code import encode
 from ..store.directory import DirectoryStore
-from .blocks import add_parity, bands, block_hashes, read_band
-from .homes import locked_homes
-from .parity_folder import Group, ParityFolder
-from .redundancy import Redundancy
+from ..store.store import Store
+from .parity_folder import (
+    Group,
+    ParityFolder,
+    above,
+    add_parity,
+    bands,
+    block_hashes,
+    directory_of,
+    locked_homes,
+    read_band,
+)
+
+_TEN_THOUSAND: Final = 10_000
+_MIN_SHARE: Final = 100  # 1 %, in ten-thousandths: a parity column for a hundred data columns
+_COLUMNS: Final = 64  # of data, for a share, or as near as it gets
+_TOLERANCE: Final = 1.018  # bytes of parity over those asked for
+_SLACK: Final = 1.05  # bytes of parity over those of the best blocks, if blocks stay as they are
+_MAX_COLUMNS_FOR_SHARE: Final = 16  # of parity: each has two copies of the index
+
+
+@dataclass(frozen=True)
+class Redundancy:
+    """How much parity a group has: for some whole files, or a share of the bytes.
+
+    Parameters
+    ----------
+    files
+        How many files of a group may be lost whole, from 1 to 64; or 0.
+    share
+        The share of the bytes in ten-thousandths, from 100 (1 %) to 10,000; or 0.
+
+    Examples
+    --------
+    >>> parse_redundancy("5%"), parse_redundancy(2)
+    (Redundancy(files=0, share=500), Redundancy(files=2, share=0))
+    """
+
+    files: int = 0
+    share: int = 0
+
+    def layout(self, members: Sequence[Member], block: int | None = None) -> Layout:
+        """Return the layout of a group of files.
+
+        Small blocks lose least to a damaged sector, but need many hashes; large ones are not full.
+        The smallest are taken that are within the tolerance, or else those of the fewest bytes. The
+        blocks of a group that goes on, of `block` bytes, stay as long as they are not much worse.
+        """
+        logs = range(MIN_PARITY_BLOCK.bit_length() - 1, MAX_PARITY_BLOCK.bit_length())
+        layouts = [self._layout(tuple(members), 1 << log) for log in logs]
+        found = [each for each in layouts if _is_possible(each)]
+        if self.files:
+            asked: float = self.files * max(member.length for member in members)
+        else:
+            asked = self.share / _TEN_THOUSAND * sum(member.length for member in members)
+        good = [each for each in found if _size(each) <= _TOLERANCE * asked]
+        best = good[0] if good else min(found, key=_size)
+        same = [each for each in found if each.block == block and _size(each) <= _SLACK * _size(best)]
+        return same[0] if same and (same[0] in good or not good) else best
+
+    def _layout(self, members: tuple[Member, ...], block: int) -> Layout:
+        if self.files:
+            rows = math.ceil(max(member.length for member in members) / block)
+            return Layout(block, rows, self.files, self.files, True, members)
+        share = self.share / _TEN_THOUSAND
+        blocks = math.ceil(sum(member.length for member in members) / block)
+        parity = max(1, min(int(_COLUMNS * share), _MAX_COLUMNS_FOR_SHARE, round(blocks * share)))
+        rows = max(math.ceil(blocks * share / parity), math.ceil(blocks / MAX_DATA_COLUMNS))
+        return Layout(block, min(rows, blocks), parity, self.share, False, members)
+
+    def __str__(self) -> str:
+        return f"{self.files} files" if self.files else f"{self.share / 100:g}%"
+
+
+def _size(layout: Layout) -> int:
+    """Return the bytes of all parity files of a layout."""
+    return layout.parity * (layout.rows * layout.block + 2 * (PARITY_HEAD_SIZE + layout.index_length))
+
+
+def _is_possible(layout: Layout) -> bool:
+    """Return whether an index is not too long; with the largest blocks, let the limit say so."""
+    return layout.index_length <= MAX_MANIFEST_BYTES or layout.block == MAX_PARITY_BLOCK
+
+
+def parse_redundancy(redundancy: object) -> Redundancy:
+    """Return a redundancy that is given as a number of files, or as a percentage such as ``"5%"``.
+
+    Raises
+    ------
+    ArgumentError
+        For anything else; for less than 1 % or more than 100 %, or 0 files or more than 64.
+    """
+    if isinstance(redundancy, Redundancy):
+        return redundancy
+    if isinstance(redundancy, str) and redundancy.endswith("%"):
+        try:
+            share = round(float(redundancy[:-1]) * 100)
+        except (ValueError, OverflowError):
+            share = 0
+        if _MIN_SHARE <= share <= _TEN_THOUSAND:
+            return Redundancy(share=share)
+    elif (files := as_integer(redundancy)) is not None and 1 <= files <= MAX_PARITY_COLUMNS:
+        return Redundancy(files=files)
+    raise ArgumentError(
+        f"a redundancy is a number of files from 1 to {MAX_PARITY_COLUMNS}, or 1% to 100%; got {redundancy!r}"
+    )
+
+
+def redundancy_of(layout: Layout) -> Redundancy:
+    """Return the redundancy that a group was made for."""
+    aligned, asked = layout.aligned, layout.redundancy
+    try:
+        return parse_redundancy(asked if aligned else f"{asked / 100}%")
+    except ArgumentError:  # another writer's
+        return Redundancy(files=layout.parity)
 
 
 @dataclass(frozen=True)
@@ -281,3 +413,129 @@ def declared(store: DirectoryStore, name: str) -> tuple[bytes, int] | None:
         return store.root(name)
     except (DataError, StorageError):
         return None
+
+
+def unprotect(store: DirectoryStore) -> int:
+    """Remove all parity of a chain; return the bytes that this frees."""
+    folder = ParityFolder(store)
+    size = folder.size()
+    folder.remove(folder.names())
+    return size
+
+
+def forget(store: Store, names: Iterable[str]) -> Redundancy | None:
+    """Remove the parity of groups that name files which are about to go.
+
+    Otherwise a repair would bring them back. The caller holds the lock of the store. If it is the
+    chain of a rank, that includes groups of files of ranks. Returns the redundancy that the chain
+    itself had; ``None`` if it had no parity of its own.
+    """
+    gone = set(names)
+    if not gone or not isinstance(store, DirectoryStore):
+        return None
+    if (ranks := above(store)) is not None:
+        _forget(ranks, {f"{store.path.resolve().name}/{name}" for name in gone})
+    redundancy = recorded(store)
+    _forget(store, gone)
+    return redundancy
+
+
+def _forget(store: DirectoryStore, gone: Collection[str]) -> None:
+    folder = ParityFolder(store)
+    groups, _ = folder.groups(bare=True)
+    folder.remove(
+        name
+        for group in groups
+        if any(member.name in gone for member in group.index.layout.members)
+        for name in group.names.values()
+    )
+
+
+def renew(store: Store, redundancy: Redundancy | None = None) -> None:
+    """Protect what is not protected any more, as it was before; an error is only a warning.
+
+    Where there is no parity, this does nothing.
+    """
+    if not isinstance(store, DirectoryStore):
+        return
+    try:
+        redundancy = recorded(store) if redundancy is None else redundancy
+        if redundancy is not None:
+            protect(store, redundancy)
+    except (LccodecError, OSError) as error:
+        warn(f"{store.path}: parity could not be renewed: {error}")
+
+
+def recorded(store: DirectoryStore, *, of_ranks: bool = False) -> Redundancy | None:
+    """Return the redundancy that a chain is protected with; ``None`` without parity.
+
+    With `of_ranks`, that of the chains of ranks in the folders of the directory.
+    """
+    layouts = [group.index.layout for group in ParityFolder(store).groups(bare=True)[0]]
+    return next((redundancy_of(layout) for layout in layouts if layout.of_ranks == of_ranks), None)
+
+
+def protected_names(store: DirectoryStore) -> set[str]:
+    """Return the names of files whose parity is there and fits. No bytes are verified."""
+    groups, _ = ParityFolder(store).groups(bare=True)
+    members = [m for group in groups if group.is_complete for m in group.index.layout.members]
+    if (ranks := above(store)) is not None:
+        groups, _ = ParityFolder(ranks).groups(bare=True)
+        folder = f"{store.path.resolve().name}/"
+        members += [
+            m._replace(name=m.name.removeprefix(folder))
+            for group in groups
+            if group.is_complete
+            for m in group.index.layout.members
+            if m.name.startswith(folder)
+        ]
+    return {m.name for m in members if declared(store, m.name) == (m.root, m.length)}
+
+
+class ParityBehind:
+    """Protects a chain after each call; several threads may call it.
+
+    Parameters
+    ----------
+    redundancy
+        How much parity there is. With ``None``, only that is made again which was there before.
+    """
+
+    def __init__(self, store: Store, redundancy: Redundancy | None) -> None:
+        self._store, self._redundancy = store, redundancy
+        if redundancy is not None:
+            directory_of(store)  # or it is refused
+        self._line = Line()
+        self._asked: Redundancy | None = None
+        self._failures: list[str] = []
+
+    def __call__(self, before: Redundancy | None = None) -> None:
+        """Begin to protect what there is now, or let the thread that runs do so next.
+
+        `before` is the redundancy of parity that was there, and went with files that were removed.
+        """
+        redundancy = self._redundancy or before
+        if redundancy is None:
+            return
+        self._warn()
+        self._asked = redundancy
+        self._line.add(self._protect)
+
+    def wait(self) -> None:
+        """Wait until all is protected that was asked for; an error is only a warning."""
+        self._line.wait()
+        self._warn()
+
+    def _protect(self) -> None:
+        """Protect what there is, in the thread, unless that was done since it was asked for."""
+        redundancy, self._asked = self._asked, None
+        if redundancy is None:
+            return
+        try:
+            protect(directory_of(self._store), redundancy)
+        except (LccodecError, OSError, MemoryError) as error:
+            self._failures.append(reason_of(error))
+
+    def _warn(self) -> None:
+        while self._failures:
+            warn(f"{self._store.path}: saves are not protected: {self._failures.pop(0)}")

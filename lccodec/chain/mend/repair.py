@@ -3,34 +3,301 @@
 A file is mended in a temporary, verified by its root and the digests of its frames, and only then
 takes the name of the damaged one. So a file is never worse than before. What is sound is never
 replaced. Parity that names other files than those of the chain brings nothing back that is missing,
-because that may have been removed on purpose. Parity and mirrors give files back bit for bit, so
-they come first.
-If the directory has parity of chains of ranks, their files are mended too.
+because that may have been removed on purpose. If the directory has parity of chains of ranks, their
+files are mended too.
 
-Source: SPEC 9 (LCC-PAR-06, LCC-PAR-07, LCC-EXA-06).
+Parity and mirrors give files back bit for bit, so they come first. From a mirror comes what
+something here needs (parents of deltas, the exact file that the newest checkpoint names), and what
+follows the newest step here, unless that was rolled back. Earlier steps that nothing needs may have
+been pruned, and stay away.
+
+The last source is the one copy that each chain has itself: the exact file and the checkpoint of its
+step hold the same step. A checkpoint that is lost is written anew as a keyframe of the exact state.
+An exact file that is lost is written anew from a checkpoint that has lost nothing. What only cannot
+be read now (the disk refuses, a newer version) is not lost, and stays.
+
+A chain that cannot be mended is salvaged: what still verifies, in a new chain.
+
+Source: SPEC 9 (LCC-EXA-04, LCC-EXA-06, LCC-PAR-06, LCC-PAR-07).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ...constants import EXACT_NAME
 from ...container.disk.system import storage_errors
 from ...container.parity.parity_file import check_file
-from ...errors import LccodecError
-from ..bounds import UNBOUNDED, Bounds
+from ...errors import (
+    ArgumentError,
+    ChainError,
+    DataError,
+    LccodecError,
+    LimitError,
+    StorageError,
+    is_loss,
+    reason_of,
+)
+from ..bounds import UNBOUNDED, Bounds, is_bound
+from ..mirror.stand_in import StandIn
+from ..mirror.transfer import copy, parents_first, set_aside_of
+from ..read.checkpoint import OpenCheckpoint
+from ..read.newest import may_be_replaced, open_newest
+from ..save.exact.anew import checkpoint_from_exact, exact_from_checkpoint, lost_checkpoint
 from ..store.claim import Claim
 from ..store.directory import DirectoryStore
+from ..store.names import checkpoint_name
 from ..store.store import Store, WritableStore
 from .damage import GroupDamage
-from .from_exact import mend_from_exact
-from .from_mirror import mend_from_mirrors
-from .homes import homes_of
-from .parity_folder import Group, ParityFolder
-from .ranks.groups import groups_of_ranks, renew_ranks
-from .upkeep import recorded, renew
+from .parity_folder import Group, ParityFolder, homes_of
+from .protect import recorded, renew
+from .ranks import groups_of_ranks, renew_ranks
+
+
+def mend_from_exact(
+    store: WritableStore,
+    lost: Mapping[str, str],
+    mended: Collection[str] = (),
+    *,
+    dry_run: bool,
+    bounds: Bounds = UNBOUNDED,
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Write anew what is lost of the newest step, from the other of its two files.
+
+    Parameters
+    ----------
+    lost
+        The files that are damaged, each with the reason.
+    mended
+        The files that are, or would be, mended in another way.
+    bounds
+        What a checkpoint may ask for. One that asks for more is not decoded.
+
+    Returns
+    -------
+    tuple
+        The files that were written anew, each with what was done, and those that are lost still.
+    """
+    made, left = dict[str, str](), dict(lost)
+    if EXACT_NAME in lost:
+        found = _lost_exact(store)
+    else:  # all of a step is read for that
+        found = lost_checkpoint(store, bounds) if lost or _lacks_parent(store, mended) else None
+    if found is None or (dry_run and not _needs_lost(store, found[0], lost, mended)):
+        return made, left
+    name, problem = found
+    if name not in lost and isinstance(problem, LimitError) and is_bound(problem):
+        return made, left  # its bytes are as they were, and what they decode to was not asked
+    try:
+        if not is_loss(problem):
+            raise problem
+        if name == EXACT_NAME:
+            exact_from_checkpoint(store, dry_run=dry_run, bounds=bounds)
+            made[name] = "bit for bit, from the checkpoint of its step"
+        else:
+            checkpoint_from_exact(store, dry_run=dry_run)
+            made[name] = "as a keyframe, from the exact file"
+        left.pop(name, None)
+    except LccodecError as error:
+        why, text = left.get(name, "it needs what is lost"), reason_of(error)
+        left[name] = why if text == why else f"{why}; {text}"
+    return made, left
+
+
+def _lost_exact(store: Store) -> tuple[str, LccodecError] | None:
+    """Return the exact file and its error; ``None`` if it is whole by now."""
+    try:
+        with store.open(EXACT_NAME) as reader:
+            reader.verify()
+    except LccodecError as error:
+        return EXACT_NAME, error
+    return None
+
+
+def _lacks_parent(store: Store, mended: Collection[str]) -> bool:
+    """Return whether the checkpoint of the exact file's step needs a file that is not there."""
+    step = store.exact_step()
+    name = None if step is None else checkpoint_name(step)
+    return name is not None and store.has(name) and _needs_lost(store, name, (), mended)
+
+
+def _needs_lost(store: Store, name: str, lost: Collection[str], mended: Collection[str]) -> bool:
+    """Return whether a checkpoint needs a lost file, as far as can be told before a repair."""
+    todo = [name]
+    for each in todo:  # which grows
+        if each in mended:  # what it needs is read when it is
+            continue
+        if each in lost or not store.has(each):
+            return True
+        todo += [above for step in store.parents_of(each) if (above := checkpoint_name(step)) not in todo]
+    return False
+
+
+def mend_from_mirrors(
+    store: WritableStore,
+    mirrors: Sequence[Store],
+    lost: Mapping[str, str],
+    mended: Collection[str] = (),
+    *,
+    dry_run: bool,
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Bring files from mirrors, each verified where it arrives; parents come before children.
+
+    Parameters
+    ----------
+    lost
+        The files that are damaged, each with the reason.
+    mended
+        The files that are, or would be, mended in another way.
+
+    Returns
+    -------
+    tuple
+        The files that were brought, each with its mirror, and those that are lost still.
+
+    Raises
+    ------
+    ChainError
+        If no mirror can be read, or all are of other chains.
+    """
+    view = StandIn(store, mirrors, lambda *_: None)
+    brought, left = dict[str, str](), dict(lost)
+    wanted = [*lost, *_missing(store, view), *_later(store, view)]
+    todo = sorted({*wanted} - {*mended}, key=lambda name: (name != EXACT_NAME, name))
+    for name in parents_first(view, todo, todo):
+        source = view.of(name)
+        if source is store:
+            left.setdefault(name, f"it is missing, and no mirror has it ({', '.join(map(_place, mirrors))})")
+            continue
+        try:
+            with source.open(name) as reader:
+                if name in lost and not may_be_replaced(store, name, reader.root):
+                    continue
+                if dry_run:
+                    reader.verify()
+                else:
+                    store.make()
+                    copy(reader, store, name, overwrite=store.has(name))
+        except LccodecError as error:
+            left[name] = f"{lost.get(name, 'it is missing')}; {source.path}: {reason_of(error)}"
+            continue
+        left.pop(name, None)
+        brought[name] = str(source.path)
+    return brought, left
+
+
+def _place(mirror: Store) -> str:
+    return str(mirror.path)
+
+
+def _missing(store: Store, view: StandIn) -> list[str]:
+    """Return the files that others need, and that are not there."""
+    found = dict[str, None]()
+    left = list(store.checkpoints().values())
+    for name in reversed(left):
+        try:
+            with store.open(name) as reader:
+                named = reader.manifest.exact
+        except (DataError, StorageError):
+            continue
+        if named is not None and not store.has(EXACT_NAME):
+            found[EXACT_NAME] = None
+        break
+    while left:
+        for step in view.parents_of(left.pop()):
+            above = checkpoint_name(step)
+            if not store.has(above) and above not in found:
+                found[above] = None
+                left.append(above)
+    return list(found)
+
+
+def _later(store: WritableStore, view: StandIn) -> list[str]:
+    """Return the files of mirrors that go on from the newest step; all, if there is none."""
+    newest = max(store.steps(), default=-1)
+    gone = {root for _, roots in set_aside_of(store) for root in roots}
+    found = dict[str, None]()
+    for mirror in view.mirrors:
+        files = {step: name for step, name in mirror.steps().items() if step > newest}
+        if mirror.has(EXACT_NAME) and (mirror.exact_step() or 0) >= max(files, default=newest + 1):
+            files[-1] = EXACT_NAME
+        if files and all(mirror.root(name)[0] not in gone for name in files.values()):
+            found |= dict.fromkeys(files.values())
+            view.admit(mirror, files.values())
+            break
+    return list(found)
+
+
+@dataclass(frozen=True)
+class Salvage:
+    """What `salvage` found.
+
+    Parameters
+    ----------
+    whole
+        The steps that are whole.
+    partial
+        The steps of which some arrays are lost, each with their names and the reasons.
+    gone
+        The steps of which nothing can be read, each with the reason.
+    """
+
+    whole: tuple[int, ...]
+    partial: Mapping[int, Mapping[str, str]]
+    gone: Mapping[int, str]
+
+
+def salvage(store: Store, save: Callable[..., Any]) -> Salvage:
+    """Save every step, and every array that still verifies, to another chain.
+
+    A step of which arrays are lost is saved as a dict of the others by name. The exact file goes
+    before the checkpoint of its step, and that before what is damaged in the exact file.
+
+    Parameters
+    ----------
+    save
+        `Chain.save` of the other chain, without an adapter, which loses nothing.
+
+    Raises
+    ------
+    ChainError
+        If there is no checkpoint.
+    """
+    steps = store.steps()
+    if not steps:
+        raise ChainError(store.nothing())
+    whole, partial, gone = list[int](), dict[int, dict[str, str]](), dict[int, str]()
+    for step in steps:
+        try:
+            with open_newest(store, step) as file:
+                arrays, lost = _arrays(file)
+                if not lost:
+                    save(step, file.state(dtype="bits"), file.metadata())
+                    whole.append(step)
+                elif arrays:
+                    save(step, arrays, file.metadata())
+                    partial[step] = lost
+                else:
+                    gone[step] = next(iter(lost.values()))
+        except ArgumentError:  # of the save: nothing of the old chain
+            raise
+        except LccodecError as error:
+            gone[step] = reason_of(error)
+    return Salvage(tuple(whole), partial, gone)
+
+
+def _arrays(file: OpenCheckpoint) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the arrays that can be decoded, and why the others cannot."""
+    arrays, lost = dict[str, Any](), dict[str, str]()
+    for name in list(file.keys()):
+        try:
+            arrays[name] = file.get(name, dtype="bits")
+        except LccodecError as error:
+            lost[name] = reason_of(error)
+    return arrays, lost
 
 
 @dataclass(frozen=True)

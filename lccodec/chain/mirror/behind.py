@@ -21,7 +21,7 @@ from ...errors import ChainError, DataError, LccodecError, StorageError, reason_
 from ...parallel import Line
 from ..store.opening import writable_store
 from ..store.store import Store, WritableStore
-from .bring import Care, Mirror, MirrorState, bring_newest
+from .transfer import Care, Mirror, MirrorState, bring_newest
 
 _FIRST_WAIT: Final = 1.0  # seconds after the first failure, at most
 _LONGEST_WAIT: Final = 60.0
@@ -189,7 +189,7 @@ class Mirrors:
     def before_save(self) -> bool:
         """Bring the newest step of a mirror to a chain that is empty; return whether that was done.
 
-        Errors are those of `lccodec.chain.mirror.bring.bring_newest`.
+        Errors are those of `lccodec.chain.mirror.transfer.bring_newest`.
         """
         source, self.instead = self.instead, None
         if source is None or self._store.steps():

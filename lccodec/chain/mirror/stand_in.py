@@ -17,7 +17,7 @@ from ...container.reader import CheckpointReader
 from ...errors import ChainError, DataError, LccodecError, StorageError, is_loss, warn
 from ..store.names import checkpoint_name
 from ..store.store import Store
-from .compare import Inventory, check_kin, step_of
+from .transfer import Inventory, check_kin, step_of
 
 Found = TypeVar("Found")
 

@@ -23,12 +23,10 @@ from ..store.names import step_index
 from ..store.opening import writable_store
 from ..store.store import Store
 from .arrivals import Arrivals
-from .averaging.average import average
-from .averaging.shares import select_shares
+from .average import average, select_shares
 from .checkpoint import OpenCheckpoint, checked_names, open_step
-from .exact import ExactFile, with_exact
 from .info import CheckpointInfo
-from .newest import kept, open_newest
+from .newest import ExactFile, kept, open_newest, with_exact
 from .rows import Keys
 
 if TYPE_CHECKING:  # of those that have workers

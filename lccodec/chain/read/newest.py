@@ -1,26 +1,330 @@
 """Which file of a step a reader opens: its checkpoint, or the exact file beside it.
 
+The exact file is a keyframe whose frames hold the values as they are: the newest state bit for bit,
+in one file beside the checkpoints. After a crash, it may be the only file of the newest step. A
+restore takes it if it is sound and of the step asked for; otherwise the history's checkpoint, with
+a warning that says why.
+
+Some checkpoints hold no state of their own: adapters write links to a step of a chain, records of
+distributed checkpoints, and parts of one process. By themselves they are sound files. Whoever wants
+a state must not take what they hold for one; :mod:`lccodec.adapters.whole` brings together what
+they name.
+
 Source: SPEC 9 (LCC-EXA).
 """
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from ...constants import EXACT_NAME
 from ...container.bundle.bundle import is_bundle
 from ...container.disk.address import checked_place
-from ...errors import ArgumentError, ChainError, DataError, FormatError, LccodecError, StorageError, warn
+from ...container.manifest import Manifest
+from ...container.reader import CheckpointReader
+from ...container.trailer import sound_root
+from ...errors import (
+    ArgumentError,
+    ChainError,
+    DataError,
+    FormatError,
+    LccodecError,
+    LimitError,
+    StorageError,
+    UnsupportedError,
+    is_loss,
+    warn,
+)
 from ...policy.record import read_record
 from ..bounds import UNBOUNDED, Bounds
-from ..store.directory import link_problem, older_problem
-from ..store.names import step_index
+from ..store.directory import DirectoryStore, check_exact, link_problem, older_problem
+from ..store.names import checkpoint_name, step_index
 from ..store.opening import open_store
 from ..store.store import Store
-from .checkpoint import OpenCheckpoint, open_file, open_step
-from .exact import ExactFile, open_exact
+from .checkpoint import OpenCheckpoint, open_file, open_name, open_step
+from .heads import Head
+from .info import CheckpointInfo
 from .needed import decoded_bytes
+from .replay import DecodedArray, Decoding
+
+__all__ = ["LINK_KEY", "PYTREE_KIND", "RECORD_KIND", "check_own", "kind_of", "pointer_text"]
+
+
+#: The key of a link in the metadata. Errors name it as their rule.
+LINK_KEY: Final = "lccodec.link"
+#: The kind of a record of `torch.distributed.checkpoint`, in its metadata and its state.
+RECORD_KIND: Final = "torch.distributed.checkpoint"
+#: The kind of the part of a process of Orbax, in its state.
+PYTREE_KIND: Final = "jax.pytree"
+
+#: The keys of such a part.
+_PART: Final = {"kind", "version", "process", "processes", "table", "values", "arrays"}
+_TEXTS: Final = {
+    LINK_KEY: "a link: its state is a step of a chain",
+    RECORD_KIND: "the record of a distributed checkpoint: its tensors lie in the chains of the ranks",
+}
+_ADVICE: Final = {
+    LINK_KEY: "load it with the adapter that saved it",
+    RECORD_KIND: "load it with LCStorageReader, into a state with dcp.load or whole with state()",
+}
+
+
+def kind_of(manifest: Manifest) -> str | None:
+    """Return what a checkpoint is if it holds no whole state; ``None`` if it holds one."""
+    if (kind := _kind(manifest.metadata)) is not None:
+        return kind
+    return PYTREE_KIND if isinstance(manifest.tree, dict) and manifest.tree.keys() == _PART else None
+
+
+def pointer_text(metadata: Mapping[str, str]) -> str | None:
+    """Return in words what a checkpoint is that holds no arrays of its own, by its metadata."""
+    return None if (kind := _kind(metadata)) is None else _TEXTS[kind]
+
+
+def check_own(metadata: Mapping[str, str], where: object) -> None:
+    """Raise ``ArgumentError``, with the way out, if a checkpoint holds no arrays of its own."""
+    if (kind := _kind(metadata)) is not None:
+        raise ArgumentError(
+            f"{where} is {_TEXTS[kind]}; {_ADVICE[kind]}, or write it to a file with `lccodec convert`"
+        )
+
+
+def _kind(metadata: Mapping[str, str]) -> str | None:
+    if LINK_KEY in metadata:
+        return LINK_KEY
+    return RECORD_KIND if metadata.get("kind") == RECORD_KIND else None
+
+
+class ExactFile(OpenCheckpoint):
+    """An open exact file. Where its frames are damaged, the history's checkpoint takes its place.
+
+    Parameters
+    ----------
+    reader
+        The open file.
+    spare
+        Opens the history's checkpoint, and warns of the error that made it necessary. It raises
+        that error if there is no such checkpoint.
+    """
+
+    def __init__(self, reader: CheckpointReader, spare: Callable[[LccodecError], OpenCheckpoint]) -> None:
+        super().__init__(reader, None)
+        self._spare = spare
+
+    def decode_some(self, indices: Iterable[int]) -> dict[int, DecodedArray]:
+        """Return arrays as decoded, by index: all from this file, or all from the history."""
+        wanted = self._checked(indices)
+        try:
+            return dict(super()._replay(wanted))
+        except (DataError, StorageError) as error:
+            return dict(self._of_history(wanted, error))
+
+    def decode_leaves(
+        self, indices: Iterable[int], rows: Mapping[str, slice]
+    ) -> tuple[dict[int, DecodedArray], dict[str, DecodedArray]]:
+        """Return arrays and rows of others as decoded: all from here, or all from the history."""
+        wanted = self._checked(indices)
+        try:
+            return dict(super()._replay(wanted)), dict(super().decode_rows(rows))
+        except (DataError, StorageError) as error:
+            return dict(self._of_history(wanted, error)), dict(self._rows_of_history(rows, error))
+
+    def decode_rows(self, rows: Mapping[str, slice]) -> Iterator[tuple[str, DecodedArray]]:
+        """Yield some rows of arrays as decoded; from the first damaged one on, of the history."""
+        left = dict(rows)
+        try:
+            for name, part in super().decode_rows(rows):
+                del left[name]
+                yield name, part
+        except (DataError, StorageError) as error:
+            failure = error
+        else:
+            return
+        yield from self._rows_of_history(left, failure)
+
+    def _replay(self, indices: list[int]) -> Decoding:
+        """Yield arrays; from the first one on that is damaged, those of the history."""
+        left = dict.fromkeys(indices)
+        try:
+            for index, array in super()._replay(indices):
+                del left[index]
+                yield index, array
+        except (DataError, StorageError) as error:
+            failure = error
+        else:
+            return
+        yield from self._of_history(list(left), failure)
+
+    def heads(self) -> dict[str, Head]:
+        """Return what is known of each array before it is decoded, by name."""
+        try:
+            return super().heads()
+        except (DataError, StorageError) as error:
+            with self._spare(error) as history:
+                return history.heads()
+
+    def _of_history(self, indices: list[int], error: LccodecError) -> Decoding:
+        names = [self._links[-1].index_names[index] for index in indices]
+        with self._spare(error) as history:
+            places = history.links[-1].names
+            if not places.keys() >= set(names):
+                raise error
+            known = {places[name]: index for name, index in zip(names, indices, strict=True)}
+            for place, array in history.decode_each(known):
+                yield known[place], array
+
+    def _rows_of_history(
+        self, rows: Mapping[str, slice], error: LccodecError
+    ) -> Iterator[tuple[str, DecodedArray]]:
+        if rows:
+            with self._spare(error) as history:
+                if not set(history.keys()) >= rows.keys():
+                    raise error
+                yield from history.decode_rows(rows)
+
+
+def open_exact(store: Store, *, strict: bool = False) -> ExactFile:
+    """Open the exact file of a store.
+
+    With `strict`, the history does not take its place where it is damaged.
+
+    Raises
+    ------
+    FormatError
+        If a file of that name is not an exact file (LCC-EXA-01).
+    DataError, StorageError
+        If the file is damaged, missing, or cannot be read.
+    """
+    reader = store.open(EXACT_NAME)
+    try:
+        check_exact(reader)
+    except BaseException:
+        reader.close()
+        raise
+
+    def spare(error: LccodecError) -> OpenCheckpoint:
+        name = checkpoint_name(reader.manifest.step or 0)
+        if strict or not store.has(name):
+            raise error
+        warn(f"{store.path}: the exact file is damaged; returned the state of the history: {error}")
+        return open_name(store, name)
+
+    return ExactFile(reader, spare)
+
+
+def check_state(exact: OpenCheckpoint, checkpoint: OpenCheckpoint) -> None:
+    """Raise ``FormatError`` if the states of the two differ in more than values (LCC-EXA-03)."""
+    for what in ("metadata", "scalars", "tree"):
+        ours, theirs = (json.dumps(getattr(f.links[-1].manifest, what)) for f in (exact, checkpoint))
+        if ours != theirs:
+            raise FormatError("LCC-EXA-03", EXACT_NAME, f"the {what} are not those of the checkpoint")
+    for mine, other in zip(exact.info().arrays, checkpoint.info().arrays, strict=True):
+        if (mine.dtype, mine.shape) != (other.dtype, other.shape):
+            message = "is not of the type and shape that it has in the checkpoint"
+            raise FormatError("LCC-EXA-03", f"{EXACT_NAME}: array {mine.name!r}", message)
+
+
+def check_values(reader: CheckpointReader, lossy: Iterable[str]) -> None:
+    """Raise ``FormatError`` if an exact file has lossy arrays, given by name (LCC-EXA-03)."""
+    for name in lossy:
+        raise FormatError("LCC-EXA-03", f"{reader.name}: array {name!r}", "has representatives, not values")
+
+
+def with_exact(info: CheckpointInfo, store: Store) -> CheckpointInfo:
+    """Return what is known of a checkpoint; `exact` also for the exact file beside it."""
+    if info.exact_root is None:
+        return info
+    try:
+        with store.open(EXACT_NAME) as reader:
+            found = reader.manifest.is_exact and reader.root.hex() == info.exact_root
+    except (DataError, StorageError):
+        found = False
+    return replace(info, exact=info.exact or found)
+
+
+def may_be_replaced(store: Store, name: str, root: bytes) -> bool:
+    """Return whether a file that was found damaged may be replaced by one of a root.
+
+    Not if it is whole by now, or only cannot be read, now or by this version: it may be a newer
+    one, and the only copy.
+    """
+    try:
+        with store.open(name) as reader:
+            if reader.root == root:
+                return True
+            reader.verify()
+    except (UnsupportedError, LimitError):
+        return not _is_other(store, name, root)
+    except LccodecError as error:
+        return is_loss(error)
+    return False
+
+
+def is_unknown(store: Store, name: str, root: bytes) -> bool:
+    """Return whether a file is a sound one that this version cannot read, and not that of a root.
+
+    A newer version may have written it anew. Its root tells whether it is damaged instead.
+    """
+    try:
+        store.open(name).close()
+    except (UnsupportedError, LimitError):
+        return _is_other(store, name, root)
+    except LccodecError:
+        pass
+    return False
+
+
+def _is_other(store: Store, name: str, root: bytes) -> bool:
+    """Return whether a file of any version is sound and not that of a root, or cannot be read."""
+    try:
+        with closing(store.source(name)) as source:
+            return sound_root(source) not in (None, root)
+    except LccodecError:
+        return True
+
+
+def is_newest_exact(reader: CheckpointReader, newest: int, named: bytes | None) -> bool:
+    """Return whether a file is the exact file of the newest checkpoint, or of a newer step.
+
+    `named` is the root that the checkpoint names.
+    """
+    step = reader.manifest.step or 0
+    return reader.manifest.is_exact and (step > newest or (step == newest and reader.root == named))
+
+
+def open_exact_of(checkpoint: Path, root: str) -> ExactFile | None:
+    """Open the exact file of a checkpoint, given by its path and a root in hexadecimal.
+
+    The root is that of the checkpoint or of the exact file itself.
+
+    Returns
+    -------
+    ExactFile or None
+        ``None`` if there is none, or it is damaged or of another checkpoint.
+    """
+    try:
+        store = DirectoryStore(checkpoint.parent)
+        file = open_exact(store)
+        try:
+            own = file.links[-1].reader.root
+            if root == own.hex():
+                return file
+            with store.open(checkpoint.name) as reader:
+                if root in {each.hex() for each in reader.roots} and reader.manifest.exact == own:
+                    return file
+        except BaseException:
+            file.close()
+            raise
+        file.close()
+    except (DataError, StorageError):  # or it was replaced meanwhile
+        pass
+    return None
 
 
 def open_newest(store: Store, step: int | None = None, *, strict: bool = False) -> OpenCheckpoint:

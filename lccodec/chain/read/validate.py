@@ -25,9 +25,9 @@ from ..store.names import checkpoint_name, checkpoints_among
 from ..store.opening import writable_store
 from ..store.store import Store
 from .checkpoint import open_name
-from .exact import check_state, check_values, open_exact
 from .heads import Head
-from .surveying.survey import Visit, survey, visit_file
+from .newest import check_state, check_values, open_exact
+from .survey import Visit, survey, visit_file
 
 
 @dataclass(frozen=True)

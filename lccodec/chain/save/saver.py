@@ -29,7 +29,7 @@ from ...policy.record import EXACT_KEY, Record, needed_record, read_record, writ
 from ...policy.roles import Assignment
 from ...workers.crew import Crew
 from ..progress import Tell, untold
-from ..read.exact import open_exact
+from ..read.newest import open_exact
 from ..store.names import checkpoint_name
 from ..store.store import OvertakenError, Store, WritableStore
 from .encode import decoded_copies, encode_plan, plan_manifest

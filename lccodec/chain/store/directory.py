@@ -1,8 +1,6 @@
-"""What is known of the exact file of a store without decoding it.
+"""A directory as the store of a chain, the chains in its folders, and what its exact file says.
 
 Source: SPEC 9 (LCC-EXA).
-
-A directory as the store of a chain, and the chains in the folders of a directory.
 """
 
 from __future__ import annotations

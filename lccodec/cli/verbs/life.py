@@ -13,13 +13,12 @@ import click
 from ...adapters.named import prune_named, prune_together
 from ...chain.chain import Chain
 from ...chain.life.fork import fork as fork_chain
-from ...chain.life.keep import Keep
 from ...chain.life.pins import pin as pin_step
 from ...chain.life.pins import pin_exact
 from ...chain.life.pins import unpin as unpin_step
-from ...chain.life.prune import Pruning
+from ...chain.life.prune import Keep, Pruning
+from ...chain.life.rollback import RolledBack, delete_rolled_back, list_rolled_back, undo_rollback
 from ...chain.life.rollback import rollback as roll_back
-from ...chain.life.set_aside import RolledBack, delete_rolled_back, list_rolled_back, undo_rollback
 from ...chain.save.settings import KEYFRAME_EVERY
 from ...chain.store.directory import as_directory
 from ...chain.store.opening import writable_store

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from ...chain.read.info import CheckpointInfo, CheckpointSummary
-from ...chain.read.pointer import pointer_text
-from ...chain.read.surveying.survey import survey
+from ...chain.read.newest import pointer_text
+from ...chain.read.survey import survey
 from ...chain.store.directory import DirectoryStore, describe_exact, readable_chains_in
 from ...chain.store.opening import open_store
 from ...chain.store.store import Store

@@ -13,12 +13,9 @@ from ...chain.bounds import UNBOUNDED, Bounds
 from ...chain.chain import Chain
 from ...chain.life.rollback import rollback
 from ...chain.mend.parity_folder import directory_of
-from ...chain.mend.protect import Protection
-from ...chain.mend.redundancy import parse_redundancy
-from ...chain.mend.repair import Repair
-from ...chain.mend.salvage import Salvage
-from ...chain.mend.upkeep import unprotect
-from ...chain.mirror.bring import Care, Mirror
+from ...chain.mend.protect import Protection, parse_redundancy, unprotect
+from ...chain.mend.repair import Repair, Salvage
+from ...chain.mirror.transfer import Care, Mirror
 from ...chain.store.opening import writable_store
 from ...container.disk.address import Place
 from ...errors import ChainError

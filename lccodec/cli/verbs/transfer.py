@@ -15,8 +15,8 @@ from ...chain.bounds import Bounds
 from ...chain.chain import Chain
 from ...chain.fallback import advice, newest_whole, steps_until
 from ...chain.overview import roles_text
-from ...chain.read.averaging.average import average as average_steps
-from ...chain.read.averaging.shares import select_shares
+from ...chain.read.average import average as average_steps
+from ...chain.read.average import select_shares
 from ...chain.read.info import CheckpointInfo
 from ...chain.read.newest import open_path
 from ...chain.store.directory import DirectoryStore

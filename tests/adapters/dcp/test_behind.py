@@ -22,8 +22,8 @@ from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter
 from lccodec.adapters.dcp import behind as module
 from lccodec.adapters.dcp.behind import ParityOfRanks, Save, written_by
 from lccodec.adapters.ranks import check_together, protect_together, repair_together
-from lccodec.chain.mend.ranks.together import Written
-from lccodec.chain.mend.redundancy import Redundancy
+from lccodec.chain.mend.protect import Redundancy
+from lccodec.chain.mend.ranks import Written
 
 from ...support.damage import files_in
 

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from lccodec.adapters.dcp.behind import ParityOfRanks
 from lccodec.adapters.dcp.peers import TorchPeers, checked_group, group_of_all
-from lccodec.chain.mend.redundancy import Redundancy
+from lccodec.chain.mend.protect import Redundancy
 from lccodec.errors import ArgumentError
 
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import lccodec
 from lccodec import Chain, ChainError, Keep, LccodecWarning
-from lccodec.chain.life.anchors import AnchoredSave, Before, Task, anchor_of
-from lccodec.chain.read.surveying.survey import survey
+from lccodec.chain.life.hindsight import AnchoredSave, Before, Task, anchor_of
+from lccodec.chain.read.survey import survey
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.container.tree import flatten

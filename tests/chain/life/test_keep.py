@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec import ArgumentError, Chain, Keep
-from lccodec.chain.life.keep import check_keep
+from lccodec.chain.life.prune import check_keep
 from lccodec.container.scalars import numbers_of
 
 FILES = range(0, 50, 5)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lccodec import ArgumentError, Chain, ChainError, DataError, LccodecError, validate
-from lccodec.chain.life.set_aside import delete_rolled_back, undo_rollback, verified_exact_step
+from lccodec.chain.life.rollback import delete_rolled_back, undo_rollback, verified_exact_step
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import EXACT_NAME, ROLLED_BACK_NAME
 from lccodec.policy.record import Kept

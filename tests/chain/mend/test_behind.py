@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from lccodec import ArgumentError, Chain, LccodecWarning
-from lccodec.chain.mend import behind
-from lccodec.chain.mend.behind import ParityBehind
-from lccodec.chain.mend.redundancy import Redundancy
+from lccodec.chain.mend import protect as behind
+from lccodec.chain.mend.protect import ParityBehind, Redundancy
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
 

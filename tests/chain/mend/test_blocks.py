@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lccodec.chain.mend.blocks import bands, read_band
+from lccodec.chain.mend.parity_folder import bands, read_band
 from lccodec.container.disk.source import FileSource
 from lccodec.container.parity.layout import Layout, Member
 

@@ -10,9 +10,8 @@ import pytest
 
 from lccodec import LccodecError
 from lccodec.chain.mend.coming_back import comes_back
-from lccodec.chain.mend.protect import protect
-from lccodec.chain.mend.ranks.groups import protect_ranks
-from lccodec.chain.mend.redundancy import Redundancy
+from lccodec.chain.mend.protect import Redundancy, protect
+from lccodec.chain.mend.ranks import protect_ranks
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.store import Store

@@ -24,8 +24,7 @@ from lccodec import (
     open,
     validate,
 )
-from lccodec.chain.mend.protect import protect
-from lccodec.chain.mend.redundancy import Redundancy
+from lccodec.chain.mend.protect import Redundancy, protect
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.names import checkpoint_name

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lccodec import StorageError
-from lccodec.chain.mend.homes import above, home_of, homes_of, locked_homes, make_home
+from lccodec.chain.mend.parity_folder import above, home_of, homes_of, locked_homes, make_home
 from lccodec.chain.store.directory import DirectoryStore
 
 

@@ -12,11 +12,9 @@ import pytest
 
 from lccodec import Chain, ChainError, StorageError, validate
 from lccodec.chain.mend.parity_folder import ParityFolder
+from lccodec.chain.mend.protect import Redundancy, parse_redundancy, protect, unprotect
 from lccodec.chain.mend.protect import damage as damage_of
-from lccodec.chain.mend.protect import protect
-from lccodec.chain.mend.redundancy import Redundancy, parse_redundancy
 from lccodec.chain.mend.repair import repair
-from lccodec.chain.mend.upkeep import unprotect
 from lccodec.chain.store.directory import DirectoryStore
 
 from ...support.crashes import broken

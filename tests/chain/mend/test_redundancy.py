@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lccodec import ArgumentError
-from lccodec.chain.mend.redundancy import Redundancy, parse_redundancy, redundancy_of
+from lccodec.chain.mend.protect import Redundancy, parse_redundancy, redundancy_of
 from lccodec.container.parity.layout import Member, parse_layout
 
 

@@ -10,10 +10,8 @@ import pytest
 
 from lccodec import Chain, Keep, bundle, unbundle
 from lccodec.chain.life.prune import prune
-from lccodec.chain.mend.protect import protect
-from lccodec.chain.mend.redundancy import Redundancy, parse_redundancy
+from lccodec.chain.mend.protect import Redundancy, parse_redundancy, protect, recorded
 from lccodec.chain.mend.repair import repair
-from lccodec.chain.mend.upkeep import recorded
 from lccodec.chain.store.directory import DirectoryStore
 
 from ...support.damage import is_true, protected_names, protected_run

@@ -285,7 +285,7 @@ FORK = """
 import os, sys, threading
 import numpy as np
 from lccodec import Chain
-from lccodec.chain.mirror.bring import Mirror
+from lccodec.chain.mirror.transfer import Mirror
 
 begun, bring = threading.Event(), Mirror._bring
 go_on, is_closed = os.pipe(), os.pipe()

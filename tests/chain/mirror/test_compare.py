@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lccodec import Chain, ChainError, Keep
-from lccodec.chain.mirror.compare import Inventory, check_kin, compare, set_aside_of
+from lccodec.chain.mirror.transfer import Inventory, check_kin, compare, set_aside_of
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.names import checkpoint_name
 

@@ -9,7 +9,7 @@ import pytest
 
 import lccodec
 from lccodec.chain.read.newest import open_path
-from lccodec.chain.read.surveying.survey import survey
+from lccodec.chain.read.survey import survey
 from lccodec.chain.store.opening import open_store
 from lccodec.frame.header import FrameHeader
 

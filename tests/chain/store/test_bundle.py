@@ -8,7 +8,7 @@ import pytest
 
 import lccodec
 from lccodec.chain.read.checkpoint import open_step
-from lccodec.chain.read.exact import open_exact, with_exact
+from lccodec.chain.read.newest import open_exact, with_exact
 from lccodec.chain.store.bundle import BundleStore
 from lccodec.chain.store.directory import DirectoryStore, describe_exact
 from lccodec.constants import PAYLOAD_OFFSET

@@ -23,9 +23,7 @@ from ...store.directory import DirectoryStore
 from ...store.names import step_index
 from ...store.opening import open_store
 from ..checkpoint import checked_names
-from .update import Update, arrays_by_name
-from .watch import Watch
-from .watching import Lag, Watching
+from .watch import Lag, Update, Watch, Watching, arrays_by_name
 
 #: Seconds between two looks at the names in a store.
 POLL_SECONDS: Final = 0.25

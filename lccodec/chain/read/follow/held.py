@@ -7,7 +7,13 @@ short, it is done again.
 One step behind, most frames say which few values they change. Then only these are decoded, frames
 side by side, and the array sum goes on from that of the held array. What is decoded of another
 array lies in a buffer that the next one uses again, since mostly few values differ and only these
-are kept. A whole array that differs keeps the buffer.
+are kept. A whole array that differs keeps the buffer. Values are compared as bit patterns, so NaNs
+and zeros of both signs count as what they are.
+
+A follower may start from arrays at hand, such as the model that an engine has loaded. Nothing of
+their step is read but what tells that they are its arrays, bit for bit: the array sum at the end of
+each frame (LCC-FRM-09). Arrays that share a frame with others are small; they are decoded and
+compared.
 """
 
 from __future__ import annotations
@@ -15,22 +21,164 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
 from ....container.disk.source import Source, read_ahead
-from ....element_types import Array
+from ....element_table import ElementType
+from ....element_types import Array, components, element_type, from_components
+from ....errors import ArgumentError, ChainError, ChecksumError
 from ....frame.changed import may_tell
+from ....frame.checksum import array_sum
+from ....frame.decode import check_array_sum
+from ....frame.header import Shape
+from ....masks import true_places
+from ....parallel import slices
+from ....workers.memory import place_of
+from ...store.store import Store
+from ..checkpoint import open_step
 from ..links import Link, array_place
-from ..needed import decoded_together
-from ..replay import DecodedArray, replay_each, within_frame
-from .changes import Change, change_of, difference
-from .crew import Tellers
-from .telling import Tell, Told, batches_for
-from .writing import Write
+from ..needed import decoded_together, frames_of
+from ..replay import DecodedArray, replay, replay_each, within_frame
+from .crew import Tell, Tellers, Told, Write, batches_for
+
+#: If at most one component in this many differs, changing only their places is faster than a copy.
+SPARSE_RATIO: Final = 8
+_WORD_BYTES: Final = 8
+_FEW_BYTES: Final = 1 << 15  # are compared at once: more calls take longer
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """What is new in an array.
+
+    Parameters
+    ----------
+    kind, shape
+        Element type and shape of the array.
+    places
+        Flat places of the elements that differ: int64, rising. ``None`` if all of them are given.
+    bits
+        The new components: of these places, or of the whole array.
+    """
+
+    kind: ElementType
+    shape: Shape
+    places: Array | None
+    bits: Array
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the new values."""
+        return self.bits.nbytes
+
+    def values(self, dtype: str | None) -> Array:
+        """Return the new values, 1-D; `dtype` is as in :func:`lccodec.decode`."""
+        return from_components(self.bits, self.kind, (self.bits.size // self.kind.components,), dtype)
+
+    def kept(self) -> Change:
+        """Return the change in memory of its own, if it lies where later ones are put."""
+        if not self.is_shared or self.places is None:
+            return self
+        return replace(self, places=self.places.copy(), bits=self.bits.copy())
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it lies where later changes are put."""
+        return self.places is not None and place_of(self.places) is not None
+
+    def write(self, bits: Array) -> None:
+        """Write the new values into the components of an array. Writing them again is no harm."""
+        if self.places is None:
+            bits[:] = self.bits
+        else:
+            bits[self.places] = self.bits
+
+
+def change_of(before: DecodedArray, places: Array, bits: Array) -> Change | None:
+    """Return what is new in an array, given its places and components; ``None`` if nothing is."""
+    if not places.size:
+        return None
+    if places.size * SPARSE_RATIO <= before.bits.size:
+        return Change(before.kind, before.shape, places, bits)
+    whole = before.bits.copy()
+    whole[places] = bits
+    return Change(before.kind, before.shape, None, whole)
+
+
+def difference(before: DecodedArray | None, after: DecodedArray) -> Change | None:
+    """Return what is new in an array, ``None`` if nothing is.
+
+    All of it is new if there was none before, or one of another type or shape.
+    """
+    whole = Change(after.kind, after.shape, None, after.bits)
+    if before is None or (before.kind, before.shape) != (after.kind, after.shape):
+        return whole
+    if after.kind.components > 1:  # places are those of elements
+        return None if np.array_equal(before.bits, after.bits) else whole
+    places, count = [], 0
+    for part in slices(after.bits.size):
+        found = _differing(before.bits[part], after.bits[part])
+        if not found.size:
+            continue
+        count += found.size
+        if count * SPARSE_RATIO > after.bits.size:
+            return whole
+        found += part.start
+        places.append(found)
+    if not count:
+        return None
+    there = np.concatenate(places)
+    return Change(after.kind, after.shape, there, after.bits.take(there, mode="clip"))
+
+
+def _differing(one: Array, other: Array) -> Array:
+    """Return the places where two 1-D arrays of the same type differ: int64, rising.
+
+    Words of eight bytes are compared first: where few values differ, most words are the same.
+    """
+    if one.nbytes <= _FEW_BYTES:
+        places: Array = (one != other).nonzero()[0]
+        return places
+    ratio = _WORD_BYTES // one.itemsize
+    end = one.size - one.size % ratio
+    left, right = one[:end].view(np.uint64), other[:end].view(np.uint64)
+    words = true_places(left != right)
+    some = left.take(words, mode="clip") ^ right.take(words, mode="clip")
+    inside = some.view(one.dtype).nonzero()[0]
+    found: Array = words.take(inside // ratio, mode="clip")
+    found *= ratio
+    found += inside % ratio
+    rest = (one[end:] != other[end:]).nonzero()[0]
+    return np.append(found, rest + end) if rest.size else found
+
+
+def check_target(name: str, change: Change, array: object) -> Array:
+    """Return the array that a change is to be written to; refuse one that it does not fit."""
+    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
+        raise ArgumentError(f"array {name!r}: must be a NumPy array; got {type(array).__name__}")
+    kind = element_type(array.dtype)
+    if (kind, array.shape) != (change.kind, change.shape):
+        expected = f"{change.kind.name} of shape {change.shape}"
+        raise ArgumentError(f"array {name!r}: must be {expected}; got {kind.name} of shape {array.shape}")
+    if not array.flags.writeable:
+        raise ArgumentError(f"array {name!r}: cannot be written to")
+    return array
+
+
+def write_into(array: Array, change: Change) -> None:
+    """Write a change into an array that it fits."""
+    if array.flags.c_contiguous and array.dtype.isnative:
+        change.write(array.reshape(-1).view(change.kind.bits))
+        return
+    # Its components are a copy, which goes back as a whole.
+    bits = components(array)[1].copy()
+    change.write(bits)
+    array[...] = from_components(bits, change.kind, change.shape, "bits").view(array.dtype.newbyteorder("="))
+
 
 _CALLS_BYTES: Final = 1 << 11  # of a frame are read in the time of the calls that each frame takes
 _NOTHING: Final[Mapping[str, DecodedArray]] = MappingProxyType({})
@@ -336,3 +484,81 @@ def _gone(links: Sequence[Link]) -> set[str]:
 def _closed(links: Sequence[Link], names: Iterable[str]) -> list[str]:
     """Return arrays, and all that are decoded with them."""
     return [name for group in groups_of(links, names) for name in group]
+
+
+_MAX_NAMES_SHOWN: Final = 5  # in one message
+
+
+def held_from(
+    store: Store,
+    step: int,
+    given: Mapping[str, Array],
+    names: Callable[[Link], set[str]],
+    root: str | None = None,
+) -> Held:
+    """Return a step as held, from arrays that are at hand.
+
+    Parameters
+    ----------
+    given
+        The arrays by name. Their memory is used, and gets later values.
+    names
+        Returns the arrays of the checkpoint that are followed.
+    root
+        The root of the checkpoint that the arrays are known to be of, hexadecimal. If the step has
+        it still, they are not compared.
+
+    Raises
+    ------
+    ArgumentError
+        If one of the arrays is missing, or is another one than that of the step.
+    ChainError, DataError, StorageError
+        If there is no such step, or it cannot be read; or if it is interpolated, so that no sum
+        tells what its arrays are.
+    """
+    held = Held()
+    with open_step(store, step) as file:
+        link, followed = file.links[-1], names(file.links[-1])
+        if any(each.later is not None for each in file.links):
+            raise ChainError(f"{store.path}: step {step} is interpolated, and cannot be started from")
+        missing = [name for name in link.index_names if name in followed and name not in given]
+        heads = file.heads()
+        wrong, known = [], link.reader.root.hex() == root
+        for group in groups_of(file.links, followed):
+            ours = {name: given[name] for name in group if name in given and name in followed}
+            found = {
+                name: DecodedArray(heads[name].header.kind, heads[name].shape, components(array)[1])
+                for name, array in ours.items()
+                if (components(array)[0], array.shape) == (heads[name].header.kind, heads[name].shape)
+            }
+            if len(group) > 1 and ours:
+                decoded = replay(file.links, [link.names[name] for name in group])
+                stored = {link.index_names[index]: array for index, array in decoded}
+                same = {name for name in found if np.array_equal(found[name].bits, stored[name].bits)}
+                held.arrays.update(stored)
+            else:
+                same = {n for n, array in found.items() if known or _has_sum(file.links, n, array.bits)}
+                held.arrays.update(found)
+            wrong += [name for name in ours if name not in same]
+        if missing or wrong:
+            told = _told(missing, wrong)
+            raise ArgumentError(f"{store.path}: these are not the arrays of step {step}: {told}")
+        held.link = link
+        link.parent = None
+    return held
+
+
+def _told(missing: Sequence[str], wrong: Sequence[str]) -> str:
+    problems = [*(f"{name!r} is missing" for name in missing), *(f"{name!r} differs" for name in wrong)]
+    more = len(problems) - _MAX_NAMES_SHOWN
+    return ", ".join(problems[:_MAX_NAMES_SHOWN]) + (f", and {more} more" if more > 0 else "")
+
+
+def _has_sum(links: Sequence[Link], name: str, bits: Array) -> bool:
+    """Return whether components have the sum of the newest frame of an array."""
+    link, number = frames_of(links, name)[-1]
+    try:
+        check_array_sum(link.frame(number, verify=False), array_sum(bits))
+    except ChecksumError:
+        return False
+    return True

@@ -1,4 +1,4 @@
-"""Which step of a chain comes next, and the way to it.
+"""Which step of a chain comes next, the way to it, and the update: all that differs then.
 
 Decided by names, steps and roots:
 
@@ -19,29 +19,258 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, Final, NamedTuple, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
 
 from ....constants import EXACT_NAME
 from ....container.leaves import select
-from ....container.tree import unflatten
+from ....container.reader import CheckpointReader
+from ....container.tree import array_names, flatten, unflatten
 from ....element_types import Array, components
-from ....errors import ChainError, ChecksumError, DataError, FormatError, LccodecError, StorageError, warn
+from ....errors import (
+    ArgumentError,
+    ChainError,
+    ChecksumError,
+    DataError,
+    FormatError,
+    LccodecError,
+    StorageError,
+    warn,
+)
+from ....policy.record import read_record
 from ...bounds import UNBOUNDED, Bounds
 from ...store.names import check_name, checkpoint_name, is_checkpoint
 from ...store.store import Store
 from ..checkpoint import open_name
-from ..links import Link, open_links
-from ..newest import find_exact, kept
-from ..pointer import check_own
+from ..links import Link, check_step, open_links, open_parent
+from ..newest import check_own, find_exact, kept
 from ..replay import DecodedArray
 from .crew import Tellers
-from .held import CancelledError, Held, Prepared
-from .since import is_state_of, open_since
-from .start import held_from
-from .update import Update
-from .watching import Lag
+from .held import CancelledError, Change, Held, Prepared, check_target, held_from, write_into
+
+
+class Lag(NamedTuple):
+    """How far a follower is behind: the steps after its own, and the bytes of their files."""
+
+    steps: int
+    nbytes: int
+
+
+class Watching(Protocol):
+    """What a follower needs of what it follows: the state that is held, and what comes after it."""
+
+    @property
+    def place(self) -> object:
+        """What messages call it."""
+
+    @property
+    def step(self) -> int | None:
+        """The held step; ``None`` if there is no state yet."""
+
+    def next(self, wanted: Callable[[], bool]) -> Any:
+        """Prepare the way to a new state; it has the `update` that leads there, or ``None``.
+
+        ``None`` if there is no new state. `wanted` is asked from time to time whether to go on.
+        """
+
+    def commit(self, way: Any) -> None:
+        """Go a way that was prepared. Doing it again does nothing."""
+
+    def refused(self) -> Mapping[int, str]:
+        """Return why newer steps cannot be read, by step."""
+
+    def lag(self) -> Lag:
+        """Return how far the held state is behind."""
+
+    def state(self, dtype: str | None) -> Any:
+        """Return a copy of the held state."""
+
+    def names(self) -> list[str]:
+        """Return the paths of the arrays of the held state, in the order of the state."""
+
+    def array(self, path: str) -> DecodedArray | None:
+        """Return an array of the held state; it must not be changed."""
+
+    def close(self) -> None:
+        """Release what is held."""
+
+
+def open_since(reader: CheckpointReader, base: Link, store: Store, opened: ExitStack) -> list[Link] | None:
+    """Return the links behind one whose state is at hand, up to a checkpoint, parents first.
+
+    They are deltas, and their files are left to `opened`. ``None`` if the checkpoint does not go on
+    from that state; then it is to be opened with all that it needs.
+
+    A checkpoint that took the place of `base` has the same state (LCC-CHN-10). But a settled one
+    may have other values (LCC-INT-06), and what takes its place has these. So after a policy that
+    may lose something, only the root of `base` itself counts.
+    """
+    readers = [opened.enter_context(reader)]
+    while (parent := readers[-1].manifest.parent) is not None:
+        child = readers[-1]
+        if child.manifest.later is not None or parent.step < (base.manifest.step or 0):
+            return None
+        check_step(child)
+        found = None
+        if parent.step != base.manifest.step or parent.root != base.reader.root:
+            found = opened.enter_context(open_parent(child, parent, store))
+            found.rest()
+        if found is None or is_state_of(found, base.reader):
+            links = [base]
+            for each in reversed(readers):
+                links.append(Link(each, links[-1]))
+            return links[1:]
+        if parent.step == base.manifest.step:
+            return None
+        readers.append(found)
+    return None
+
+
+def is_state_of(reader: CheckpointReader, known: CheckpointReader) -> bool:
+    """Return whether a checkpoint surely has the state of another one: it is it, or replaces it."""
+    if known.root not in reader.roots:
+        return False
+    try:
+        return reader.root == known.root or not read_record(reader.manifest.policy).policy.lossy
+    except ArgumentError:  # written by another version or program
+        return False
+
+
+class Patch(NamedTuple):
+    """What is new in one array.
+
+    Parameters
+    ----------
+    name
+        Its path in the state.
+    dtype, shape
+        Type and shape of the whole array.
+    places
+        Flat places of the new values in the array, in C order: int64, rising. ``None`` if `values`
+        are those of the whole array.
+    values
+        The new values, 1-D.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    places: Array | None
+    values: Array
+
+
+@dataclass(eq=False)
+class Update:
+    """What is new since the last update of a follower. It is valid until the next is asked for.
+
+    Parameters
+    ----------
+    step
+        The step of the new state.
+    base
+        The step that the follower had before; ``None`` if it had nothing. It is above `step` where
+        the chain was rolled back, and equal to it where the step was saved anew.
+    names
+        The arrays with new values, in the order of the state. An array in two places has two names.
+    removed
+        Arrays that the state before had, and this one has not.
+    metadata
+        The strings that were stored with the state.
+    steps
+        How many checkpoints were read for it: 1 for the next step.
+    bytes_read
+        Bytes of their files.
+    root, base_root
+        What identifies the checkpoints of both states, hexadecimal; see `CheckpointInfo.root`.
+    """
+
+    step: int
+    base: int | None
+    names: tuple[str, ...]
+    removed: tuple[str, ...]
+    metadata: dict[str, str]
+    steps: int
+    bytes_read: int
+    root: str
+    base_root: str | None
+    _changes: Mapping[str, Change] | None
+    _process: int = field(default_factory=os.getpid)
+
+    def __repr__(self) -> str:
+        return f"Update(step={self.step}, base={self.base}, {len(self.names)} arrays)"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the new values: what `apply_to` copies."""
+        return sum(change.nbytes for change in self._valid().values())
+
+    def apply_to(self, arrays: Any) -> None:
+        """Write the new values into the memory of arrays that hold the state before.
+
+        It is the one short step during which nobody may read the arrays. All of them are checked
+        before the first is written. It may be repeated, for example after an interrupt.
+
+        Parameters
+        ----------
+        arrays
+            NumPy arrays by name, or a nested state of them. It may have more than the update.
+
+        Raises
+        ------
+        ArgumentError
+            If an array is missing, of another type or shape, or cannot be written to, or if the
+            follower has gone on. Nothing is written then.
+        """
+        changes, found = self._valid(), arrays_by_name(arrays)
+        missing = [name for name in changes if name not in found]
+        if missing:
+            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            raise ArgumentError(f"the arrays lack {missing[0]!r}{more}, which step {self.step} has anew")
+        targets = [(check_target(name, each, found[name]), each) for name, each in changes.items()]
+        for array, change in targets:
+            write_into(array, change)
+
+    def patches(self, dtype: Literal["float32", "bits"] | None = None) -> Iterator[Patch]:
+        """Yield what is new array by array; `dtype` says how bfloat16 is returned.
+
+        The values of a whole array are memory of the follower, and must not be changed.
+
+        Raises
+        ------
+        ArgumentError
+            If the follower has gone on to another step, or is closed.
+        """
+        for name, each in self._valid().items():
+            change = each.kept()
+            yield Patch(name, change.kind.name, change.shape, change.places, change.values(dtype))
+
+    def _valid(self) -> Mapping[str, Change]:
+        """Return what is new by name; raise ``ArgumentError`` if the follower has gone on."""
+        if self._changes is None:
+            raise ArgumentError(f"the update to step {self.step} is not the follower's last one any more")
+        if self._process != os.getpid() and any(each.is_shared for each in self._changes.values()):
+            told = "is in memory of the process that this one was forked from: ask for the next one"
+            raise ArgumentError(f"the update to step {self.step} {told}")
+        return self._changes
+
+    def expire(self) -> None:
+        """Release the new values: the follower goes on, and its memory gets other ones."""
+        self._changes = None
+
+
+def arrays_by_name(arrays: Any) -> Mapping[str, Any]:
+    """Return arrays by their names in the state, each place with a name of its own."""
+    flat = flatten(arrays)
+    found: dict[str, Any] = {name: flat.arrays[index] for name, index in array_names(flat.tree).items()}
+    if isinstance(arrays, Mapping):  # its keys may be names with escapes, as those of `found` are
+        found.update((name, value) for name, value in arrays.items() if isinstance(value, np.ndarray))
+    return found
+
 
 #: What a checkpoint is refused for that was made against another state than the one held.
 _OF_ANOTHER_REFERENCE: Final = ("LCC-FRM-09", "LCC-STR-09")

@@ -17,7 +17,7 @@ from ....constants import EXACT_NAME
 from ....container.manifest import Manifest
 from ....container.tree import Flat
 from ....errors import ChainError, DataError, LccodecError, StorageError, reason_of, warn
-from ...read.exact import ExactFile, open_exact
+from ...read.newest import ExactFile, open_exact
 from ...store.store import OvertakenError, WritableStore
 from ..plan import SavePlan
 from ..reference import Tail

@@ -25,7 +25,7 @@ from ....parallel import start_thread, thread_count
 from ....policy.copies import mark_equal
 from ....policy.policy import Candidate
 from ....policy.presets import POLICIES
-from ...read.exact import ExactFile
+from ...read.newest import ExactFile
 from ...store.store import WritableStore
 from ..encode import plan_manifest, raw_frames
 from ..plan import SavePlan, make_plan

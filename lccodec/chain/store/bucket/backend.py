@@ -1,12 +1,10 @@
 """What a chain needs of an object store: six calls, and what their errors mean.
 
 A backend does one request, or what belongs to it. It raises `UnreachableError` for what may go away
-by itself, and :mod:`.patience` tries again; `MissingError` and `ExistsError` for what the caller
+by itself, and `PatientBackend` tries again; `MissingError` and `ExistsError` for what the caller
 asks about; and ``StorageError`` for all else.
 
-Attempts: a store that does not answer is asked again, later and later, until a time is over.
-
-The waits grow twofold up to a limit, and each is drawn at random below that, so that many readers
+A store that does not answer is asked again, later and later, until a time is over. The waits grow twofold up to a limit, and each is drawn at random below that, so that many readers
 do not come back at the same moment (full jitter). A warning says when an outage lasts.
 """
 

@@ -14,9 +14,7 @@ A holder that was stopped, or cut off from the store, may so lose its lease and 
 knowing. It finds out at its next number. Until then commits decide: they are conditional, and the
 later of two at the same place fails (:mod:`.keys`).
 
-The claim of a process on a chain in a bucket: a lease, which all its `Chain` objects share.
-
-As on a disk, one of them uses it at a time, and another process is refused while it is held.
+All `Chain` objects of a process share one lease. As on a disk, one of them uses it at a time.
 """
 
 from __future__ import annotations

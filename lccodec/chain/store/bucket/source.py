@@ -1,16 +1,4 @@
-"""What was read of objects and is kept: in memory for a while, on the disk up to a size.
-
-Objects never change, and their names have their roots. So what is kept by root and range is never
-stale. Only what was verified goes to the disk (:mod:`.source` knows that), so a garbled answer is
-never kept there. Each range is a file of its own with a digest at its end; one that does not match
-is removed. What was used last stays longest.
-
-The files lie in the folder ``lccodec`` of the user's folder for caches. ``LCCODEC_CACHE`` names
-another folder in place of that one, or turns the cache off if it is empty;
-``LCCODEC_CACHE_BYTES`` is the limit. Only files with the names below are counted, read or removed,
-and a link is never followed: not as a file, and not as the folder ``lccodec``.
-
-Files in a bucket as they are read: by ranges, of which those of one round are fetched together.
+"""Files in a bucket as they are read: by ranges, of which those of one round are fetched together.
 
 A reader says what it is about to read (`Reading.ahead`). What is near is joined into one request,
 and all requests of a round run side by side, each as large as a request should be. What is to be
@@ -20,6 +8,13 @@ What arrives is verified, if digests cover it: the open file says so (`Range.ver
 are asked for once more, and only what was verified is kept on the disk. The memory also keeps what
 cannot be verified yet, such as the ends of a file before it is open. Whoever finds that those bytes
 are not what was stored lets them be forgotten.
+
+Objects never change, and their names have their roots. So what is kept by root and range is never
+stale. On the disk, each range is a file of its own with a digest at its end; one that does not
+match is removed. What was used last stays longest. The files lie in the folder ``lccodec`` of the
+user's folder for caches. ``LCCODEC_CACHE`` names another folder in place of that one, or turns the
+cache off if it is empty; ``LCCODEC_CACHE_BYTES`` is the limit. Only files with the names below are
+counted, read or removed, and a link is never followed: not as a file, and not as the folder.
 """
 
 from __future__ import annotations

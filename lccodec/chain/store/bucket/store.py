@@ -1,27 +1,18 @@
-"""What rollbacks have set aside in a bucket: commits in ``.rolled-back``, which name the same data.
+"""A prefix of a bucket as the store of a chain.
 
-What was set aside has a marker, an empty object that is put last and removed first. Without it, the
-commits are left by a rollback that was cut short, and go with the next one.
-
-Writing a file of a chain to a bucket: whole on the disk, then its data, then its commit.
-
-A lost answer looks as if another writer had come first: if the commit names the same data, it is
-this one.
-
-Source: SPEC 9 (LCC-BKT-03).
-
-A prefix of a bucket as the store of a chain.
-
-A save uploads a file as data under a name of its own, and puts the commit if there is none
-(:mod:`.writer`). What there is stands in the names of objects (:mod:`.keys`).
+A save writes a file whole on the disk, uploads it as data under a name of its own, and puts the
+commit if there is none. A lost answer looks as if another writer had come first: if the commit
+names the same data, it is this one. What there is stands in the names of objects (:mod:`.keys`).
 
 What is removed loses its commit first, so that readers do not find it any more. Data goes only when
 it is older than `MIN_AGE_SECONDS`: a writer may be about to commit it, or a reader has just found
 it. Younger data is removed by a later save or prune.
 
-Source: SPEC 9 (LCC-BKT).
+What rollbacks have set aside are commits in ``.rolled-back``, which name the same data, and a
+marker: an empty object that is put last and removed first. Without it, the commits are left by a
+rollback that was cut short, and go with the next one.
 
-From an address to the store behind it, and what to install for it.
+Source: SPEC 9 (LCC-BKT).
 """
 
 from __future__ import annotations

@@ -12,17 +12,16 @@ import pytest
 
 from lccodec import Chain, ChainError, Keep, LccodecWarning, StorageError, validate
 from lccodec.chain.mend.parity_folder import ParityFolder
-from lccodec.chain.mend.protect import protect
-from lccodec.chain.mend.ranks.groups import (
-    files_of,
-    groups_of_ranks,
-    protect_ranks,
-    rank_folders,
-    renew_ranks,
+from lccodec.chain.mend.protect import (
+    Redundancy,
+    parse_redundancy,
+    protect,
+    protected_names,
+    recorded,
+    unprotect,
 )
-from lccodec.chain.mend.redundancy import Redundancy, parse_redundancy
+from lccodec.chain.mend.ranks import files_of, groups_of_ranks, protect_ranks, rank_folders, renew_ranks
 from lccodec.chain.mend.repair import repair
-from lccodec.chain.mend.upkeep import protected_names, recorded, unprotect
 from lccodec.chain.store.directory import DirectoryStore
 
 from ....support.damage import damaged, files_in, flip, lasting, put

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lccodec import ChainError
-from lccodec.chain.mend.ranks.peers import Alone, Trouble
+from lccodec.chain.mend.ranks import Alone, Trouble
 
 
 def test_one_rank_talks_to_itself() -> None:

@@ -12,12 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec import Chain
+from lccodec.chain.mend import ranks as stripes
 from lccodec.chain.mend.parity_folder import ParityFolder
-from lccodec.chain.mend.ranks import stripes
-from lccodec.chain.mend.ranks.groups import protect_ranks
-from lccodec.chain.mend.ranks.peers import Alone
-from lccodec.chain.mend.ranks.together import Written, protect_together
-from lccodec.chain.mend.redundancy import Redundancy
+from lccodec.chain.mend.protect import Redundancy
+from lccodec.chain.mend.ranks import Alone, Written, protect_ranks, protect_together
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
 

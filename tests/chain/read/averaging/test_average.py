@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import lccodec
 from lccodec import ArgumentError, Chain, ChainError
 from lccodec.chain.read import replay
-from lccodec.chain.read.averaging.average import average
+from lccodec.chain.read.average import average
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.frame.content import MAX_SHARED_COMPONENTS
 from lccodec.policy.roles import Assignment

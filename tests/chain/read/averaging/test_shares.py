@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec import ArgumentError, Chain, ChainError
-from lccodec.chain.read.averaging.shares import select_shares
+from lccodec.chain.read.average import select_shares
 from lccodec.chain.store.directory import DirectoryStore
 
 RUN = Path("run")

@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lccodec import BFLOAT16_BITS, ArgumentError
-from lccodec.chain.read.follow import changes
-from lccodec.chain.read.follow.changes import (
+from lccodec.chain.read.follow import held as changes
+from lccodec.chain.read.follow.held import (
     SPARSE_RATIO,
     Change,
     change_of,

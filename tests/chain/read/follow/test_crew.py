@@ -16,9 +16,10 @@ import pytest
 
 import lccodec
 from lccodec import Chain, LccodecWarning
-from lccodec.chain.read.follow import crew, telling, writing
-from lccodec.chain.read.follow.crew import Tellers
-from lccodec.chain.read.follow.telling import Tell
+from lccodec.chain.read.follow import crew
+from lccodec.chain.read.follow import crew as telling
+from lccodec.chain.read.follow import crew as writing
+from lccodec.chain.read.follow.crew import Tell, Tellers
 from lccodec.workers import memory
 from lccodec.workers.crew import Crew, Processes
 from lccodec.workers.task import Task

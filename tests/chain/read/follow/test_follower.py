@@ -13,8 +13,8 @@ import pytest
 import lccodec
 from lccodec import ArgumentError, Chain, follow
 from lccodec.chain.read.follow import crew
+from lccodec.chain.read.follow.crew import Write, write_all
 from lccodec.chain.read.follow.held import Held
-from lccodec.chain.read.follow.writing import Write, write_all
 from lccodec.chain.store.bucket.source import Reading
 
 from ....support.following import Run, Served, mixed, rounded, taken

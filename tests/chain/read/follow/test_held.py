@@ -11,10 +11,10 @@ import pytest
 
 from lccodec import Chain
 from lccodec.chain.read.checkpoint import open_step
-from lccodec.chain.read.follow import changes
+from lccodec.chain.read.follow import held as changes
 from lccodec.chain.read.follow.crew import Tellers
 from lccodec.chain.read.follow.held import CancelledError, Held, Prepared
-from lccodec.chain.read.follow.since import open_since
+from lccodec.chain.read.follow.watch import open_since
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.element_types import Array
 from lccodec.errors import ChecksumError

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec.chain.read.follow.telling import Offer, Rooms, Tell, Told, batches_for
+from lccodec.chain.read.follow.crew import Offer, Rooms, Tell, Told, batches_for
 from lccodec.errors import ChecksumError
 from lccodec.frame.checksum import array_sum
 from lccodec.workers import memory

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.chain.read.follow import writing
-from lccodec.chain.read.follow.writing import Write, shares, write_all
+from lccodec.chain.read.follow import crew as writing
+from lccodec.chain.read.follow.crew import Write, shares, write_all
 from lccodec.workers.memory import Arena
 
 ARENA = Arena()

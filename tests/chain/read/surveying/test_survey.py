@@ -17,7 +17,7 @@ import pytest
 from lccodec import ChainError, DataError, LccodecError, validate
 from lccodec.chain.read.newest import open_path
 from lccodec.chain.read.replay import DecodedArray
-from lccodec.chain.read.surveying.survey import survey
+from lccodec.chain.read.survey import survey
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.container.manifest import parse_manifest

@@ -9,7 +9,7 @@ import pytest
 
 from lccodec import Chain
 from lccodec.chain.read.replay import DecodedArray
-from lccodec.chain.read.surveying.survey import survey
+from lccodec.chain.read.survey import survey
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.container.reader import open_checkpoint

@@ -14,7 +14,7 @@ import pytest
 import lccodec
 from lccodec.chain.life.rollback import rollback
 from lccodec.chain.mirror import behind
-from lccodec.chain.mirror.bring import Care, Mirror
+from lccodec.chain.mirror.transfer import Care, Mirror
 from lccodec.chain.store.bucket import store as writer
 from lccodec.chain.store.bucket.backend import Patience
 from lccodec.chain.store.bucket.store import connect

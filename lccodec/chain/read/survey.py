@@ -1,8 +1,12 @@
-"""All checkpoints of a store, each read and decoded once, parents before their children.
+"""A walk through a run: each checkpoint is read and decoded once, parents before their children.
 
-A child continues from what its parent left. First the parents that each file names are read from
-the start of its manifest, so that the order is known. That first look is not trusted: a file that
-differs later is opened on its own.
+A child continues from what its parents left, and the last child overwrites it. First the parents
+that each file names are read from the start of its manifest, so that the order is known. That first
+look is not trusted: a file that differs later is opened on its own.
+
+Checkpoints that are not interpolated come depth first, the child with the most descendants last.
+What is interpolated between two of them follows the second one. At most log2(n) parents of n files
+wait for their other children. By rising step, more parents may wait.
 
 Source: SPEC 4 (Validator), 9.
 """
@@ -10,40 +14,179 @@ Source: SPEC 4 (Validator), 9.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ....container.disk.address import Place
-from ....container.figures import Figures
-from ....container.leaves import leaves_of
-from ....container.reader import CheckpointReader
-from ....container.scalars import scalar_value
-from ....element_table import ElementType
-from ....errors import ChainError, LccodecError, StorageError
-from ....frame.header import Shape
-from ...store.names import check_name, checkpoint_name
-from ...store.store import Store
-from ..heads import Head, next_heads
-from ..info import CheckpointInfo, CheckpointSummary, checkpoint_info, checkpoint_summary
-from ..links import (
+from ...container.disk.address import Place
+from ...container.figures import Figures
+from ...container.leaves import leaves_of
+from ...container.reader import CheckpointReader
+from ...container.scalars import scalar_value
+from ...element_table import ElementType
+from ...errors import ChainError, LccodecError, StorageError
+from ...frame.header import Shape
+from ..store.names import check_name, checkpoint_name
+from ..store.store import Store
+from .heads import Head, next_heads
+from .info import CheckpointInfo, CheckpointSummary, checkpoint_info, checkpoint_summary
+from .links import (
     Link,
     check_depth,
     check_parent,
     check_span,
     check_step,
+    copied_type,
     member_names,
     missing_parent,
     open_parent,
     part_arrays,
+    reference_names,
     value_or_raise,
     without_traceback,
 )
-from .order import depth_first, listed_parents, rising_order
+from .replay import Decoded, copied, decode_frame, interpolated, within_frame
 
-if TYPE_CHECKING:  # what decodes is loaded where it is needed: `ls` does without it, and without NumPy
-    from ..replay import Decoded, DecodedArray
-    from .walk import Decode
+if TYPE_CHECKING:
+    from .replay import Decoded, DecodedArray
+
+
+#: Which arrays are decoded: all, none, or these.
+Decode: TypeAlias = bool | Collection[str]
+
+
+def next_decoded(link: Link, parents: Sequence[Decoded], overwrite: bool, decode: Decode = True) -> Decoded:
+    """Decode the frames of a link, each once and with its sum, on top of its parents' arrays.
+
+    An array that cannot be decoded does not stop this. Arrays that depend on it get its error.
+    `overwrite` says that the arrays of the parent may be overwritten; those of two parents never
+    are. What is not decoded is verified. If only some arrays are decoded, all that share a frame
+    with one of them or are its copy, in this link or in another, must be among them.
+    """
+    wanted = link.names if decode is True else decode or ()
+    names = [name for name in link.index_names if name in wanted]
+    before = parents[0] if len(parents) == 1 else Decoded({}, set())
+    if len(parents) == 2:
+        low, high = parents
+        before = interpolated(link.weight, low, high, names)
+        overwrite = True
+    frames, inherited, broken, copies = part_arrays(link, names)
+    arrays = {name: before.arrays[name] for name in inherited}
+    arrays.update((name, without_traceback(error)) for name, error in broken.items())
+    owned = before.owned.intersection(inherited) if overwrite else set()
+    if not overwrite:
+        before.owned.difference_update(inherited)
+    for number in frames:
+        members = member_names(link, number)
+        try:
+            known = reference_names(link, number)
+            references = {name: value_or_raise(before.arrays[name]) for name in known}
+            reuse = overwrite and before.owned.issuperset(references)
+            if overwrite:
+                for name in members:  # no other frame needs these arrays of the parent
+                    before.arrays.pop(name, None)
+            arrays.update(decode_frame(link, number, True, references, reuse))
+            owned.update(members)
+        except LccodecError as error:
+            arrays.update(dict.fromkeys(members, without_traceback(error)))
+    for name in copies:
+        source, rounded = link.copies[name]
+        try:
+            if rounded is None:  # they share memory, which then must not be overwritten
+                arrays[name] = value_or_raise(arrays[source])
+                owned.discard(source)
+            else:
+                arrays[name] = copied(link, name, arrays)
+                owned.add(name)
+        except LccodecError as error:
+            arrays[name] = without_traceback(error)
+    found = Decoded(arrays, owned)
+    _verify(link, parents, [name for name in link.index_names if name not in wanted], found)
+    return found
+
+
+def _verify(link: Link, parents: Sequence[Decoded], names: Sequence[str], found: Decoded) -> None:
+    """Add arrays of a link to what is `found`, after their hashes; an error if one is wrong."""
+    failed: dict[str, LccodecError] = {}
+    for above in parents:
+        failed |= {name: error for name, error in above.arrays.items() if isinstance(error, LccodecError)}
+    frames, inherited, broken, copies = part_arrays(link, names)
+    errors = {**broken, **{name: failed[name] for name in inherited if name in failed}}
+    found.verified.update((name, parents[0].verified[name]) for name in inherited if name not in failed)
+    for number in frames:
+        members = member_names(link, number)
+        try:
+            for name in reference_names(link, number):
+                if name in failed:
+                    raise failed[name]
+            with within_frame(link, number):
+                link.frame(number)  # its hash is checked
+            header = link.header(number)
+            found.verified.update((n, (header.kind, s)) for n, s in zip(members, header.shapes, strict=True))
+        except LccodecError as error:
+            errors.update(dict.fromkeys(members, error))
+    for name in copies:
+        source, _ = link.copies[name]
+        try:
+            if source in errors:
+                raise errors[source]
+            known, shape = found.verified[source]
+            found.verified[name] = copied_type(link, name, known), shape
+        except LccodecError as error:
+            errors[name] = error
+    found.arrays.update((name, without_traceback(error)) for name, error in errors.items())
+
+
+def listed_parents(store: Store, steps: Mapping[int, str]) -> dict[int, tuple[int, ...]]:
+    """Return the parents of each step, as named; none if one is not there, or may not be one."""
+    found = {step: store.parents_of(name) for step, name in steps.items()}
+    spans = {step: above for step, above in found.items() if len(above) == 2}
+    for step, above in found.items():
+        if len(above) == 2:
+            low, high = above
+            held = [spans[p] for p in above if p in spans]
+            fits = low < step < high and all(span[0] <= low and high <= span[1] for span in held)
+        else:
+            fits = all(p < step and p not in spans for p in above)
+        if not fits or not all(p in found for p in above):
+            found[step] = ()
+    return found
+
+
+def rising_order(steps: Mapping[int, str], parents: Mapping[int, Sequence[int]]) -> list[int]:
+    """Return the steps so that each comes as soon as it is due by its number, after its parents."""
+    order: dict[int, None] = {}
+    for step in steps:
+        left = [step]
+        while left:
+            if all(above in order for above in parents[left[-1]]):
+                order[left.pop()] = None
+            else:
+                left += [above for above in parents[left[-1]] if above not in order]
+    return list(order)
+
+
+def depth_first(steps: Mapping[int, str], parents: Mapping[int, Sequence[int]]) -> list[int]:
+    """Return the steps in an order in which few parents wait."""
+    sizes = dict.fromkeys(steps, 1)
+    children: dict[int, list[int]] = {}
+    spans = {step: above[0] - above[1] for step, above in parents.items() if len(above) == 2}
+    for step in reversed(list(steps)):  # parents of deltas have lower steps
+        if len(parents[step]) == 1:
+            sizes[parents[step][0]] += sizes[step]
+            children.setdefault(parents[step][0], []).append(step)
+    order: list[int] = []
+    stack = [step for step in reversed(list(steps)) if not parents[step]]
+    while stack:
+        step = stack.pop()
+        order.append(step)
+        stack += sorted(children.get(step, ()), key=lambda child: (sizes[child], child), reverse=True)
+    place = {step: index for index, step in enumerate(order)}
+    between: dict[int, list[int]] = {}
+    for step in sorted(spans, key=spans.__getitem__):  # wide spans first: they may be parents of the others
+        place[step] = max(place[above] for above in parents[step])
+        between.setdefault(place[step], []).append(step)
+    return [each for index, step in enumerate(order) for each in (step, *between.get(index, ()))]
 
 
 @dataclass
@@ -201,7 +344,7 @@ def survey(
     """
     listed = store.snapshot()
     if store.far:
-        from ..needed import look_ahead
+        from .needed import look_ahead
 
         look_ahead(listed, steps.values(), whole=decode is not False)
     parents = listed_parents(listed, steps)
@@ -293,7 +436,7 @@ class _Survey:
 
 def visit_file(store: Store, name: str, reader: CheckpointReader, decode: Decode = False) -> Visit:
     """Return a file of a store, and its parents, as a survey meets it. This closes `reader`."""
-    from ..checkpoint import OpenCheckpoint
+    from .checkpoint import OpenCheckpoint
 
     step = reader.manifest.step or 0
     try:
@@ -324,8 +467,7 @@ def _advance(link: Link, before: Sequence[_Left], decode: Decode, overwrite: boo
     heads = next_heads(link, [left.heads for left in before])
     decoded = None
     if decode is not False:
-        from ..replay import Decoded
-        from .walk import next_decoded
+        from .replay import Decoded
 
         parents = [left.decoded or Decoded({}, set()) for left in before]
         decoded = next_decoded(link, parents, overwrite, decode)
