@@ -5,36 +5,75 @@ Source: SPEC 9.
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import closing, nullcontext
+from dataclasses import replace
 from functools import partial
-from typing import Any, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from ..container.disk.system import StrPath
+from ..arguments import integer
+from ..container.disk.address import checked_place
+from ..container.disk.system import StrPath, checked_path, storage_errors
 from ..container.scalars import with_metrics
 from ..errors import ArgumentError, LccodecError
+from ..policy.hindsight import gains
 from ..policy.policy import Policy
+from ..policy.presets import resolve_policy
 from ..policy.record import EXACT_KEY, Kept, check_newest
 from ..policy.roles import Assignment, Role
-from .adapter import Adapter
-from .life.lifetime import Lifetime
-from .life.prune import Keep, check_keep, prune, thin_out
-from .life.rollback import rollback
+from ..quantizers.base import Quantizer
+from ..table import Overview, Shown
+from .adapter import Adapter, as_framework, check_adapter
+from .bounds import Bounds
+from .fallback import advice, newest_whole, steps_until
+from .life.pins import pin, pin_exact, unpin
+from .life.prune import Keep, Pruning, check_keep, prune, thin_out
+from .life.rollback import RolledBack, delete_rolled_back, list_rolled_back, rollback, undo_rollback
 from .mend.coming_back import comes_back
-from .mend.protect import ParityBehind, parse_redundancy
+from .mend.parity_folder import directory_of
+from .mend.protect import ParityBehind, Protection, parse_redundancy, protect, unprotect
 from .mirror.behind import SECONDS_TO_CLOSE, Mirrors, checked_mirrors
-from .mirror.transfer import Care
-from .progress import Progress, check_progress
+from .mirror.stand_in import Found, read_whole
+from .mirror.transfer import Care, MirrorState
+from .overview import chain_overview
+from .progress import Progress, Tell, check_progress, telling
+from .read.arrivals import Arrivals
+from .read.average import average, select_shares
+from .read.checkpoint import OpenCheckpoint, checked_names, open_step
+from .read.info import CheckpointInfo
+from .read.newest import ExactFile, kept, open_newest, with_exact
+from .read.rows import Keys
 from .save.hashes.kinds import ReferenceKind, check_reference
-from .save.options import TIMEOUT_SECONDS, WhenBusy, WorkerOptions, check_every, check_when_busy
+from .save.options import (
+    TIMEOUT_SECONDS,
+    WhenBusy,
+    WorkerOptions,
+    check_every,
+    check_hindsight,
+    check_lossy,
+    check_when_busy,
+)
 from .save.partial.selection import check_only
 from .save.planned import Plan
 from .save.settings import KEYFRAME_EVERY, Settings, without_settings
 from .save.writer import Given, Writer
+from .store.directory import DirectoryStore
+from .store.names import step_index
+from .store.opening import writable_store
+from .store.parents import Ancestry
+from .store.store import Store, WritableStore
+
+if TYPE_CHECKING:  # of what is loaded by the methods that call it
+    from .life.compact import Compaction
+    from .mend.repair import Repair, Salvage
+    from .read.crew import Restorers
 
 
-class Chain(Lifetime):
+class Chain(Shown):
     """Checkpoints of one run in a directory; a context manager.
 
     Several threads may use one `Chain`: saves wait for each other. Any number of processes may
@@ -138,8 +177,20 @@ class Chain(Lifetime):
         mirror_timeout: float = SECONDS_TO_CLOSE,
         reference: ReferenceKind = "values",
     ) -> None:
-        options = WorkerOptions(workers, max_concurrent_saves, worker_timeout)
-        super().__init__(directory, adapter, options)
+        self._options = options = WorkerOptions(workers, max_concurrent_saves, worker_timeout)
+        self._restorers: Restorers | None = None  # who decodes, if not this process alone
+        if workers is not None:
+            from .save.background.client import restorers_of
+
+            self._restorers = restorers_of(options)
+        self.directory = checked_place(directory)
+        self._store = writable_store(self.directory)
+        self.adapter = check_adapter(adapter)
+        self._bits: Literal["bits"] | None = None if adapter is None else "bits"
+        with storage_errors("cannot read the directory", self.directory):
+            if isinstance(self.directory, Path) and self.directory.exists() and not self.directory.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(directory))
+        self._ancestry = Ancestry(self._store)
         self._parity = ParityBehind(self._store, None if parity is None else parse_redundancy(parity))
         kept = check_keep(mirror_keep)
         care = Care(rollback, None if kept is None else partial(prune, keep=kept, wait=False))
@@ -182,17 +233,28 @@ class Chain(Lifetime):
             if self._restorers is not None:
                 self._restorers.close()
 
-    def _some(self, only: Iterable[str] | None) -> tuple[str, ...] | None:
-        """Return the names and patterns of the arrays to save; ``None`` for all arrays."""
-        hashes = "reference='hashes'" if self._writer.settings.reference == "hashes" else ""
-        if only is not None and (other := "hindsight=" if self.hindsight else hashes):
-            raise ArgumentError(f"only= cannot be used with {other}, which saves all arrays again")
-        return check_only(only)
+    @property
+    def steps(self) -> list[int]:
+        """All steps, in ascending order."""
+        return list(self._view.steps())
 
-    def _begin(self) -> None:
-        """Let a chain that is empty go on from its mirror."""
-        if self._mirrors.before_save():
-            self._writer.settings.moved(self._store)
+    @property
+    def latest(self) -> int | None:
+        """The newest step; ``None`` if the chain has no checkpoint yet."""
+        return max(self._view.steps(), default=None)
+
+    @property
+    def exact_step(self) -> int | None:
+        """The step of the exact file, which holds the state bit for bit; ``None`` without one.
+
+        The states of a lossless policy are all exact, and need no exact file.
+        """
+        return self._view.exact_step()
+
+    @property
+    def _view(self) -> Store:
+        """Where reads begin."""
+        return self._mirrors.instead or self._store
 
     @property
     def policy(self) -> Policy:
@@ -203,6 +265,23 @@ class Chain(Lifetime):
     def roles(self) -> Mapping[str, Role]:
         """The roles of saves: those given, or those of the last checkpoint."""
         return self._writer.settings.record.roles
+
+    @property
+    def workers(self) -> int | None:
+        """The number of workers, as given."""
+        return self._options.workers
+
+    @property
+    def newest(self) -> Kept:
+        """``"exact"`` if saves also keep the newest state exactly, else ``"history"``."""
+        return self._writer.settings.record.newest
+
+    def _overview(self) -> Overview:
+        policy, *_ = self._writer.settings.given
+        found = chain_overview(self._view, None if policy is None else policy.name, self.failure)
+        if states := self.mirrors:
+            found = replace(found, facts={**found.facts, "mirror": "; ".join(map(str, states))})
+        return found
 
     @without_settings
     def save(
@@ -348,6 +427,477 @@ class Chain(Lifetime):
         """
         self._begin()
         return self._writer.plan(Given(state, None, roles, self._some(only)))
+
+    def _some(self, only: Iterable[str] | None) -> tuple[str, ...] | None:
+        """Return the names and patterns of the arrays to save; ``None`` for all arrays."""
+        hashes = "reference='hashes'" if self._writer.settings.reference == "hashes" else ""
+        if only is not None and (other := "hindsight=" if self.hindsight else hashes):
+            raise ArgumentError(f"only= cannot be used with {other}, which saves all arrays again")
+        return check_only(only)
+
+    def _begin(self) -> None:
+        """Let a chain that is empty go on from its mirror."""
+        if self._mirrors.before_save():
+            self._writer.settings.moved(self._store)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until no save runs in the background, for at most `timeout` seconds.
+
+        Returns whether all saves are finished. Raises the error of a save that failed.
+        """
+        return self._writer.wait(timeout)
+
+    @property
+    def pending(self) -> list[int]:
+        """The steps of the saves in the background that are not done, in their order."""
+        return self._writer.pending
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The error of a save in the background that failed, until a call raises it."""
+        return self._writer.failure
+
+    def abort(self) -> None:
+        """Abort all saves in the background that are not finished.
+
+        Files that are already on disk stay: the exact file of such a save is a step of the chain.
+        """
+        self._writer.abort()
+
+    def release_lock(self) -> None:
+        """Release the lock on the directory, so that another process may save to it.
+
+        Saves in the background are finished first. The next save of this `Chain` takes the lock
+        again. Closing the chain releases the lock, too.
+        """
+        self._writer.release_lock()
+
+    @property
+    def mirrors(self) -> list[MirrorState]:
+        """How far each mirror is behind, as far as is known: nothing is asked of it."""
+        return self._mirrors.states()
+
+    def restore(
+        self,
+        step: int | None = None,
+        keys: Keys | None = None,
+        *,
+        dtype: Literal["float32", "bits"] | None = None,
+        exact: bool = True,
+        fallback: bool = False,
+        progress: Progress = False,
+        max_bytes: int | None = None,
+        max_deltas: int | None = None,
+    ) -> Any:
+        """Return a state.
+
+        Parameters
+        ----------
+        step
+            Step of the checkpoint; the latest by default.
+        keys
+            One or several names of arrays, scalars or containers (``"optimizer/0"``), or patterns
+            of names of leaves (``"*.bias"``, :mod:`fnmatch`). Only these are read and decoded. A
+            mapping gives the rows of arrays: ``{"embedding": slice(0, 1000), "epoch": None}``. A
+            slice follows Python's rules and has no step; ``None`` is all of a leaf. Of a large
+            array no more is decoded than the rows need.
+        dtype
+            ``"float32"`` returns bfloat16 arrays as float32, ``"bits"`` as `BFLOAT16_BITS`. An
+            adapter returns its framework's bfloat16.
+        exact
+            Whether to take the state from the exact file, if that is of the step. If the newest
+            state is not returned bit for bit, an `LccodecWarning` says why.
+        fallback
+            Whether to restore an older step if the one asked for is damaged or unreadable: the
+            newest step before it of which every array verifies. An `LccodecWarning` names the
+            steps that were skipped, and why. With `keys`, the whole state is verified too.
+        progress
+            ``True`` shows a bar while arrays are decoded, if standard error is a terminal. It needs
+            the package `tqdm`; without it, an `LccodecWarning` says so. A function is called as
+            ``progress(done, total)`` after every array.
+        max_bytes, max_deltas
+            As for :func:`lccodec.open`. With `fallback`, a step that asks for more is skipped.
+
+        Returns
+        -------
+        object
+            The state as it was saved. Arrays have the decoded values, in C order and native byte
+            order; with an adapter, they are arrays of its framework. With `keys`, a dict from the
+            name of every leaf asked for to its value.
+
+        Raises
+        ------
+        ChainError
+            For an unknown step or a missing parent; with `fallback`, if no step can be restored.
+        DataError, StorageError
+            If stored bytes break a rule of the format, or a file cannot be read.
+        ArgumentError
+            For unknown keys, `dtype` or `progress`, or a step that is not an integer; for rows that
+            are not a slice, have a step, or are of a scalar.
+        """
+        dtype = self._bits if dtype is None else dtype
+        resumes = step is None and keys is None
+        bounds = Bounds(max_bytes, max_deltas)
+
+        if not (keys is None or isinstance(keys, Mapping)):
+            keys = checked_names(keys)  # an iterator is read once
+
+        def read(each: int | None, store: Store, strict: bool) -> Any:
+            found = self._open(each, exact, progress, store, resumes=resumes, strict=strict)
+            with kept(found, bounds) as file:
+                if fallback and keys is not None:
+                    file.verify()
+                return as_framework(self.adapter, file.state(keys, dtype), file.metadata(), keys)
+
+        def whole(each: int | None) -> Any:
+            return self._whole(partial(read, each))
+
+        def before() -> list[int]:
+            return steps_until(self.steps, None if step is None else step_index(step))
+
+        if fallback and (steps := before()):
+            return newest_whole(self.directory, steps, whole)
+        with advice(before, "restore(fallback=True) returns the newest step before it that is whole"):
+            return whole(step)
+
+    def restore_iter(
+        self,
+        step: int | None = None,
+        keys: Keys | None = None,
+        *,
+        dtype: Literal["float32", "bits"] | None = None,
+        exact: bool = True,
+        progress: Progress = False,
+        max_bytes: int | None = None,
+        max_deltas: int | None = None,
+    ) -> Arrivals:
+        """Return an iterator over the leaves of a state: pairs of a name and an array or scalar.
+
+        Each leaf comes as soon as it has gone through the whole chain, in the order of the state; a
+        scalar comes in its place there. With `keys`, the leaves come in the order of the keys. So
+        a model can go to its device layer by layer while the rest is decoded, as the functions
+        `load_into` of the adapters do.
+
+        Parameters and errors are those of `restore`. All errors but those of decoding are raised at
+        once. If an exact file turns out damaged on the way, the arrays that are left come from the
+        history, and an `LccodecWarning` says so. The files are closed after the last leaf, and when
+        the iterator is closed or dropped.
+
+        Examples
+        --------
+        >>> import tempfile, numpy as np, lccodec
+        >>> chain = lccodec.Chain(tempfile.mkdtemp())
+        >>> _ = chain.save(0, {"layers": [np.zeros(2), np.ones(3)], "epoch": 1})
+        >>> for name, value in chain.restore_iter(keys=["epoch", "layers"]):
+        ...     print(name, value)
+        epoch 1
+        layers/0 [0. 0.]
+        layers/1 [1. 1. 1.]
+        """
+        resumes = step is None and keys is None
+        bounds = Bounds(max_bytes, max_deltas)
+
+        def opened(store: Store, strict: bool) -> OpenCheckpoint:
+            file = kept(self._open(step, exact, progress, store, resumes=resumes, strict=strict), bounds)
+            if strict:  # what is read later must not fail
+                try:
+                    for link in file.links:
+                        link.reader.verify()
+                except BaseException:
+                    file.close()
+                    raise
+            return file
+
+        return Arrivals(self._whole(opened), keys, self._bits if dtype is None else dtype, self.adapter)
+
+    def _whole(self, read: Callable[[Store, bool], Found]) -> Found:
+        """Return what a function reads; it is told whether everything must be whole there."""
+        return read_whole(self._view, read, self._mirrors.to_read)
+
+    def _open(  # what, and from where
+        self,
+        step: int | None,
+        exact: bool,
+        progress: Progress,
+        store: Store,
+        *,
+        resumes: bool,
+        strict: bool = False,
+    ) -> OpenCheckpoint:
+        """Open a step to restore it; `resumes` says whether a run may go on from it."""
+        check_progress(progress)
+        file = open_newest(store, step, strict=strict) if exact else open_step(store, step)
+        file.show(progress)
+        if isinstance(file, ExactFile):
+            return file
+        if resumes:
+            self._writer.settings.restored()
+        if self._restorers is not None and store is self._store and isinstance(self.directory, Path):
+            self._restorers.share(file, self.directory / file.links[-1].place)
+        return file
+
+    def average(  # which steps, and of them which part, by keyword
+        self,
+        steps: Iterable[int] | None = None,
+        *,
+        last: int | None = None,
+        weights: Iterable[float] | None = None,
+        decay: float | None = None,
+        roles: Iterable[Role] | Role = ("weight",),
+        keys: Iterable[str] | str | None = None,
+        dtype: Literal["float32", "bits"] | None = None,
+        progress: Progress = False,
+        max_bytes: int | None = None,
+        max_deltas: int | None = None,
+    ) -> Any:
+        """Return the weighted mean of `steps`, or of the `last` steps.
+
+        Arrays of other roles, integers and scalars are those of the newest step. Steps and weights
+        are as in `select_shares`, `roles` as in `average`, both of `lccodec.chain.read.averaging`.
+        The errors of both are raised. The rest is as in `restore`; each step must keep `max_bytes`
+        and `max_deltas`.
+        """
+        shares = select_shares(self._view, steps, last, weights, decay)
+        dtype = self._bits if dtype is None else dtype
+        with telling(check_progress(progress), "average") as tell:
+            found = average(self._view, shares, roles, keys, dtype, tell, Bounds(max_bytes, max_deltas))
+        return as_framework(self.adapter, found.state, found.metadata, keys)
+
+    def info(self, step: int | None = None) -> CheckpointInfo:
+        """Return information on a checkpoint, by default the latest; nothing is decoded."""
+        with open_step(self._view, step) as file:
+            return with_exact(file.info(), self._view)
+
+    def rollback(self, step: int, *, delete: bool = False) -> RolledBack:
+        """Take all later steps out of the chain, which then continues from `step`.
+
+        They are set aside in ``.rolled-back`` in the directory, or removed with `delete`, together
+        with an exact file of a later step; the next save writes a new one. Errors are those of
+        `lccodec.chain.life.rollback.rollback`.
+        """
+        with self._mirrors.rolling_back(step), self._writer.at_rest() as claim:
+            gone = rollback(self._store, step, delete=delete, claim=claim)
+            self._writer.settings.forget_saves()
+        return gone
+
+    @property
+    def rolled_back(self) -> list[RolledBack]:
+        """What rollbacks have set aside, oldest first."""
+        return list_rolled_back(self._store)
+
+    def undo_rollback(self, name: str | None = None) -> RolledBack:
+        """Put the steps that a rollback set aside back into the chain, by default the last ones.
+
+        Errors are those of `lccodec.chain.life.rollback.undo_rollback`.
+        """
+        with self._writer.at_rest() as claim:
+            self._writer.settings.forget_saves()
+            found = undo_rollback(self._store, name, claim=claim)
+        self._mirrors()
+        return found
+
+    def delete_rolled_back(self, name: str | None = None, *, pinned: bool = False) -> list[RolledBack]:
+        """Delete the steps that a rollback set aside, by default those of all rollbacks.
+
+        Pinned steps are refused, unless `pinned` is set. Errors are those of
+        `lccodec.chain.life.rollback.delete_rolled_back`.
+        """
+        return delete_rolled_back(self._store, name, pinned=pinned)
+
+    def fork(self, directory: str | os.PathLike[str], step: int) -> list[int]:
+        """Start a new chain in a directory or a bucket from a step of this one; return its steps.
+
+        Errors are those of `lccodec.chain.life.fork.fork`.
+        """
+        from .life.fork import fork
+
+        with closing(writable_store(checked_place(directory))) as target:
+            return fork(self._store, target, step)
+
+    def prune(
+        self, keep: Keep, *, rewrite: bool = False, dry_run: bool = False, progress: Progress = False
+    ) -> Pruning:
+        """Remove the checkpoints that `keep` does not keep and that no kept checkpoint needs.
+
+        The newest step and pinned steps stay. With `rewrite`, kept checkpoints are rewritten with
+        the same state, so that they need only kept ones. With `dry_run`, nothing is changed.
+        `progress` is as for `restore`, counted in checkpoints. Errors are those of
+        `lccodec.chain.life.prune.prune`.
+        """
+        check_progress(progress)
+        options: dict[str, Any] = {"rewrite": rewrite, "dry_run": dry_run, "ancestry": self._ancestry}
+        options["mirrored"] = self._mirrors.needed_steps()
+        with (
+            self._writer.at_rest() if rewrite and not dry_run else self._writer.turn,
+            telling(progress, "prune", "checkpoints") as tell,
+        ):
+            found = prune(self._store, keep, tell=tell, **options)
+        if rewrite and not dry_run:
+            self._mirrors()
+        return found
+
+    def compact(
+        self,
+        policy: str | Policy | None = None,
+        *,
+        keyframe_every: int | None = None,
+        directory: str | os.PathLike[str] | None = None,
+        hindsight: int = 0,
+        dry_run: bool = False,
+        progress: Progress = False,
+    ) -> Compaction:
+        """Rewrite a finished run, to take fewer bytes or so that restores replay fewer deltas.
+
+        Without a policy every state stays as it is, bit for bit. With one, states are encoded
+        again, and the result says what that loses. No process may save meanwhile. See
+        `lccodec.chain.life.compact.compact`, also for errors.
+
+        Parameters
+        ----------
+        policy
+            The policy to encode the states with. It needs `directory`.
+        keyframe_every
+            Maximum number of deltas that a restore replays. By default as for saves.
+        directory
+            A new directory or address. By default the files of this chain are replaced, one by one.
+        hindsight
+            Encode the states again in groups of so many checkpoints, those within a group against
+            both of its ends: several times smaller at the same quality. It needs `directory`, and
+            takes the recorded policy by default. What a policy stores without loss stays so.
+        dry_run
+            Return what would change, and change nothing. Not with a policy or `hindsight`.
+        progress
+            As for `restore`, counted in checkpoints.
+
+        Raises
+        ------
+        ArgumentError
+            For a policy or `hindsight` without `directory` or with `dry_run`, or if the directory
+            is not empty.
+        """
+        from .life.compact import compact
+        from .life.fork import duplicate_chain
+
+        every = self.keyframe_every if keyframe_every is None else integer("keyframe_every", keyframe_every)
+        check_progress(progress)
+        target = None if directory is None else writable_store(checked_place(directory))
+        with (
+            nullcontext() if target is None else closing(target),
+            self._writer.at_rest() as claim,
+            telling(progress, "compact", "checkpoints") as tell,
+        ):
+            if policy is not None or hindsight:
+                return self._code_anew(policy, every, target, dry_run, hindsight, tell)
+            if target is not None and not dry_run:
+                duplicate_chain(self._store, target)
+                return compact(target, every, tell=tell)
+            found = compact(self._store, every, dry_run=dry_run, claim=claim, tell=tell)
+        if not dry_run:
+            self._mirrors()
+        return found
+
+    def _code_anew(
+        self,
+        policy: str | Policy | None,
+        every: int,
+        target: WritableStore | None,
+        dry_run: bool,
+        hindsight: int,
+        tell: Tell,
+    ) -> Compaction:
+        from .life.compact import code_anew
+        from .life.hindsight import code_with_hindsight
+
+        called = "compact(hindsight=...)" if hindsight else "compact(policy=...)"
+        if target is None or dry_run:
+            raise ArgumentError(f"{called} needs directory= and does not support dry_run")
+        if target.names():
+            raise ArgumentError(f"{called} needs a new or empty directory; {target.path} is not empty")
+        chosen = self._writer.settings.record.policy if policy is None else resolve_policy(policy)
+        if hindsight:
+            group = check_hindsight(hindsight)
+            check_lossy(chosen)
+        if hindsight and gains(chosen):
+            return code_with_hindsight(self._store, target, chosen, group, every, tell=tell)
+        with type(self)(target.path, chosen, keyframe_every=every, newest="history") as other:
+
+            def save(*given: Any, again: Mapping[str, Quantizer], **named: Any) -> int:
+                other._writer.settings.again = again
+                size: int = other.save(*given, **named)
+                return size
+
+            return code_anew(self._store, target, chosen, save, tell)
+
+    def pin(self, step: int, *, exact: bool = False) -> None:
+        """Pin a step: no prune of any process removes it, or the steps that it needs.
+
+        With `exact`, it also stays bit for bit as it is now: the newest step is written anew from
+        the exact file, as a keyframe. Errors are those of `lccodec.chain.life.pins.pin`, and of
+        `pin_exact` there.
+        """
+        if not exact:
+            pin(self._store, step)
+            return
+        with self._writer.at_rest() as claim:
+            self._parity.wait()  # it reads the file that is written anew
+            pin_exact(self._store, step, claim)
+        self._mirrors()
+
+    def unpin(self, step: int) -> bool:
+        """Remove the pin of a step; return whether there was one."""
+        return unpin(self._store, step)
+
+    @property
+    def pins(self) -> list[int]:
+        """The pinned steps, in rising order."""
+        return self._store.pins()
+
+    def protect(self, redundancy: str | int) -> Protection:
+        """Make parity files beside the chain, from which `repair` mends damaged and lost files.
+
+        `redundancy` is a share of the bytes, such as ``"5%"``, or a number of files of each 64 that
+        may be lost whole. Files that are protected already are left alone. Errors are those of
+        `lccodec.chain.mend.protect.protect`; an `ArgumentError` for another redundancy.
+        """
+        return protect(directory_of(self._store), parse_redundancy(redundancy))
+
+    def unprotect(self) -> int:
+        """Remove all parity files; return the bytes that this frees."""
+        return unprotect(directory_of(self._store))
+
+    def repair(
+        self, *, dry_run: bool = False, max_bytes: int | None = None, max_deltas: int | None = None
+    ) -> Repair:
+        """Mend the files that are damaged or missing, bit for bit: from parity, then from mirrors.
+
+        If the newest checkpoint is lost still, it is written anew, as a keyframe of the exact file.
+        A lost exact file is written anew from a checkpoint that has lost nothing.
+        What cannot be mended stays as it is, and is named. With `dry_run`, nothing is changed. From
+        a checkpoint that asks for more than `max_bytes` or `max_deltas` nothing is written anew.
+        Errors are those of `lccodec.chain.mend.repair.repair`.
+        """
+        from .mend.repair import repair
+
+        mirrors, bounds = self._mirrors.to_read(), Bounds(max_bytes, max_deltas)
+        if dry_run:
+            return repair(self._store, dry_run=True, mirrors=mirrors, bounds=bounds)
+        with self._writer.at_rest() as claim:
+            found = repair(self._store, claim=claim, mirrors=mirrors, bounds=bounds)
+        self._mirrors.look_again()
+        return found
+
+    def salvage(self, directory: str | os.PathLike[str]) -> Salvage:
+        """Save what can still be read, each step and each array, to a new chain in `directory`.
+
+        The new chain loses nothing of it. The result lists what is gone.
+        """
+        from .mend.repair import salvage
+
+        target = DirectoryStore(checked_path(directory))
+        if target.names():
+            raise ArgumentError(f"salvage() needs a new or empty directory; {target.path} is not empty")
+        with self._writer.at_rest(), type(self)(target.path, "lossless", newest="history") as other:
+            return salvage(self._store, other.save)
 
 
 def _with_promise(

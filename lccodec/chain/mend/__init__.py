@@ -1,12 +1,8 @@
 """What is done against damage: parity beside a chain, and what is lost mended from it.
 
-- `parity_folder`: the parity files of a chain; `blocks`: blocks of its files, in bands of rows.
-- `redundancy`: how much parity there is, and the layout of a group.
-- `homes`: which chain a file of a group belongs to.
-- `protect`: parity is made, renewed and removed; `repair`: files are mended from it.
-- `from_mirror`, `from_exact`: files that parity could not mend, from other copies.
-- `ranks`: the same for the chains of ranks.
-- `behind`: parity behind the saves of a `Chain`.
+- `parity_folder`: the parity files of a chain, and blocks of the files of their groups.
+- `protect`: how much parity there is; it is made, also behind saves, renewed and removed.
+- `damage`: what is damaged; `repair`: files are mended from parity, mirrors and the exact file.
 - `coming_back`: whether a repair gives a file back, which a save asks.
-- `salvage`: what still verifies of a chain that cannot be mended, in a new chain.
+- `ranks`: the same for the chains of ranks.
 """

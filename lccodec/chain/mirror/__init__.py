@@ -1,7 +1,6 @@
 """A mirror: a second store with the files of a chain, copied behind the saves.
 
-- `compare`: what a mirror lacks, and whether it is one of this chain at all.
-- `bring`: a mirror is brought up to date; the newest step comes back from one.
+- `transfer`: what a mirror lacks is copied; the newest step comes back from one.
 - `behind`: threads that do so behind the saves of a `Chain`.
 - `stand_in`: files of a mirror are read in the place of those that are damaged or missing.
 

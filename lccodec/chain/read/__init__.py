@@ -5,9 +5,7 @@
 - `replay`: decoding along the links; `crew`: who decodes what, if several do.
 - `heads`: type, shape and method of arrays; `info`: what is known without decoding.
 - `checkpoint`: an open checkpoint with its parents; `arrivals`: its leaves one after the other.
-- `exact`: the newest state bit for bit, and which file a restore takes.
-- `averaging`: a mean of checkpoints.
-- `history`: the half of `Chain` that reads.
-- `follow`: a state that is kept at the newest step.
-- `surveying`: every checkpoint of a store, each read once; `validate`: all problems in it.
+- `newest`: the newest state bit for bit, and which file a restore takes.
+- `average`: a mean of checkpoints; `follow`: a state that is kept at the newest step.
+- `survey`: every checkpoint of a store, each read once; `validate`: all problems in it.
 """

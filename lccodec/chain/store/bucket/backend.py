@@ -4,8 +4,9 @@ A backend does one request, or what belongs to it. It raises `UnreachableError` 
 by itself, and `PatientBackend` tries again; `MissingError` and `ExistsError` for what the caller
 asks about; and ``StorageError`` for all else.
 
-A store that does not answer is asked again, later and later, until a time is over. The waits grow twofold up to a limit, and each is drawn at random below that, so that many readers
-do not come back at the same moment (full jitter). A warning says when an outage lasts.
+A store that does not answer is asked again, later and later, until a time is over. The waits grow
+twofold up to a limit, and each is drawn at random below that, so that many readers do not come back
+at the same moment (full jitter). A warning says when an outage lasts.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""File systems of fsspec as object stores: ``memory://``, ``hf://``, and the web, which is only read.
+"""File systems of fsspec as object stores: ``memory://``, ``hf://``, and the web, only read.
 
 Not every one of them can put a file only if there is none. Where it cannot, this looks first and
 then puts, so that two writers who meet within that moment may both go on: such a store is for one
 writer.
 
-A server of the web (``http://``, ``https://``) may be simple, broken or hostile. So each answer is counted while it arrives, and is cut:
-a range at what was asked for, a listing at a number of bytes. An answer has a time for all of it
-besides the times between its bytes. A compressed answer is refused, and none is unpacked.
+A server of the web (``http://``, ``https://``) may be simple, broken or hostile. So each answer is
+counted while it arrives, and is cut: a range at what was asked for, a listing at a number of bytes.
+An answer has a time for all of it besides the times between its bytes. A compressed answer is
+refused, and none is unpacked.
 
 Folders are listed by the links of their pages. Only links to what lies directly in a folder count,
 and only folders that a chain has are entered. So there are no circles, and at most three levels.

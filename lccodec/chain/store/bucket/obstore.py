@@ -3,7 +3,7 @@
 Credentials, regions and endpoints come from the environment, as the tools of each store have them:
 ``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT_URL``, ``GOOGLE_APPLICATION_CREDENTIALS``,
 ``AZURE_STORAGE_ACCOUNT_NAME`` and others. obstore tries each request a few times; what lasts longer
-is the matter of :mod:`.patience`.
+is the matter of `PatientBackend`.
 """
 
 from __future__ import annotations
