@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from lccodec import ArgumentError, Chain, ChainError, Keep, LccodecWarning, StorageError, validate
-from lccodec.chain.life import lifetime
+from lccodec.chain import chain as chain_module
 from lccodec.chain.mirror import behind
 from lccodec.chain.store.names import checkpoints_among
 
@@ -182,7 +182,7 @@ def test_no_mirror_complains_of_a_rollback_under_way(tmp_path: Path, monkeypatch
     """It sees the files go before it is told why."""
     with run_of(tmp_path / "run", 6, newest="exact", mirror=tmp_path / "m") as chain:
         wait_for(chain)
-        rollback = lifetime.rollback
+        rollback = chain_module.rollback
 
         def watched(*arguments: Any, **options: Any) -> Any:
             found = rollback(*arguments, **options)
@@ -191,7 +191,7 @@ def test_no_mirror_complains_of_a_rollback_under_way(tmp_path: Path, monkeypatch
             assert [state.error for state in chain.mirrors] == [None]
             return found
 
-        monkeypatch.setattr(lifetime, "rollback", watched)
+        monkeypatch.setattr(chain_module, "rollback", watched)
         chain.rollback(3, delete=True)
     assert Chain(tmp_path / "m").steps == [0, 1, 2, 3]
 

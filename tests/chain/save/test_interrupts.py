@@ -224,9 +224,9 @@ def test_a_close_that_was_interrupted_keeps_nobody_away(run: Run) -> None:
 
 def test_a_save_within_a_rollback_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a handler can come to that: the files it would go on from are taken away."""
-    from lccodec.chain.life import lifetime
+    from lccodec.chain import chain as chain_module
 
-    monkeypatch.setattr(lifetime, "rollback", lambda *_, **__: run.save())
+    monkeypatch.setattr(chain_module, "rollback", lambda *_, **__: run.save())
     with pytest.raises(ChainError, match="the signal came while the chain's files are changed"):
         run.chain.rollback(1)
     run.check(may_fail=False)

@@ -165,8 +165,8 @@ def test_a_stopped_writer_that_comes_back_does_not_commit(run: str, proxy: Proxy
                 proxy.rule = lambda _: None
                 # Another process, which does not know that this one lives, saves the same step.
                 code = (
-                    "import sys, lccodec; from lccodec.chain.store.bucket import lease;"
-                    "lease.Lease._is_over = lambda *_: True;"
+                    "import sys, lccodec; from lccodec.chain.store.bucket import claim;"
+                    "claim.Lease._is_over = lambda *_: True;"
                     "chain = lccodec.Chain(sys.argv[1], 'lossless');"
                     "chain.save(2, {'other': 1}); chain.close()"
                 )
