@@ -62,9 +62,9 @@ from .save.planned import Plan
 from .save.settings import KEYFRAME_EVERY, Settings, without_settings
 from .save.writer import Given, Writer
 from .store.directory import DirectoryStore
+from .store.lineage import Ancestry
 from .store.names import step_index
 from .store.opening import writable_store
-from .store.parents import Ancestry
 from .store.store import Store, WritableStore
 
 if TYPE_CHECKING:  # of what is loaded by the methods that call it

@@ -8,6 +8,7 @@ from ..chain.read.checkpoint import open_step
 from ..chain.read.info import ArrayInfo
 from ..chain.read.links import Link
 from ..chain.read.replay import DecodedArray, replay_each
+from ..chain.store.lineage import Lineage
 from ..chain.store.store import Store
 from ..errors import LccodecError
 from .inventory import array_row
@@ -37,7 +38,7 @@ def course(
 def _arrays(store: Store, name: str) -> Iterator[tuple[Link, DecodedArray]]:
     """Yield the array at every step. It is valid until the next one is asked for."""
     steps = store.steps()
-    between = [step for step, file in steps.items() if len(store.parents_of(file)) == 2]
+    between = Lineage.named(store, steps).interpolated()
     waiting = iter(between)
     due = next(waiting, None)
     for link, array in _lines(store, name, set(steps).difference(between)):

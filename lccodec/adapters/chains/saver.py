@@ -31,8 +31,8 @@ from ...chain.life.prune import Keep, thin_out
 from ...chain.save.settings import LOG
 from ...chain.save.single_file import save_file
 from ...chain.store.directory import DirectoryStore
+from ...chain.store.lineage import Ancestry
 from ...chain.store.opening import writable_store
-from ...chain.store.parents import Ancestry
 from ...container.tree import array_names
 from ...errors import ArgumentError, ChainError, DataError, StorageError
 from ...parallel import Line

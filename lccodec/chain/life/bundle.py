@@ -29,6 +29,7 @@ from ..read.links import check_step, decoding_order
 from ..read.newest import check_own, is_newest_exact
 from ..store.bundle import BundleStore
 from ..store.directory import DirectoryStore, in_chain, link_problem
+from ..store.lineage import Lineage
 from ..store.names import check_name, checkpoint_name, checkpoints_among, step_index
 from ..store.opening import writable_store
 from ..store.store import Store, WritableStore
@@ -133,18 +134,15 @@ def _with_parents(store: Store, found: dict[int, str], steps: Iterable[int]) -> 
         raise ArgumentError(f"steps must be an iterable of steps; got {steps!r}") from None
     if not wanted:
         raise ArgumentError("a bundle needs at least one step; got none")
-    chosen: set[int] = set()
-    while wanted:
-        step = wanted.pop()
-        if step in chosen:
-            continue
+
+    def parents(step: int) -> list[int]:
         if step not in found:
             raise ChainError(f"{store.path} has no step {step}")
-        chosen.add(step)
         with store.open(found[step]) as reader:
             check_step(reader)
-            wanted += [parent.step for parent in reader.manifest.parents]
-    return sorted(chosen)
+            return [parent.step for parent in reader.manifest.parents]
+
+    return sorted(Lineage(found, parents).reached(wanted))
 
 
 class _Link(NamedTuple):

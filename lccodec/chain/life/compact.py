@@ -13,7 +13,6 @@ Source: SPEC 9 (LCC-CHN-04, LCC-CHN-10).
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
@@ -42,7 +41,7 @@ from ..read.checkpoint import OpenCheckpoint, open_step
 from ..read.newest import open_exact, open_newest
 from ..save.plan import candidates
 from ..store.claim import Claim
-from ..store.parents import Ancestry
+from ..store.lineage import Ancestry
 from ..store.store import Store, WritableStore
 from .rewrite_step import Rewriting, rewrite
 
@@ -117,14 +116,14 @@ def compact(
         if not dry_run:
             store.remove_stale()
         before = store.size(steps.values())
-        ancestry, depths, last = Ancestry(store), dict[int, int](), None
-        named = {step: ancestry.parents(step, steps) for step in steps}
-        parents = {step: next(iter(above), None) for step, above in named.items() if len(above) < 2}
-        below, inside = _below(parents), _inside(named)
-        for step, parent in counted(parents.items(), tell):
+        lineage, depths, last = Ancestry(store).lineage(steps), dict[int, int](), None
+        follow, inside = lineage.deltas_after(), lineage.inside()
+        deltas = [step for step in steps if len(lineage.parents(step)) < 2]
+        for step in counted(deltas, tell):
+            parent = next(iter(lineage.parents(step)), None)
             depth = 0 if parent is None else depths.get(parent, 0) + 1
             becomes: int | None = parent
-            if parent is None and last is not None and depths[last] + 1 + below[step] <= keyframe_every:
+            if parent is None and last is not None and depths[last] + 1 + follow[step] <= keyframe_every:
                 becomes = last  # and none of those that follow has to become a keyframe
             elif depth > keyframe_every and step not in inside:
                 becomes = None
@@ -144,25 +143,6 @@ def compact(
         renew(store)
     after = before + sum(each.after - each.before for each in found)
     return Compaction(len(steps), before, after, tuple(found))
-
-
-def _inside(parents: Mapping[int, Sequence[int]]) -> set[int]:
-    """Return the steps between two parents. None may become a keyframe (LCC-INT-05)."""
-    steps, found = sorted(parents), set[int]()
-    for above in parents.values():
-        if len(above) == 2:
-            found.update(steps[bisect_right(steps, above[0]) : bisect_left(steps, above[1])])
-    return found
-
-
-def _below(parents: Mapping[int, int | None]) -> dict[int, int]:
-    """Return for each step how many deltas follow it in a row, at most."""
-    found = dict.fromkeys(parents, 0)
-    for step in sorted(parents, reverse=True):
-        parent = parents[step]
-        if parent is not None and parent in found:
-            found[parent] = max(found[parent], found[step] + 1)
-    return found
 
 
 def code_anew(

@@ -19,8 +19,8 @@ from ...errors import ArgumentError, ChainError, LccodecError
 from ..mirror.transfer import copy
 from ..read.checkpoint import open_step
 from ..store.directory import DirectoryStore, link_problem
+from ..store.lineage import remove_steps
 from ..store.names import checkpoint_name, checkpoints_among, step_index
-from ..store.parents import remove_steps
 from ..store.store import Store, WritableStore
 from .rewrite_step import end_at
 

@@ -24,8 +24,8 @@ from ...table import Overview, Shown, ranges_text
 from ..mend.protect import Redundancy, forget, renew
 from ..mirror.behind import Mirrors
 from ..progress import Tell, counted, untold
+from ..store.lineage import Ancestry, Lineage
 from ..store.names import checkpoints_among, pins_among, step_index
-from ..store.parents import Ancestry, waves
 from ..store.store import WritableStore
 from .pins import linked_steps
 
@@ -282,7 +282,7 @@ def prune(
             plan, doomed = _plan(store, keep, ancestry, mirrored)
             pinned = store.pins()
             redundancy = forget(store, doomed.values()) or redundancy
-            for group in waves(store, doomed):
+            for group in Lineage.named(store, doomed).waves():
                 if store.pins() != pinned:  # where there are no locks
                     break
                 names = [doomed[step] for step in group]
@@ -309,7 +309,7 @@ def _dry_run(  # as `prune`
     written = _rewritten(store, plan, ancestry, True, tell)
     steps = store.checkpoints()
     parents = {each.step: () if each.parent is None else (each.parent,) for each in written}
-    needed = ancestry.needed(plan.kept, steps, parents)
+    needed = ancestry.lineage(steps, parents).needed(plan.kept)
     removed = tuple(step for step in steps if step not in plan.kept and step not in needed)
     freed = store.size(steps[step] for step in removed)
     return Pruning(removed, freed, plan.kept, needed, tuple(written))
@@ -325,15 +325,15 @@ def _rewritten(
     from .rewrite_step import rewrite as rewrite_step
 
     steps = store.checkpoints()
-    parents = {step: ancestry.parents(step, steps) for step in steps}
-    deltas = {step for step, above in parents.items() if len(above) < 2}  # may be parents of deltas
+    lineage = ancestry.lineage(steps)
+    deltas = set(steps) - lineage.interpolated().keys()  # may be parents of deltas
     written = []
     for step in counted(plan.kept, tell, len(steps)):
-        if all(parent in plan.kept for parent in parents[step]):
+        if all(parent in plan.kept for parent in lineage.parents(step)):
             continue
         parent: int | None = step
         while parent is not None and (parent == step or parent not in plan.kept or parent not in deltas):
-            parent = next(iter(parents.get(parent, ())), None)  # to the next that is kept, if any
+            parent = next(iter(lineage.parents(parent)), None)  # to the next that is kept, if any
         try:
             found = rewrite_step(store, step, parent, dry_run=dry_run)
         except (ChainError, DataError) as error:
@@ -369,7 +369,7 @@ def _plan(
     kept = dict(sorted(kept.items()))
     if len(kept) == len(steps):
         return Pruning((), 0, kept), {}
-    needed = ancestry.needed(kept, steps)
+    needed = ancestry.lineage(steps).needed(kept)
     for step, problem in ancestry.unreadable.items():
         message = (
             f"{store.path}: step {step} cannot be read, so it is taken to need the step before: {problem}"

@@ -33,8 +33,8 @@ from ..read.checkpoint import OpenCheckpoint, open_name
 from ..read.replay import DecodedArray
 from ..save.encode import plan_manifest
 from ..save.plan import SavePlan, make_plan
+from ..store.lineage import Ancestry
 from ..store.names import checkpoint_name
-from ..store.parents import Ancestry
 from ..store.store import WritableStore
 
 
@@ -136,17 +136,17 @@ def end_at(store: WritableStore, step: int) -> list[Rewriting]:
     ChainError, DataError, StorageError
         As `rewrite`. What is there can be restored.
     """
-    names, ancestry, steps = store.checkpoints(), Ancestry(store), list[int]()
-    for each in sorted((each for each in names if each <= step), reverse=True):
+    lineage, steps = Ancestry(store).lineage(store.checkpoints()), list[int]()
+    for each in sorted((each for each in lineage.steps if each <= step), reverse=True):
         steps.append(each)
-        if not ancestry.parents(each, names):
+        if not lineage.parents(each):
             break  # nothing before a keyframe needs what is after it (LCC-INT-05)
     written, parent = list[Rewriting](), None
     for each in reversed(steps):
-        if any(above > step for above in ancestry.needed([each], names)):
+        if any(above > step for above in lineage.needed([each])):
             found = rewrite(store, each, parent)
             written += [] if found is None else [found]
-        if len(ancestry.parents(each, names)) < 2:
+        if len(lineage.parents(each)) < 2:
             parent = each
     return written
 

@@ -23,8 +23,8 @@ from ...errors import ArgumentError, ChainError, DataError, StorageError
 from ..mend.protect import forget, renew
 from ..read.checkpoint import open_step
 from ..store.claim import Claim
+from ..store.lineage import Ancestry, Lineage, remove_steps
 from ..store.names import pin_name, step_index
-from ..store.parents import Ancestry, remove_steps, waves
 from ..store.store import WritableStore
 from .pins import linked_steps
 
@@ -127,7 +127,8 @@ def undo_rollback(store: WritableStore, name: str | None = None, *, claim: Claim
                 f" be lost; roll back to step {found.step} first"
             )
         missing = {step: name for step, name in files.items() if step not in there}
-        for group in reversed(waves(aside, missing)):  # parents first: what is in a chain can be restored
+        waves = Lineage.named(aside, missing).waves()
+        for group in reversed(waves):  # parents first: what is in a chain can be restored
             for step in group:
                 shelf.put_back(found.name, files[step])
             held.sync()
@@ -254,7 +255,7 @@ def rollback(
                 name = before.name
                 store.shelf().pin(name, pinned)
             else:
-                above = Ancestry(store).needed(later, steps)
+                above = Ancestry(store).lineage(steps).needed(later)
                 name = store.shelf().add(step, [*(steps[each] for each in above), *names], pinned)
             found = next(each for each in list_rolled_back(store) if each.name == name)
         redundancy = forget(store, names)

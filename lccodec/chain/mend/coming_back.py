@@ -5,15 +5,16 @@ A save asks this before it writes the newest step anew, with other bytes, from t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, suppress
 
-from ...constants import PARITY_FOLDER
+from ...constants import EXACT_NAME, PARITY_FOLDER
 from ...errors import LccodecError
 from ..mirror.stand_in import StandIn
 from ..read.checkpoint import open_name
 from ..store.directory import DirectoryStore
-from ..store.names import checkpoint_name
+from ..store.lineage import Lineage
+from ..store.names import checkpoint_name, checkpoints_among
 from ..store.store import Store
 from .parity_folder import ParityFolder, above
 
@@ -59,13 +60,11 @@ def _from_parity(store: DirectoryStore, name: str) -> bool:
     return not lost
 
 
-def _needed(store: Store, name: str) -> Iterator[str]:
-    """Yield a checkpoint and all that it needs, as far as can be read. Nothing is verified."""
-    todo = [name]
-    for each in todo:  # which grows
-        yield each
-        parents = map(checkpoint_name, store.parents_of(each))
-        todo += [parent for parent in parents if parent not in todo]
+def _needed(store: Store, name: str) -> list[str]:
+    """Return a checkpoint and all that it needs, as far as can be read. Nothing is verified."""
+    if name == EXACT_NAME:
+        return [name]
+    return list(map(checkpoint_name, Lineage.named(store).reached(checkpoints_among([name]))))
 
 
 def _given_back(store: DirectoryStore, lost: Collection[str]) -> set[str]:

@@ -43,13 +43,14 @@ from ...errors import (
 )
 from ..bounds import UNBOUNDED, Bounds, is_bound
 from ..mirror.stand_in import StandIn
-from ..mirror.transfer import copy, parents_first, set_aside_of
+from ..mirror.transfer import copy, set_aside_of
 from ..read.checkpoint import OpenCheckpoint
 from ..read.newest import may_be_replaced, open_newest
 from ..save.exact.anew import checkpoint_from_exact, exact_from_checkpoint, lost_checkpoint
 from ..store.claim import Claim
 from ..store.directory import DirectoryStore
-from ..store.names import checkpoint_name
+from ..store.lineage import Lineage
+from ..store.names import checkpoint_name, checkpoints_among
 from ..store.store import Store, WritableStore
 from .damage import GroupDamage
 from .parity_folder import Group, ParityFolder, homes_of
@@ -126,14 +127,12 @@ def _lacks_parent(store: Store, mended: Collection[str]) -> bool:
 
 def _needs_lost(store: Store, name: str, lost: Collection[str], mended: Collection[str]) -> bool:
     """Return whether a checkpoint needs a lost file, as far as can be told before a repair."""
-    todo = [name]
-    for each in todo:  # which grows
-        if each in mended:  # what it needs is read when it is
-            continue
-        if each in lost or not store.has(each):
-            return True
-        todo += [above for step in store.parents_of(each) if (above := checkpoint_name(step)) not in todo]
-    return False
+
+    def is_read(step: int) -> bool:  # what a mended file needs is read when it is
+        return checkpoint_name(step) not in mended
+
+    needed = Lineage.named(store).reached(checkpoints_among([name]), is_read)
+    return any(each in lost or not store.has(each) for each in map(checkpoint_name, filter(is_read, needed)))
 
 
 def mend_from_mirrors(
@@ -166,8 +165,9 @@ def mend_from_mirrors(
     view = StandIn(store, mirrors, lambda *_: None)
     brought, left = dict[str, str](), dict(lost)
     wanted = [*lost, *_missing(store, view), *_later(store, view)]
-    todo = sorted({*wanted} - {*mended}, key=lambda name: (name != EXACT_NAME, name))
-    for name in parents_first(view, todo, todo):
+    todo = {*wanted} - {*mended}
+    ordered = Lineage.named(view).parents_first(checkpoints_among(todo))
+    for name in [*({EXACT_NAME} & todo), *map(checkpoint_name, ordered)]:
         source = view.of(name)
         if source is store:
             left.setdefault(name, f"it is missing, and no mirror has it ({', '.join(map(_place, mirrors))})")
@@ -196,8 +196,8 @@ def _place(mirror: Store) -> str:
 def _missing(store: Store, view: StandIn) -> list[str]:
     """Return the files that others need, and that are not there."""
     found = dict[str, None]()
-    left = list(store.checkpoints().values())
-    for name in reversed(left):
+    steps = list(reversed(store.checkpoints()))
+    for name in map(checkpoint_name, steps):
         try:
             with store.open(name) as reader:
                 named = reader.manifest.exact
@@ -206,13 +206,8 @@ def _missing(store: Store, view: StandIn) -> list[str]:
         if named is not None and not store.has(EXACT_NAME):
             found[EXACT_NAME] = None
         break
-    while left:
-        for step in view.parents_of(left.pop()):
-            above = checkpoint_name(step)
-            if not store.has(above) and above not in found:
-                found[above] = None
-                left.append(above)
-    return list(found)
+    needed = map(checkpoint_name, Lineage.named(view, steps).reached(steps))
+    return [*found, *(name for name in needed if not store.has(name))]
 
 
 def _later(store: WritableStore, view: StandIn) -> list[str]:

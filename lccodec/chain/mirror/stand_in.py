@@ -15,6 +15,7 @@ from ...constants import EXACT_NAME
 from ...container.disk.source import Source
 from ...container.reader import CheckpointReader
 from ...errors import ChainError, DataError, LccodecError, StorageError, is_loss, warn
+from ..store.lineage import Lineage
 from ..store.names import checkpoint_name
 from ..store.store import Store
 from .transfer import Inventory, check_kin, step_of
@@ -169,11 +170,9 @@ class StandIn(Store):
                         return False
             except (DataError, StorageError):
                 continue  # that is lost as well
-        for name in self._store.checkpoints().values():
-            if step not in self._store.parents_of(name):
-                continue
+        for other in Lineage.named(self._store).children(step):
             try:
-                with self._store.open(name) as child:
+                with self._store.open(checkpoint_name(other)) as child:
                     named = {parent.step: parent.root for parent in child.manifest.parents}
             except (DataError, StorageError):
                 continue

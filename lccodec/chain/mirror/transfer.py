@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
@@ -21,6 +21,7 @@ from ...constants import EXACT_NAME
 from ...container.reader import CheckpointReader
 from ...errors import ArgumentError, ChainError, DataError, LccodecError, StorageError
 from ..store.claim import Use
+from ..store.lineage import Lineage
 from ..store.names import checkpoint_name, checkpoints_among
 from ..store.store import Store, WritableStore
 
@@ -254,7 +255,7 @@ def _is_needed(here: Files, there: Files, name: str) -> bool:
     """
     [step] = checkpoints_among([name])
     alone = [other for other in there.checkpoints.values() if other not in here.roots]
-    return any(step in there.listed.parents_of(other) for other in alone)
+    return any(Lineage.named(there.listed, checkpoints_among(alone)).children(step))
 
 
 def _in_order(here: Files, there: Files, lacking: Collection[str]) -> list[str]:
@@ -262,27 +263,10 @@ def _in_order(here: Files, there: Files, lacking: Collection[str]) -> list[str]:
 
     Parents that the mirror lacks come too.
     """
-    exact = [EXACT_NAME] if EXACT_NAME in lacking else []
-    checkpoints = [name for name in here.checkpoints.values() if name in lacking]
-    to_copy = {name for name in here.roots if name in lacking or name not in there.roots}
-    return parents_first(here.listed, [*exact, *checkpoints], to_copy)
-
-
-def parents_first(store: Store, names: Iterable[str], among: Container[str]) -> list[str]:
-    """Return files of a store, each after its parents, and these too if they are `among` some."""
-    found, seen = dict[str, None](), set[str]()
-    for first in names:
-        left = [first]
-        while left:
-            name = left[-1]
-            seen.add(name)
-            above = map(checkpoint_name, store.parents_of(name))
-            todo = [each for each in above if each in among and each not in found and each not in seen]
-            if todo:
-                left += todo
-            else:
-                found[left.pop()] = None
-    return list(found)
+    steps = [step for step, name in here.checkpoints.items() if name in lacking]
+    to_copy = checkpoints_among(name for name in here.roots if name in lacking or name not in there.roots)
+    ordered = Lineage.named(here.listed, here.checkpoints).parents_first(steps, to_copy)
+    return [*([EXACT_NAME] if EXACT_NAME in lacking else []), *map(checkpoint_name, ordered)]
 
 
 def step_of(store: Store, name: str) -> int | None:
@@ -552,14 +536,11 @@ def bring_newest(source: Store, target: WritableStore) -> list[int]:
     Errors are those of `copy`.
     """
     listed = source.afresh().snapshot()
-    names = [listed.name_of(max(listed.steps()))]
-    while names[-1] != EXACT_NAME and (above := listed.parents_of(names[-1])):  # deltas in a row
-        if (name := checkpoint_name(above[0])) in names:
-            break  # a circle, which a restore refuses
-        names.append(name)
+    newest = max(listed.steps())
+    needed = [] if listed.name_of(newest) == EXACT_NAME else Lineage.named(listed).reached([newest])
     exact = [EXACT_NAME] if listed.has(EXACT_NAME) else []
     target.make()
-    for name in [*exact, *(name for name in reversed(names) if name != EXACT_NAME)]:
+    for name in [*exact, *map(checkpoint_name, reversed(needed))]:  # deltas in a row
         with listed.open(name) as reader:
             copy(reader, target, name, overwrite=False)
     return sorted(target.steps())

@@ -26,6 +26,7 @@ from ...container.scalars import scalar_value
 from ...element_table import ElementType
 from ...errors import ChainError, LccodecError, StorageError
 from ...frame.header import Shape
+from ..store.lineage import Lineage
 from ..store.names import check_name, checkpoint_name
 from ..store.store import Store
 from .heads import Head, next_heads
@@ -135,58 +136,6 @@ def _verify(link: Link, parents: Sequence[Decoded], names: Sequence[str], found:
         except LccodecError as error:
             errors[name] = error
     found.arrays.update((name, without_traceback(error)) for name, error in errors.items())
-
-
-def listed_parents(store: Store, steps: Mapping[int, str]) -> dict[int, tuple[int, ...]]:
-    """Return the parents of each step, as named; none if one is not there, or may not be one."""
-    found = {step: store.parents_of(name) for step, name in steps.items()}
-    spans = {step: above for step, above in found.items() if len(above) == 2}
-    for step, above in found.items():
-        if len(above) == 2:
-            low, high = above
-            held = [spans[p] for p in above if p in spans]
-            fits = low < step < high and all(span[0] <= low and high <= span[1] for span in held)
-        else:
-            fits = all(p < step and p not in spans for p in above)
-        if not fits or not all(p in found for p in above):
-            found[step] = ()
-    return found
-
-
-def rising_order(steps: Mapping[int, str], parents: Mapping[int, Sequence[int]]) -> list[int]:
-    """Return the steps so that each comes as soon as it is due by its number, after its parents."""
-    order: dict[int, None] = {}
-    for step in steps:
-        left = [step]
-        while left:
-            if all(above in order for above in parents[left[-1]]):
-                order[left.pop()] = None
-            else:
-                left += [above for above in parents[left[-1]] if above not in order]
-    return list(order)
-
-
-def depth_first(steps: Mapping[int, str], parents: Mapping[int, Sequence[int]]) -> list[int]:
-    """Return the steps in an order in which few parents wait."""
-    sizes = dict.fromkeys(steps, 1)
-    children: dict[int, list[int]] = {}
-    spans = {step: above[0] - above[1] for step, above in parents.items() if len(above) == 2}
-    for step in reversed(list(steps)):  # parents of deltas have lower steps
-        if len(parents[step]) == 1:
-            sizes[parents[step][0]] += sizes[step]
-            children.setdefault(parents[step][0], []).append(step)
-    order: list[int] = []
-    stack = [step for step in reversed(list(steps)) if not parents[step]]
-    while stack:
-        step = stack.pop()
-        order.append(step)
-        stack += sorted(children.get(step, ()), key=lambda child: (sizes[child], child), reverse=True)
-    place = {step: index for index, step in enumerate(order)}
-    between: dict[int, list[int]] = {}
-    for step in sorted(spans, key=spans.__getitem__):  # wide spans first: they may be parents of the others
-        place[step] = max(place[above] for above in parents[step])
-        between.setdefault(place[step], []).append(step)
-    return [each for index, step in enumerate(order) for each in (step, *between.get(index, ()))]
 
 
 @dataclass
@@ -347,10 +296,10 @@ def survey(
         from .needed import look_ahead
 
         look_ahead(listed, steps.values(), whole=decode is not False)
-    parents = listed_parents(listed, steps)
-    order = rising_order(steps, parents) if rising else depth_first(steps, parents)
-    found = _Survey(store, listed, steps, parents, decode)
+    lineage = Lineage.named(listed, steps).well_formed()
+    found = _Survey(store, listed, steps, lineage, decode)
     ready: dict[int, Visit | None] = {}
+    order = lineage.parents_first(lineage.steps) if rising else lineage.depth_first()
     due = iter(steps if rising else order)
     following = next(due, None)
     for step in order:
@@ -371,22 +320,23 @@ class _Survey:
         store: Store,
         listed: Store,
         steps: Mapping[int, str],
-        parents: Mapping[int, Sequence[int]],
+        lineage: Lineage,
         decode: Decode,
     ) -> None:
         self._store, self._listed = store, listed
-        self._steps, self._parents, self._decode = steps, parents, decode
-        self._users = Counter(above for each in parents.values() for above in each)
+        self._steps, self._lineage, self._decode = steps, lineage, decode
+        self._users = Counter(above for step in steps for above in lineage.parents(step))
         self._known: dict[int, _Known | LccodecError] = {}  # an error if the file cannot be opened
         self.waiting: dict[int, _Left] = {}
 
     def visit(self, step: int) -> Visit | None:
         """Read a checkpoint whose parents were visited; ``None`` if its file is gone."""
-        before = [self.waiting.get(above) for above in self._parents[step]]
-        for above in self._parents[step]:
-            self._users[above] -= 1
-            if not self._users[above]:
-                self.waiting.pop(above, None)
+        above = self._lineage.parents(step)
+        before = [self.waiting.get(each) for each in above]
+        for each in above:
+            self._users[each] -= 1
+            if not self._users[each]:
+                self.waiting.pop(each, None)
         name = self._steps[step]
         try:
             reader = self._listed.open(name)
@@ -396,10 +346,10 @@ class _Survey:
                 return None
             return Visit(step, self._store, name, None, error, None)
         left, problem = None, None
-        overwrite = not any(above in self.waiting for above in self._parents[step])
+        overwrite = self.waiting.keys().isdisjoint(above)
         try:
             named = [parent.step for parent in reader.manifest.parents]
-            if named != list(self._parents[step]):  # not what the first look found
+            if named != list(above):  # not what the first look found
                 before = [None for _ in named]
             parents = self._read_parents(reader, before)
             link = Link(reader, *[above.link for above in parents])

@@ -9,7 +9,7 @@ import pytest
 
 from lccodec import Chain, StorageError
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.chain.store.parents import remove_steps, waves
+from lccodec.chain.store.lineage import Lineage, remove_steps
 
 from ...support.directories import entries
 from ...support.systems import Faulty
@@ -20,14 +20,14 @@ def test_waves(tmp_path: Path) -> None:
     chain_of(tmp_path, 8)  # 0 1 2, 3 4 5, 6 7
     store = DirectoryStore(tmp_path)
     steps = store.checkpoints()
-    assert [sorted(group) for group in waves(store, steps)] == [[2, 5, 7], [1, 4, 6], [0, 3]]
-    assert [sorted(group) for group in waves(store, {step: steps[step] for step in (0, 2, 4, 5)})] == [
+    assert [sorted(group) for group in Lineage.named(store).waves()] == [[2, 5, 7], [1, 4, 6], [0, 3]]
+    assert [sorted(group) for group in Lineage.named(store, (0, 2, 4, 5)).waves()] == [
         [0, 2, 5],
         [4],
     ]
-    assert waves(store, {}) == []
+    assert Lineage.named(store, ()).waves() == []
     (tmp_path / steps[1]).write_bytes(b"damaged")  # it cannot be restored, and what needs it neither
-    assert sorted(step for group in waves(store, steps) for step in group) == list(range(8))
+    assert sorted(step for group in Lineage.named(store).waves() for step in group) == list(range(8))
 
 
 def test_what_is_removed(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from ...bounds import UNBOUNDED, Bounds
 from ...read.checkpoint import open_name
 from ...read.newest import kept
 from ...store.directory import check_exact, link_problem
+from ...store.lineage import Lineage
 from ...store.names import checkpoint_name
 from ...store.store import Store, WritableStore
 from ..plan import candidates
@@ -118,11 +119,10 @@ def checkpoint_from_exact(store: WritableStore, *, dry_run: bool = False) -> str
         usable, problem = link_problem(exact, store)
         if not usable:
             raise ChainError(f"{store.path}: {problem}")
-        for child, other in store.checkpoints().items():
-            if step in store.parents_of(other):
-                raise ChainError(
-                    f"{store.path}: step {child} needs step {step} with the values that it had in the history"
-                )
+        for child in Lineage.named(store).children(step):
+            raise ChainError(
+                f"{store.path}: step {child} needs step {step} with the values that it had in the history"
+            )
         if dry_run:
             exact.verify()
             return name

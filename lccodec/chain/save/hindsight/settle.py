@@ -18,6 +18,7 @@ from ....container.disk.system import storage_errors
 from ....policy.record import EXACT_KEY, read_record
 from ...read.checkpoint import open_name
 from ...read.links import Link
+from ...store.lineage import Lineage
 from ...store.store import Store, WritableStore
 from ..reference import Tail
 from .group import Between, Group
@@ -59,8 +60,9 @@ def unsettled(store: Store, among: int) -> list[tuple[int, int]]:
     steps are read.
     """
     found, row = set[tuple[int, int]](), list[int]()  # steps that are not interpolated, since an end
-    for step, name in list(store.checkpoints().items())[-among:]:
-        parents = store.parents_of(name)
+    lineage = Lineage.named(store)
+    for step in lineage.steps[-among:]:
+        parents = lineage.parents(step)
         if len(parents) == 2:
             if row and row[-1] > parents[0]:
                 found.add((parents[0], parents[1]))
@@ -81,9 +83,10 @@ def _open(
     steps = store.checkpoints()
     if low not in steps or high not in steps:
         return None
-    parents = {step: store.parents_of(name) for step, name in steps.items() if low < step < high}
-    left = [step for step, above in parents.items() if len(above) < 2]
-    if not left or any(len(above) == 2 and above != (low, high) for above in parents.values()):
+    inside = [step for step in steps if low < step < high]
+    spans = Lineage.named(store, inside).interpolated()
+    left = [step for step in inside if step not in spans]
+    if not left or any(span != (low, high) for span in spans.values()):
         return None
     line = files.enter_context(open_name(store, steps[left[-1]]))
     later = files.enter_context(open_name(store, steps[high])).links[-1]
