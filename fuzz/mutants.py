@@ -75,7 +75,7 @@ READERS = {
     "container/parity": ["layout", "parity_file"],
     "parity": ["code", "field"],
     "chain": ["bounds"],
-    "chain/read": ["links", "newest", "replay"],
+    "chain/read": ["links", "replay"],
     "chain/store": ["bundle", "names"],
 }
 TEST_SECONDS = 300  # for a file or a folder of tests
