@@ -58,7 +58,7 @@ from ..store.store import Store
 from .checkpoint import OpenCheckpoint, checked_names, open_step, without_spare
 from .heads import Head, next_heads
 from .info import ArrayInfo, checkpoint_info
-from .links import Link, value_or_raise
+from .links import Link, fold, value_or_raise
 from .needed import decoded_together
 from .newest import check_own, kept
 from .replay import DecodedArray, replay_each
@@ -338,9 +338,7 @@ def _averaged(lines: Sequence[_Line], roles: Collection[str], wanted: Collection
 
 def _described(line: _Line) -> Iterator[tuple[int, dict[str, ArrayInfo]]]:
     """Yield the arrays of each chosen step by name; nothing is decoded."""
-    found: dict[int, Mapping[str, Any]] = {}
-    for position, link in enumerate(line.links):
-        own = found[id(link)] = next_heads(link, [found[id(above)] for above in link.parents])
+    for position, (link, own) in enumerate(fold(line.links, next_heads)):
         if position in line.chosen:
             heads: dict[str, Head] = {name: value_or_raise(own[name]) for name in link.index_names}
             arrays = checkpoint_info(link, heads, position).arrays

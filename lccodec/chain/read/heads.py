@@ -10,7 +10,7 @@ Source: SPEC 9.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
@@ -22,6 +22,7 @@ from .links import (
     array_place,
     check_inherited,
     copied_type,
+    fold_last,
     member_names,
     part_arrays,
     value_or_raise,
@@ -52,6 +53,10 @@ class Head(NamedTuple):
         return self.header.kind.itemsize * math.prod(self.shape)
 
 
+#: The heads of arrays by name; an error of an array whose head cannot be read.
+Heads: TypeAlias = dict[str, Head | LccodecError]
+
+
 def array_heads(links: Sequence[Link]) -> dict[str, Head]:
     """Return the heads of the last link's arrays by name, or raise the first of their problems.
 
@@ -59,23 +64,22 @@ def array_heads(links: Sequence[Link]) -> dict[str, Head]:
     """
     wanted: dict[int, dict[str, None]] = {id(link): {} for link in links}
     wanted[id(links[-1])] = dict.fromkeys(links[-1].index_names)
-    own: dict[int, tuple[dict[str, Head | LccodecError], list[str], list[str]]] = {}
+    own: dict[int, tuple[Heads, list[str], list[str]]] = {}
     for link in reversed(links):
         heads, inherited, _ = own[id(link)] = _own_heads(link, with_sources(link, wanted.pop(id(link))))
         for above in link.parents:
             wanted[id(above)].update((name, None) for name in inherited if name in above.names)
-    found: dict[int, dict[str, Head | LccodecError]] = {}
-    for link in links:
+
+    def with_parents(link: Link, before: Sequence[Heads], _: bool) -> Heads:
         heads, inherited, copies = own[id(link)]
-        heads |= _inherited([found[id(above)] for above in link.parents], inherited)
-        found[id(link)] = heads | _copied(link, copies, heads)
-    heads = found[id(links[-1])]
+        heads |= _inherited(before, inherited)
+        return heads | _copied(link, copies, heads)
+
+    heads = fold_last(links, with_parents)
     return {name: value_or_raise(heads[name]) for name in links[-1].index_names}
 
 
-def next_heads(
-    link: Link, before: Sequence[Mapping[str, Head | LccodecError]]
-) -> dict[str, Head | LccodecError]:
+def next_heads(link: Link, before: Sequence[Heads], _: bool = False) -> Heads:
     """Return the head of every array of a link, or its error; `before` has those of its parents."""
     heads, inherited, copies = _own_heads(link, link.index_names)
     heads |= _inherited(before, inherited)
@@ -120,11 +124,9 @@ def interpolates(low: Form, high: Form) -> bool:
     return low[0].is_float and low == high
 
 
-def _copied(
-    link: Link, names: Iterable[str], heads: Mapping[str, Head | LccodecError]
-) -> dict[str, Head | LccodecError]:
+def _copied(link: Link, names: Iterable[str], heads: Heads) -> Heads:
     """Return the heads of copies: those of their sources, with the type of a rounding."""
-    found: dict[str, Head | LccodecError] = {}
+    found: Heads = {}
     for name in names:
         source, _ = link.copies[name]
         try:
@@ -137,11 +139,9 @@ def _copied(
     return found
 
 
-def _inherited(
-    before: Sequence[Mapping[str, Head | LccodecError]], names: Iterable[str]
-) -> dict[str, Head | LccodecError]:
+def _inherited(before: Sequence[Heads], names: Iterable[str]) -> Heads:
     """Return the heads of arrays without frames; `before` has those of the parents."""
-    found: dict[str, Head | LccodecError] = {}
+    found: Heads = {}
     for name in names:
         head = before[0][name]
         if isinstance(head, Head):
@@ -158,12 +158,10 @@ def _is_same(one: Head, other: Head) -> bool:
     return one.header is other.header and not one.interpolated and not other.interpolated
 
 
-def _own_heads(
-    link: Link, names: Iterable[str]
-) -> tuple[dict[str, Head | LccodecError], list[str], list[str]]:
+def _own_heads(link: Link, names: Iterable[str]) -> tuple[Heads, list[str], list[str]]:
     """Return the heads of arrays with frames, and the names of those inherited, and of copies."""
     frames, inherited, broken, copies = part_arrays(link, names)
-    heads: dict[str, Head | LccodecError] = {**broken}
+    heads: Heads = {**broken}
     for number in frames:  # not array by array: a run has thousands
         members = member_names(link, number)
         try:

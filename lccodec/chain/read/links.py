@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
 
 from ...constants import MAX_INTERPOLATED
@@ -30,6 +32,7 @@ from ..store.names import checkpoint_name
 from ..store.store import Store
 
 Found = TypeVar("Found")
+Made = TypeVar("Made")
 
 #: A header of a frame has about so many bytes, and so many more for each array of the frame.
 HEADER_BYTES: Final = 64
@@ -332,6 +335,48 @@ def reference_names(link: Link, number: int) -> list[str]:
     for name in names:
         check_inherited(link, name)
     return names
+
+
+def fold(
+    links: Sequence[Link],
+    make: Callable[[Link, list[Made], bool], Made],
+    known: Mapping[int, Made] = MappingProxyType({}),
+) -> Iterator[tuple[Link, Made]]:
+    """Yield links, each with what is made of it on top of what was made of its parents.
+
+    Whoever decodes, describes or verifies the links of a chain folds them with another `make`.
+
+    Parameters
+    ----------
+    links
+        Links, parents before their children.
+    make
+        Is given a link, what was made of its parents, and whether no other link needs that any
+        more: then it may be used up.
+    known
+        What is known of some links, by `id`. Their parents need not be among `links`.
+    """
+    users = Counter(id(above) for link in links for above in link.parents)
+    made: dict[int, Made] = {}  # of links that others still need
+    for link in links:
+        if id(link) in known:
+            value = known[id(link)]
+        else:
+            before = [made[id(above)] for above in link.parents]
+            for above in link.parents:
+                users[id(above)] -= 1
+                if not users[id(above)]:
+                    del made[id(above)]
+            value = make(link, before, not any(id(above) in made for above in link.parents))
+        if users[id(link)]:
+            made[id(link)] = value
+        yield link, value
+
+
+def fold_last(links: Sequence[Link], make: Callable[[Link, list[Made], bool], Made]) -> Made:
+    """Return what `fold` makes of the last link; what was made of others is let go."""
+    [(_, made)] = deque(fold(links, make), maxlen=1)
+    return made
 
 
 def array_place(link: Link, name: str) -> str:

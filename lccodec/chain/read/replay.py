@@ -15,7 +15,6 @@ Source: SPEC 9.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -31,7 +30,7 @@ from ...frame.decode import decode_components
 from ...frame.header import Shape
 from ...parallel import slices
 from .heads import Form, check_references, interpolates
-from .links import Link, array_place, copied_type, member_names, value_or_raise
+from .links import Link, array_place, copied_type, fold, member_names, value_or_raise
 from .needed import decoded_together, needed
 
 
@@ -217,24 +216,15 @@ def replay_each(
     """
     frames, names, copies = needed(links, wanted, known)
     single = all(link.later is None for link in links)  # then an array has one place at a time
-    users = Counter(id(above) for link in links for above in link.parents)
-    decoded: dict[int, Decoded] = {}  # of links that others still need
-    for position, link in enumerate(links):
-        if position in known:
-            decoded[id(link)] = Decoded(dict(known[position]), set())
-            continue
-        before = [decoded[id(above)] for above in link.parents]
-        for above in link.parents:
-            users[id(above)] -= 1
-            if not users[id(above)]:
-                del decoded[id(above)]
-        memory = into if single or position == len(links) - 1 else {}
+
+    def decode(link: Link, before: Sequence[Decoded], alone: bool) -> Decoded:
+        memory = into if single or link is links[-1] else {}
         if link.later is not None:
             low, high = before
             # What is decoded of a link may have arrays of older ones, which it has no more.
             shared = {name: high.arrays[name] for name in names[id(link)] if name in link.later.names}
             current = interpolated(link.weight, low, Decoded(shared, set()), names[id(link)], memory)
-        elif before and id(link.parent) not in decoded:
+        elif before and alone:
             current = before[0]
         else:  # another link needs the parent's arrays too
             current = Decoded(dict(before[0].arrays) if before else {}, set())
@@ -249,9 +239,11 @@ def replay_each(
         for name in copies.get(id(link), ()):
             current.arrays[name] = copied(link, name, current.arrays, memory.get(name))
             current.owned.add(name)
-        if users[id(link)]:
-            decoded[id(link)] = current
-        if position in wanted:
+        return current
+
+    held = {id(links[position]): Decoded(dict(arrays), set()) for position, arrays in known.items()}
+    for position, (_, current) in enumerate(fold(links, decode, held)):
+        if position in wanted and position not in known:
             yield position, {name: value_or_raise(current.arrays[name]) for name in wanted[position]}
 
 

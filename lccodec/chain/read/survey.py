@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...container.disk.address import Place
@@ -29,7 +30,7 @@ from ...frame.header import Shape
 from ..store.lineage import Lineage
 from ..store.names import check_name, checkpoint_name
 from ..store.store import Store
-from .heads import Head, next_heads
+from .heads import Head, Heads, next_heads
 from .info import CheckpointInfo, CheckpointSummary, checkpoint_info, checkpoint_summary
 from .links import (
     Link,
@@ -38,6 +39,7 @@ from .links import (
     check_span,
     check_step,
     copied_type,
+    fold_last,
     member_names,
     missing_parent,
     open_parent,
@@ -267,7 +269,7 @@ class _Left:
     """What a checkpoint leaves for its children."""
 
     link: Link
-    heads: dict[str, Head | LccodecError]
+    heads: Heads
     decoded: Decoded | None
     needs: frozenset[int]  # the steps that a restore decodes before it
     interpolated: frozenset[int]  # those of them that are interpolated, with its own
@@ -353,7 +355,7 @@ class _Survey:
                 before = [None for _ in named]
             parents = self._read_parents(reader, before)
             link = Link(reader, *[above.link for above in parents])
-            left = _advance(link, parents, self._decode, overwrite)
+            left = _advance(self._decode, link, parents, overwrite)
         except LccodecError as error:
             problem = without_traceback(error)
         reader.rest()
@@ -391,22 +393,13 @@ def visit_file(store: Store, name: str, reader: CheckpointReader, decode: Decode
     step = reader.manifest.step or 0
     try:
         with OpenCheckpoint(reader, store) as file:
-            users = Counter(id(above) for link in file.links for above in link.parents)
-            found: dict[int, _Left] = {}
-            for link in file.links:
-                before = [found[id(above)] for above in link.parents]
-                for above in link.parents:
-                    users[id(above)] -= 1
-                    if not users[id(above)]:
-                        del found[id(above)]
-                overwrite = not any(id(above) in found for above in link.parents)
-                left = found[id(link)] = _advance(link, before, decode, overwrite)
+            left = fold_last(file.links, partial(_advance, decode))
             return Visit(step, store, name, reader, None, left)
     except LccodecError as error:
         return Visit(step, store, name, reader, error, None)
 
 
-def _advance(link: Link, before: Sequence[_Left], decode: Decode, overwrite: bool) -> _Left:
+def _advance(decode: Decode, link: Link, before: Sequence[_Left], overwrite: bool) -> _Left:
     """Return what a checkpoint leaves, from what its parents have left."""
     steps = frozenset(left.link.manifest.step or 0 for left in before)
     needs = steps.union(*(left.needs for left in before))

@@ -8,12 +8,22 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
+from hypothesis import given
 
 from lccodec import Chain, ChainError, FormatError, Lossless, StorageError, load_file
 from lccodec.chain.read.checkpoint import OpenCheckpoint
-from lccodec.chain.read.links import Link, check_parent, check_step, missing_parent, value_or_raise
+from lccodec.chain.read.links import (
+    Link,
+    check_parent,
+    check_step,
+    fold,
+    fold_last,
+    missing_parent,
+    value_or_raise,
+)
 from lccodec.constants import MAX_STEP
 from lccodec.container.manifest import Manifest, Parent
 from lccodec.container.reader import open_bytes, open_checkpoint
@@ -176,3 +186,31 @@ def test_foreign_files_and_half_written_ones_are_left_out(tmp_path: Path) -> Non
     assert_same(chain.restore(), states[0])
     assert {p.name for p in tmp_path.iterdir()} >= {"notes.txt", "model.lcc.h5", "subdirectory"}
     assert not (tmp_path / ".tmp-00aa00aa00aa00aa").exists()
+
+
+class Named:
+    """As much of a link as a fold needs; two are never equal."""
+
+    def __init__(self, number: int, parents: tuple[Named, ...]) -> None:
+        self.number, self.parents = number, parents
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=12))
+def test_fold_gives_each_link_what_its_parents_made(places: list[tuple[int, int]]) -> None:
+    """Against recursion; and a value may be used up exactly where no later link needs it."""
+    links: list[Any] = []
+    for number, both in enumerate(places):
+        above = dict.fromkeys(links[-place] for place in both if 0 < place <= len(links))
+        links.append(Named(number, tuple(above)))
+
+    def value(link: Any) -> str:
+        return f"({''.join(map(value, link.parents))})"
+
+    def make(link: Any, before: list[str], alone: bool) -> str:
+        later = [above for other in links[link.number + 1 :] for above in other.parents]
+        assert alone == (not any(above in later for above in link.parents))
+        return f"({''.join(before)})"
+
+    assert [made for _, made in fold(links, make)] == [value(link) for link in links]
+    if links:
+        assert fold_last(links, make) == value(links[-1])
