@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # a name is loaded when it is first used: a command needs few
     from .chain.mend.protect import Protection
     from .chain.mend.repair import Repair, Salvage
     from .chain.mirror.transfer import MirrorState
-    from .chain.read.arrivals import Arrivals
+    from .chain.read.checkpoint import Arrivals
     from .chain.read.follow.follower import Follower, follow
     from .chain.read.follow.watch import Lag, Patch, Update
     from .chain.read.info import ArrayInfo, CheckpointInfo
@@ -138,7 +138,7 @@ _MODULES: Final = {
     "chain.mend.protect": ("Protection",),
     "chain.mend.repair": ("Repair", "Salvage"),
     "chain.mirror.transfer": ("MirrorState",),
-    "chain.read.arrivals": ("Arrivals",),
+    "chain.read.checkpoint": ("Arrivals",),
     "chain.read.follow.follower": ("Follower", "follow"),
     "chain.read.follow.watch": ("Lag", "Patch", "Update"),
     "chain.read.info": ("ArrayInfo", "CheckpointInfo"),
@@ -168,7 +168,8 @@ _MODULES: Final = {
     "policy.balanced": ("Balanced",),
     "policy.policy": ("Policy",),
     "policy.presets": ("POLICIES", "fields"),
-    "policy.roles": ("Assignment", "ROLES"),
+    "policy.roles": ("Assignment",),
+    "policy.vocabulary": ("ROLES",),
     "quantizers.base": ("Quantizer",),
     "quantizers.exponent": ("ExponentBuckets",),
     "quantizers.keyframe": ("KeyframeSteps",),

@@ -41,9 +41,8 @@ from .mirror.stand_in import Found, read_whole
 from .mirror.transfer import Care, MirrorState
 from .overview import chain_overview
 from .progress import Progress, Tell, check_progress, telling
-from .read.arrivals import Arrivals
 from .read.average import average, select_shares
-from .read.checkpoint import OpenCheckpoint, checked_names, open_step
+from .read.checkpoint import Arrivals, OpenCheckpoint, checked_names, open_step
 from .read.info import CheckpointInfo
 from .read.newest import ExactFile, kept, open_newest, with_exact
 from .read.rows import Keys

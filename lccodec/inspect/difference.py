@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..chain.read.checkpoint import OpenCheckpoint
-from ..chain.read.heads import Head
+from ..chain.read.links import Head
 from ..chain.read.replay import DecodedArray
 from ..container.leaves import select
 from ..container.tree import array_names

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ...chain.read.arrivals import Arrivals
-from ...chain.read.checkpoint import open_file
+from ...chain.read.checkpoint import Arrivals, open_file
 from ...chain.save import single_file
 from ...policy.policy import Policy
 from ...policy.roles import Role

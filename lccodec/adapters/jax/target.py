@@ -10,7 +10,7 @@ from typing import Any, Final
 import jax
 import numpy as np
 
-from ...chain.read.arrivals import Arrivals
+from ...chain.read.checkpoint import Arrivals
 from ...element_types import in_host_order
 from ...errors import ArgumentError
 from ..tree.matching import LoadReport, Renaming, check_same, paired

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ...chain.adapter import Room, Wanted, left_out
-from ...chain.read.arrivals import Arrivals
+from ...chain.read.checkpoint import Arrivals
 from ...container.tree import flatten, leaf_name
 from ...element_types import Array, element_type
 from ...errors import ArgumentError

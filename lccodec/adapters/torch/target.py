@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import torch
 
-from ...chain.read.arrivals import Arrivals
+from ...chain.read.checkpoint import Arrivals
 from ...container.tree import leaf_name
 from ...errors import ArgumentError, warn
 from ..tree.matching import LoadReport, Renaming, check_same, part_of, some

@@ -37,7 +37,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from ...chain.adapter import TYPES
-from ...chain.read.arrivals import Arrivals
+from ...chain.read.checkpoint import Arrivals
 from ...constants import MAX_NESTING
 from ...container.scalars import metadata_strings
 from ...container.tree import leaf_name

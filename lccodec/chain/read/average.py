@@ -56,12 +56,10 @@ from ..progress import Tell, untold
 from ..store.names import step_index
 from ..store.store import Store
 from .checkpoint import OpenCheckpoint, checked_names, open_step, without_spare
-from .heads import Head, next_heads
 from .info import ArrayInfo, checkpoint_info
-from .links import Link, fold, value_or_raise
-from .needed import decoded_together
+from .links import Head, Link, fold, next_heads, value_or_raise
 from .newest import check_own, kept
-from .replay import DecodedArray, replay_each
+from .replay import DecodedArray, decoded_together, replay_each
 
 
 def select_shares(

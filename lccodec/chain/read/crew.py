@@ -27,9 +27,8 @@ from ...workers.crew import Crew
 from ...workers.memory import Arena
 from ...workers.task import Bench, Task
 from .checkpoint import OpenCheckpoint, open_file
-from .heads import Head
-from .needed import Ranges
-from .replay import DecodedArray, Decoding, replay
+from .links import Head
+from .replay import DecodedArray, Decoding, Ranges, replay
 
 _FILE: Final = "file"  # where the open checkpoint lies on the bench
 

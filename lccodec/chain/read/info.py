@@ -20,8 +20,7 @@ from ...errors import ArgumentError
 from ...policy.roles import ROLES, Role
 from ...table import Overview, Shown, ratio
 from ..overview import checkpoint_overview
-from .heads import Head
-from .links import Link
+from .links import Head, Link
 
 if TYPE_CHECKING:
     from ...policy.record import Choice

@@ -48,10 +48,9 @@ from ..store.names import checkpoint_name, step_index
 from ..store.opening import open_store
 from ..store.store import Store
 from .checkpoint import OpenCheckpoint, open_file, open_name, open_step
-from .heads import Head
 from .info import CheckpointInfo
-from .needed import decoded_bytes
-from .replay import DecodedArray, Decoding
+from .links import Head
+from .replay import DecodedArray, Decoding, decoded_bytes
 
 __all__ = ["LINK_KEY", "PYTREE_KIND", "RECORD_KIND", "check_own", "kind_of", "pointer_text"]
 

@@ -27,8 +27,16 @@ from ...errors import ArgumentError, FormatError
 from ...frame.decode import decode_range
 from ...frame.header import FrameHeader, Shape
 from ...frame.pieces import whole_blocks
-from .heads import check_references, form_of, interpolates
-from .links import Link, array_place, check_inherited, copied_type, value_or_raise
+from .links import (
+    Link,
+    array_place,
+    check_inherited,
+    check_references,
+    copied_type,
+    form_of,
+    interpolates,
+    value_or_raise,
+)
 from .replay import DecodedArray, replay, within_frame
 
 #: Names of leaves; or a mapping of names to rows, where ``None`` is all of a leaf.

@@ -30,9 +30,10 @@ from ...frame.header import Shape
 from ..store.lineage import Lineage
 from ..store.names import check_name, checkpoint_name
 from ..store.store import Store
-from .heads import Head, Heads, next_heads
 from .info import CheckpointInfo, CheckpointSummary, checkpoint_info, checkpoint_summary
 from .links import (
+    Head,
+    Heads,
     Link,
     check_depth,
     check_parent,
@@ -42,6 +43,7 @@ from .links import (
     fold_last,
     member_names,
     missing_parent,
+    next_heads,
     open_parent,
     part_arrays,
     reference_names,
@@ -295,7 +297,7 @@ def survey(
     """
     listed = store.snapshot()
     if store.far:
-        from .needed import look_ahead
+        from .replay import look_ahead
 
         look_ahead(listed, steps.values(), whole=decode is not False)
     lineage = Lineage.named(listed, steps).well_formed()

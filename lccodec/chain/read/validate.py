@@ -25,7 +25,7 @@ from ..store.names import checkpoint_name, checkpoints_among
 from ..store.opening import writable_store
 from ..store.store import Store
 from .checkpoint import open_name
-from .heads import Head
+from .links import Head
 from .newest import check_state, check_values, open_exact
 from .survey import Visit, survey, visit_file
 

@@ -23,7 +23,7 @@ from ...frame.header import FrameHeader
 from ...parallel import slices
 from ...policy.policy import Candidate, Past
 from ..read.checkpoint import OpenCheckpoint
-from ..read.needed import Ranges
+from ..read.replay import Ranges
 from ..store.names import checkpoint_name
 from ..store.store import Store
 from .figures.drawing import PIECE, Drawn

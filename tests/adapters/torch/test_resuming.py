@@ -12,8 +12,7 @@ import torch
 
 from lccodec import Chain
 from lccodec.adapters import torch as adapter
-from lccodec.chain.read.arrivals import Arrivals
-from lccodec.chain.read.checkpoint import open_data
+from lccodec.chain.read.checkpoint import Arrivals, open_data
 from lccodec.errors import ArgumentError, LccodecWarning
 
 from ...support.profiles import LONG

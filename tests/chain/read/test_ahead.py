@@ -10,7 +10,7 @@ import pytest
 
 import lccodec
 from lccodec.chain.read.checkpoint import open_step
-from lccodec.chain.read.needed import frames_ahead, headers_of
+from lccodec.chain.read.replay import frames_ahead, headers_of
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.disk.source import FileSource, Source
 from lccodec.parallel import PIECE

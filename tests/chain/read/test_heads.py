@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import lccodec
-from lccodec.chain.read.heads import array_heads
+from lccodec.chain.read.links import array_heads
 
 from ...support.links import FakeLink, drift, links_of
 

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 import lccodec
 from lccodec import Chain, DataError, ExponentBuckets, LogSteps, Lossless, UniformDeadzone
-from lccodec.chain.read.needed import Ranges, decoded_together, frames_of
 from lccodec.chain.read.newest import open_path
-from lccodec.chain.read.replay import replay
+from lccodec.chain.read.replay import Ranges, decoded_together, frames_of, replay
 from lccodec.constants import METHOD_RAW, PAYLOAD_OFFSET
 from lccodec.container.copies import COPY_TYPES
 from lccodec.element_types import Array, components, narrow

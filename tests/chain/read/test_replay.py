@@ -8,7 +8,7 @@ import pytest
 import lccodec
 from lccodec import Chain, ChecksumError, ExponentBuckets, FormatError, Lossless, UniformDeadzone
 from lccodec.chain.read import replay as replay_module
-from lccodec.chain.read.heads import array_heads
+from lccodec.chain.read.links import array_heads
 from lccodec.chain.read.replay import Decoded, DecodedArray, interpolated, replay, replay_each
 from lccodec.element_types import element_type
 from lccodec.frame.content import MAX_SHARED_COMPONENTS

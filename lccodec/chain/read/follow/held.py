@@ -41,8 +41,7 @@ from ....workers.memory import place_of
 from ...store.store import Store
 from ..checkpoint import open_step
 from ..links import Link, array_place
-from ..needed import decoded_together, frames_of
-from ..replay import DecodedArray, replay, replay_each, within_frame
+from ..replay import DecodedArray, decoded_together, frames_of, replay, replay_each, within_frame
 from .crew import Tell, Tellers, Told, Write, batches_for
 
 #: If at most one component in this many differs, changing only their places is faster than a copy.

@@ -17,7 +17,7 @@ from ....frame.checksum import SUM_MASK, array_sum
 from ....frame.encode import MAX_BLOCK_COMPONENTS
 from ....parallel import slices
 from ...read.checkpoint import OpenCheckpoint
-from ...read.heads import form_of
+from ...read.links import form_of
 from ...read.replay import DecodedArray
 from ...read.rows import Span, decode_span
 from .segments import HashedArray, hash_segments, segment_size

@@ -29,7 +29,7 @@ from ....container.disk.source import FileSource
 from ....container.disk.whole_file import WholeFile, remove_stale_temporaries
 from ....element_table import ELEMENT_TYPES
 from ....errors import LccodecError, warn
-from ...read.heads import Form
+from ...read.links import Form
 from ...store.directory import DirectoryStore
 from ...store.names import HASHES_FOLDER
 from .segments import HASH_BYTES, MAX_SEGMENT, MIN_SEGMENT, HashedArray

@@ -18,7 +18,7 @@ from ....parallel import thread_count
 from ....policy.copies import mark_equal
 from ....policy.policy import Candidate
 from ...read.checkpoint import OpenCheckpoint
-from ...read.heads import form_of
+from ...read.links import form_of
 from ...read.replay import DecodedArray
 from ...store.directory import DirectoryStore
 from ...store.store import WritableStore

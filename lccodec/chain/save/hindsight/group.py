@@ -29,11 +29,9 @@ from ....policy.hindsight import between_quantizers
 from ....policy.policy import Candidate, Policy
 from ....quantizers.base import Quantizer
 from ....workers.crew import Threads
-from ...read.heads import interpolates
 from ...read.info import ArrayInfo
-from ...read.links import Link, value_or_raise
-from ...read.needed import decoded_together
-from ...read.replay import Decoded, DecodedArray, copy_of, interpolated, replay_each
+from ...read.links import Link, interpolates, value_or_raise
+from ...read.replay import Decoded, DecodedArray, copy_of, decoded_together, interpolated, replay_each
 from ...store.names import checkpoint_name
 from ...store.store import WritableStore
 from ..encode import encode_plan
