@@ -93,7 +93,7 @@ def test_a_parent_that_is_gone(tmp_path: Path) -> None:
 
 @st.composite
 def graphs(draw: st.DrawFn) -> dict[int, tuple[int, ...]]:
-    """Steps and parents: deltas, keyframes and spans, and what a damaged or hostile file may name."""
+    """Steps and parents: deltas, keyframes, spans, and what a damaged or hostile file may name."""
     steps = sorted(draw(st.sets(st.integers(0, 15), max_size=12)))
     found: dict[int, tuple[int, ...]] = {}
     for step in steps:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import lccodec
 from lccodec.element_types import components
@@ -12,7 +13,6 @@ from lccodec.parallel import PIECE
 
 from ...support.paths import checkpoint_path
 from ...support.runs import arrays_of, run_states, save_run
-from ...support.strategies import array_and_reference
 
 
 def lost(decoded, original, before=None):
@@ -35,14 +35,22 @@ def test_error_and_bias_of_several_pieces():
     assert found.bias < -0.99  # it trails
 
 
+NUMBERS = st.floats(-1e6, 1e6, width=32).map(lambda x: 0.0 if abs(x) < 1e-6 else x)
+
+
 @settings(deadline=None)
-@given(array_and_reference())
-def test_any_array_has_a_loss_or_none(pair):
-    array, before = pair
-    found = lost(array, array, before)
-    assert found.error in (None, 0.0)
-    assert found.largest in (None, 0.0)
-    assert found.bias is None
+@given(st.lists(st.tuples(NUMBERS, NUMBERS), max_size=40), st.sampled_from(["f4", "f8"]))
+def test_an_array_that_stays_behind_loses_its_movement(pairs, dtype):
+    """What is decoded as the step before is off by one movement, and trails."""
+    array, before = np.array(pairs, dtype).reshape(-1, 2).T.copy()
+    found = lost(before, array, before)
+    movement = np.abs(array.astype(float) - before)
+    if movement.any():
+        assert found.error == pytest.approx(1)
+        assert found.bias == pytest.approx(-1)
+        assert found.largest == movement.max()
+    else:
+        assert (found.error, found.bias) == (None, None)
 
 
 def test_what_is_not_finite_is_left_out():
