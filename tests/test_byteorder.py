@@ -50,9 +50,8 @@ ALLOWED = {
         "data.tobytes()": "uint8",
         "stored[name][2].tobytes()": "uint8",
     },
-    "chain/save/hashes/anew": {"stored_view(bits).data": "uint8"},
-    "chain/save/hashes/encode": {"stored_view(bits).data": "uint8"},
-    "chain/save/hashes/segments": {"stored_view(bits).data": "uint8"},
+    "chain/save/hash_reference": {"stored_view(bits).data": "uint8"},
+    "chain/save/segments": {"stored_view(bits).data": "uint8"},
     "chain/store/bucket/shelf": {"entry.data": "what an entry has, no array"},
     "chain/store/bucket/cache": {
         "self._kept[key, begin].data": "what was read, no array",

@@ -211,7 +211,7 @@ LATE = {
     *("chain/mend/damage", "chain/mend/from_exact", "chain/mend/repair", "chain/mend/salvage"),
     *("chain/read/crew", "chain/read/surveying/survey", "chain/save/encode", "chain/save/saver"),
     *("chain/save/background/background", "chain/save/background/worker", "chain/save/hindsight/groups"),
-    *("chain/save/hashes/reference", "workers/crew", "workers/memory", "workers/process"),
+    *("chain/save/hash_reference", "workers/crew", "workers/memory", "workers/process"),
 }
 
 

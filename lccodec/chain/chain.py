@@ -28,11 +28,20 @@ from .mend.redundancy import parse_redundancy
 from .mirror.behind import SECONDS_TO_CLOSE, Mirrors, checked_mirrors
 from .mirror.bring import Care
 from .progress import Progress, check_progress
-from .save.hashes.kinds import ReferenceKind, check_reference
-from .save.options import TIMEOUT_SECONDS, WhenBusy, WorkerOptions, check_every, check_when_busy
 from .save.partial.selection import check_only
 from .save.planned import Plan
-from .save.settings import KEYFRAME_EVERY, Settings, without_settings
+from .save.settings import (
+    KEYFRAME_EVERY,
+    TIMEOUT_SECONDS,
+    ReferenceKind,
+    Settings,
+    WhenBusy,
+    WorkerOptions,
+    check_every,
+    check_reference,
+    check_when_busy,
+    without_settings,
+)
 from .save.writer import Given, Writer
 
 
@@ -98,7 +107,7 @@ class Chain(Lifetime):
         Seconds that `close` waits for the mirrors.
     reference
         What a delta is taken against: the newest state in memory, or ``"hashes"`` of it, which need
-        a policy that loses nothing (:mod:`lccodec.chain.save.hashes`).
+        a policy that loses nothing (:mod:`lccodec.chain.save.hash_reference`).
 
     Raises
     ------

@@ -28,7 +28,7 @@ from ..mirror.bring import MirrorState
 from ..mirror.stand_in import Found, read_whole
 from ..overview import chain_overview
 from ..progress import Progress, Tell, check_progress, telling
-from ..save.options import WorkerOptions, check_hindsight, check_lossy
+from ..save.settings import WorkerOptions, check_hindsight, check_lossy
 from ..save.writer import Writer
 from ..store.opening import writable_store
 from ..store.parents import Ancestry

@@ -38,9 +38,8 @@ from .exact.newest import Newest
 from .exact.write import ExactRoot
 from .figures.measurement import Measurement
 from .figures.sampling import NOTHING, Sampling
-from .hashes.reference import HashReference
+from .hash_reference import HashReference
 from .hindsight.groups import Base, Groups
-from .options import Every
 from .partial.inherit import (
     Whole,
     inherit,
@@ -54,7 +53,7 @@ from .partial.selection import Selection
 from .past import look_back, sampling_after
 from .plan import SavePlan, candidates, make_plan
 from .reference import LostParentError, Tail, TailFile, find_parent, find_tail, held_together, read_values
-from .settings import Settings
+from .settings import Every, Settings
 
 
 class _Attempt:

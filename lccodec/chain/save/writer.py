@@ -25,11 +25,10 @@ from ..store.claim import Claim, Use
 from ..store.store import WritableStore, check_next
 from .forecast import foresee
 from .judge import Judge
-from .options import Every, WhenBusy, WorkerOptions
 from .partial.selection import select, wanted_by
 from .plan import SavePlan
 from .planned import Estimate, Plan
-from .settings import Settings
+from .settings import Every, Settings, WhenBusy, WorkerOptions
 
 if TYPE_CHECKING:  # loaded by the first save, or the first in the background
     from ...workers.memory import Arena

@@ -18,7 +18,7 @@ from lccodec.chain.read import crew
 from lccodec.chain.read.checkpoint import open_step
 from lccodec.chain.read.crew import CloseFile, Source, replay_shared
 from lccodec.chain.save.background import client
-from lccodec.chain.save.options import WorkerOptions
+from lccodec.chain.save.settings import WorkerOptions
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.workers import memory
 from lccodec.workers.crew import Crew, Threads

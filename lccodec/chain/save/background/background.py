@@ -35,9 +35,8 @@ from ...progress import Progress, Tell, telling_of_save, untold
 from ...store.claim import Claim, Use
 from ...store.names import checkpoint_name
 from ...store.store import WritableStore
-from ..options import WhenBusy
 from ..saver import Saver
-from ..settings import LOG
+from ..settings import LOG, WhenBusy
 from .client import Client, find_obstacle
 from .state_copy import Snapshot
 from .worker import Opening, Report

@@ -25,8 +25,7 @@ from ...progress import Tell
 from ...read.crew import Restorers
 from ...store.claim import Claim
 from ...store.store import WritableStore
-from ..options import Every, WorkerOptions
-from ..settings import LOG, Settings
+from ..settings import LOG, Every, Settings, WorkerOptions
 from .state_copy import Snapshot
 from .worker import Beat, Doubt, Opening, Report, Told, make_crew, start_worker
 

@@ -36,11 +36,9 @@ from ...progress import untold
 from ...read.crew import TASKS as DECODING_TASKS
 from ...store.opening import writable_store
 from ..encode import TASKS as ENCODING_TASKS
-from ..hashes.kinds import ReferenceKind
-from ..options import Every
 from ..planned import ArrayPlan, Estimate
 from ..saver import Saver
-from ..settings import LOG, Settings
+from ..settings import LOG, Every, ReferenceKind, Settings
 from .state_copy import Snapshot
 
 _SECONDS_BETWEEN_BEATS: Final = 0.5

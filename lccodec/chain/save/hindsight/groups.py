@@ -23,9 +23,9 @@ from ....policy.record import Record
 from ....quantizers.base import Quantizer
 from ...store.store import WritableStore
 from ..figures.sampling import Samples
-from ..options import check_lossy
 from ..past import movements
 from ..reference import Tail
+from ..settings import check_lossy
 from .settle import settle, unsettled
 
 #: What settling may take, as a part of the time of the save that it follows.

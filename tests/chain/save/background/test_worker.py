@@ -28,7 +28,7 @@ from lccodec.chain.save.background.worker import (
     serve,
 )
 from lccodec.chain.save.encode import CloseFrame
-from lccodec.chain.save.options import Every
+from lccodec.chain.save.settings import Every
 from lccodec.container.tree import flatten
 from lccodec.policy.roles import Assignment
 from lccodec.workers.crew import Processes, Threads

@@ -1,4 +1,8 @@
-"""Chains that keep hashes of the newest step."""
+"""Chains that keep hashes of the newest step.
+
+The frames against hashes are those against the whole parent, byte for byte. Values of the parent
+come from the file beside the chain, or from the checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +12,31 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from lccodec import ArgumentError, Chain, Keep, LccodecWarning, StorageError, bundle, validate
-from lccodec.chain.save.hashes import reference
-from lccodec.chain.save.hashes.kept import Kept
-from lccodec.chain.save.hashes.segments import hash_segments
+from lccodec.chain.read.checkpoint import open_name
+from lccodec.chain.save import hash_reference
+from lccodec.chain.save.hash_reference import hash_checkpoint
+from lccodec.chain.save.segments import Kept, hash_segments
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.names import checkpoint_name
 from lccodec.container.disk.system import System
 from lccodec.element_types import components
+from lccodec.frame.checksum import array_sum
 
-from ....support.damage import flip
-from ....support.directories import entries
-from ....support.hashes import chain_of, large_state, small_blocks, touched
-from ....support.walks import assert_same
+from ...support.damage import flip
+from ...support.directories import entries
+from ...support.hashes import chain_of, large_state, small_blocks, touched
+from ...support.paths import checkpoint_path
+from ...support.strategies import random_array
+from ...support.walks import assert_same
 
 
 def test_what_did_not_change_takes_no_bytes(tmp_path: Path) -> None:
@@ -68,11 +79,11 @@ def test_it_goes_on_after_any_chain(tmp_path: Path) -> None:
 PROGRAM = """
 import sys
 from pathlib import Path
-from lccodec.chain.save.hashes import parent, reference
+from lccodec.chain.save import hash_reference
 from tests.support.hashes import chain_of, large_state, touched
 def decodes(*given):
     raise SystemExit("a checkpoint was decoded")
-parent.open_name = reference.hash_checkpoint = decodes
+hash_reference.open_name = hash_reference.hash_checkpoint = decodes
 with chain_of(Path(sys.argv[1])) as chain:
     chain.save(1, touched(large_state(0), 1))
 """
@@ -218,7 +229,7 @@ def test_with_an_exact_file(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_chain_without_files_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a bucket: hashes are in memory alone."""
-    monkeypatch.setattr(reference, "DirectoryStore", int)
+    monkeypatch.setattr(hash_reference, "DirectoryStore", int)
     small_blocks(monkeypatch)
     state = large_state(0)
     for process in range(2):
@@ -236,7 +247,7 @@ def test_a_save_that_fails_leaves_hashes_of_the_step_before(
     with chain_of(tmp_path) as chain:
         chain.save(0, state)
         with monkeypatch.context() as patch:
-            patch.setattr(reference.HashReference, "saved", lambda *_: 1 / 0)  # committed, but not kept
+            patch.setattr(hash_reference.HashReference, "saved", lambda *_: 1 / 0)  # committed, but not kept
             with pytest.raises(ZeroDivisionError):
                 chain.save(1, touched(state, 1))
         chain.save(2, touched(state, 2))
@@ -375,3 +386,170 @@ def test_hashes_are_those_of_what_is_stored_while_values_change(
         ended.set()
         thread.join()
     assert validate(tmp_path, deep=True) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.0, 0.0001, 0.01, 0.5, 1.0])
+def test_files_are_those_of_an_ordinary_chain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    small_blocks(monkeypatch)
+    state = large_state(0)
+    here, there = tmp_path / "values", tmp_path / "hashes"
+    with Chain(here, "lossless", keyframe_every=2) as one, chain_of(there, keyframe_every=2) as other:
+        for step in range(4):
+            assert one.save(step, state) == other.save(step, state)
+            assert checkpoint_path(here, step).read_bytes() == checkpoint_path(there, step).read_bytes()
+            state = touched(state, step + 1, share)
+
+
+@st.composite
+def changes(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """States, each the one before with some arrays changed, added or left out."""
+    arrays: dict[str, np.ndarray] = {}
+    states = []
+    for _ in range(draw(st.integers(2, 3))):
+        for name in draw(st.sets(st.sampled_from("abcd"), max_size=3)):
+            kind = draw(st.sampled_from(["float32", "float64", "int16", "uint8", "complex64"]))
+            size, seed = draw(st.sampled_from([0, 1, 300, 20_000, 40_001])), draw(st.integers(0, 99))
+            arrays[name] = random_array(kind, (size,), seed)
+        arrays = {name: array.copy() for name, array in arrays.items()}
+        for name in draw(st.sets(st.sampled_from(sorted(arrays)))) if arrays else ():
+            start, length = draw(st.integers(0, 45_000)), draw(st.sampled_from([1, 5000, 45_000]))
+            part = arrays[name][start : start + length]
+            part[:] = random_array(str(part.dtype), part.shape, draw(st.integers(0, 99)))
+        states.append(dict(arrays))
+    return states
+
+
+@pytest.mark.slow  # many saves
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(changes(), st.booleans())
+def test_any_changes_are_stored_as_by_an_ordinary_chain(
+    monkeypatch: pytest.MonkeyPatch, states: list[dict[str, Any]], again: bool
+) -> None:
+    """Also by a new process at each step, which does not know how far arrays moved."""
+    small_blocks(monkeypatch)
+    with TemporaryDirectory() as folder:
+        here, there = Path(folder, "values"), Path(folder, "hashes")
+        one, other = Chain(here, "lossless"), chain_of(there)
+        for step, state in enumerate(states):
+            if again:
+                other.close()
+                other = chain_of(there)
+            other.save(step, state)
+            assert_same(other.restore(step), state)
+            if not again:
+                one.save(step, state)
+                assert checkpoint_path(here, step).read_bytes() == checkpoint_path(there, step).read_bytes()
+        one.close()
+        other.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", ["removed", "torn", "other bytes", "a link", "a directory"])
+def test_without_the_file_of_values_they_come_from_the_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    small_blocks(monkeypatch)
+    here, there = tmp_path / "values", tmp_path / "hashes"
+    state, values = large_state(0), there / ".hashes" / "values"
+    for step in range(3):
+        with Chain(here, "lossless") as chain:
+            chain.save(step, state)
+        if step == 2:
+            data = values.read_bytes()
+            values.unlink()
+            if damage == "torn":
+                values.write_bytes(data[:50_000])
+            elif damage == "other bytes":
+                values.write_bytes(bytes(len(data)))
+            elif damage == "a link":
+                (tmp_path / "other").write_bytes(data)
+                values.symlink_to(tmp_path / "other")
+            elif damage == "a directory":
+                values.mkdir()
+        with chain_of(there) as chain:
+            if step == 2 and damage in ("a link", "a directory"):
+                with pytest.warns(LccodecWarning, match="values cannot be written"):
+                    chain.save(step, state)
+            else:
+                chain.save(step, state)
+            assert_same(chain.restore(), state)
+        sizes = [checkpoint_path(each, step).stat().st_size for each in (here, there)]
+        assert abs(sizes[0] - sizes[1]) < 400  # a new process doesn't know how far arrays moved
+        state = touched(state, step + 1)
+    if damage == "a link":
+        assert (tmp_path / "other").read_bytes() == data
+
+
+def test_values_are_not_decoded_if_they_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_blocks(monkeypatch)
+    state = large_state(0)
+    with chain_of(tmp_path) as chain:
+        chain.save(0, state)
+    monkeypatch.setattr(hash_reference, "open_name", lambda *_: pytest.fail("a checkpoint was decoded"))
+    state["small"][0][1, 1] = 7
+    with chain_of(tmp_path) as chain:
+        chain.save(1, touched(state, 1))
+        chain.save(2, touched(state, 2))
+        assert_same(chain.restore(1), touched(state, 1))
+
+
+def test_a_block_is_decoded_once_whatever_changed_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a bucket, where there is no file of values: there each segment would cost a block."""
+    monkeypatch.setattr(hash_reference, "DirectoryStore", int)
+    spans, decode_span = [], hash_reference.decode_span
+    monkeypatch.setattr(
+        hash_reference, "decode_span", lambda *given: spans.append(given) or decode_span(*given)
+    )
+    table = np.zeros(300_000)
+    with chain_of(tmp_path) as chain:
+        chain.save(0, {"table": table})
+        table[::3000] += 1
+        chain.save(1, {"table": table})
+        assert len(spans) <= 2
+        np.testing.assert_array_equal(chain.restore(1)["table"], table)
+
+
+def test_parts_of_an_array_of_the_parent(tmp_path: Path) -> None:
+    values = np.arange(10_000, dtype=np.float64)
+    with chain_of(tmp_path) as chain:
+        chain.save(0, {"a": values})
+        tail = chain._writer._saver._tail
+        assert tail is not None
+        bits = tail.arrays["a"].bits
+        for part in (slice(0, 10), slice(500, 1700), slice(9_990, 20_000), slice(3, 3), slice(0, 9000, 7)):
+            np.testing.assert_array_equal(bits[part].view(np.float64), values[part])
+
+
+def test_hashes_of_any_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_blocks(monkeypatch)
+    state = large_state(0)
+    chain = Chain(tmp_path, "lossless")
+    chain.save(0, state)
+    state = touched(state, 1)
+    chain.save(1, state)
+    with open_name(DirectoryStore(tmp_path), checkpoint_name(1)) as file:
+        segment, found = hash_checkpoint(file, None)
+    arrays = {"table": state["table"], "one": state["one"], "small/0": state["small"][0]}
+    for name, array in {**arrays, "small/2": state["small"][2], "complex": state["complex"]}.items():
+        kind, bits = components(array)
+        assert (found[name].kind, found[name].shape) == (kind, array.shape)
+        np.testing.assert_array_equal(found[name].hashes, hash_segments(bits, segment))
+        assert found[name].total == array_sum(bits)
+    ends = [a.offset + len(a.hashes) * segment for a in found.values()]
+    assert [a.offset for a in found.values()] == [0, *ends[:-1]]
+
+
+def test_an_unknown_reference_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="reference must be one of values, hashes"):
+        Chain(tmp_path, "lossless", reference="tree")  # type: ignore[arg-type]
+
+
+def test_groups_of_a_history_are_refused(tmp_path: Path) -> None:
+    """Also with a policy that may lose something, but nothing of small arrays."""
+    with pytest.raises(ArgumentError, match="hindsight= cannot be used with reference='hashes'"):
+        Chain(tmp_path, "balanced", reference="hashes", newest="exact", hindsight=2)

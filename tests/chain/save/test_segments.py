@@ -1,4 +1,4 @@
-"""The file of hashes: whatever becomes of it, a save goes on, and stores what it is given."""
+"""Hashes of segments, and the file of hashes: whatever becomes of it, a save goes on."""
 
 from __future__ import annotations
 
@@ -6,22 +6,98 @@ import json
 import struct
 import warnings
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lccodec import LccodecWarning, validate
-from lccodec.chain.save.hashes import kept, reference
-from lccodec.chain.save.hashes.kept import Kept
-from lccodec.chain.save.hashes.segments import HashedArray
+from lccodec.chain.save import hash_reference, segments
+from lccodec.chain.save.segments import (
+    HASH_BYTES,
+    MAX_SEGMENT,
+    MIN_SEGMENT,
+    HashedArray,
+    Kept,
+    Places,
+    changed_segments,
+    differing,
+    hash_segments,
+    runs_of,
+    segment_size,
+)
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.disk.source import FileSource
 from lccodec.element_table import ELEMENT_TYPES
 
-from ....support.hashes import chain_of, large_state, touched
-from ....support.walks import assert_same
+from ...support.hashes import chain_of, large_state, touched
+from ...support.walks import assert_same
+
+
+@pytest.mark.parametrize("size", [0, 1, 1023, 1024, 1025, 5000])
+def test_a_hash_for_each_segment(size: int) -> None:
+    bits = np.arange(size, dtype=np.uint32)
+    data = bits.astype("<u4").tobytes()
+    hashes = hash_segments(bits, 4096)
+    assert hashes.shape == (-(-size // 1024), HASH_BYTES)
+    for number, found in enumerate(hashes):
+        assert found.tobytes() == sha256(data[4096 * number : 4096 * (number + 1)]).digest()[:HASH_BYTES]
+
+
+@given(st.lists(st.integers(0, 3_000_000), max_size=5), st.sets(st.integers(0, 2_999_999), max_size=5))
+def test_segments_that_changed_are_found(sizes: list[int], places: set[int]) -> None:
+    arrays = [np.zeros(size, np.uint8) for size in sizes]
+    hashes = [hash_segments(bits, 4096) for bits in arrays]
+    for bits in arrays:
+        bits[[place for place in places if place < bits.size]] = 1
+    calls: list[int] = []
+    pairs = zip(arrays, hashes, strict=True)
+    found = list(changed_segments(pairs, 4096, lambda: calls.append(1)))
+    for bits, differ in zip(arrays, found, strict=True):
+        assert set(np.flatnonzero(differ)) == {place // 4096 for place in places if place < bits.size}
+        assert differ.size == -(-bits.size // 4096)
+    assert len(found) == len(sizes)
+    assert bool(calls) == bool(sizes)
+
+
+def test_differing() -> None:
+    left = np.zeros((3, HASH_BYTES), np.uint8)
+    right = left.copy()
+    right[1, -1] = 1
+    assert differing(left, right).tolist() == [False, True, False]
+
+
+@given(st.sets(st.integers(0, 40)))
+def test_runs(segments: set[int]) -> None:
+    runs = list(runs_of(sorted(segments)))
+    assert [each for run in runs for each in range(*run)] == sorted(segments)
+    assert all(stop < start for (_, stop), (start, _) in pairwise(runs))
+
+
+@pytest.mark.parametrize("log2", range(10, 50, 3))
+def test_hashes_take_at_most_a_thousandth_of_a_state_and_32_mib(log2: int) -> None:
+    nbytes = 1 << log2
+    size = segment_size(nbytes)
+    assert MIN_SEGMENT <= size <= MAX_SEGMENT
+    assert nbytes // size * HASH_BYTES <= max(1 << 25, nbytes // 4096)
+
+
+def test_no_two_arrays_share_a_byte() -> None:
+    taken = [(50, 60), (10, 20), (15, 18), (20, 20), (25, 30)]
+    places = Places(taken)
+    found = [(at, at + size) for size in (5, 0, 20, 8, 5, 2, 100, 1) for at in [places.take(size)]]
+    used = [byte for start, stop in [(10, 20), (25, 30), (50, 60), *found] for byte in range(start, stop)]
+    assert len(used) == len(set(used))
+    assert max(used) < 60 + 8 + 100
+
+
+def test_it_begins_at_the_beginning() -> None:
+    places = Places()
+    assert [places.take(4), places.take(0), places.take(4)] == [0, 4, 4]
 
 
 def file_of(body: dict[str, Any] | bytes, hashes: bytes) -> bytes:
@@ -96,9 +172,9 @@ def test_a_file_that_is_not_of_the_checkpoint_is_made_anew(
     path = tmp_path / ".hashes" / "hashes"
     good = path.read_bytes()
     path.write_bytes(DAMAGES[damage](good))
-    made, hash_checkpoint = [], reference.hash_checkpoint
+    made, hash_checkpoint = [], hash_reference.hash_checkpoint
     monkeypatch.setattr(
-        reference, "hash_checkpoint", lambda *given: made.append(1) or hash_checkpoint(*given)
+        hash_reference, "hash_checkpoint", lambda *given: made.append(1) or hash_checkpoint(*given)
     )
     with chain_of(tmp_path) as chain:
         chain.save(1, touched(state, 1))
@@ -125,7 +201,7 @@ def test_a_file_that_is_longer_than_hashes_can_be_is_not_read(
             assert size < 1 << 30
             return super().read(offset, size)
 
-    monkeypatch.setattr(kept, "FileSource", Huge)
+    monkeypatch.setattr(segments, "FileSource", Huge)
     with chain_of(tmp_path) as chain:
         chain.save(1, touched(state, 1))
     assert_same(chain.restore(), touched(state, 1))
@@ -145,7 +221,7 @@ def test_a_file_that_is_good_is_not_made_anew(tmp_path: Path, monkeypatch: pytes
     for step in range(6):
         with chain_of(tmp_path, keyframe_every=3) as chain:
             chain.save(step, touched(state, step))
-        monkeypatch.setattr(reference, "hash_checkpoint", lambda *_: pytest.fail("made anew"))
+        monkeypatch.setattr(hash_reference, "hash_checkpoint", lambda *_: pytest.fail("made anew"))
     assert_same(chain.restore(), touched(state, 5))
 
 
