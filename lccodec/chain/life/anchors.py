@@ -26,10 +26,9 @@ from ..read.checkpoint import open_name
 from ..read.links import value_or_raise
 from ..read.replay import Decoded, DecodedArray, interpolated
 from ..save.encode import decoded_copies, encode_plan, plan_manifest
-from ..save.figures.measurement import Measurement
-from ..save.figures.sampling import Samples, Sampling
-from ..save.past import add_past
+from ..save.measurement import Measurement, add_past
 from ..save.plan import candidates, make_plan
+from ..save.sampling import Samples, Sampling
 from ..store.names import checkpoint_name
 from ..store.store import Store, WritableStore
 

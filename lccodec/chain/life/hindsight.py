@@ -33,11 +33,10 @@ from ..progress import Tell, untold
 from ..read.links import value_or_raise
 from ..read.replay import DecodedArray
 from ..read.surveying.survey import Visit, survey
-from ..save.figures.measurement import Measurement
-from ..save.figures.sampling import Samples, Sampling
 from ..save.forecast import first_keyframe
-from ..save.past import movements
+from ..save.measurement import Measurement, movements
 from ..save.plan import candidates
+from ..save.sampling import Samples, Sampling
 from ..store.store import Store, WritableStore
 from .anchors import Anchor, AnchoredSave, Before, Task
 from .compact import Compaction, coded_again, exact_step, open_known, squares

@@ -28,7 +28,7 @@ from ..read.checkpoint import OpenCheckpoint, open_name
 from ..read.replay import DecodedArray, Decoding, replay
 from ..store.names import checkpoint_name
 from ..store.store import Held, Store, WritableStore
-from .figures.sampling import Samples
+from .sampling import Samples
 
 #: Returns a 1-D array with undefined values, as `lccodec.workers.crew.Crew.empty`.
 Empty: TypeAlias = Callable[[int, np.dtype[Any]], Array]

@@ -36,10 +36,9 @@ from .encode import decoded_copies, encode_plan, plan_manifest
 from .exact.anew import renew_newest
 from .exact.newest import Newest
 from .exact.write import ExactRoot
-from .figures.measurement import Measurement
-from .figures.sampling import NOTHING, Sampling
 from .hash_reference import HashReference
 from .hindsight.groups import Base, Groups
+from .measurement import Measurement, look_back, sampling_after
 from .partial.inherit import (
     Whole,
     inherit,
@@ -50,9 +49,9 @@ from .partial.inherit import (
     mark_inherited,
 )
 from .partial.selection import Selection
-from .past import look_back, sampling_after
 from .plan import SavePlan, candidates, make_plan
 from .reference import LostParentError, Tail, TailFile, find_parent, find_tail, held_together, read_values
+from .sampling import NOTHING, Sampling
 from .settings import Every, Settings
 
 

@@ -37,7 +37,7 @@ from ...read.replay import Decoded, DecodedArray, copy_of, interpolated, replay_
 from ...store.names import checkpoint_name
 from ...store.store import WritableStore
 from ..encode import encode_plan
-from ..figures.rounding import rounded_figures
+from ..measurement import rounded_figures
 from ..plan import make_plan
 from ..reference import locked_soon
 

@@ -22,9 +22,9 @@ from ....policy.policy import Candidate, Policy
 from ....policy.record import Record
 from ....quantizers.base import Quantizer
 from ...store.store import WritableStore
-from ..figures.sampling import Samples
-from ..past import movements
+from ..measurement import movements
 from ..reference import Tail
+from ..sampling import Samples
 from ..settings import check_lossy
 from .settle import settle, unsettled
 

@@ -30,8 +30,8 @@ from ....policy.policy import Candidate
 from ....policy.record import read_record
 from ....policy.roles import Assignment
 from ...adapter import TYPES
-from ..figures.sampling import Samples
 from ..reference import Tail
+from ..sampling import Samples
 from .selection import Overlay, Selection, overlay
 
 #: How often a keyframe may be put off, in keyframes: so many times the deltas of `keyframe_every`.
