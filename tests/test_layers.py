@@ -210,7 +210,7 @@ LATE = {
     *("chain/life/compact", "chain/life/fork", "chain/life/hindsight", "chain/life/rewrite_step"),
     *("chain/mend/damage", "chain/mend/from_exact", "chain/mend/repair", "chain/mend/salvage"),
     *("chain/read/crew", "chain/read/surveying/survey", "chain/save/encode", "chain/save/saver"),
-    *("chain/save/background/background", "chain/save/background/worker", "chain/save/hindsight/groups"),
+    *("chain/save/background/background", "chain/save/background/worker", "chain/save/hindsight"),
     *("chain/save/hash_reference", "workers/crew", "workers/memory", "workers/process"),
 }
 

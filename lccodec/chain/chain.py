@@ -28,7 +28,7 @@ from .mend.redundancy import parse_redundancy
 from .mirror.behind import SECONDS_TO_CLOSE, Mirrors, checked_mirrors
 from .mirror.bring import Care
 from .progress import Progress, check_progress
-from .save.partial.selection import check_only
+from .save.partial import check_only
 from .save.planned import Plan
 from .save.settings import (
     KEYFRAME_EVERY,

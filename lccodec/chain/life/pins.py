@@ -69,7 +69,7 @@ def pin_exact(store: WritableStore, step: int, claim: Claim | None = None) -> No
     DataError, StorageError
         As `pin`. The step can be restored.
     """
-    from ..save.exact.anew import checkpoint_from_exact  # here, as every chain loads this module
+    from ..save.exact import checkpoint_from_exact  # here, as every chain loads this module
     from .fork import has_exact
     from .rewrite_step import end_at
 

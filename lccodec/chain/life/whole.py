@@ -23,7 +23,7 @@ from ...container.tree import Flat
 from ...container.writer import CheckpointWriter
 from ...errors import ArgumentError
 from ..read.exact import open_exact
-from ..save.exact.anew import chunks_of
+from ..save.exact import chunks_of
 from ..save.plan import candidates
 from ..store.directory import DirectoryStore, in_chain
 from .fork import has_exact

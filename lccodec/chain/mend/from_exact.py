@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 from ...constants import EXACT_NAME
 from ...errors import LccodecError, LimitError, is_loss, reason_of
 from ..bounds import UNBOUNDED, Bounds, is_bound
-from ..save.exact.anew import checkpoint_from_exact, exact_from_checkpoint, lost_checkpoint
+from ..save.exact import checkpoint_from_exact, exact_from_checkpoint, lost_checkpoint
 from ..store.names import checkpoint_name
 from ..store.store import Store, WritableStore
 

@@ -33,13 +33,12 @@ from ..read.exact import open_exact
 from ..store.names import checkpoint_name
 from ..store.store import OvertakenError, Store, WritableStore
 from .encode import decoded_copies, encode_plan, plan_manifest
-from .exact.anew import renew_newest
-from .exact.newest import Newest
-from .exact.write import ExactRoot
+from .exact import ExactRoot, Newest, renew_newest
 from .hash_reference import HashReference
-from .hindsight.groups import Base, Groups
+from .hindsight import Base, Groups
 from .measurement import Measurement, look_back, sampling_after
-from .partial.inherit import (
+from .partial import (
+    Selection,
     Whole,
     inherit,
     inherited_figures,
@@ -48,7 +47,6 @@ from .partial.inherit import (
     is_renewed,
     mark_inherited,
 )
-from .partial.selection import Selection
 from .plan import SavePlan, candidates, make_plan
 from .reference import LostParentError, Tail, TailFile, find_parent, find_tail, held_together, read_values
 from .sampling import NOTHING, Sampling

@@ -25,7 +25,7 @@ from ..store.claim import Claim, Use
 from ..store.store import WritableStore, check_next
 from .forecast import foresee
 from .judge import Judge
-from .partial.selection import select, wanted_by
+from .partial import select, wanted_by
 from .plan import SavePlan
 from .planned import Estimate, Plan
 from .settings import Every, Settings, WhenBusy, WorkerOptions

@@ -20,7 +20,7 @@ from lccodec.chain.read.heads import array_heads, form_of
 from lccodec.chain.read.newest import open_path
 from lccodec.chain.read.replay import replay
 from lccodec.chain.read.rows import Span, decode_span, replay_rows
-from lccodec.chain.save.hindsight.group import Between
+from lccodec.chain.save.hindsight import Between
 from lccodec.container.copies import COPY_TYPES
 from lccodec.container.piece_table import FramePart, PieceTable, hashed
 from lccodec.parallel import PIECE

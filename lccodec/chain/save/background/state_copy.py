@@ -19,7 +19,7 @@ from ....parallel import SideThread
 from ....policy.roles import Assignment, Role
 from ....quantizers.base import Quantizer
 from ....workers.memory import Arena, address_of, place_of
-from ..partial.selection import Selection
+from ..partial import Selection
 
 _MIN_BYTES_OF_TWO_THREADS: Final = 1 << 24  # that are copied
 _MAX_SMALL_BYTES: Final = 1 << 12  # of arrays that are copied by one call for all

@@ -33,10 +33,10 @@ from lccodec.inspect.examination import examine
 from lccodec.policy.record import check_newest
 from lccodec.policy.roles import Assignment
 
-from ....support.checkpoints import unmeasured
-from ....support.directories import entries
-from ....support.systems import OPERATIONS
-from ....support.walks import assert_same, walk
+from ...support.checkpoints import unmeasured
+from ...support.directories import entries
+from ...support.systems import OPERATIONS
+from ...support.walks import assert_same, walk
 
 STATES = walk(8)
 EXACT = "exact.lcc.h5"
