@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # a name is loaded when it is first used: a command needs few
     from .chain.read.follow.watching import Lag
     from .chain.read.info import ArrayInfo, CheckpointInfo
     from .chain.read.validate import Problem, validate
-    from .chain.save.planned import ArrayPlan, Estimate, Plan
+    from .chain.save.plan import ArrayPlan, Estimate, Plan
     from .chain.save.single_file import load, load_file, save, save_file
     from .container.figures import Figures
     from .element_types import BFLOAT16_BITS

@@ -29,7 +29,7 @@ from .mirror.behind import SECONDS_TO_CLOSE, Mirrors, checked_mirrors
 from .mirror.bring import Care
 from .progress import Progress, check_progress
 from .save.partial import check_only
-from .save.planned import Plan
+from .save.plan import Plan
 from .save.settings import (
     KEYFRAME_EVERY,
     TIMEOUT_SECONDS,

@@ -33,8 +33,7 @@ from ...quantizers.base import Quantizer
 from ...workers.crew import Crew, Threads
 from ...workers.task import Bench
 from ..read.replay import DecodedArray, copy_of, joined, split
-from .plan import SavePlan
-from .planned import FramePlan
+from .plan import FramePlan, SavePlan
 
 _FRAME: Final = "frame"  # where the coder of a frame lies on the bench
 

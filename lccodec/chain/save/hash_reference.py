@@ -45,8 +45,7 @@ from ..read.rows import Span, decode_span
 from ..store.directory import DirectoryStore
 from ..store.names import checkpoint_name
 from ..store.store import Store, WritableStore
-from .plan import SavePlan
-from .planned import FramePlan
+from .plan import FramePlan, SavePlan
 from .reference import Tail
 from .segments import (
     MAX_THREADS,

@@ -37,8 +37,7 @@ from ..store.directory import in_chain
 from ..store.names import checkpoint_name
 from ..store.store import Store
 from .encode import encode_plan, encode_unchained, plan_manifest, raw_frames
-from .plan import SavePlan, candidates, make_plan
-from .planned import FramePlan
+from .plan import FramePlan, SavePlan, candidates, make_plan
 
 #: The step of a reference in memory, in the file that stands for it; a delta to it is the next one.
 _REFERENCE_STEP: Final = 0

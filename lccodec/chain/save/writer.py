@@ -26,8 +26,7 @@ from ..store.store import WritableStore, check_next
 from .forecast import foresee
 from .judge import Judge
 from .partial import select, wanted_by
-from .plan import SavePlan
-from .planned import Estimate, Plan
+from .plan import Estimate, Plan, SavePlan
 from .settings import Every, Settings, WhenBusy, WorkerOptions
 
 if TYPE_CHECKING:  # loaded by the first save, or the first in the background

@@ -36,7 +36,7 @@ from ...progress import untold
 from ...read.crew import TASKS as DECODING_TASKS
 from ...store.opening import writable_store
 from ..encode import TASKS as ENCODING_TASKS
-from ..planned import ArrayPlan, Estimate
+from ..plan import ArrayPlan, Estimate
 from ..saver import Saver
 from ..settings import LOG, Every, ReferenceKind, Settings
 from .state_copy import Snapshot
