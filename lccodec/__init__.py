@@ -149,7 +149,7 @@ _MODULES: Final = {
     "chain.read.follow.watching": ("Lag",),
     "chain.read.info": ("ArrayInfo", "CheckpointInfo"),
     "chain.read.validate": ("Problem", "validate"),
-    "chain.save.planned": ("ArrayPlan", "Estimate", "Plan"),
+    "chain.save.plan": ("ArrayPlan", "Estimate", "Plan"),
     "chain.save.single_file": ("load", "load_file", "save", "save_file"),
     "container.figures": ("Figures",),
     "element_types": ("BFLOAT16_BITS",),

@@ -94,7 +94,7 @@ ALLOWED = {
     "adapters/dcp/reader": {"array.tobytes()": "a pickle: uint8"},
     "adapters/npz": {"array.view(np.uint8)": "read as the header of the member says"},
     "adapters/torch/pickled": {"np.frombuffer(data, kind.dtype)": "in the order that the file says"},
-    "chain/save/background/state_copy": {
+    "chain/save/state_copy": {
         "np.concatenate(arrays, axis=None).view(np.uint8)": "of bool",
         "np.fromiter": "numbers, of no bytes",
     },

@@ -136,7 +136,7 @@ def room_of(module: str, name: str) -> str:
     return module.removeprefix(f"{name}/").split("/", maxsplit=1)[0]
 
 
-@pytest.mark.parametrize("name", ["chain/save", "container", "inspect", "quantizers"])
+@pytest.mark.parametrize("name", ["container", "inspect", "quantizers"])
 def test_rooms_have_an_order(name: str) -> None:
     """Where a folder inside has one place among the modules beside it."""
     inner = {module: room_of(module, name) for module in modules() if module.startswith(f"{name}/")}
@@ -179,7 +179,7 @@ def test_one_function_of_the_program_prints() -> None:
     assert sorted(printing) == [
         "__main__",
         "adapters/chains/saver",
-        "chain/save/background/background",
+        "chain/save/background",
         "cli/program",
     ]
 
@@ -210,7 +210,7 @@ LATE = {
     *("chain/life/compact", "chain/life/fork", "chain/life/hindsight", "chain/life/rewrite_step"),
     *("chain/mend/damage", "chain/mend/from_exact", "chain/mend/repair", "chain/mend/salvage"),
     *("chain/read/crew", "chain/read/surveying/survey", "chain/save/encode", "chain/save/saver"),
-    *("chain/save/background/background", "chain/save/background/worker", "chain/save/hindsight"),
+    *("chain/save/background", "chain/save/worker", "chain/save/hindsight"),
     *("chain/save/hash_reference", "workers/crew", "workers/memory", "workers/process"),
 }
 

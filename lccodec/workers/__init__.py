@@ -3,7 +3,7 @@
 `memory` has the memory that processes share, `messages` what they say to each other, `process`
 starts and ends a worker, `task` says what a task is, `peer` gives tasks to one worker, and `crew`
 divides them among several. Nothing here knows what the tasks do:
-`lccodec.chain.save.background.worker` is the program, `lccodec.chain.save.encode` and
+`lccodec.chain.save.worker` is the program, `lccodec.chain.save.encode` and
 `lccodec.chain.read.crew` have the tasks.
 
 A worker is started by its own command line, not by a fork, and imports nothing of the program that

@@ -20,7 +20,7 @@ import pytest
 
 from lccodec import Chain, Keep, LccodecError, LccodecWarning, bundle, unbundle, validate
 from lccodec.adapters.named import prune_together
-from lccodec.chain.save.background import background
+from lccodec.chain.save import background
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.exact_file import describe_exact
 from lccodec.constants import EXACT_NAME, ROLLED_BACK_NAME, WRITER_NAME

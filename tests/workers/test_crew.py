@@ -12,8 +12,8 @@ import pytest
 
 from lccodec import Lossless, WorkerError
 from lccodec.chain.read.crew import CloseFile
-from lccodec.chain.save.background.worker import start_worker
 from lccodec.chain.save.encode import CloseFrame, EncodeBlock, EncodeFrames, FrameInput, OpenFrame
+from lccodec.chain.save.worker import start_worker
 from lccodec.element_types import components
 from lccodec.workers.crew import Crew, Processes, Threads
 from lccodec.workers.memory import place_of

@@ -14,7 +14,7 @@ import lccodec
 from lccodec import Chain, StorageError
 from lccodec.chain.read.crew import CloseFile, DecodeGroup, Source
 from lccodec.chain.read.newest import open_path
-from lccodec.chain.save.background.worker import start_worker
+from lccodec.chain.save.worker import start_worker
 from lccodec.workers import memory
 from lccodec.workers.peer import Peer
 

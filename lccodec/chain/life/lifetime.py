@@ -59,7 +59,7 @@ class Lifetime(Shown, Mending):
     ) -> None:
         restorers = None
         if options.workers is not None:
-            from ..save.background.client import restorers_of
+            from ..save.background import restorers_of
 
             restorers = restorers_of(options)
         super().__init__(directory, adapter, restorers)

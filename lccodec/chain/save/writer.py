@@ -31,9 +31,9 @@ from .settings import Every, Settings, WhenBusy, WorkerOptions
 
 if TYPE_CHECKING:  # loaded by the first save, or the first in the background
     from ...workers.memory import Arena
-    from .background.background import Background, Job
-    from .background.state_copy import Question, Snapshot
+    from .background import Background, Job
     from .saver import Saver
+    from .state_copy import Question, Snapshot
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,8 +193,7 @@ class Writer:
         """Return what saves in the background; its workers have the reference from now on."""
         if (found := self._own_background()) is not None:
             return found
-        from .background.background import open_background
-        from .background.client import opening_of
+        from .background import open_background, opening_of
 
         opening = opening_of(self._store, self.settings, self._options, self._every)
         policy, count = self.settings.record.policy, self._options.max_concurrent_saves
@@ -245,7 +244,7 @@ class Writer:
 
     def _copied(self, step: int, given: Given, arena: Arena, **how: Any) -> Snapshot:
         """Copy a state into an arena, as workers take it."""
-        from .background.state_copy import Staging
+        from .state_copy import Staging
 
         staging = Staging(arena)
         flat, strings, roles = given.taken(self._adapter, staging)

@@ -337,7 +337,7 @@ def test_a_history_that_cannot_be_written(chain: Chain, how: str, monkeypatch: p
         raise StorageError(errno.ENOSPC, "no space", "somewhere")
 
     monkeypatch.setattr(CheckpointWriter, "write_frame", full)
-    monkeypatch.setattr("lccodec.chain.save.background.background.find_obstacle", lambda _: "a test")
+    monkeypatch.setattr("lccodec.chain.save.background.find_obstacle", lambda _: "a test")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         if how:

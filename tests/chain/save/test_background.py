@@ -20,18 +20,18 @@ import numpy as np
 import pytest
 
 from lccodec import ArgumentError, Chain, Keep, LccodecWarning, Policy, StorageError, WorkerError, validate
-from lccodec.chain.save.background import background
-from lccodec.chain.save.background.client import Client
-from lccodec.chain.save.background.worker import Report
+from lccodec.chain.save import background
+from lccodec.chain.save.background import Client
+from lccodec.chain.save.worker import Report
 from lccodec.constants import EXACT_NAME
 from lccodec.quantizers import registry
 from lccodec.quantizers.base import Quantizer
 from lccodec.quantizers.bins.residual import Residual
 from lccodec.workers import memory
 
-from ....support.directories import entries
-from ....support.processes import children, is_running
-from ....support.walks import assert_same, walk
+from ...support.directories import entries
+from ...support.processes import children, is_running
+from ...support.walks import assert_same, walk
 
 pytestmark = pytest.mark.slow  # processes
 

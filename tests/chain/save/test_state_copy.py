@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from lccodec import ArgumentError
-from lccodec.chain.save.background.state_copy import Snapshot, Staging
+from lccodec.chain.save.state_copy import Snapshot, Staging
 from lccodec.container.tree import flatten
 from lccodec.element_types import components
 from lccodec.policy.roles import Assignment
 from lccodec.workers.memory import Arena, PrivateArena
 
-from ....support.strategies import ALL_DTYPES, installed, random_array
+from ...support.strategies import ALL_DTYPES, installed, random_array
 
 
 def taken(staging: Staging, state: object) -> Snapshot:

@@ -19,26 +19,26 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from .... import errors
-from ....container.disk.address import checked_place
-from ....container.scalars import Json
-from ....errors import WorkerError
-from ....policy.presets import resolve_policy
-from ....policy.record import Kept
-from ....policy.roles import Role
-from ....quantizers.registry import QUANTIZERS
-from ....quantizers.weighted import Weighted
-from ....workers.crew import Crew, Processes, Threads
-from ....workers.messages import Channel
-from ....workers.process import Worker, connect
-from ....workers.task import Bench, Done, Request
-from ...progress import untold
-from ...read.crew import TASKS as DECODING_TASKS
-from ...store.opening import writable_store
-from ..encode import TASKS as ENCODING_TASKS
-from ..plan import ArrayPlan, Estimate
-from ..saver import Saver
-from ..settings import LOG, Every, ReferenceKind, Settings
+from ... import errors
+from ...container.disk.address import checked_place
+from ...container.scalars import Json
+from ...errors import WorkerError
+from ...policy.presets import resolve_policy
+from ...policy.record import Kept
+from ...policy.roles import Role
+from ...quantizers.registry import QUANTIZERS
+from ...quantizers.weighted import Weighted
+from ...workers.crew import Crew, Processes, Threads
+from ...workers.messages import Channel
+from ...workers.process import Worker, connect
+from ...workers.task import Bench, Done, Request
+from ..progress import untold
+from ..read.crew import TASKS as DECODING_TASKS
+from ..store.opening import writable_store
+from .encode import TASKS as ENCODING_TASKS
+from .plan import ArrayPlan, Estimate
+from .saver import Saver
+from .settings import LOG, Every, ReferenceKind, Settings
 from .state_copy import Snapshot
 
 _SECONDS_BETWEEN_BEATS: Final = 0.5

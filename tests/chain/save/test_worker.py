@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 from lccodec import ArgumentError, Chain, WorkerError
-from lccodec.chain.save.background.state_copy import Staging
-from lccodec.chain.save.background.worker import (
+from lccodec.chain.save.encode import CloseFrame
+from lccodec.chain.save.settings import Every
+from lccodec.chain.save.state_copy import Staging
+from lccodec.chain.save.worker import (
     ERRORS,
     TYPES,
     Beat,
@@ -27,8 +29,6 @@ from lccodec.chain.save.background.worker import (
     make_crew,
     serve,
 )
-from lccodec.chain.save.encode import CloseFrame
-from lccodec.chain.save.settings import Every
 from lccodec.container.tree import flatten
 from lccodec.policy.roles import Assignment
 from lccodec.workers.crew import Processes, Threads
@@ -36,8 +36,8 @@ from lccodec.workers.memory import Arena
 from lccodec.workers.messages import Channel
 from lccodec.workers.task import Done, Request
 
-from ....support.damage import files_in, flip
-from ....support.walks import assert_same, walk
+from ...support.damage import files_in, flip
+from ...support.walks import assert_same, walk
 
 STATES = walk(4)
 

@@ -10,16 +10,16 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from ....container.scalars import Json
-from ....container.tree import Flat
-from ....element_table import ELEMENT_TYPES, ElementType
-from ....element_types import Array, components, element_type, from_components, in_host_order
-from ....errors import ArgumentError
-from ....parallel import SideThread
-from ....policy.roles import Assignment, Role
-from ....quantizers.base import Quantizer
-from ....workers.memory import Arena, address_of, place_of
-from ..partial import Selection
+from ...container.scalars import Json
+from ...container.tree import Flat
+from ...element_table import ELEMENT_TYPES, ElementType
+from ...element_types import Array, components, element_type, from_components, in_host_order
+from ...errors import ArgumentError
+from ...parallel import SideThread
+from ...policy.roles import Assignment, Role
+from ...quantizers.base import Quantizer
+from ...workers.memory import Arena, address_of, place_of
+from .partial import Selection
 
 _MIN_BYTES_OF_TWO_THREADS: Final = 1 << 24  # that are copied
 _MAX_SMALL_BYTES: Final = 1 << 12  # of arrays that are copied by one call for all
