@@ -106,7 +106,7 @@ def _had_other_form(tail: Tail, c: Candidate) -> bool:
 def add_past(arrays: Sequence[Candidate], sampling: Sampling, before: Samples) -> None:
     """Give weights a sample of what they were at the save before.
 
-    Without first moments it says nothing (:mod:`lccodec.policy.momentum`).
+    Without first moments it says nothing (:mod:`lccodec.policy.parts`).
     """
     if not any(c.role == "first_moment" for c in arrays):
         return

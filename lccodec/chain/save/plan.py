@@ -40,7 +40,7 @@ from ...frame.encode import Effort, encode_content
 from ...frame.header import Shape, check_shape
 from ...parallel import stretches
 from ...policy.again import kept_between
-from ...policy.copies.equal import changed_share, is_equal
+from ...policy.copies import changed_share, is_equal
 from ...policy.declared import DECLARED, obeying, parse, roles_of
 from ...policy.policy import Candidate, Declaration, Policy
 from ...policy.roles import Assignment, Role, assign_roles

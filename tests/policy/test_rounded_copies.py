@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec.element_types import BFLOAT16_BITS, components, narrow
-from lccodec.policy.copies.rounded import mark_rounded
+from lccodec.policy.copies import mark_rounded
 from lccodec.policy.optimizer import find_optimizers
 from lccodec.policy.policy import Candidate
 from lccodec.policy.roles import MASTER, ROUNDED, UNNAMED, UNTRAINED, Role
