@@ -23,7 +23,7 @@ from ..entropy.stream_writer import Piece, write_run
 from ..errors import FormatError
 from ..masks import true_places
 from ..parallel import PIECE, slices
-from ..quantizers.bins.residual import Owner
+from ..quantizers.residual import Owner
 from .content import part_of
 from .header import FrameHeader
 

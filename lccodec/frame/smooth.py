@@ -24,9 +24,8 @@ from ..entropy.stream_reader import read_stream
 from ..entropy.stream_writer import Piece, write_stream
 from ..errors import FormatError
 from ..parallel import WIDE_PIECE, slices
-from ..quantizers.field.closed_loop import Coded, decode_block, encode_block
-from ..quantizers.field.lattice import PREDICTORS, Shape, levels
-from ..quantizers.field.plan import LARGEST, LATTICE_ORIGIN, MOST_LATTICE_STEPS, FieldPlan, wide
+from ..quantizers.field import LARGEST, LATTICE_ORIGIN, MOST_LATTICE_STEPS, FieldPlan, wide
+from ..quantizers.lattice import PREDICTORS, Coded, Shape, decode_block, encode_block, levels
 from . import planes
 from .checksum import array_sum
 from .content import Content

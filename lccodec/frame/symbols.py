@@ -22,8 +22,8 @@ from ..entropy.runs import Gathered
 from ..entropy.stream_writer import Piece
 from ..parallel import PIECE
 from ..quantizers.base import Exact, Partition, Quantizer, check_partition, known_symbols
-from ..quantizers.bins.residual import Residual
-from ..quantizers.signs import has_negative, negative, spoiled
+from ..quantizers.guarantee import has_negative, negative, spoiled
+from ..quantizers.residual import Residual
 from . import codebook
 from .checksum import array_sum
 from .codebook import Codebook, reconstruct

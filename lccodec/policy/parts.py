@@ -31,9 +31,9 @@ from ..element_table import ElementType
 from ..element_types import Array
 from ..frame.content import MAX_SHARED_COMPONENTS
 from ..quantizers.base import Quantizer
-from ..quantizers.bins.representatives import DEAD_ZONE, lead
-from ..quantizers.bins.residual import difference, root_mean_square
+from ..quantizers.grid import DEAD_ZONE, lead
 from ..quantizers.logarithmic import logarithms
+from ..quantizers.residual import difference, root_mean_square
 from .policy import Candidate, Past, Policy
 from .roles import AVERAGE, Role, find_moments
 

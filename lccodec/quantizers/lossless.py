@@ -14,7 +14,7 @@ from ..entropy.histogram import entropy_bits
 from ..entropy.zigzag import zigzag
 from ..parallel import stretches
 from .base import Quantizer
-from .bins.residual import Residual
+from .residual import Residual
 
 _SAMPLE_STRETCHES: Final = 8  # of one array, evenly spread
 _STRETCH_COMPONENTS: Final = 256  # of each

@@ -25,7 +25,7 @@ from lccodec.policy.parts import (
 )
 from lccodec.policy.policy import Candidate, Past
 from lccodec.policy.roles import Role
-from lccodec.quantizers.bins.representatives import DEAD_ZONE
+from lccodec.quantizers.grid import DEAD_ZONE
 
 from ..support.chains import deltas
 

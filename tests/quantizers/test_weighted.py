@@ -11,7 +11,7 @@ from lccodec.element_types import components
 from lccodec.parallel import PIECE
 from lccodec.policy import parts
 from lccodec.policy.presets import resolve_policy
-from lccodec.quantizers.bins import grid
+from lccodec.quantizers import grid
 from lccodec.quantizers.weighted import Weighted
 
 from ..support.adam import adam_states

@@ -45,10 +45,9 @@ from ...policy.declared import DECLARED, obeying, parse, roles_of
 from ...policy.policy import Candidate, Declaration, Policy
 from ...policy.roles import Assignment, Role, assign_roles
 from ...quantizers.base import Quantizer, guarantee_of
-from ...quantizers.guarantee import Guarantee
+from ...quantizers.guarantee import Guarantee, has_negative, zero
 from ...quantizers.lossless import Lossless
 from ...quantizers.registry import quantizer_text
-from ...quantizers.signs import has_negative, zero
 from ...table import Overview, Shown
 from ..overview import plan_overview
 from ..read.replay import DecodedArray

@@ -26,7 +26,7 @@ from lccodec.chain.save.worker import Report
 from lccodec.constants import EXACT_NAME
 from lccodec.quantizers import registry
 from lccodec.quantizers.base import Quantizer
-from lccodec.quantizers.bins.residual import Residual
+from lccodec.quantizers.residual import Residual
 from lccodec.workers import memory
 
 from ...support.directories import entries

@@ -22,10 +22,10 @@ from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 
-from ...element_table import ElementType
-from ...element_types import Array, octaves, subtract
-from ...masks import true_places
-from ...parallel import PIECE, stretches
+from ..element_table import ElementType
+from ..element_types import Array, octaves, subtract
+from ..masks import true_places
+from ..parallel import PIECE, stretches
 
 _MAX_KEPT_BYTES: Final = 1 << 25  # of differences, and of their places
 _SAMPLE_STRETCHES: Final = 64  # of a large array, evenly spread

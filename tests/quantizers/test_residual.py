@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from lccodec.element_types import components, subtract
 from lccodec.parallel import PIECE
-from lccodec.quantizers.bins import residual as module
-from lccodec.quantizers.bins.residual import Residual, Zone
+from lccodec.quantizers import residual as module
+from lccodec.quantizers.residual import Residual, Zone
 
-from ...support.strategies import array_and_reference
+from ..support.strategies import array_and_reference
 
 
 def zone(low: float, high: float, work: np.dtype) -> Zone:
