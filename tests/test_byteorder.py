@@ -22,7 +22,7 @@ import lccodec
 from lccodec.byteorder import little_endian, read_numbers, stored_bytes, stored_view
 from lccodec.element_table import ELEMENT_TYPES
 from lccodec.element_types import components, in_host_order
-from lccodec.frame import checksum
+from lccodec.frame import content
 from lccodec.inspect.summary import summarize
 from lccodec.quantizers.clusters import Clusters
 
@@ -242,9 +242,9 @@ def test_the_array_sum_is_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch, dt
     """On a big-endian host it is taken piece by piece, so that no array is copied as a whole."""
     bits = np.random.default_rng(0).integers(0, 256, (200_003, np.dtype(dtype).itemsize), np.uint8)
     numbers = np.ascontiguousarray(bits).view(dtype)[:, 0]
-    expected = checksum.array_sum(numbers, 7)
-    monkeypatch.setattr(checksum, "sys", SimpleNamespace(byteorder="big"))
-    assert checksum.array_sum(numbers, 7) == expected
+    expected = content.array_sum(numbers, 7)
+    monkeypatch.setattr(content, "sys", SimpleNamespace(byteorder="big"))
+    assert content.array_sum(numbers, 7) == expected
 
 
 # --- arrays in the other byte order ---------------------------------------------------------------

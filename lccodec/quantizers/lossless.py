@@ -10,8 +10,8 @@ import numpy as np
 from ..byteorder import stored_view
 from ..element_table import ElementType
 from ..element_types import Array
-from ..entropy.histogram import entropy_bits
-from ..entropy.zigzag import zigzag
+from ..entropy.huffman import entropy_bits
+from ..entropy.numbers import zigzag
 from ..parallel import stretches
 from .base import Quantizer
 from .residual import Residual

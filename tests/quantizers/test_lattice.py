@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.entropy.histogram import entropy_bits
+from lccodec.entropy.huffman import entropy_bits
 from lccodec.quantizers import lattice
 from lccodec.quantizers.lattice import (
     CONSTANT,

@@ -25,7 +25,7 @@ from ...container.disk.source import Source, read_ahead
 from ...container.reader import CheckpointReader
 from ...element_types import Array
 from ...errors import DataError, LccodecError
-from ...frame.checksum import array_sum
+from ...frame.content import array_sum
 from ...frame.decode import check_array_sum, decode_range
 from ...frame.header import FrameHeader
 from ...parallel import PIECE

@@ -28,11 +28,10 @@ import numpy as np
 from ...byteorder import read_numbers, stored_view
 from ...container.disk.scratch import NO_ROOM, Scratch
 from ...element_types import Array
-from ...entropy.zigzag import zigzag
+from ...entropy.numbers import zigzag
 from ...errors import ArgumentError, ChainError, DataError, StorageError
 from ...frame import planes
-from ...frame.checksum import SUM_MASK, array_sum, sum_change_of
-from ...frame.content import MAX_SHARED_COMPONENTS, Content
+from ...frame.content import MAX_SHARED_COMPONENTS, SUM_MASK, Content, array_sum, sum_change_of
 from ...frame.encode import MAX_BLOCK_COMPONENTS, FrameCoder, encode_content
 from ...parallel import slices, thread_count
 from ...policy.copies import mark_equal

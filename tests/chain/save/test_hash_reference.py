@@ -29,7 +29,7 @@ from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.names import checkpoint_name
 from lccodec.container.disk.system import System
 from lccodec.element_types import components
-from lccodec.frame.checksum import array_sum
+from lccodec.frame.content import array_sum
 
 from ...support.damage import flip
 from ...support.directories import entries

@@ -14,7 +14,7 @@ import numpy as np
 
 from ....element_types import Array, components
 from ....errors import ArgumentError, ChainError, ChecksumError
-from ....frame.checksum import array_sum
+from ....frame.content import array_sum
 from ....frame.decode import check_array_sum
 from ...store.store import Store
 from ..checkpoint import open_step

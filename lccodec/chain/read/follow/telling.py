@@ -18,7 +18,7 @@ from ....element_types import Array
 from ....entropy.lockstep import Reading, finish, side_by_side
 from ....errors import DataError, StorageError
 from ....frame.changed import Changed, changed
-from ....frame.checksum import array_sum
+from ....frame.content import array_sum
 from ....workers.memory import Arena
 from ....workers.task import Bench
 
