@@ -39,10 +39,9 @@ from ...policy.policy import Policy
 from ...printable import printable
 from ...quantizers.base import Quantizer
 from ...quantizers.registry import QUANTIZERS
-from ...workers.crew import Crew, Threads
+from ...workers.crew import Crew, Done, Threads
 from ...workers.memory import Arena, PrivateArena
 from ...workers.process import Worker
-from ...workers.task import Done
 from ..progress import Progress, Tell, telling_of_save, untold
 from ..read.crew import Restorers
 from ..store.claim import Claim, Use

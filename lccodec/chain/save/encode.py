@@ -30,8 +30,7 @@ from ...frame.raw import RawFrame
 from ...parallel import batches
 from ...policy.policy import Candidate
 from ...quantizers.base import Quantizer
-from ...workers.crew import Crew, Threads
-from ...workers.task import Bench
+from ...workers.crew import Bench, Crew, Threads
 from ..read.replay import DecodedArray, copy_of, joined, split
 from .plan import FramePlan, SavePlan
 

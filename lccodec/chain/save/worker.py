@@ -28,10 +28,9 @@ from ...policy.record import Kept
 from ...policy.roles import Role
 from ...quantizers.registry import QUANTIZERS
 from ...quantizers.weighted import Weighted
-from ...workers.crew import Crew, Processes, Threads
+from ...workers.crew import Bench, Crew, Done, Processes, Request, Threads
 from ...workers.messages import Channel
 from ...workers.process import Worker, connect
-from ...workers.task import Bench, Done, Request
 from ..progress import untold
 from ..read.crew import TASKS as DECODING_TASKS
 from ..store.opening import writable_store

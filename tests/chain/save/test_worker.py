@@ -31,10 +31,9 @@ from lccodec.chain.save.worker import (
 )
 from lccodec.container.tree import flatten
 from lccodec.policy.roles import Assignment
-from lccodec.workers.crew import Processes, Threads
+from lccodec.workers.crew import Done, Processes, Request, Threads
 from lccodec.workers.memory import Arena
 from lccodec.workers.messages import Channel
-from lccodec.workers.task import Done, Request
 
 from ...support.damage import files_in, flip
 from ...support.walks import assert_same, walk

@@ -17,10 +17,9 @@ from .... import errors
 from ....element_types import Array
 from ....errors import StorageError, WorkerError, warn
 from ....parallel import has_lock
-from ....workers.crew import Crew, Processes, Threads
+from ....workers.crew import Crew, Done, Processes, Request, Threads
 from ....workers.memory import Arena
 from ....workers.process import Worker, connect
-from ....workers.task import Done, Request
 from .telling import Offer, Rooms, Tell, Told
 from .writing import Put, Write, shares, write_all
 

@@ -19,8 +19,8 @@ from ....entropy.lockstep import Reading, finish, side_by_side
 from ....errors import DataError, StorageError
 from ....frame.changed import Changed, changed
 from ....frame.content import array_sum
+from ....workers.crew import Bench
 from ....workers.memory import Arena
-from ....workers.task import Bench
 
 Item = TypeVar("Item")
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ....element_types import Array
+from ....workers.crew import Bench
 from ....workers.memory import place_of
-from ....workers.task import Bench
 
 _MIN_PLACES: Final = 1 << 16  # of fewer, a worker takes the time of its message
 

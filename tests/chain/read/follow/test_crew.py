@@ -20,8 +20,7 @@ from lccodec.chain.read.follow import crew, telling, writing
 from lccodec.chain.read.follow.crew import Tellers
 from lccodec.chain.read.follow.telling import Tell
 from lccodec.workers import memory
-from lccodec.workers.crew import Crew, Processes
-from lccodec.workers.task import Task
+from lccodec.workers.crew import Crew, Processes, Task
 
 from ....support.processes import children
 
