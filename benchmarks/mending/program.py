@@ -14,7 +14,7 @@ import numpy as np
 
 import lccodec
 from lccodec.chain.mend.blocks import bands
-from lccodec.container.parity.layout import Layout, Member
+from lccodec.container.parity import Layout, Member
 from lccodec.parity.code import Block, encode, rebuild
 
 from ..measure.goals import Goal, summary, table

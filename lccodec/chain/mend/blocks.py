@@ -11,8 +11,7 @@ from typing import Final
 import numpy as np
 
 from ...container.disk.source import FileSource
-from ...container.parity.layout import Index, Layout, block_hash
-from ...container.parity.parity_file import blocks_offset
+from ...container.parity import Index, Layout, block_hash, blocks_offset
 from ...errors import ChecksumError
 from ...parity.code import Block
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 
 from ...container.disk.folder import Folder
 from ...container.disk.system import storage_errors
-from ...container.parity.layout import rank_of
+from ...container.parity import rank_of
 from ...errors import StorageError
 from ..store.directory import DirectoryStore
 

@@ -19,8 +19,7 @@ from ...container.disk.folder import Folder
 from ...container.disk.source import FileSource
 from ...container.disk.system import storage_errors
 from ...container.disk.whole_file import WholeFile, remove_stale_temporaries
-from ...container.parity.layout import Index
-from ...container.parity.parity_file import file_length, read_index, read_layout
+from ...container.parity import Index, file_length, read_index, read_layout
 from ...errors import ArgumentError, FormatError, LccodecError
 from ..store.directory import DirectoryStore
 from ..store.store import Store

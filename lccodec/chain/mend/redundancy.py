@@ -19,7 +19,7 @@ from ...constants import (
     MIN_PARITY_BLOCK,
     PARITY_HEAD_SIZE,
 )
-from ...container.parity.layout import Layout, Member
+from ...container.parity import Layout, Member
 from ...errors import ArgumentError
 
 _TEN_THOUSAND: Final = 10_000

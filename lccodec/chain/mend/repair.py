@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from ...constants import EXACT_NAME
 from ...container.disk.system import storage_errors
-from ...container.parity.parity_file import check_file
+from ...container.parity import check_file
 from ...errors import LccodecError
 from ..bounds import UNBOUNDED, Bounds
 from ..store.claim import Claim

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 from ...constants import EXACT_NAME
-from ...container.bundle.bundle import is_bundle
+from ...container.bundle import is_bundle
 from ...container.disk.address import checked_place
 from ...errors import ArgumentError, ChainError, DataError, FormatError, LccodecError, StorageError, warn
 from ...policy.record import read_record

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 from ....constants import EXACT_NAME, MAX_GROUP_FILES
-from ....container.parity.layout import Layout, Member, rank_of
+from ....container.parity import Layout, Member, rank_of
 from ....errors import ChainError, LccodecError, warn
 from ...store.directory import DirectoryStore, inner_directories
 from ..parity_folder import Group, ParityFolder

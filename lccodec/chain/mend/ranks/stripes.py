@@ -22,8 +22,7 @@ import numpy as np
 from ....constants import PARITY_HEAD_SIZE
 from ....container.disk.source import FileSource
 from ....container.disk.whole_file import WholeFile
-from ....container.parity.layout import Index, Layout
-from ....container.parity.parity_file import blocks_offset, ends_of, file_length
+from ....container.parity import Index, Layout, blocks_offset, ends_of, file_length
 from ....errors import ChainError
 from ....parity.code import Block, encode
 from ...store.directory import DirectoryStore

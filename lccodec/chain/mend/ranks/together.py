@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from ....container.parity.layout import Layout, Member
+from ....container.parity import Layout, Member
 from ...store.directory import DirectoryStore
 from ..parity_folder import Group, ParityFolder
 from ..protect import damage, declared, members_of
