@@ -59,9 +59,7 @@ READERS = {
     "container": [
         "bundle",
         "canonical",
-        "copies",
         "figures",
-        "frame_entry",
         "hdf5",
         "manifest",
         "parity",

@@ -23,8 +23,7 @@ from ..chain.read.newest import kept, open_path
 from ..chain.read.pointer import LINK_KEY, PYTREE_KIND, RECORD_KIND, kind_of
 from ..chain.store.directory import DirectoryStore
 from ..container.disk.address import Address, Place, checked_place
-from ..container.leaves import select
-from ..container.tree import flatten, unflatten
+from ..container.tree import flatten, select, unflatten
 from ..element_types import Array, components, from_components
 from ..errors import ArgumentError, DependencyError, warn
 from ..policy.roles import Assignment

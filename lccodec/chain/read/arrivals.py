@@ -9,9 +9,8 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from ...container.leaves import leaves_of
 from ...container.scalars import Json, scalar_value
-from ...container.tree import unflatten
+from ...container.tree import leaves_of, unflatten
 from ...element_table import ElementType
 from ...element_types import Array, check_dtype, from_components
 from ...frame.header import Shape

@@ -18,9 +18,8 @@ import numpy as np
 
 from ...container.disk.source import read_ahead
 from ...container.disk.system import checked_path
-from ...container.leaves import select
 from ...container.reader import CheckpointReader, open_bytes
-from ...container.tree import unflatten
+from ...container.tree import select, unflatten
 from ...element_types import Array, check_dtype
 from ...errors import ArgumentError, ChainError, FormatError, StorageError
 from ..progress import Progress, watched

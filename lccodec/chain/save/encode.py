@@ -16,8 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from ...container.copies import Copy
-from ...container.manifest import INHERITED, Manifest, Parent
+from ...container.manifest import INHERITED, Copy, Manifest, Parent
 from ...container.scalars import Json
 from ...container.tree import Flat
 from ...container.writer import check_manifest

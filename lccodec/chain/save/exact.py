@@ -26,8 +26,7 @@ from typing import Final, NamedTuple
 
 from ...constants import EXACT_NAME
 from ...container.disk.address import Place
-from ...container.disk.system import OPEN_FLAGS, WINDOWS, flag
-from ...container.frame_entry import Bytes
+from ...container.disk.system import OPEN_FLAGS, WINDOWS, Bytes, flag
 from ...container.manifest import Manifest
 from ...container.piece_table import hashed
 from ...container.reader import CheckpointReader

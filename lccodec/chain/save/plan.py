@@ -29,8 +29,7 @@ from typing import Final, Literal, TypeAlias, overload
 
 import numpy as np
 
-from ...container.leaves import scalar_at
-from ...container.tree import Flat
+from ...container.tree import Flat, scalar_at
 from ...element_table import ElementType
 from ...element_types import Array, components, work
 from ...errors import ArgumentError

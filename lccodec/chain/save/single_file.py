@@ -12,9 +12,8 @@ from typing import Any, Final, Literal
 
 from ...container.disk.source import BytesSource
 from ...container.disk.system import checked_path
-from ...container.frame_entry import FrameEntry
 from ...container.manifest import Manifest
-from ...container.piece_table import hashed
+from ...container.piece_table import FrameEntry, hashed
 from ...container.reader import open_bytes
 from ...container.scalars import metadata_strings
 from ...container.tree import Flat, flatten

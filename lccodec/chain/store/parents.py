@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from ...container.disk.system import storage_errors
-from ...container.leaves import leaves_of
 from ...container.manifest import INHERITED
 from ...container.scalars import Json, numbers_of, scalar_value
+from ...container.tree import leaves_of
 from ...errors import DataError
 from .store import Held, Store
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Final, Self
 
 from ...errors import ArgumentError
-from ..frame_entry import Bytes
 from .duplicate import NO_HARD_LINK
 from .folder import Folder, is_temporary, sync_directory, temporary_name
 from .source import Source
@@ -25,6 +24,7 @@ from .system import (
     OPEN_FLAGS,
     SYSTEM,
     WINDOWS,
+    Bytes,
     StrPath,
     System,
     checked_path,

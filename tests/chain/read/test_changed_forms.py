@@ -21,7 +21,7 @@ from lccodec.chain.read.newest import open_path
 from lccodec.chain.read.replay import replay
 from lccodec.chain.read.rows import Span, decode_span, replay_rows
 from lccodec.chain.save.hindsight import Between
-from lccodec.container.copies import COPY_TYPES
+from lccodec.container.manifest import COPY_TYPES
 from lccodec.container.piece_table import FramePart, PieceTable, hashed
 from lccodec.parallel import PIECE
 

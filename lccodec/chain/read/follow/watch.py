@@ -24,8 +24,7 @@ from contextlib import ExitStack
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from ....constants import EXACT_NAME
-from ....container.leaves import select
-from ....container.tree import unflatten
+from ....container.tree import select, unflatten
 from ....element_types import Array, components
 from ....errors import ChainError, ChecksumError, DataError, FormatError, LccodecError, StorageError, warn
 from ...bounds import UNBOUNDED, Bounds
