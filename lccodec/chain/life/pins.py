@@ -19,9 +19,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from ...container.disk.duplicate import duplicate
 from ...container.disk.folder import Folder
 from ...container.disk.system import storage_errors
+from ...container.disk.whole_file import duplicate
 from ...errors import ChainError
 from ..mend.upkeep import forget, renew
 from ..read.checkpoint import open_step
