@@ -20,6 +20,7 @@ Such a chain loses nothing: what a restore returns is what was hashed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final, cast
 
@@ -32,7 +33,7 @@ from ...entropy.numbers import zigzag
 from ...errors import ArgumentError, ChainError, DataError, StorageError
 from ...frame import planes
 from ...frame.content import MAX_SHARED_COMPONENTS, SUM_MASK, Content, array_sum, sum_change_of
-from ...frame.encode import MAX_BLOCK_COMPONENTS, FrameCoder, encode_content
+from ...frame.encode import MAX_BLOCK_COMPONENTS, Effort, FrameCoder, encode_content
 from ...parallel import slices, thread_count
 from ...policy.copies import mark_equal
 from ...policy.policy import Candidate
@@ -46,6 +47,7 @@ from ..store.names import checkpoint_name
 from ..store.store import Store, WritableStore
 from .plan import FramePlan, SavePlan
 from .reference import Tail
+from .sampling import Sampling
 from .segments import (
     MAX_THREADS,
     HashedArray,
@@ -449,15 +451,11 @@ class HashReference:
     between
         Called again and again while a call takes long.
 
-    Attributes
-    ----------
-    keeps
-        Whether what is made of the files of a checkpoint is kept: not if nothing is to be written.
     """
 
     def __init__(self, store: WritableStore, between: Callable[[], None] = lambda: None) -> None:
         self._store, self._between = store, between
-        self.keeps = True
+        self._keeps = True  # what is made of the files of a checkpoint
         self._kept = Kept(store) if isinstance(store, DirectoryStore) else None
         self._stored: Stored | None = None  # by the save that runs
         self._changes: dict[str, Array] = {}  # of the state that is saved, by name
@@ -486,8 +484,8 @@ class HashReference:
         if found is not None:
             self._verify(file)
         else:
-            found = hash_checkpoint(file, self._values if self.keeps else None, self._between)
-            if self._kept is not None and self.keeps:
+            found = hash_checkpoint(file, self._values if self._keeps else None, self._between)
+            if self._kept is not None and self._keeps:
                 self._kept.write(last.reader.root, *found)
         step = last.manifest.step or 0
         return _held(Parent(self._store, step, *found, self._values, self._distrust))
@@ -500,14 +498,23 @@ class HashReference:
                 self._between()
                 link.reader.frame(number, threads=threads)
 
-    def look(self, arrays: Sequence[Candidate], is_keyframe: bool) -> None:
+    @contextmanager
+    def planning(self) -> Iterator[None]:
+        """Keep nothing meanwhile that is made of the files of a checkpoint."""
+        self._keeps = False
+        try:
+            yield
+        finally:
+            self._keeps = True
+
+    def compare(self, arrays: Sequence[Candidate], is_keyframe: bool) -> None:
         """Find which arrays are equal; of a delta, first which differ from the parent's."""
         self._changes = {}
         if not is_keyframe:
-            self._compare(arrays)
+            self._find_changes(arrays)
         mark_equal(arrays)
 
-    def _compare(self, arrays: Sequence[Candidate]) -> None:
+    def _find_changes(self, arrays: Sequence[Candidate]) -> None:
         """Find which segments of arrays differ from the parent's."""
         known = [(c, c.reference) for c in arrays if c.reference is not None]
         references = [cast(ParentBits, reference) for _, reference in known]
@@ -519,6 +526,9 @@ class HashReference:
             c.changed = float(differ.mean()) if differ.size else 0.0
             self._changes[c.name] = differ
 
+    def look_back(self, tail: Tail, arrays: Sequence[Candidate], sampling: Sampling) -> None:
+        """Do nothing: what loses nothing does not ask how its arrays moved before."""
+
     def check(self, plan: SavePlan) -> None:
         """Raise ``ArgumentError`` if a plan may lose something: then hashes say nothing of it."""
         for index, c in enumerate(plan.candidates):
@@ -529,7 +539,10 @@ class HashReference:
                 )
 
     def encode(
-        self, plan: SavePlan, tail: Tail | None
+        self,
+        plan: SavePlan,
+        tail: Tail | None,
+        effort: Effort,  # noqa: ARG002 - nothing is tried for lossless frames
     ) -> Iterator[tuple[Iterator[bytes], dict[str, DecodedArray]]]:
         """Yield the chunks of each frame, and its arrays by name: nothing is lost of them."""
         parent = None if tail is None or plan.parent is None else _parent_of(tail)
@@ -548,15 +561,25 @@ class HashReference:
             if parent is not None:
                 parent.close()
 
-    def saved(self, step: int, root: bytes, names: Sequence[str]) -> dict[str, DecodedArray]:
+    def copies(self, plan: SavePlan, arrays: Mapping[str, DecodedArray]) -> dict[str, DecodedArray]:  # noqa: ARG002
+        """Return nothing: the hashes of copies are kept with the others."""
+        return {}
+
+    def keep(
+        self,
+        step: int,
+        root: bytes,
+        arrays: Mapping[str, DecodedArray],  # noqa: ARG002 - those of the caller
+        names: Sequence[str],
+    ) -> dict[str, DecodedArray]:
         """Return the arrays of a step that is committed, for its tail; keep their hashes."""
         stored, self._stored, self._changes = self._stored, None, {}
         if stored is None:
             raise ValueError("nothing was coded")
-        arrays = {name: stored.arrays[name] for name in names}
+        hashed = {name: stored.arrays[name] for name in names}
         if self._kept is not None:
-            self._kept.write(root, stored.segment, arrays)
-        parent = Parent(self._store, step, stored.segment, arrays, self._values, self._distrust)
+            self._kept.write(root, stored.segment, hashed)
+        parent = Parent(self._store, step, stored.segment, hashed, self._values, self._distrust)
         return _held(parent)
 
     def warn(self) -> None:

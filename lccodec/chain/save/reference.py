@@ -12,37 +12,77 @@ Source: SPEC 9 (LCC-CHN-02, LCC-CHN-10).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Final, TypeAlias
-
-import numpy as np
+from typing import Final, Protocol, TypeAlias
 
 from ...container.manifest import Manifest
-from ...element_types import Array
 from ...errors import ArgumentError, ChainError, DataError, LccodecError, StorageError, warn
+from ...frame.encode import Effort
+from ...policy.policy import Candidate
 from ...policy.record import Record, read_record
 from ..read.checkpoint import OpenCheckpoint, open_name
-from ..read.replay import DecodedArray, Decoding, replay
+from ..read.replay import DecodedArray
 from ..store.names import checkpoint_name
 from ..store.store import Held, Store, WritableStore
-from .sampling import Samples
-
-#: Returns a 1-D array with undefined values, as `lccodec.workers.crew.Crew.empty`.
-Empty: TypeAlias = Callable[[int, np.dtype[Any]], Array]
+from .plan import SavePlan
+from .sampling import Samples, Sampling
 
 #: Returns the arrays of an open checkpoint by name, as a tail holds them.
 ReadArrays: TypeAlias = Callable[[OpenCheckpoint], dict[str, DecodedArray]]
-
-#: Arrays of fewer bytes are copied to where all workers see them.
-_MIN_OWN_BYTES: Final = 1 << 20
 
 #: After this, a save goes on without the lock: a prune that rewrites may hold it for minutes. Such
 #: a prune looks again what is needed before it removes anything.
 _SECONDS_TO_WAIT: Final = 1.0
 _SECONDS_BETWEEN_ATTEMPTS: Final = 0.01
+
+
+class Reference(Protocol):
+    """What a saver keeps of the newest checkpoint, and how a save is coded against it."""
+
+    def read(self, file: OpenCheckpoint) -> dict[str, DecodedArray]:
+        """Return the arrays of a checkpoint by name, as a tail holds them.
+
+        Raises
+        ------
+        DataError, ChainError, StorageError
+            If the checkpoint cannot be restored.
+        """
+
+    def compare(self, arrays: Sequence[Candidate], is_keyframe: bool) -> None:
+        """Find which arrays are copies of others, and what is known of how far they moved."""
+
+    def look_back(self, tail: Tail, arrays: Sequence[Candidate], sampling: Sampling) -> None:
+        """Give arrays a sample of what they were at the save before."""
+
+    def check(self, plan: SavePlan) -> None:
+        """Raise ``ArgumentError`` if a plan cannot be coded against this reference."""
+
+    def encode(
+        self, plan: SavePlan, tail: Tail | None, effort: Effort
+    ) -> Iterator[tuple[Iterable[bytes], dict[str, DecodedArray]]]:
+        """Yield the chunks of each frame, and its arrays by name as they are restored."""
+
+    def copies(self, plan: SavePlan, arrays: Mapping[str, DecodedArray]) -> dict[str, DecodedArray]:
+        """Return the copies of a plan by name; `arrays` has their sources as they are restored."""
+
+    def keep(
+        self, step: int, root: bytes, arrays: Mapping[str, DecodedArray], names: Sequence[str]
+    ) -> dict[str, DecodedArray]:
+        """Return the arrays of a step that is committed, for its tail, in the order of `names`."""
+
+    def planning(self) -> AbstractContextManager[None]:
+        """Write nothing meanwhile: no save follows."""
+
+    def makes_room(self, error: Exception) -> bool:
+        """Return whether a save that failed for want of room may have it now."""
+
+    def warn(self) -> None:
+        """Warn of what could not be kept: once."""
+
+    def forget(self) -> None:
+        """Release what is held."""
 
 
 class LostParentError(ChainError):
@@ -114,24 +154,6 @@ def read_tail(store: Store, step: int, read: ReadArrays) -> Tail:
     with open_name(store, checkpoint_name(step)) as file:
         file.check_name()
         return Tail(links_of(file), file.links[-1].manifest, read(file))
-
-
-def read_values(empty: Empty, file: OpenCheckpoint) -> dict[str, DecodedArray]:
-    """Return the arrays of a checkpoint by name, decoded into memory that `empty` returns."""
-    file.decode_by(partial(_decode_into, empty))
-    return dict(zip(file.links[-1].index_names, file.decoded(), strict=True))
-
-
-def _decode_into(empty: Empty, file: OpenCheckpoint, indices: list[int]) -> Decoding:
-    """Decode large arrays to where they stay: with a copy there would be two references."""
-    heads, names = file.heads(), file.links[-1].index_names
-    found = ((index, heads[names[index]].header) for index in indices)
-    into = {
-        index: empty(header.components, header.kind.bits)
-        for index, header in found
-        if not header.run and header.nbytes >= _MIN_OWN_BYTES
-    }
-    return replay(file.links, indices, file.together, into)
 
 
 def find_parent(

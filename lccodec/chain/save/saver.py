@@ -23,7 +23,6 @@ from ...container.manifest import Manifest
 from ...container.tree import Flat, flatten
 from ...errors import ChainError, DataError, LccodecError, StorageError, reason_of, warn
 from ...frame.encode import Effort
-from ...policy.copies import mark_copies
 from ...policy.presets import POLICIES
 from ...policy.record import EXACT_KEY, Record, needed_record, read_record, write_record
 from ...policy.roles import Assignment
@@ -32,11 +31,11 @@ from ..progress import Tell, untold
 from ..read.exact import open_exact
 from ..store.names import checkpoint_name
 from ..store.store import OvertakenError, Store, WritableStore
-from .encode import decoded_copies, encode_plan, plan_manifest
+from .encode import plan_manifest
 from .exact import ExactRoot, Newest, renew_newest
 from .hash_reference import HashReference
 from .hindsight import Base, Groups
-from .measurement import Measurement, look_back, sampling_after
+from .measurement import Measurement, sampling_after
 from .partial import (
     Selection,
     Whole,
@@ -48,9 +47,10 @@ from .partial import (
     mark_inherited,
 )
 from .plan import SavePlan, candidates, make_plan
-from .reference import LostParentError, Tail, TailFile, find_parent, find_tail, held_together, read_values
+from .reference import LostParentError, Reference, Tail, TailFile, find_parent, find_tail, held_together
 from .sampling import NOTHING, Sampling
 from .settings import Every, Settings
+from .value_reference import ValueReference
 
 
 class _Attempt:
@@ -87,7 +87,9 @@ class Saver:
         self._store = store
         self._settings = settings
         self._newest = Newest(store, settings.given[2] == "exact", every.exact)
-        self._hashes = HashReference(store, crew.between) if settings.reference == "hashes" else None
+        self._reference: Reference = ValueReference(store, crew)
+        if settings.reference == "hashes":
+            self._reference = HashReference(store, crew.between)
         self._groups = Groups(store, every.end, every.keyframe)
         self._every = every
         self._crew = crew
@@ -99,8 +101,7 @@ class Saver:
         """Release the reference; the next save reads it from the files."""
         self._tail = None
         self._groups.forget()
-        if self._hashes is not None:
-            self._hashes.forget()
+        self._reference.forget()
 
     def settle(self) -> None:
         """Settle the groups that are complete: no save follows that would do it."""
@@ -212,8 +213,7 @@ class Saver:
         # Warnings come last: a user may have made errors of them.
         if problem is not None:
             warn(f"step {step} is saved, but {problem}")
-        if self._hashes is not None:
-            self._hashes.warn()
+        self._reference.warn()
         return link.size
 
     def _finish(self, step: int, check: Callable[[object], None]) -> None:
@@ -239,20 +239,16 @@ class Saver:
 
     def _has_room(self, step: int, error: Exception) -> bool:
         """Return whether a step for which there was no room may have it now."""
-        has_room = self._hashes is not None and self._hashes.makes_room(error)
-        return has_room and step not in self._store.checkpoints()  # where only a sync may have failed
+        if not self._reference.makes_room(error):
+            return False
+        return step not in self._store.checkpoints()  # where only a sync may have failed
 
     def plan(self, flat: Flat, known: Mapping[str, Assignment]) -> SavePlan:
         """Return what the next save would do with a state. Nothing is written."""
-        if self._hashes is not None:
-            self._hashes.keeps = False
-        try:
+        with self._reference.planning():
             record = self._settings.record
             base, whole = self._base(self._store.snapshot(), flat, {}, known, record)
             plan, *_ = self._plan(whole, record, base)
-        finally:
-            if self._hashes is not None:
-                self._hashes.keeps = True
         return replace(plan, group=self._groups.fate(base), settles=bool(self._every.end))
 
     def _base(  # what is saved, and after what
@@ -269,7 +265,7 @@ class Saver:
         `mended` is as for `find_tail`.
         """
         steps = list(listed.checkpoints())
-        read = partial(read_values, self._crew.empty) if self._hashes is None else self._hashes.read
+        read = self._reference.read
         if not isinstance(flat, Selection):
             tail = find_tail(self._tail, listed, steps, read, mended)
             self._tail = tail or self._tail
@@ -286,13 +282,10 @@ class Saver:
         tail, settings, known = base.tail, self._settings, whole.known
         compared = candidates(whole.flat, {} if tail is None else tail.arrays, record.roles, known)
         mark_inherited(compared, whole.inherited)
-        if self._hashes is None:
-            mark_copies(compared)
-        else:
-            self._hashes.look(compared, base.is_keyframe)
+        self._reference.compare(compared, base.is_keyframe)
         sampling = sampling_after(tail if tail is base.before else None, compared)
-        if base.before is not None and self._hashes is None:
-            look_back(self._store, base.before, compared, sampling)
+        if base.before is not None:
+            self._reference.look_back(base.before, compared, sampling)
         parent = None if base.is_keyframe or tail is None else tail.step
         if EXACT_KEY in whole.metadata:
             plan = make_plan(compared, POLICIES["lossless"], parent, renew=base.is_renewed)
@@ -302,8 +295,7 @@ class Saver:
                 *(compared, record.policy, parent, settings.width, settings.first, instead),
                 *(base.is_renewed, settings.again),
             )
-        if self._hashes is not None:
-            self._hashes.check(plan)
+        self._reference.check(plan)
         return plan, needed_record(record, compared, known), sampling
 
     def _write(  # what is written, and how
@@ -320,8 +312,7 @@ class Saver:
         """Write a checkpoint, and keep it as the reference of the next one."""
         self._tail = None  # coding overwrites its arrays, so it must not stay if coding fails
         tail = self._groups.take(base)
-        parents = {} if tail is None else tail.arrays
-        arrays, entries, step = dict(parents), [], manifest.step or 0
+        arrays, entries, step = dict({} if tail is None else tail.arrays), [], manifest.step or 0
         done, total = 0, sum(len(frame.arrays) for frame in plan.frames)
         before = base.before
         originals = NOTHING if before is None else before.originals or NOTHING
@@ -334,17 +325,12 @@ class Saver:
                 held.enter_context(held_together(tail, self._store))
 
         with self._store.writer(checkpoint_name(step)) as writer, ExitStack() as held:
-            if self._hashes is None:
-                coded = encode_plan(plan, parents, effort, self._crew)
-            else:
-                coded = self._hashes.encode(plan, tail)
-            for chunks, decoded in coded:
+            for chunks, decoded in self._reference.encode(plan, tail, effort):
                 entries.append(writer.write_frame(chunks))
                 arrays.update(decoded)
                 done += len(decoded)
                 tell(done, total)
-            if self._hashes is None:
-                arrays.update(decoded_copies(plan, arrays))
+            arrays.update(self._reference.copies(plan, arrays))
             inherited = {}
             if before is not None and measurement.is_partial:
                 inherited = inherited_figures(plan.candidates, before.manifest)
@@ -354,10 +340,7 @@ class Saver:
             root = writer.commit(manifest, before_commit)
         links = () if plan.parent is None or tail is None else tail.links
         link = TailFile(step, root, writer.size)
-        if self._hashes is None:
-            decoded = {name: arrays[name] for name in flat.names}
-        else:
-            decoded = self._hashes.saved(step, root, flat.names)
+        decoded = self._reference.keep(step, root, arrays, flat.names)
         samples = measurement.samples
         if before is not None and measurement.is_partial:
             samples = samples.with_those_of(inherited_samples(plan.candidates, before))

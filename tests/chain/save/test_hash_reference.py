@@ -247,7 +247,7 @@ def test_a_save_that_fails_leaves_hashes_of_the_step_before(
     with chain_of(tmp_path) as chain:
         chain.save(0, state)
         with monkeypatch.context() as patch:
-            patch.setattr(hash_reference.HashReference, "saved", lambda *_: 1 / 0)  # committed, but not kept
+            patch.setattr(hash_reference.HashReference, "keep", lambda *_: 1 / 0)  # committed, but not kept
             with pytest.raises(ZeroDivisionError):
                 chain.save(1, touched(state, 1))
         chain.save(2, touched(state, 2))
