@@ -42,7 +42,7 @@ from .save.settings import (
     check_when_busy,
     without_settings,
 )
-from .save.writer import Given, Writer
+from .save.writer import SaveRequest, Writer
 
 
 class Chain(Lifetime):
@@ -287,7 +287,9 @@ class Chain(Lifetime):
         check_progress(progress)
         metadata = _with_promise(with_metrics(metadata, metrics), exact, only)
         self._begin()
-        return self._writer.save(step, Given(state, metadata, roles, self._some(only)), progress, following)
+        return self._writer.save(
+            step, SaveRequest(state, metadata, roles, self._some(only)), progress, following
+        )
 
     @without_settings
     def save_async(
@@ -332,7 +334,7 @@ class Chain(Lifetime):
         check_progress(progress)
         metadata = _with_promise(with_metrics(metadata, metrics), exact, only)
         self._begin()
-        given = Given(state, metadata, roles, self._some(only))
+        given = SaveRequest(state, metadata, roles, self._some(only))
         return self._writer.save_async(step, given, progress, when_busy)
 
     @without_settings
@@ -358,7 +360,7 @@ class Chain(Lifetime):
         fc/weight weight (named 'weight') ExponentBuckets()
         """
         self._begin()
-        return self._writer.plan(Given(state, None, roles, self._some(only)))
+        return self._writer.plan(SaveRequest(state, None, roles, self._some(only)))
 
 
 def _with_promise(

@@ -261,9 +261,9 @@ def state_of(rng: np.random.Generator) -> dict[str, dict[str, np.ndarray]]:
 
 def check_chain(chain: Chain) -> None:
     """What the chain keeps for the next delta is what its files decode to."""
-    assert chain._writer._saver._tail is not None
+    assert chain._writer._saver._latest is not None
     restored = chain.restore()
-    for name, array in chain._writer._saver._tail.arrays.items():
+    for name, array in chain._writer._saver._latest.arrays.items():
         part, leaf = name.split("/")
         np.testing.assert_array_equal(bits_of(restored[part][leaf]), bits_of(array.bits))
 

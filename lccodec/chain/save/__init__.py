@@ -2,8 +2,8 @@
 
 - `writer`: who saves, here or in the background; `settings`: as what a chain was told to.
 - `saver`: one save, and what is kept of it if a file cannot be written.
-- `reference`: what the next delta is taken against; `hash_reference` and `segments`: the same for a
-  saver that keeps hashes of the newest state instead.
+- `reference`: what the next delta is taken against: `value_reference`, the newest state decoded; or
+  `hash_reference`, hashes of it, made and kept by `segments`.
 - `plan`: what a save does with each array, and in how many bytes; `forecast`: the same of a run
   that has not begun; `judge`: what a loss says of it.
 - `encode`: a plan to frames and a manifest, by one process or several.

@@ -48,9 +48,9 @@ from ..store.claim import Claim, Use
 from ..store.names import checkpoint_name
 from ..store.store import WritableStore
 from .saver import Saver
-from .settings import LOG, Every, Settings, WhenBusy, WorkerOptions
+from .settings import LOG, Cadence, Settings, WhenBusy, WorkerOptions
 from .state_copy import Snapshot
-from .worker import Beat, Doubt, Opening, Report, Told, make_crew, start_worker
+from .worker import ComesBackAnswer, ComesBackQuestion, Heartbeat, Opening, Report, make_crew, start_worker
 
 _open: weakref.WeakSet[Background] = weakref.WeakSet()
 
@@ -486,7 +486,7 @@ def _at_exit() -> None:
             print(printable("\n  ".join(lines), lines=True), file=sys.stderr)
 
 
-def opening_of(store: WritableStore, settings: Settings, options: WorkerOptions, every: Every) -> Opening:
+def opening_of(store: WritableStore, settings: Settings, options: WorkerOptions, every: Cadence) -> Opening:
     """Return what a leader must know of a chain."""
     policy, roles, newest = settings.given
     written = None if policy is None else policy.to_json()
@@ -544,8 +544,8 @@ class Client:
             reply = self._reply(replace(message, number=self._number))
             while not isinstance(reply, Report):
                 told = None
-                if isinstance(reply, Doubt):
-                    told = Told(self._number, self._comes_back(reply.name))
+                if isinstance(reply, ComesBackQuestion):
+                    told = ComesBackAnswer(self._number, self._comes_back(reply.name))
                 elif reply.total:
                     tell(reply.done, reply.total)
                 reply = self._reply(told)
@@ -558,19 +558,21 @@ class Client:
             self._lost("")
         return reply
 
-    def _reply(self, message: Snapshot | Told | None = None) -> Beat | Doubt | Report:
+    def _reply(
+        self, message: Snapshot | ComesBackAnswer | None = None
+    ) -> Heartbeat | ComesBackQuestion | Report:
         """Return what the leader says next, after sending it a message, if any."""
         try:
             worker = self._leader()
             if message is not None:
                 worker.channel.send(message)
-            reply: Beat | Doubt | Report = worker.channel.receive()
+            reply: Heartbeat | ComesBackQuestion | Report = worker.channel.receive()
         except TimeoutError:
             seconds = self._opening.worker_timeout
             raise self._lost(f"a worker has not answered for {seconds:g} seconds") from None
         except (EOFError, OSError, ValueError):
             raise self._lost("a worker is gone") from None
-        is_early = isinstance(reply, Beat) and not reply.number  # it begins
+        is_early = isinstance(reply, Heartbeat) and not reply.number  # it begins
         if reply.number != self._number and not is_early:
             self._lost("")
             raise self._lost(f"a worker has answered request {reply.number}, not {self._number}")

@@ -49,7 +49,7 @@ from ..store.names import checkpoint_name
 from ..store.store import OvertakenError, Store, WritableStore
 from .encode import plan_manifest, raw_frames
 from .plan import SavePlan, candidates, make_plan
-from .reference import Tail
+from .reference import Latest
 
 
 class Newest:
@@ -77,7 +77,7 @@ class Newest:
         plan: SavePlan,
         flat: Flat,
         checkpoint: Manifest,
-        parent: Tail | None,
+        parent: Latest | None,
         check: Callable[[Path], object],
     ) -> tuple[ExactRoot | None, str | None]:
         """Write the exact file of a checkpoint that is to come, if it is needed.
@@ -115,7 +115,7 @@ class Newest:
         except (LccodecError, OSError, MemoryError) as error:
             return None, f"writing its exact file failed: {reason_of(error)}"
 
-    def _exact_of(self, parent: Tail) -> ExactFile:
+    def _exact_of(self, parent: Latest) -> ExactFile:
         """Open the exact file of a checkpoint; raise ``ChainError`` if it is not there."""
         if parent.manifest.exact is not None and self._store.has(EXACT_NAME):
             file = open_exact(self._store, strict=True)

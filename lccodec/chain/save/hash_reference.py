@@ -46,12 +46,12 @@ from ..store.directory import DirectoryStore
 from ..store.names import checkpoint_name
 from ..store.store import Store, WritableStore
 from .plan import FramePlan, SavePlan
-from .reference import Tail
+from .reference import Latest
 from .sampling import Sampling
 from .segments import (
     MAX_THREADS,
     HashedArray,
-    Kept,
+    HashFiles,
     Places,
     changed_segments,
     differing,
@@ -254,7 +254,7 @@ _MAX_SHARE_OF_ONE_BLOCK: Final = 0.25
 
 
 @dataclass(eq=False)
-class Stored:
+class HashedStep:
     """The arrays of a step as they are stored, frame by frame.
 
     Parameters
@@ -456,8 +456,8 @@ class HashReference:
     def __init__(self, store: WritableStore, between: Callable[[], None] = lambda: None) -> None:
         self._store, self._between = store, between
         self._keeps = True  # what is made of the files of a checkpoint
-        self._kept = Kept(store) if isinstance(store, DirectoryStore) else None
-        self._stored: Stored | None = None  # by the save that runs
+        self._kept = HashFiles(store) if isinstance(store, DirectoryStore) else None
+        self._stored: HashedStep | None = None  # by the save that runs
         self._changes: dict[str, Array] = {}  # of the state that is saved, by name
 
     @property
@@ -491,7 +491,7 @@ class HashReference:
         return _held(Parent(self._store, step, *found, self._values, self._distrust))
 
     def _verify(self, file: OpenCheckpoint) -> None:
-        """Raise ``DataError`` if a stored byte is damaged. Kept hashes do not tell that."""
+        """Raise ``DataError`` if a stored byte is damaged. HashFiles hashes do not tell that."""
         threads = min(thread_count(0), MAX_THREADS)
         for link in file.links:
             for number in range(len(link.manifest.frames)):
@@ -526,7 +526,7 @@ class HashReference:
             c.changed = float(differ.mean()) if differ.size else 0.0
             self._changes[c.name] = differ
 
-    def look_back(self, tail: Tail, arrays: Sequence[Candidate], sampling: Sampling) -> None:
+    def look_back(self, latest: Latest, arrays: Sequence[Candidate], sampling: Sampling) -> None:
         """Do nothing: what loses nothing does not ask how its arrays moved before."""
 
     def check(self, plan: SavePlan) -> None:
@@ -541,18 +541,18 @@ class HashReference:
     def encode(
         self,
         plan: SavePlan,
-        tail: Tail | None,
+        latest: Latest | None,
         effort: Effort,  # noqa: ARG002 - nothing is tried for lossless frames
     ) -> Iterator[tuple[Iterator[bytes], dict[str, DecodedArray]]]:
         """Yield the chunks of each frame, and its arrays by name: nothing is lost of them."""
-        parent = None if tail is None or plan.parent is None else _parent_of(tail)
+        parent = None if latest is None or plan.parent is None else _parent_of(latest)
         segment = segment_size(sum(c.bits.nbytes for c in plan.candidates))
-        stored = Stored(segment, self._values, between=self._between)
+        stored = HashedStep(segment, self._values, between=self._between)
         if parent is not None:
             stay = [cast(ParentBits, c.reference).hashed for c in plan.candidates if c.reference is not None]
             places = Places((a.offset, a.offset + len(a.hashes) * parent.segment) for a in stay)
             known = parent, self._changes, dict(parent.arrays), places, self._between
-            stored = Stored(parent.segment, self._values, *known)
+            stored = HashedStep(parent.segment, self._values, *known)
         self._stored = stored
         try:
             for chunks, arrays in stored.encode(plan):
@@ -572,7 +572,7 @@ class HashReference:
         arrays: Mapping[str, DecodedArray],  # noqa: ARG002 - those of the caller
         names: Sequence[str],
     ) -> dict[str, DecodedArray]:
-        """Return the arrays of a step that is committed, for its tail; keep their hashes."""
+        """Return the arrays of a step that is committed; keep their hashes."""
         stored, self._stored, self._changes = self._stored, None, {}
         if stored is None:
             raise ValueError("nothing was coded")
@@ -602,13 +602,13 @@ class HashReference:
 
 
 def _held(parent: Parent) -> dict[str, DecodedArray]:
-    """Return the arrays of a checkpoint for its tail. Their components are read when needed."""
+    """Return the arrays of a checkpoint for `Latest`. Their components are read when needed."""
     return {
         name: DecodedArray(array.kind, array.shape, cast(Array, ParentBits(parent, name)))
         for name, array in parent.arrays.items()
     }
 
 
-def _parent_of(tail: Tail) -> Parent | None:
-    """Return what the arrays of a tail are read from; ``None`` if it has none."""
-    return next((cast(ParentBits, array.bits).parent for array in tail.arrays.values()), None)
+def _parent_of(latest: Latest) -> Parent | None:
+    """Return what the arrays of a checkpoint are read from; ``None`` if it has none."""
+    return next((cast(ParentBits, array.bits).parent for array in latest.arrays.values()), None)

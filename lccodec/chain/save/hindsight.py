@@ -55,7 +55,7 @@ from ..store.store import Store, WritableStore
 from .encode import encode_plan
 from .measurement import movements, rounded_figures
 from .plan import make_plan
-from .reference import Tail, locked_soon
+from .reference import Latest, locked_soon
 from .sampling import Samples
 from .settings import check_lossy
 
@@ -70,30 +70,30 @@ _MAX_WAITING: Final = 1
 
 
 @dataclass(frozen=True, eq=False)
-class Base:
+class DeltaBase:
     """What a save is coded against.
 
     Parameters
     ----------
-    tail
+    reference
         The checkpoint; ``None`` if there is none.
-    before
+    latest
         The latest checkpoint, which is another one if the save is an end.
     is_end
         Whether the save is an end.
     is_keyframe
-        Whether it takes nothing from `tail`.
+        Whether it takes nothing from `reference`.
     since
         The end before, if there are steps between the two.
     is_renewed
         Whether it is a delta that stores its arrays as a keyframe does.
     """
 
-    tail: Tail | None
-    before: Tail | None
+    reference: Latest | None
+    latest: Latest | None
     is_end: bool
     is_keyframe: bool
-    since: Tail | None = None
+    since: Latest | None = None
     is_renewed: bool = False
 
 
@@ -101,15 +101,15 @@ class Base:
 class _Open:
     """The group that saves add to: its first end, and what came after it."""
 
-    low: Tail
+    low: Latest
     newest: int
     count: int = 0
     moved: dict[str, list[float]] = field(default_factory=dict)
 
-    def goes_on(self, tail: Tail) -> bool:
+    def goes_on(self, latest: Latest) -> bool:
         """Return whether a group ends with the latest checkpoint, which needs its end as it was."""
         own = self.low.links
-        return tail.step == self.newest and tail.links[: len(own)] == own
+        return latest.step == self.newest and latest.links[: len(own)] == own
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +118,7 @@ class _Waiting:
 
     low: int
     high: int
-    ends: tuple[Tail, Tail] | None = None
+    ends: tuple[Latest, Latest] | None = None
 
 
 class Groups:
@@ -160,8 +160,8 @@ class Groups:
             self._look()
             self._settle(math.inf, lambda: None)
 
-    def base(self, tail: Tail | None, policy: Policy) -> Base:
-        """Return what the next save is coded against; `tail` is the checkpoint before it.
+    def base(self, latest: Latest | None, policy: Policy) -> DeltaBase:
+        """Return what the next save is coded against; `latest` is the checkpoint before it.
 
         A policy that may lose nothing between two ends has no groups: an end would take more bytes
         than a delta to the step before.
@@ -171,20 +171,20 @@ class Groups:
             self._look()
         self._gains = gains(policy)
         group = self._open
-        if tail is None or not self._gains or (group and not group.goes_on(tail)):
+        if latest is None or not self._gains or (group and not group.goes_on(latest)):
             group = self._open = None
-        if tail is None:
-            return Base(None, None, is_end=True, is_keyframe=True)
+        if latest is None:
+            return DeltaBase(None, None, is_end=True, is_keyframe=True)
         since = group.low if group and group.count else None
         if group is None or group.count + 1 < self._size:
-            too_deep = tail.deltas >= self._every
-            return Base(tail, tail, is_end=too_deep, is_keyframe=too_deep, since=since)
+            too_deep = latest.deltas >= self._every
+            return DeltaBase(latest, latest, is_end=too_deep, is_keyframe=too_deep, since=since)
         # Depths count to the last step before the end that follows on this one.
         if group.low.deltas + self._size > self._every:
-            return Base(tail, tail, is_end=True, is_keyframe=True, since=since)
-        return Base(group.low, tail, is_end=True, is_keyframe=False, since=since)
+            return DeltaBase(latest, latest, is_end=True, is_keyframe=True, since=since)
+        return DeltaBase(group.low, latest, is_end=True, is_keyframe=False, since=since)
 
-    def fate(self, base: Base) -> str | None:
+    def fate(self, base: DeltaBase) -> str | None:
         """Return what becomes of the next save in a group, in words; ``None`` without groups."""
         if not self._size:
             return None
@@ -202,31 +202,37 @@ class Groups:
         place = f"number {group.count + 1} of {self._size - 1} between two ends, after step {group.low.step}"
         return f"It is {place}. It is coded again from both when the later end is there."
 
-    def take(self, base: Base) -> Tail | None:
+    def take(self, base: DeltaBase) -> Latest | None:
         """Return what a save is coded against: its arrays may be overwritten."""
         if base.is_end:
             self._open = None
-        return base.tail if base.tail is None or base.tail is base.before else _copied(base.tail)
+        return (
+            base.reference
+            if base.reference is None or base.reference is base.latest
+            else _copied(base.reference)
+        )
 
-    def quantizers(self, base: Base, policy: Policy, arrays: Sequence[Candidate]) -> dict[str, Quantizer]:
+    def quantizers(
+        self, base: DeltaBase, policy: Policy, arrays: Sequence[Candidate]
+    ) -> dict[str, Quantizer]:
         """Return the quantizers of a save that are not up to the policy, by name."""
         if self._open is None or base.is_keyframe or not base.is_end:
             return {}
         return end_quantizers(policy, arrays, self._open.moved)
 
-    def saved(self, base: Base, tail: Tail, arrays: Sequence[Candidate]) -> None:
+    def saved(self, base: DeltaBase, latest: Latest, arrays: Sequence[Candidate]) -> None:
         """Note a save: what it was coded against, and what it has become."""
         if not self._size or not self._gains:
             return
         group = self._open
         if group is None or base.is_end:
-            low = _copied(tail)
+            low = _copied(latest)
             if base.since is not None:
-                self._waiting.append(_Waiting(base.since.step, tail.step, (base.since, low)))
-            self._open = _Open(low, tail.step)
+                self._waiting.append(_Waiting(base.since.step, latest.step, (base.since, low)))
+            self._open = _Open(low, latest.step)
             return
-        group.newest, group.count = tail.step, group.count + 1
-        for name, movement in _moved(arrays, tail, base.before).items():
+        group.newest, group.count = latest.step, group.count + 1
+        for name, movement in _moved(arrays, latest, base.latest).items():
             group.moved.setdefault(name, []).append(movement)
 
     def settle(self, seconds: float, between: Callable[[], None]) -> None:
@@ -260,18 +266,18 @@ class Groups:
                 warn(f"{self._store.path}: {message}")
 
 
-def _copied(tail: Tail) -> Tail:
-    """Return a tail with arrays of its own: those of the latest are overwritten by deltas."""
-    arrays = {name: replace(array, bits=array.bits.copy(), start=0) for name, array in tail.arrays.items()}
-    return replace(tail, arrays=arrays)
+def _copied(latest: Latest) -> Latest:
+    """Return a checkpoint with arrays of its own: those of the latest are overwritten by deltas."""
+    arrays = {name: replace(array, bits=array.bits.copy(), start=0) for name, array in latest.arrays.items()}
+    return replace(latest, arrays=arrays)
 
 
-def _moved(arrays: Sequence[Candidate], tail: Tail, before: Tail | None) -> dict[str, float]:
+def _moved(arrays: Sequence[Candidate], latest: Latest, before: Latest | None) -> dict[str, float]:
     known = None if before is None else before.originals
-    return movements(arrays, tail.originals or Samples(), known or Samples())
+    return movements(arrays, latest.originals or Samples(), known or Samples())
 
 
-def settle(store: WritableStore, low: int, high: int, ends: Sequence[Tail] | None = None) -> Iterator[None]:
+def settle(store: WritableStore, low: int, high: int, ends: Sequence[Latest] | None = None) -> Iterator[None]:
     """Code again what lies between two ends, piece by piece. `ends` are both as decoded, if known.
 
     Nothing happens if the steps between are not a row of deltas that begins at the earlier end, or
@@ -323,7 +329,7 @@ def unsettled(store: Store, among: int) -> list[tuple[int, int]]:
 
 
 def _open(
-    store: WritableStore, low: int, high: int, ends: Sequence[Tail] | None, files: ExitStack
+    store: WritableStore, low: int, high: int, ends: Sequence[Latest] | None, files: ExitStack
 ) -> Group | None:
     """Open the checkpoints of a group; ``None`` if there is nothing to settle."""
     steps = store.checkpoints()
@@ -353,9 +359,9 @@ def _open(
         for link in between
         if link.manifest.replaces or EXACT_KEY in link.manifest.metadata
     ]
-    settled = [Between(link) for link in between if (link.manifest.step or 0) > max(stay, default=low)]
+    settled = [StepBetween(link) for link in between if (link.manifest.step or 0) > max(stay, default=low)]
     roots = [first.reader.root, end.reader.root]
-    known = [tail.arrays for tail in ends or () if [t.links[-1].root for t in ends or ()] == roots]
+    known = [latest.arrays for latest in ends or () if [t.links[-1].root for t in ends or ()] == roots]
     links = [*line.links[place if known else 0 : place + 1], end, *between]
     for link in links:
         link.reader.rest()
@@ -375,7 +381,7 @@ Arrays: TypeAlias = dict[str, DecodedArray]
 
 
 @dataclass
-class Between:
+class StepBetween:
     """A step between two ends.
 
     Parameters
@@ -424,7 +430,7 @@ class Group:
     ends: Sequence[Arrays]  # both ends as decoded, if that is known
     low: Link
     high: Link
-    between: list[Between]
+    between: list[StepBetween]
     known: Mapping[str, ArrayInfo]  # what is known of the arrays, by name
     policy: Policy
 
@@ -501,12 +507,12 @@ class Group:
         total = [stays + settled[-1] - gone for stays, gone in zip(saved, settled, strict=True)]
         del self.between[: total.index(min(total))]
 
-    def _code(self, step: Between) -> None:
+    def _code(self, step: StepBetween) -> None:
         link, own = step.link, {c.name: c for c in step.coded}
         step.coded.sort(key=lambda c: link.names[c.name])
         alone = {name: coder for name, coder in step.quantizers.items() if coder is not None}
         plan = make_plan(
-            step.coded, self.policy, self.low.manifest.step, first=alone, instead=step.quantizers
+            step.coded, self.policy, self.low.manifest.step, first=alone, overrides=step.quantizers
         )
         numbers = [None if name in link.copies else 0 for name in link.index_names]
         for number, frame in enumerate(plan.frames, 1):
@@ -571,7 +577,7 @@ class Group:
             found.setdefault(id(together[link.names[name]]), []).append(name)
         return list(found.values())
 
-    def _decoded(self, names: Sequence[str]) -> Iterator[tuple[Between, Arrays, Arrays, Arrays]]:
+    def _decoded(self, names: Sequence[str]) -> Iterator[tuple[StepBetween, Arrays, Arrays, Arrays]]:
         """Yield the steps between: each with arrays of the earlier end, the later one, its own."""
         steps = {id(step.link): step for step in self.between}
         places = [i for i, link in enumerate(self.links) if link is self.low or link is self.high]
@@ -628,7 +634,7 @@ def _copied_candidate(c: Candidate) -> Candidate:
     return Candidate(c.name, c.role, c.why, c.kind, c.shape, c.bits.copy(), reference)
 
 
-def _figures(step: Between) -> StoredFigures | None:
+def _figures(step: StepBetween) -> StoredFigures | None:
     """Return the figures of a settled step: those of its save, with its errors as they are now.
 
     What was lost before is a part of the distance between both, since the two have nothing to do

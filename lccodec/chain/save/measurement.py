@@ -54,34 +54,34 @@ from ..read.needed import Ranges
 from ..read.replay import DecodedArray
 from ..store.names import checkpoint_name
 from ..store.store import Store
-from .reference import Tail
-from .sampling import NOTHING, PIECE, Batch, Drawn, Group, Samples, Sampling
+from .reference import Latest
+from .sampling import NOTHING, PIECE, Batch, Drawn, SampledGroup, Samples, Sampling
 
 
-def sampling_after(tail: Tail | None, arrays: Sequence[Candidate]) -> Sampling:
-    """Return how a state is sampled. Its references are the arrays of a tail, if there is one.
+def sampling_after(latest: Latest | None, arrays: Sequence[Candidate]) -> Sampling:
+    """Return how a state is sampled; its references are the arrays of the latest checkpoint.
 
     As a rule it has the same arrays as the state before: then it is sampled as that.
     """
-    if tail is not None and tail.originals is not None:
-        known = tail.originals.sampling
-        if known is not None and known.fits(arrays, tail.arrays):
+    if latest is not None and latest.originals is not None:
+        known = latest.originals.sampling
+        if known is not None and known.fits(arrays, latest.arrays):
             return known
     return Sampling(arrays)
 
 
-def look_back(store: Store, tail: Tail, arrays: Sequence[Candidate], sampling: Sampling) -> None:
+def look_back(store: Store, latest: Latest, arrays: Sequence[Candidate], sampling: Sampling) -> None:
     """Give the weights of the next state a sample of what they were at the save before."""
-    known = tail.originals
+    known = latest.originals
     if known is not None and known.sampling is sampling:
         add_past(arrays, sampling, known)
         return
     # Of another process, or sampled in other places: from the files, which are not yet replaced.
-    if known is None or (tail.manifest.exact is not None and _are_elsewhere(known, arrays, sampling)):
-        known = _originals(store, tail, arrays, sampling)
-    elif others := {c.name for c in arrays if c.reference is not None and _had_other_form(tail, c)}:
-        known = known.of(tail.arrays.keys() - others)
-    tail.originals = known
+    if known is None or (latest.manifest.exact is not None and _are_elsewhere(known, arrays, sampling)):
+        known = _originals(store, latest, arrays, sampling)
+    elif others := {c.name for c in arrays if c.reference is not None and _had_other_form(latest, c)}:
+        known = known.of(latest.arrays.keys() - others)
+    latest.originals = known
     add_past(arrays, sampling, known)
 
 
@@ -94,12 +94,12 @@ def _are_elsewhere(before: Samples, arrays: Sequence[Candidate], sampling: Sampl
     return False
 
 
-def _had_other_form(tail: Tail, c: Candidate) -> bool:
+def _had_other_form(latest: Latest, c: Candidate) -> bool:
     """Return whether an array had another type or shape at the save before an end of a group.
 
     Its reference, the end before that, has its own.
     """
-    before = tail.arrays.get(c.name)
+    before = latest.arrays.get(c.name)
     return before is not None and before.form != (c.kind, c.shape)
 
 
@@ -116,7 +116,7 @@ def add_past(arrays: Sequence[Candidate], sampling: Sampling, before: Samples) -
             c.past = Past(distance, found)
 
 
-def _originals(store: Store, tail: Tail, arrays: Sequence[Candidate], sampling: Sampling) -> Samples:
+def _originals(store: Store, latest: Latest, arrays: Sequence[Candidate], sampling: Sampling) -> Samples:
     """Return samples of the state that the latest checkpoint was made of.
 
     An array that is not known has no sample.
@@ -124,7 +124,7 @@ def _originals(store: Store, tail: Tail, arrays: Sequence[Candidate], sampling: 
     # Those with a reference have its type and shape.
     wanted = {c.name: i for i, c in enumerate(arrays) if c.kind.is_float and c.reference is not None}
     try:
-        with store.open(checkpoint_name(tail.step)) as reader:
+        with store.open(checkpoint_name(latest.step)) as reader:
             manifest = reader.manifest
         if manifest.exact is not None:
             with OpenCheckpoint(store.open(EXACT_NAME), None) as file:
@@ -132,13 +132,13 @@ def _originals(store: Store, tail: Tail, arrays: Sequence[Candidate], sampling: 
                     return _collected(_of_exact_file(file, arrays, wanted, sampling))
     except LccodecError:  # missing or damaged: a restore says so
         return Samples()
-    if manifest.figures is None or len(manifest.arrays) != len(tail.arrays):
+    if manifest.figures is None or len(manifest.arrays) != len(latest.arrays):
         return Samples()
-    errors = manifest.figures.read("error", len(tail.arrays)).tolist()
+    errors = manifest.figures.read("error", len(latest.arrays)).tolist()
     lossless = [
-        name for name, error in zip(tail.arrays, errors, strict=True) if error == 0 and name in wanted
+        name for name, error in zip(latest.arrays, errors, strict=True) if error == 0 and name in wanted
     ]
-    return _collected((n, *sampling.taken(wanted[n], tail.arrays[n])) for n in lossless)
+    return _collected((n, *sampling.taken(wanted[n], latest.arrays[n])) for n in lossless)
 
 
 def _collected(found: Iterable[tuple[str, Array, Drawn | None]]) -> Samples:
@@ -492,7 +492,7 @@ _BELOW_ONE: Final = 1 - 2**-8  # the largest bfloat16 number below 1
 
 
 @dataclass(frozen=True, eq=False)
-class _Group:
+class _MeasuredGroup:
     """Arrays that are measured together.
 
     Parameters
@@ -509,7 +509,7 @@ class _Group:
         Their samples at the save before, if that had the same arrays.
     """
 
-    sampled: Group
+    sampled: SampledGroup
     arrays: Sequence[Candidate]
     batch: Batch
     loses: bool
@@ -553,7 +553,7 @@ class Measurement:
         self._count = len(arrays)
         self._sampling = sampling
         self._before = before
-        self._groups: list[_Group] = []
+        self._groups: list[_MeasuredGroup] = []
         self._drawn: dict[str, Drawn] = {}
         self._again: dict[str, Array] = {}  # components that were drawn at the save before
         self._extremes: dict[int, tuple[int, int, int]] = {}  # of arrays that are not sampled whole
@@ -574,7 +574,7 @@ class Measurement:
             past = before.batches[number] if same else None
             batch = Batch([c.name for c in own] if past is None else past.names, group.sizes, bits)
             loses = bool(losing) and not losing.isdisjoint(group.indices)
-            self._groups.append(_Group(group, own, batch, loses, past))
+            self._groups.append(_MeasuredGroup(group, own, batch, loses, past))
         batches = [group.batch for group in self._groups]
         self.samples = Samples(batches, self._drawn, None if self.is_partial else sampling)
 
@@ -638,7 +638,7 @@ class Measurement:
         columns["zeros"] = np.minimum(columns["zeros"], most)
         return rounded_figures(since, columns)
 
-    def _descriptions(self, group: _Group, places: Array) -> dict[str, Array]:
+    def _descriptions(self, group: _MeasuredGroup, places: Array) -> dict[str, Array]:
         """Return how the values lie of those arrays of a group that lost something."""
         sizes, bits = group.batch.sizes, group.batch.bits
         if places.size < sizes.size:
@@ -655,13 +655,13 @@ class Measurement:
             found["not_finite"][large] = bad
         return found
 
-    def _decoded(self, group: _Group, decoded: Mapping[str, DecodedArray]) -> Array | None:
+    def _decoded(self, group: _MeasuredGroup, decoded: Mapping[str, DecodedArray]) -> Array | None:
         """Return the samples as a restore returns them; ``None`` if nothing was lost."""
         if not group.loses:
             return None
         return self._sampling.joined(group.sampled, [decoded[c.name].bits for c in group.arrays])
 
-    def _of_even(self, group: _Group, decoded: Mapping[str, DecodedArray]) -> dict[str, Array]:
+    def _of_even(self, group: _MeasuredGroup, decoded: Mapping[str, DecodedArray]) -> dict[str, Array]:
         batch, kind = group.batch, group.kind
         known, past = _past(group, self._before)
         after = self._decoded(group, decoded)
@@ -675,7 +675,7 @@ class Measurement:
             found[name] = np.where(known, found[name], np.nan)
         return found
 
-    def _of_drawn(self, group: _Group, decoded: Mapping[str, DecodedArray]) -> dict[str, Array]:
+    def _of_drawn(self, group: _MeasuredGroup, decoded: Mapping[str, DecodedArray]) -> dict[str, Array]:
         own = dict(group.batch.each())
         after = self._decoded(group, decoded)
         even = own if after is None else dict(replace(group.batch, bits=after).each())
@@ -693,7 +693,7 @@ class Measurement:
 
     def _compared(
         self,
-        group: _Group,
+        group: _MeasuredGroup,
         places: Sequence[int],
         own: Mapping[str, Array],
         even: Mapping[str, Array],
@@ -749,7 +749,7 @@ def _counts(sizes: Array, distances: Array, rates: Array, sampled: Array) -> Arr
     return found
 
 
-def _past(group: _Group, before: Samples) -> tuple[Array, Array | None]:
+def _past(group: _MeasuredGroup, before: Samples) -> tuple[Array, Array | None]:
     """Return of which arrays the samples of the save before are known, and these end to end.
 
     An array that was not there, or had another shape, is in its place as it is now. The second

@@ -36,7 +36,7 @@ from ...policy.policy import Candidate
 from ...policy.record import read_record
 from ...policy.roles import Assignment, check_matches
 from ..adapter import TYPES, Wanted
-from .reference import Tail
+from .reference import Latest
 from .sampling import Samples
 
 _LEFT_OUT: Final = "-"  # in the tree of a selection, in place of an array
@@ -225,7 +225,7 @@ DEFERRED: Final = 8
 
 
 @dataclass(frozen=True)
-class Whole:
+class MergedState:
     """A state that is made of a selection and the parent's state.
 
     Parameters
@@ -243,8 +243,8 @@ class Whole:
 
 
 def inherit(
-    selection: Selection, metadata: dict[str, str], known: Mapping[str, Assignment], tail: Tail
-) -> Whole:
+    selection: Selection, metadata: dict[str, str], known: Mapping[str, Assignment], latest: Latest
+) -> MergedState:
     """Return the state of a selection over that of the parent.
 
     Raises
@@ -252,11 +252,11 @@ def inherit(
     ArgumentError
         If an entry is not in the parent, or an array has another type or shape there.
     """
-    parent, names = tail.manifest, list(tail.arrays)
-    found = overlay(selection, parent.tree, parent.scalars, tail.step)
+    parent, names = latest.manifest, list(latest.arrays)
+    found = overlay(selection, parent.tree, parent.scalars, latest.step)
     arrays = []
     for index, name in enumerate(names):
-        before = tail.arrays[name]
+        before = latest.arrays[name]
         place = found.arrays.get(index)
         if place is None:
             arrays.append(before.array("bits"))
@@ -269,13 +269,13 @@ def inherit(
         if (kind, array.shape) != (before.kind, before.shape):
             raise ArgumentError(
                 f"only: array {name!r} is {kind.name} of shape {array.shape}, and {before.kind.name} of shape"
-                f" {before.shape} in step {tail.step}: save all arrays"
+                f" {before.shape} in step {latest.step}: save all arrays"
             )
         arrays.append(array)
     inherited = frozenset(name for index, name in enumerate(names) if index not in found.arrays)
     own_names = {selection.names[place]: names[index] for index, place in found.arrays.items()}
     roles = {own_names.get(name, name): assigned for name, assigned in known.items()}
-    return Whole(
+    return MergedState(
         Flat(parent.tree, arrays, found.scalars, names),
         _metadata(metadata, parent.metadata, found),
         {**_known(parent, names), **roles},
@@ -338,16 +338,16 @@ def inherited_figures(arrays: Sequence[Candidate], parent: Manifest) -> dict[str
     return found
 
 
-def inherited_samples(arrays: Sequence[Candidate], tail: Tail) -> Samples:
+def inherited_samples(arrays: Sequence[Candidate], latest: Latest) -> Samples:
     """Return the samples of the originals of arrays that a save leaves out, as far as known."""
-    return (tail.originals or Samples()).of({c.name for c in arrays if c.inherited})
+    return (latest.originals or Samples()).of({c.name for c in arrays if c.inherited})
 
 
-def is_put_off(tail: Tail, every: int) -> bool:
+def is_put_off(latest: Latest, every: int) -> bool:
     """Return whether a keyframe, due after `every` deltas, waits for a save of all arrays."""
-    return tail.deltas < DEFERRED * every
+    return latest.deltas < DEFERRED * every
 
 
-def is_renewed(tail: Tail, every: int) -> bool:
+def is_renewed(latest: Latest, every: int) -> bool:
     """Return whether a delta in place of a keyframe stores arrays without a reference."""
-    return tail.deltas % every == 0
+    return latest.deltas % every == 0

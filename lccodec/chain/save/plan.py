@@ -353,7 +353,7 @@ def make_plan(
     parent: int | None,
     width: float = 1.0,
     first: Mapping[str, Quantizer] = MappingProxyType({}),
-    instead: Mapping[str, Quantizer | None] = MappingProxyType({}),
+    overrides: Mapping[str, Quantizer | None] = MappingProxyType({}),
     renew: bool = False,
     again: Mapping[str, Quantizer] = MappingProxyType({}),
 ) -> SavePlan:
@@ -361,7 +361,7 @@ def make_plan(
 
     `parent` is the step of the parent; ``None`` for a keyframe. The references of a keyframe's
     arrays only show how far they moved. `width` is as in `Policy.settle`. `first` has
-    quantizers of arrays without a reference by name, in place of the policy's; `instead` those of
+    quantizers of arrays without a reference by name, in place of the policy's; `overrides` those of
     arrays with one, and ``None`` for arrays that stay as their reference is. With `renew`, a delta
     stores arrays as a keyframe does, but for those that it inherits. `again` has the quantizers of
     arrays that have lost something already, in deltas and in keyframes.
@@ -396,7 +396,7 @@ def make_plan(
         else:
             if _is_unchanged(c):
                 continue
-            chosen = instead.get(c.name, quantizer)
+            chosen = overrides.get(c.name, quantizer)
             if chosen is None or chosen.waits(c.bits, c.reference, c.kind):
                 waiting.append(index)
                 continue

@@ -288,7 +288,7 @@ class Samples:
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class SampledGroup:
     """Arrays of one type that are sampled and measured together.
 
     Parameters
@@ -314,7 +314,7 @@ class Group:
         first, last = self.indices[0], self.indices[-1]
         return slice(first, last + 1) if last - first + 1 == len(self.indices) else np.array(self.indices)
 
-    def of(self, places: Sequence[int]) -> Group:
+    def of(self, places: Sequence[int]) -> SampledGroup:
         """Return some of the arrays as a group."""
         return replace(self, indices=[self.indices[place] for place in places], sizes=self.sizes[places])
 
@@ -353,7 +353,7 @@ class Sampling:
         self._large: list[int] = []  # arrays that are not sampled whole
         self._drawn: set[int] = set()
         #: Arrays of one type, as many as can be measured together. Of all or none some are drawn.
-        self.groups: list[Group] = []
+        self.groups: list[SampledGroup] = []
         for kind, own in sizes.items():
             indices, drawn, samples = of_type[kind], [], own.copy()
             for place in np.flatnonzero(own > limit).tolist():
@@ -380,7 +380,7 @@ class Sampling:
         for start, stop in pairwise(cuts):
             own = indices[start:stop]
             is_whole = all(self.distances[index] == 1 for index in own)
-            self.groups.append(Group(own, sizes[start:stop], is_whole, own[0] in self._drawn))
+            self.groups.append(SampledGroup(own, sizes[start:stop], is_whole, own[0] in self._drawn))
 
     def fits(self, arrays: Sequence[Candidate], parents: Iterable[str]) -> bool:
         """Return whether a state is sampled in the same places as that before, which is sampled so.
@@ -420,7 +420,7 @@ class Sampling:
         distance = self.distances[index]
         return bits if distance == 1 else bits[::distance]
 
-    def joined(self, group: Group, arrays: Sequence[Array]) -> Array:
+    def joined(self, group: SampledGroup, arrays: Sequence[Array]) -> Array:
         """Return the sampled components of the arrays of a group end to end: a copy."""
         return np.concatenate(arrays if group.is_whole else list(map(self.of, group.indices, arrays)))
 

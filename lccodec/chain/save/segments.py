@@ -205,7 +205,7 @@ _TEXT_BYTES: Final = 1 << 10  # of what is said of an array but its name: five n
 _ESCAPED_BYTES: Final = 12  # of a character of a name in JSON
 
 
-class Kept:
+class HashFiles:
     """The files beside the chain of a directory.
 
     Parameters

@@ -26,7 +26,7 @@ from ...printable import printable
 from ...quantizers.base import Quantizer
 from ..store.store import Store
 from .plan import SavePlan
-from .reference import TailFile, latest_record
+from .reference import NeededFile, latest_record
 
 #: The values as decoded, or hashes of them.
 ReferenceKind: TypeAlias = Literal["values", "hashes"]
@@ -76,7 +76,7 @@ class WorkerOptions:
 
 
 @dataclass(frozen=True)
-class Every:
+class Cadence:
     """How often something is done: after how many saves, or deltas; as for `Chain`.
 
     Parameters
@@ -92,9 +92,11 @@ class Every:
     end: int = 0
 
 
-def check_every(keyframe: object, exact: object, end: object) -> Every:
+def check_every(keyframe: object, exact: object, end: object) -> Cadence:
     """Return these parameters together; raise ``ArgumentError`` for one that is no such number."""
-    return Every(integer("keyframe_every", keyframe), integer("exact_every", exact, 1), check_hindsight(end))
+    return Cadence(
+        integer("keyframe_every", keyframe), integer("exact_every", exact, 1), check_hindsight(end)
+    )
 
 
 def check_hindsight(hindsight: object) -> int:
@@ -210,7 +212,7 @@ class Settings:
         """Note that the chain goes on from an earlier step: a restore is the beginning of a run."""
         self._saves, self._resumed = 0, False
 
-    def saved(self, plan: SavePlan, link: TailFile, seconds: float) -> None:
+    def saved(self, plan: SavePlan, link: NeededFile, seconds: float) -> None:
         """Count a save, and log one line about it."""
         self._saves += 1
         kind = "keyframe" if plan.parent is None else f"delta to {plan.parent}"

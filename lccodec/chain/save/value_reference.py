@@ -24,7 +24,7 @@ from ..store.store import Store
 from .encode import decoded_copies, encode_plan
 from .measurement import look_back
 from .plan import SavePlan
-from .reference import Tail
+from .reference import Latest
 from .sampling import Sampling
 
 #: Returns a 1-D array with undefined values, as `lccodec.workers.crew.Crew.empty`.
@@ -56,18 +56,21 @@ class ValueReference:
         """Find which arrays are equal to others, or roundings of them."""
         mark_copies(arrays)
 
-    def look_back(self, tail: Tail, arrays: Sequence[Candidate], sampling: Sampling) -> None:
+    def look_back(self, latest: Latest, arrays: Sequence[Candidate], sampling: Sampling) -> None:
         """Give weights a sample of what they were at the save before."""
-        look_back(self._store, tail, arrays, sampling)
+        look_back(self._store, latest, arrays, sampling)
 
     def check(self, plan: SavePlan) -> None:
         """Do nothing: any plan can be coded."""
 
     def encode(
-        self, plan: SavePlan, tail: Tail | None, effort: Effort
+        self, plan: SavePlan, latest: Latest | None, effort: Effort
     ) -> Iterator[tuple[Iterable[bytes], dict[str, DecodedArray]]]:
-        """Yield the chunks of each frame, and its decoded arrays by name, in the tail's memory."""
-        return encode_plan(plan, {} if tail is None else tail.arrays, effort, self._crew)
+        """Yield the chunks of each frame, and its decoded arrays by name.
+
+        They take the memory of the arrays before.
+        """
+        return encode_plan(plan, {} if latest is None else latest.arrays, effort, self._crew)
 
     def copies(self, plan: SavePlan, arrays: Mapping[str, DecodedArray]) -> dict[str, DecodedArray]:
         """Return the copies of a plan as decoded, by name."""
@@ -95,7 +98,7 @@ class ValueReference:
         """Do nothing."""
 
     def forget(self) -> None:
-        """Do nothing: the arrays are the tail's."""
+        """Do nothing: the saver has the arrays."""
 
 
 def read_values(empty: Empty, file: OpenCheckpoint) -> dict[str, DecodedArray]:

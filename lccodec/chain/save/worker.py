@@ -37,7 +37,7 @@ from ..store.opening import writable_store
 from .encode import TASKS as ENCODING_TASKS
 from .plan import ArrayPlan, Estimate
 from .saver import Saver
-from .settings import LOG, Every, ReferenceKind, Settings
+from .settings import LOG, Cadence, ReferenceKind, Settings
 from .state_copy import Snapshot
 
 _SECONDS_BETWEEN_BEATS: Final = 0.5
@@ -52,14 +52,14 @@ class Opening:
     policy: Json
     roles: Mapping[str, Role] | None
     newest: Kept | None
-    every: Every
+    every: Cadence
     members: int
     worker_timeout: float
     reference: ReferenceKind = "values"
 
 
 @dataclass(frozen=True)
-class Beat:
+class Heartbeat:
     """A sign of life between two tasks; or, of so many arrays, how many are coded."""
 
     number: int  # of the request; 0 while the leader begins
@@ -88,7 +88,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Doubt:
+class ComesBackQuestion:
     """A question of the leader: whether a checkpoint comes back from parity or a mirror."""
 
     number: int  # of the request
@@ -96,8 +96,8 @@ class Doubt:
 
 
 @dataclass(frozen=True)
-class Told:
-    """The answer to a `Doubt`."""
+class ComesBackAnswer:
+    """The answer to a `ComesBackQuestion`."""
 
     number: int  # of the request
     comes_back: bool
@@ -149,28 +149,28 @@ class Leader:
 
     def _comes_back(self, name: str) -> bool:
         """Ask the client, which knows of parity and mirrors."""
-        self._channel.send(Doubt(self._number, name))
+        self._channel.send(ComesBackQuestion(self._number, name))
         try:
             told = self._channel.receive()
         except EOFError:
             raise Abandoned from None
-        if not isinstance(told, Told) or told.number != self._number:
+        if not isinstance(told, ComesBackAnswer) or told.number != self._number:
             raise Abandoned
         return told.comes_back
 
     def _tell(self, done: int, total: int) -> None:
         """Tell the client how many arrays are coded: not after each, as there may be thousands."""
         if done == total or time.monotonic() - self._beaten > _SECONDS_BETWEEN_NEWS:
-            self._beat(Beat(self._number, done, total))
+            self._beat(Heartbeat(self._number, done, total))
 
     def _between(self) -> None:
         """Tell the client that work goes on; give it up if the client is gone."""
         if self._channel.is_ended():
             raise Abandoned
         if time.monotonic() - self._beaten > _SECONDS_BETWEEN_BEATS:
-            self._beat(Beat(self._number))
+            self._beat(Heartbeat(self._number))
 
-    def _beat(self, beat: Beat) -> None:
+    def _beat(self, beat: Heartbeat) -> None:
         self._beaten = time.monotonic()
         self._channel.send(beat)
 
@@ -252,7 +252,8 @@ def serve(channel: Channel) -> None:
 
 #: What messages may have.
 TYPES: Final = (
-    *(Opening, Every, Snapshot, Beat, Doubt, Told, Report, Request, Done, ArrayPlan, Estimate, Weighted),
+    *(Opening, Cadence, Snapshot, Heartbeat, ComesBackQuestion, ComesBackAnswer, Report),
+    *(Request, Done, ArrayPlan, Estimate, Weighted),
     *ENCODING_TASKS,
     *DECODING_TASKS,
     *QUANTIZERS.values(),

@@ -27,7 +27,7 @@ from .forecast import foresee
 from .judge import Judge
 from .partial import select, wanted_by
 from .plan import Estimate, Plan, SavePlan
-from .settings import Every, Settings, WhenBusy, WorkerOptions
+from .settings import Cadence, Settings, WhenBusy, WorkerOptions
 
 if TYPE_CHECKING:  # loaded by the first save, or the first in the background
     from ...workers.memory import Arena
@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # loaded by the first save, or the first in the background
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class SaveRequest:
     """What a save is given; as for `Chain.save`."""
 
     state: Any
@@ -81,7 +81,7 @@ class Writer:
         adapter: Adapter | None,
         settings: Settings,
         options: WorkerOptions,
-        every: Every,
+        every: Cadence,
         after: Callable[[], None],
         comes_back: Callable[[str], bool],
     ) -> None:
@@ -108,7 +108,7 @@ class Writer:
     def save(  # what `Chain.save` is given
         self,
         step: int,
-        given: Given,
+        given: SaveRequest,
         progress: Progress,
         following: Any,
     ) -> int:
@@ -132,7 +132,7 @@ class Writer:
             finally:
                 self.settings.first = {}  # whatever became of this save
 
-    def _save_here(self, step: int, given: Given, progress: Progress) -> int:
+    def _save_here(self, step: int, given: SaveRequest, progress: Progress) -> int:
         """Save by this thread, without a copy of the state."""
         flat, strings, roles = given.taken(self._adapter)
         with self._claim.around_save(), telling_of_save(progress, warn) as tell:
@@ -143,7 +143,7 @@ class Writer:
     def save_async(  # what `Chain.save_async` is given
         self,
         step: int,
-        given: Given,
+        given: SaveRequest,
         progress: Progress,
         when_busy: WhenBusy,
     ) -> Future[int | None]:
@@ -159,7 +159,7 @@ class Writer:
         skipped.set_result(None)
         return skipped
 
-    def plan(self, given: Given) -> Plan:
+    def plan(self, given: SaveRequest) -> Plan:
         """Return what the save after all that run would do. See `Chain.plan`."""
         with self.turn:
             if (told := self._told(given, "plan")) is not None:
@@ -168,23 +168,23 @@ class Writer:
             plan = self._planned_here(given)
             return Plan(*plan.told(), plan.estimates)
 
-    def _estimates(self, given: Given) -> list[Estimate]:
+    def _estimates(self, given: SaveRequest) -> list[Estimate]:
         """Return the estimates of a plan that workers have made."""
         with self.turn:
             told: list[Estimate] | None = self._told(given, "estimates")
             return self._planned_here(given).estimates() if told is None else told
 
-    def _told(self, given: Given, question: Question) -> Any:
+    def _told(self, given: SaveRequest, question: Question) -> Any:
         """Return what the workers say to a state; ``None`` if the reference is not theirs."""
         if (background := self._own_background()) is None:
             return None
         return background.ask(partial(self._copied, 0, given, question=question))
 
-    def _planned_here(self, given: Given) -> SavePlan:
+    def _planned_here(self, given: SaveRequest) -> SavePlan:
         flat, _, roles = given.taken(self._adapter)
         return self._saver.plan(flat, roles)
 
-    def _look(self, step: object, given: Given) -> None:
+    def _look(self, step: object, given: SaveRequest) -> None:
         """Let the loss judge the newest step; it is a function of a whole state."""
         if given.only is None:
             self._judge.look(step, given.state)
@@ -206,7 +206,7 @@ class Writer:
         self,
         background: Background,
         step: int,
-        given: Given,
+        given: SaveRequest,
         progress: Progress,
         when_busy: WhenBusy = "wait",
         *,
@@ -242,7 +242,7 @@ class Writer:
         """Ask the store again after a save that failed."""
         self._last = None
 
-    def _copied(self, step: int, given: Given, arena: Arena, **how: Any) -> Snapshot:
+    def _copied(self, step: int, given: SaveRequest, arena: Arena, **how: Any) -> Snapshot:
         """Copy a state into an arena, as workers take it."""
         from .state_copy import Staging
 

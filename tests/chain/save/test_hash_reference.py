@@ -24,7 +24,7 @@ from lccodec import ArgumentError, Chain, Keep, LccodecWarning, StorageError, bu
 from lccodec.chain.read.checkpoint import open_name
 from lccodec.chain.save import hash_reference
 from lccodec.chain.save.hash_reference import hash_checkpoint
-from lccodec.chain.save.segments import Kept, hash_segments
+from lccodec.chain.save.segments import HashFiles, hash_segments
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.names import checkpoint_name
 from lccodec.container.disk.system import System
@@ -377,7 +377,7 @@ def test_hashes_are_those_of_what_is_stored_while_values_change(
             for step in range(8):
                 chain.save(step, state)
                 with DirectoryStore(tmp_path).open(checkpoint_name(step)) as reader:
-                    found = Kept(DirectoryStore(tmp_path)).read(reader.roots, forms)
+                    found = HashFiles(DirectoryStore(tmp_path)).read(reader.roots, forms)
                 assert found is not None
                 for name, array in chain.restore(step).items():
                     _, bits = components(array)
@@ -518,9 +518,9 @@ def test_parts_of_an_array_of_the_parent(tmp_path: Path) -> None:
     values = np.arange(10_000, dtype=np.float64)
     with chain_of(tmp_path) as chain:
         chain.save(0, {"a": values})
-        tail = chain._writer._saver._tail
-        assert tail is not None
-        bits = tail.arrays["a"].bits
+        latest = chain._writer._saver._latest
+        assert latest is not None
+        bits = latest.arrays["a"].bits
         for part in (slice(0, 10), slice(500, 1700), slice(9_990, 20_000), slice(3, 3), slice(0, 9000, 7)):
             np.testing.assert_array_equal(bits[part].view(np.float64), values[part])
 

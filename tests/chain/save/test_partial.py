@@ -19,7 +19,7 @@ import lccodec
 from lccodec import ArgumentError, Chain, ChainError, Keep, LccodecWarning, Policy, UniformDeadzone
 from lccodec.chain.save import saver
 from lccodec.chain.save.partial import DEFERRED, Overlay, check_only, inherit, overlay, select
-from lccodec.chain.save.reference import read_tail
+from lccodec.chain.save.reference import read_latest
 from lccodec.chain.save.value_reference import read_values
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.tree import flatten, unflatten
@@ -488,11 +488,11 @@ def test_a_malformed_note_is_not_inherited(tmp_path: Path, note: str) -> None:
 def test_roles_of_a_newer_version_are_not_inherited(tmp_path: Path) -> None:
     with Chain(tmp_path, "lossless") as chain:
         chain.save(0, state_of(0), roles={"count": "weight"})
-    tail = read_tail(DirectoryStore(tmp_path), 0, partial(read_values, np.empty))
+    latest = read_latest(DirectoryStore(tmp_path), 0, partial(read_values, np.empty))
     selection = select(flatten(state_of(1)), ["lora/*"])
-    assert [role.role for role in inherit(selection, {}, {}, tail).known.values()] == ["weight"]
-    tail.manifest = replace(tail.manifest, policy="of a newer version")
-    assert inherit(selection, {}, {}, tail).known == {}
+    assert [role.role for role in inherit(selection, {}, {}, latest).known.values()] == ["weight"]
+    latest.manifest = replace(latest.manifest, policy="of a newer version")
+    assert inherit(selection, {}, {}, latest).known == {}
 
 
 def test_life_of_such_a_chain(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from lccodec.chain.save.segments import (
     MAX_SEGMENT,
     MIN_SEGMENT,
     HashedArray,
-    Kept,
+    HashFiles,
     Places,
     changed_segments,
     differing,
@@ -211,7 +211,7 @@ def test_names_of_any_length_fit(tmp_path: Path) -> None:
     forms = {"\U0001f600\x00" * 5000: (ELEMENT_TYPES[0], (1,) * 32), "": (ELEMENT_TYPES[0], ())}
     none = np.empty((1, 16), np.uint8)
     arrays = {name: HashedArray(*form, 0, 0, none) for name, form in forms.items()}
-    found = Kept(DirectoryStore(tmp_path))
+    found = HashFiles(DirectoryStore(tmp_path))
     found.write(b"root", 4096, arrays)
     assert found.read([b"root"], forms) is not None
 
@@ -275,7 +275,7 @@ def test_a_warning_that_is_an_error_comes_after_the_save(tmp_path: Path) -> None
 
 
 def test_nothing_is_kept_where_nothing_is(tmp_path: Path) -> None:
-    found = Kept(DirectoryStore(tmp_path))
+    found = HashFiles(DirectoryStore(tmp_path))
     assert found.read([b""], {}) is None
     found.remove()
     assert list(tmp_path.iterdir()) == []

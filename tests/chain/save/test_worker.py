@@ -14,18 +14,18 @@ import pytest
 
 from lccodec import ArgumentError, Chain, WorkerError
 from lccodec.chain.save.encode import CloseFrame
-from lccodec.chain.save.settings import Every
+from lccodec.chain.save.settings import Cadence
 from lccodec.chain.save.state_copy import Staging
 from lccodec.chain.save.worker import (
     ERRORS,
     TYPES,
-    Beat,
-    Doubt,
+    ComesBackAnswer,
+    ComesBackQuestion,
+    Heartbeat,
     Leader,
     Opening,
     Report,
     Snapshot,
-    Told,
     make_crew,
     serve,
 )
@@ -58,7 +58,7 @@ def channel() -> Iterator[Channel]:
 
 
 def opening(directory: Path, members: int = 1, **options: Any) -> Opening:
-    given = {"policy": "lossless", "roles": None, "newest": "history", "every": Every(keyframe=32)}
+    given = {"policy": "lossless", "roles": None, "newest": "history", "every": Cadence(keyframe=32)}
     return Opening(str(directory), members=members, worker_timeout=60.0, **{**given, **options})
 
 
@@ -71,9 +71,9 @@ def snapshot(step: int, state: Any, resumed: bool = False) -> Snapshot:
 def asked(channel: Channel, message: Snapshot, doubts: list[str] | None = None) -> Report:
     """What a leader reports; a checkpoint that it asks about comes back if `doubts` are given."""
     channel.send(message)
-    while isinstance(report := channel.receive(), Beat | Doubt):
-        if isinstance(report, Doubt):
-            channel.send(Told(report.number, doubts is not None))
+    while isinstance(report := channel.receive(), Heartbeat | ComesBackQuestion):
+        if isinstance(report, ComesBackQuestion):
+            channel.send(ComesBackAnswer(report.number, doubts is not None))
             if doubts is not None:
                 doubts.append(report.name)
     found: Report = report
@@ -128,7 +128,7 @@ def test_a_client_that_is_gone_while_it_is_asked(tmp_path: Path) -> None:
     thread.start()
     client.send(opening(tmp_path))
     client.send(snapshot(1, STATES[1]))
-    while not isinstance(client.receive(), Doubt):
+    while not isinstance(client.receive(), ComesBackQuestion):
         pass
     client.close()
     thread.join(60)
