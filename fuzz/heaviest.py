@@ -31,7 +31,7 @@ from lccodec.constants import (
     MIN_SMOOTH_BLOCK_LOG2,
 )
 from lccodec.element_types import ELEMENT_TYPES, Array, ElementType
-from lccodec.frame.checksum import array_sum
+from lccodec.frame.content import array_sum
 from lccodec.frame.decode import decode_components
 from lccodec.frame.smooth import block_shapes
 

@@ -27,11 +27,9 @@ from lccodec.constants import (
     METHOD_SMOOTH,
     ROOT_SIZE,
 )
-from lccodec.container.bundle.index import BundledFile, BundleIndex, BundleTrailer
-from lccodec.container.copies import Copy
-from lccodec.container.manifest import INHERITED, Manifest, Parent
-from lccodec.container.parity.layout import Index, Layout, Member
-from lccodec.container.parity.parity_file import ends_of
+from lccodec.container.bundle import BundledFile, BundleIndex, BundleTrailer
+from lccodec.container.manifest import INHERITED, Copy, Manifest, Parent
+from lccodec.container.parity import Index, Layout, Member, ends_of
 from lccodec.container.trailer import root_of
 from lccodec.container.writer import hashed, to_bytes
 

@@ -32,8 +32,7 @@ from scratch import new_directory
 
 import lccodec
 from lccodec.constants import BUNDLE_MAGIC, BUNDLE_TRAILER_SIZE, ROOT_SIZE, TRAILER_MAGIC, TRAILER_SIZE
-from lccodec.container.bundle.bundle import Bundle
-from lccodec.container.bundle.index import BundleTrailer
+from lccodec.container.bundle import Bundle, BundleTrailer
 
 outcomes = Outcomes()
 

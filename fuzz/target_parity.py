@@ -25,8 +25,16 @@ from outcomes import Outcomes
 import lccodec
 from lccodec.constants import BLOCK_HASH_SIZE, PARITY_HEAD_SIZE, ROOT_SIZE
 from lccodec.container.disk.source import BytesSource
-from lccodec.container.parity.layout import Layout, block_hash, parse_layout
-from lccodec.container.parity.parity_file import Head, check_file, damaged_rows, read_index, read_layout
+from lccodec.container.parity import (
+    Head,
+    Layout,
+    block_hash,
+    check_file,
+    damaged_rows,
+    parse_layout,
+    read_index,
+    read_layout,
+)
 
 outcomes = Outcomes()
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # a name is loaded when it is first used: a command needs few
     from .chain.read.follow.watch import Lag, Patch, Update
     from .chain.read.info import ArrayInfo, CheckpointInfo
     from .chain.read.validate import Problem, validate
-    from .chain.save.planned import ArrayPlan, Estimate, Plan
+    from .chain.save.plan import ArrayPlan, Estimate, Plan
     from .chain.save.single_file import load, load_file, save, save_file
     from .container.figures import Figures
     from .element_types import BFLOAT16_BITS
@@ -143,7 +143,7 @@ _MODULES: Final = {
     "chain.read.follow.watch": ("Lag", "Patch", "Update"),
     "chain.read.info": ("ArrayInfo", "CheckpointInfo"),
     "chain.read.validate": ("Problem", "validate"),
-    "chain.save.planned": ("ArrayPlan", "Estimate", "Plan"),
+    "chain.save.plan": ("ArrayPlan", "Estimate", "Plan"),
     "chain.save.single_file": ("load", "load_file", "save", "save_file"),
     "container.figures": ("Figures",),
     "element_types": ("BFLOAT16_BITS",),

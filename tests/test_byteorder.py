@@ -22,7 +22,7 @@ import lccodec
 from lccodec.byteorder import little_endian, read_numbers, stored_bytes, stored_view
 from lccodec.element_table import ELEMENT_TYPES
 from lccodec.element_types import components, in_host_order
-from lccodec.frame import checksum
+from lccodec.frame import content
 from lccodec.inspect.summary import summarize
 from lccodec.quantizers.clusters import Clusters
 
@@ -50,9 +50,8 @@ ALLOWED = {
         "data.tobytes()": "uint8",
         "stored[name][2].tobytes()": "uint8",
     },
-    "chain/save/hashes/anew": {"stored_view(bits).data": "uint8"},
-    "chain/save/hashes/encode": {"stored_view(bits).data": "uint8"},
-    "chain/save/hashes/segments": {"stored_view(bits).data": "uint8"},
+    "chain/save/hash_reference": {"stored_view(bits).data": "uint8"},
+    "chain/save/segments": {"stored_view(bits).data": "uint8"},
     "chain/store/bucket/source": {
         "self._kept[key, begin].data": "what was read, no array",
         "found.data": "the same",
@@ -92,7 +91,7 @@ ALLOWED = {
     "adapters/dcp/reader": {"array.tobytes()": "a pickle: uint8"},
     "adapters/npz": {"array.view(np.uint8)": "read as the header of the member says"},
     "adapters/torch/pickled": {"np.frombuffer(data, kind.dtype)": "in the order that the file says"},
-    "chain/save/background/state_copy": {
+    "chain/save/state_copy": {
         "np.concatenate(arrays, axis=None).view(np.uint8)": "of bool",
         "np.fromiter": "numbers, of no bytes",
     },
@@ -103,7 +102,7 @@ ALLOWED = {
     "chain/mend/parity_folder": {"band.data": "uint8"},
     "chain/mend/ranks": {"stripe.data": "uint8"},
     "chain/mend/damage": {"block.data": "uint8", "data[column].data": "uint8"},
-    "quantizers/bins/grid": {"(narrow << 1 ^ narrow >> 7).view(np.uint8)": "of int8"},
+    "quantizers/grid": {"(narrow << 1 ^ narrow >> 7).view(np.uint8)": "of int8"},
     "entropy/numbers": {"numbers.view(np.uint8)": "of int8", "numbers.view(np.uint8).data": "of int8"},
     "entropy/stream_writer": {"symbols.data": "uint8", "groups.data": "uint8"},
     "entropy/lanes": {"stored_view(store).data": "uint8"},
@@ -111,7 +110,7 @@ ALLOWED = {
         "struct.unpack(form, self.take(struct.calcsize(form), what))": "'<' is put before the form",
         "struct.calcsize(form)": "the same",
     },
-    "chain/save/figures/drawing": {
+    "chain/save/sampling": {
         "np.ndarray((rows + (rest > 0), _ROW), bounds.dtype, bounds, shift * step, steps)": "a view"
     },
     "adapters/jax/states": {"array.view(np.uint8)": "of a type of one byte"},
@@ -240,9 +239,9 @@ def test_the_array_sum_is_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch, dt
     """On a big-endian host it is taken piece by piece, so that no array is copied as a whole."""
     bits = np.random.default_rng(0).integers(0, 256, (200_003, np.dtype(dtype).itemsize), np.uint8)
     numbers = np.ascontiguousarray(bits).view(dtype)[:, 0]
-    expected = checksum.array_sum(numbers, 7)
-    monkeypatch.setattr(checksum, "sys", SimpleNamespace(byteorder="big"))
-    assert checksum.array_sum(numbers, 7) == expected
+    expected = content.array_sum(numbers, 7)
+    monkeypatch.setattr(content, "sys", SimpleNamespace(byteorder="big"))
+    assert content.array_sum(numbers, 7) == expected
 
 
 # --- arrays in the other byte order ---------------------------------------------------------------

@@ -11,7 +11,7 @@ import numpy as np
 
 import lccodec
 from lccodec.chain.save.encode import plan_manifest
-from lccodec.chain.save.exact.write import write_exact
+from lccodec.chain.save.exact import write_exact
 from lccodec.chain.save.plan import candidates, make_plan
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.tree import flatten

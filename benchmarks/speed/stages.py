@@ -47,17 +47,17 @@ EQUAL, GATHER = "finding arrays that did not change", "gathering small arrays"
 
 #: Stage of each module of lccodec, or of one function; ``None`` where it is that of the caller.
 STAGES: Mapping[str, str | None] = {
-    "quantizers/bins/residual": FIND,
-    "quantizers/bins/grid": FIT,
+    "quantizers/residual": FIND,
+    "quantizers/grid": FIT,
     "quantizers/uniform": FIT,
-    "quantizers/bins/grid.symbols": None,
+    "quantizers/grid.symbols": None,
     "quantizers/exponent": FIT,
     "quantizers/exponent.symbols": None,
     "quantizers/clusters": FIT,
     "quantizers/clusters.symbols": None,
     "quantizers/logarithmic": FIT,
-    "frame/symbols._quantize_piece": QUANTIZE,
-    "frame/checksum.array_sum": SUM,
+    "frame/codebook._quantize_piece": QUANTIZE,
+    "frame/content.array_sum": SUM,
     "entropy/stream_writer": RUNS,
     "entropy/stream_reader": RUNS,
     "entropy/classes": RUNS,

@@ -17,7 +17,7 @@ import numpy as np
 import lccodec
 from lccodec.element_table import ELEMENT_TYPES
 from lccodec.element_types import BFLOAT16_BITS, from_ordered, narrow, to_ordered
-from lccodec.frame.checksum import array_sum
+from lccodec.frame.content import array_sum
 
 from ..measure.figures import COPY, Figure
 from ..measure.rounds import Job, measure

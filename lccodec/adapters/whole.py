@@ -22,8 +22,7 @@ from ..chain.read.info import CheckpointInfo
 from ..chain.read.newest import LINK_KEY, PYTREE_KIND, RECORD_KIND, kept, kind_of, open_path
 from ..chain.store.directory import DirectoryStore
 from ..container.disk.address import Address, Place, checked_place
-from ..container.leaves import select
-from ..container.tree import flatten, unflatten
+from ..container.tree import flatten, select, unflatten
 from ..element_types import Array, components, from_components
 from ..errors import ArgumentError, DependencyError, warn
 from ..policy.roles import Assignment

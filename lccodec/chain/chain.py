@@ -46,20 +46,12 @@ from .read.checkpoint import Arrivals, OpenCheckpoint, checked_names, open_step
 from .read.info import CheckpointInfo
 from .read.newest import ExactFile, kept, open_newest, with_exact
 from .read.rows import Keys
-from .save.hashes.kinds import ReferenceKind, check_reference
-from .save.options import (
-    TIMEOUT_SECONDS,
-    WhenBusy,
-    WorkerOptions,
-    check_every,
-    check_hindsight,
-    check_lossy,
-    check_when_busy,
-)
-from .save.partial.selection import check_only
-from .save.planned import Plan
+from .save.settings import ReferenceKind, check_reference
+from .save.settings import TIMEOUT_SECONDS, WhenBusy, WorkerOptions, check_every, check_hindsight, check_lossy, check_when_busy
+from .save.partial import check_only
+from .save.plan import Plan
 from .save.settings import KEYFRAME_EVERY, Settings, without_settings
-from .save.writer import Given, Writer
+from .save.writer import SaveRequest, Writer
 from .store.directory import DirectoryStore
 from .store.lineage import Ancestry
 from .store.names import step_index
@@ -134,7 +126,7 @@ class Chain(Shown):
         Seconds that `close` waits for the mirrors.
     reference
         What a delta is taken against: the newest state in memory, or ``"hashes"`` of it, which need
-        a policy that loses nothing (:mod:`lccodec.chain.save.hashes`).
+        a policy that loses nothing (:mod:`lccodec.chain.save.hash_reference`).
 
     Raises
     ------
@@ -179,7 +171,7 @@ class Chain(Shown):
         self._options = options = WorkerOptions(workers, max_concurrent_saves, worker_timeout)
         self._restorers: Restorers | None = None  # who decodes, if not this process alone
         if workers is not None:
-            from .save.background.client import restorers_of
+            from .save.background import restorers_of
 
             self._restorers = restorers_of(options)
         self.directory = checked_place(directory)
@@ -354,7 +346,7 @@ class Chain(Shown):
         check_progress(progress)
         metadata = _with_promise(with_metrics(metadata, metrics), exact, only)
         self._begin()
-        return self._writer.save(step, Given(state, metadata, roles, self._some(only)), progress, following)
+        return self._writer.save(step, SaveRequest(state, metadata, roles, self._some(only)), progress, following)
 
     @without_settings
     def save_async(
@@ -399,7 +391,7 @@ class Chain(Shown):
         check_progress(progress)
         metadata = _with_promise(with_metrics(metadata, metrics), exact, only)
         self._begin()
-        given = Given(state, metadata, roles, self._some(only))
+        given = SaveRequest(state, metadata, roles, self._some(only))
         return self._writer.save_async(step, given, progress, when_busy)
 
     @without_settings
@@ -425,7 +417,7 @@ class Chain(Shown):
         fc/weight weight (named 'weight') ExponentBuckets()
         """
         self._begin()
-        return self._writer.plan(Given(state, None, roles, self._some(only)))
+        return self._writer.plan(SaveRequest(state, None, roles, self._some(only)))
 
     def _some(self, only: Iterable[str] | None) -> tuple[str, ...] | None:
         """Return the names and patterns of the arrays to save; ``None`` for all arrays."""

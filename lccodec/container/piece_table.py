@@ -1,4 +1,6 @@
-"""The table of a frame's pieces: what lets a part of a frame be verified without the rest.
+"""The entries of frames in the manifest, and the tables of pieces behind frames that are cut.
+
+An entry has the length and the digest of a frame (SPEC 8, LCC-MAN-05, LCC-MAN-08).
 
 A frame of several blocks is cut before its first block, and between blocks. The table has the
 length and the digest of each piece. It stands behind its frame, and the digest in the manifest is
@@ -12,11 +14,11 @@ from __future__ import annotations
 import itertools
 import struct
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol, Self
 
 from ..constants import DIGEST_SIZE, PIECE_ENTRY_SIZE
 from ..cursor import Cursor, Stored
@@ -24,7 +26,55 @@ from ..errors import ChecksumError, FormatError, TruncatedError
 from ..frame.header import FrameHeader
 from ..frame.pieces import Cutter, block_count, block_number, block_starts, head_size
 from ..parallel import SideThread, batches, ordered
-from .frame_entry import Bytes, FrameEntry, chunks_of
+from .disk.system import Bytes
+
+
+def chunks_of(frame: Bytes | Iterable[Bytes]) -> Iterable[Bytes]:
+    """Return the chunks of a frame that is given whole or in chunks."""
+    return (frame,) if isinstance(frame, bytes | bytearray | memoryview) else frame
+
+
+@dataclass(frozen=True)
+class FrameEntry:
+    """The entry of a frame: its length in bytes, a digest, and the length of its table.
+
+    The digest is the start of the SHA-256 of the frame, or of its table if that is not 0 bytes long
+    (LCC-MAN-08).
+    """
+
+    length: int
+    digest: bytes
+    table: int = 0
+
+    @property
+    def stored(self) -> int:
+        """Bytes of the frame and of its table."""
+        return self.length + self.table
+
+    @classmethod
+    def of(cls, frame: Bytes | Iterable[Bytes]) -> Self:
+        """Return the entry of a frame that is not cut; it is given whole or in chunks."""
+        length, digest = 0, sha256()
+        for chunk in chunks_of(frame):
+            length += memoryview(chunk).nbytes
+            digest.update(chunk)
+        return cls(length, digest.digest()[:DIGEST_SIZE])
+
+
+class SizedFrame(Protocol):
+    """A frame whose length is known before its chunks are made."""
+
+    @property
+    def length(self) -> int:
+        """Bytes of the frame."""
+
+    @property
+    def table_pieces(self) -> int:
+        """In how many pieces it is cut; 0 if it is not."""
+
+    def chunks(self) -> Iterator[Bytes]:
+        """Yield the bytes of the frame in chunks that do not change."""
+
 
 _TASK_BYTES: Final = 1 << 22  # that a thread hashes at a time
 _ENTRY: Final = struct.Struct(f"<IQ{DIGEST_SIZE}s")

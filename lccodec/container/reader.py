@@ -33,11 +33,10 @@ from ..errors import ArgumentError, ChecksumError, DataError, FormatError, Trunc
 from ..frame.header import TAIL, FrameHeader, parse_header
 from .canonical import first_difference
 from .disk.source import BytesSource, FileSource, Source, Stretch
-from .disk.system import StrPath
-from .frame_entry import Bytes, FrameEntry
+from .disk.system import Bytes, StrPath
 from .hdf5 import skeleton
 from .manifest import INHERITED, Manifest, parse_manifest
-from .piece_table import FramePart, PieceTable
+from .piece_table import FrameEntry, FramePart, PieceTable
 from .trailer import Trailer, parse_trailer, root_of
 from .tree import array_names
 

@@ -17,12 +17,11 @@ from typing import Final, Self
 from ..constants import MAX_MANIFEST_BYTES, PAYLOAD_OFFSET, PIECE_ENTRY_SIZE, ROOT_SIZE
 from ..errors import ArgumentError, DataError
 from ..parallel import ordered
-from .disk.system import SYSTEM, StrPath, System
+from .disk.system import SYSTEM, Bytes, StrPath, System
 from .disk.whole_file import WholeFile
-from .frame_entry import Bytes, FrameEntry, SizedFrame, chunks_of
 from .hdf5 import skeleton
 from .manifest import Manifest, parse_manifest
-from .piece_table import hashed, hashed_beside
+from .piece_table import FrameEntry, SizedFrame, chunks_of, hashed, hashed_beside
 from .trailer import Trailer, parse_trailer, root_of
 
 _FLUSH_BYTES: Final = 1 << 23  # that are written before the system is told to begin with them

@@ -17,7 +17,7 @@ import numpy as np
 from ..element_types import Array
 from ..errors import DataError
 from . import lanes
-from .lane_run import LaneRun
+from .lanes import LaneRun
 
 Result = TypeVar("Result")
 

@@ -21,7 +21,7 @@ import numpy as np
 from ..element_types import Array
 from ..masks import bit_places
 from ..parallel import PIECE, slices
-from .histogram import entropy_bits
+from .huffman import entropy_bits
 from .runs import Sparse
 
 # All of these are an encoder's choice.

@@ -34,7 +34,7 @@ from ..errors import ChecksumError, DataError, FormatError, LimitError, Unsuppor
 from ..parallel import PIECE, slices
 from .bits import is_filled, packed_size, unpack
 from .classes import Classes
-from .lane_run import LaneRun, read_run
+from .lanes import LaneRun, read_run
 from .lockstep import Reading, Symbols, finish, symbols_of
 from .runs import DENSE_RATIO, Form, Packed, Sparse, as_sparse, dense, nonzero_count
 from .split import References

@@ -36,7 +36,7 @@ from ..element_types import Array
 from . import huffman, lanes
 from .bits import group_symbols, pack
 from .classes import Classes, find_classes
-from .histogram import entropy_bits, histogram
+from .huffman import entropy_bits, histogram
 from .runs import Gathered, Sparse, as_sparse, dense, nonzero_count, parts
 from .split import Small
 

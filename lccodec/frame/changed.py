@@ -19,7 +19,7 @@ from ..entropy.lockstep import Reading, side_by_side
 from ..errors import FormatError, LimitError
 from ..parallel import batches
 from . import planes
-from .checksum import SUM_MASK, sum_change_of
+from .content import SUM_MASK, sum_change_of
 from .decode import check_array_sum, checked_header
 from .header import TAIL, FrameHeader
 from .pieces import blocks_of

@@ -14,10 +14,10 @@ from ..element_table import ElementType
 from ..element_types import Array, from_components
 from ..errors import ArgumentError
 from ..quantizers.base import Partition, Quantizer
-from ..quantizers.bins.residual import Residual
 from ..quantizers.guarantee import Guarantee
 from ..quantizers.lossless import Lossless
 from ..quantizers.registry import register
+from ..quantizers.residual import Residual
 from ..quantizers.smooth import Smooth
 from .decode import decode
 from .encode import encode

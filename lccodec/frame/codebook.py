@@ -1,12 +1,19 @@
-"""The codebook method: how a block is laid out, and symbols and representatives to values.
+"""The codebook method: partitions to blocks of symbols and representatives, and these to values.
+
+The arrays of a frame are cut into batches, and the quantizer is fitted to each batch. The
+representatives become the codebook. Then each piece is quantized once, and its decoded values are
+written into the reference of the next delta.
 
 A value is the sum of reference and representative, in one IEEE addition of the element type. Symbol
-0 keeps the reference. Escapes are exact values. Source: SPEC 6.3 and 7.6.
+0 keeps the reference. Escapes are exact values.
+
+Source: SPEC 6.3, 7.6 and 7.7.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
@@ -15,16 +22,18 @@ import numpy as np
 from ..byteorder import read_numbers, stored_bytes
 from ..cursor import Cursor
 from ..element_table import ElementType
-from ..element_types import Array, add, add_at, unwork, work
+from ..element_types import Array, add, add_at, octaves, ordered_steps, unwork, work
 from ..entropy.bits import group_symbols
-from ..entropy.runs import Packed, Sparse, as_sparse, dense
+from ..entropy.runs import Gathered, Packed, Sparse, as_sparse, dense
 from ..entropy.stream_reader import read_stream
 from ..entropy.stream_writer import Piece, write_run
 from ..errors import FormatError
 from ..masks import true_places
 from ..parallel import PIECE, slices
-from ..quantizers.bins.residual import Owner
-from .content import part_of
+from ..quantizers.base import Exact, Partition, Quantizer, check_partition, known_symbols
+from ..quantizers.guarantee import has_negative, negative, spoiled
+from ..quantizers.residual import Owner, Residual
+from .content import Content, array_sum, part_of
 from .header import FrameHeader
 
 #: If at most one symbol in this many is not 0, changing only their places is faster.
@@ -234,3 +243,244 @@ def _apply_packed(run: Packed, codebook: Codebook, reference: Array | None, out:
         target = out[part]
         values = taken.view(rows.dtype).reshape(-1)[: target.size]
         reconstruct(values, part_of(reference, part), codebook.kind, target)
+
+
+_MAX_ARRAYS_PER_BATCH: Final = 1024  # of a run; each array needs tables of its own
+_NO_PLACES: Final = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A batch, and the partition that a quantizer chose for it.
+
+    Parameters
+    ----------
+    residual, partition
+        The differences of the batch, and its partition.
+    first, array
+        Place of the batch's first component in the frame, and number of its first array.
+    unsigned
+        Whether each array has no negative number, bool of shape ``(arrays,)``; ``None`` if every
+        array has one.
+    """
+
+    residual: Residual
+    partition: Partition
+    first: int
+    array: int
+    unsigned: Array | None
+
+
+def fit_batches(content: Content, header: FrameHeader, quantizer: Quantizer) -> list[Fitted]:
+    """Return the batches of the arrays with their partitions; empty to store all exactly."""
+    kind = content.kind
+    if not kind.is_float or content.bits.size == 0:
+        return []
+    in_order = quantizer.ordered and header.relative  # an ordered frame needs a reference
+    batches = [
+        (first, array, Residual(content.bits[part], part_of(content.reference, part), kind, in_order, sizes))
+        for first, array, part, sizes in _batches(np.array(header.sizes))
+    ]
+    partitions = [quantizer.fit(residual) for _, _, residual in batches]
+    if all(partition is None for partition in partitions):
+        return []
+    fitted = []
+    for (first, array, residual), partition in zip(batches, partitions, strict=True):
+        chosen = Exact(np.empty(0, kind.work), residual.arrays) if partition is None else partition
+        check_partition(chosen, quantizer, residual.arrays)
+        # Steps of the logarithm keep positive numbers positive.
+        unsigned = None if quantizer.ordered else _unsigned(residual)
+        fitted.append(Fitted(residual, chosen, first, array, unsigned))
+    return fitted
+
+
+def _batches(sizes: Array) -> Iterator[tuple[int, int, slice, Array]]:
+    """Yield for each batch its first component, first array, slice of components, and array sizes.
+
+    A batch is one array, or as many arrays as fit into one piece.
+    """
+    ends = np.cumsum(sizes)
+    first = start = 0
+    while first < sizes.size:
+        last = int(np.searchsorted(ends, start + PIECE, "right"))
+        last = min(max(last, first + 1), first + _MAX_ARRAYS_PER_BATCH)
+        stop = int(ends[last - 1])
+        yield start, first, slice(start, stop), sizes[first:last]
+        first, start = last, stop
+
+
+def _unsigned(residual: Residual) -> Array | None:
+    """Return which arrays of a batch have no negative number; ``None`` if every array has one."""
+    if residual.arrays == 1:
+        return None if has_negative(residual.bits, residual.kind) else np.ones(1, bool)
+    starts = np.cumsum(residual.sizes) - residual.sizes
+    unsigned: Array = ~np.logical_or.reduceat(negative(residual.bits, residual.kind), starts)
+    return unsigned if unsigned.any() else None
+
+
+class SymbolCoder:
+    """Writes blocks of symbols, and their decoded values into `out`, components of the frame."""
+
+    def __init__(
+        self, header: FrameHeader, fitted: list[Fitted], out: Array | None, columns: int, *, in_place: bool
+    ) -> None:
+        self._fitted = fitted
+        self._run = header.run
+        self._in_place = in_place
+        self._columns = columns
+        counts = np.concatenate([batch.partition.counts for batch in fitted])
+        patterns = _patterns(np.concatenate([batch.partition.representatives for batch in fitted]), header)
+        sizes = np.concatenate([batch.residual.sizes for batch in fitted])
+        self._size = int(sizes.sum())
+        self._out = np.empty(self._size, header.kind.bits) if out is None and header.run else out
+        self._book = Codebook(
+            counts, patterns, sizes, header.kind, relative=header.relative, ordered=header.ordered
+        )
+        ends = np.cumsum(counts + 1)
+        self._starts = (ends - counts - 1).astype(np.int32)  # of each array's values in the book
+        self.codebook = stored_bytes(counts.astype(np.uint16)) + stored_bytes(patterns)
+
+    def write_block(self, part: slice) -> tuple[bytes, int]:
+        """Return a block and its part of the array sum.
+
+        Only components outside the dead zone are quantized; inside it the reference stays. In an
+        array without negative numbers, every decoded component is checked: none may be negative,
+        and each 0 must stay 0.
+        """
+        count = min(part.stop, self._size) - part.start
+        symbols = Gathered(count, np.uint16 if self._book.wide else np.uint8)
+        escapes, exact = [_NO_PLACES], [self._fitted[0].residual.bits[:0]]
+        checksum, kind = 0, self._book.kind
+        for batch, start in self._pieces(part):
+            first = batch.first + start  # in the frame
+            place, symbol, result, escaped = self._quantize_piece(batch, start)
+            if escaped.size:
+                escapes.append(escaped + (first - part.start))
+                exact.append(result.take(escaped))
+            if not self._run:
+                checksum += array_sum(result, first * kind.size // 8)
+            symbols.add(first - part.start, place, symbol)
+        if self._run and self._out is not None:  # words of the sum may span two batches
+            checksum = array_sum(self._out)
+        pieces: list[Piece] = write_block(
+            symbols.run(), np.concatenate(escapes), np.concatenate(exact), count, self._columns
+        )
+        return b"".join(pieces), checksum
+
+    def _pieces(self, part: slice) -> Iterator[tuple[Fitted, int]]:
+        """Yield the pieces of a block: the batch of each, and its first component in the batch."""
+        for batch in self._fitted:
+            stop = min(part.stop - batch.first, batch.residual.bits.size)
+            for start in range(max(part.start - batch.first, 0), stop, PIECE):
+                yield batch, start
+
+    def _quantize_piece(self, batch: Fitted, start: int) -> tuple[Array, Array, Array, Array]:
+        """Quantize one piece.
+
+        Returns
+        -------
+        tuple of ndarray
+            Places and symbols of the components outside the dead zone; the decoded piece; and the
+            places of the components that are stored exactly. These have symbol 0. Their exact
+            values are in the decoded piece, so that each component is read once.
+        """
+        residual, kind = batch.residual, self._book.kind
+        part = slice(start, start + PIECE)
+        original, base = residual.bits[part], part_of(residual.reference, part)
+        within = slice(batch.first + start, batch.first + start + original.size)  # in the frame
+        result = np.empty_like(original) if self._out is None else self._out[within]
+        place, symbol, values, escaped = self._quantize_outside(batch, start, original, base, result)
+        if values is not result:
+            if base is None:
+                result[:] = 0
+            elif not self._in_place:
+                result[:] = base
+            result[place] = values
+        if batch.unsigned is not None:
+            own = original.copy()
+            marked = spoiled(result, own, kind)
+            if residual.arrays > 1:
+                marked &= batch.unsigned[residual.owner()]
+            if marked.any():
+                np.copyto(result, own, where=marked)
+                symbol[marked.take(place)] = 0
+                marked[escaped] = True
+                escaped = np.flatnonzero(marked)
+        return place, symbol, result, escaped
+
+    def _quantize_outside(
+        self, batch: Fitted, start: int, original: Array, base: Array | None, result: Array
+    ) -> tuple[Array, Array, Array, Array]:
+        """Quantize the components of a piece outside the dead zone.
+
+        Returns
+        -------
+        tuple of ndarray
+            Places, symbols and decoded values of these components; and the places of those that are
+            stored exactly. If the zone contains no component, the values are `result`.
+        """
+        residual, partition, kind = batch.residual, batch.partition, self._book.kind
+        place, d = residual.outside(start, partition.zone)
+        residual.release(start)
+        owner = residual.owner(place)
+        kept = np.isfinite(d)
+        if not kept.all():
+            d = np.where(kept, d, d.dtype.type(0))
+        if residual.arrays == 1:
+            symbol, unfit = known_symbols(partition, d)
+        else:
+            symbol, unfit = partition.symbols(d, owner)
+        if unfit is not None:
+            kept &= ~unfit
+        every = place.size == original.size
+        values = result if every else np.empty(d.size, original.dtype)
+        before = base if base is None or every else base.take(place, mode="clip")
+        if every and residual.arrays > 1:  # to repeat numbers is faster than to look them up
+            starts = self._starts[batch.array : batch.array + residual.arrays]
+            chosen = self._book.values.take(np.repeat(starts, residual.sizes) + symbol, mode="clip")
+        else:
+            chosen = self._book.expand(symbol, owner, batch.array)
+        reconstruct(chosen, before, kind, values)
+        kept &= np.isfinite(work(values, kind))  # the sum can overflow where the difference did not
+        if partition.max_error is not None:
+            near = original.take(place, mode="clip")
+            kept &= _within_bound(near, values, partition.max_error, kind, residual.ordered)
+        if kept.all():
+            return place, symbol, values, _NO_PLACES
+        escaped = np.flatnonzero(~kept)
+        symbol[escaped] = 0
+        values[escaped] = original.take(place.take(escaped), mode="clip")
+        return place, symbol, values, place.take(escaped)
+
+
+def _patterns(representatives: Array, header: FrameHeader) -> Array:
+    """Return representatives as components; an infinite one becomes the largest number.
+
+    The representative of an empty bin may be infinite.
+    """
+    kind = header.kind
+    if header.ordered:
+        return ordered_steps(representatives, kind)
+    patterns = unwork(representatives, kind)
+    sign = kind.bits.type(1 << (8 * kind.size - 1))
+    largest = kind.bits.type(int(sign) - (1 << kind.mantissa) - 1)
+    finite: Array = (patterns & sign) | np.minimum(patterns & ~sign, largest)
+    return finite
+
+
+def _within_bound(original: Array, decoded: Array, bound: float, kind: ElementType, ordered: bool) -> Array:
+    """Return where the difference of two components certainly does not exceed `bound`.
+
+    The computed difference is rounded to nearest. It is compared with the number just below the
+    bound, so the exact difference is inside the bound too.
+    """
+    wide = np.promote_types(kind.work, np.float32).type
+    with np.errstate(over="ignore"):
+        limit = np.nextafter(wide(bound), wide(0))
+    if float(limit) > bound:  # the bound itself was rounded up
+        limit = np.nextafter(limit, wide(0))
+    with np.errstate(all="ignore"):
+        if ordered:
+            return np.asarray(np.abs(octaves(decoded, original, kind)) <= limit)
+        distance = np.abs(work(decoded, kind).astype(wide, copy=False) - work(original, kind))
+        return np.asarray(distance <= limit)

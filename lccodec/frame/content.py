@@ -1,15 +1,24 @@
-"""The content of a frame, as components; checks of the arrays that users give. Source: SPEC 6.1."""
+"""The content of a frame, as components, and its checksum; checks of the arrays that users give.
+
+The array sum is a checksum of the array that a frame decodes to (LCC-FRM-09). It detects a wrong
+reference, or a codec that computes differently. Stored bytes have a CRC too.
+
+Source: SPEC 6.1.
+"""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
+from ..byteorder import stored_view
 from ..element_table import ElementType
 from ..element_types import Array, components, held_beside
 from ..errors import ArgumentError
+from ..parallel import PIECE
 from .header import Shape
 
 #: Most components of an array that shares a frame with others (an encoder's choice). A NumPy call
@@ -71,3 +80,74 @@ def reference_components(reference: Array, kind: ElementType, shape: Shape) -> A
 def part_of(bits: Array | None, part: slice) -> Array | None:
     """Return a part of the components; ``None`` for ``None``."""
     return None if bits is None else bits[part]
+
+
+SUM_MASK: Final = (1 << 64) - 1
+_ROW_WORDS: Final = 1 << 11  # words in a row of the matrices that are summed
+_WEIGHTS: Final = np.arange(1, 2 * _ROW_WORDS, 2, dtype=np.uint64)
+
+
+def array_sum(bits: Array, first: int = 0) -> int:
+    """Return the checksum of components: the sum of ``(2 i + 1) * word_i`` modulo 2**64.
+
+    Words are the little-endian bytes of the array, eight at a time, the last one padded with zeros.
+    `first` is the index of the first word, so that parts of an array can be summed apart.
+    """
+    if sys.byteorder == "big" and bits.size > PIECE:  # so that the array is not copied whole
+        starts = range(0, bits.size, PIECE)
+        return sum(array_sum(bits[i : i + PIECE], first + i * bits.itemsize // 8) for i in starts) & SUM_MASK
+    data = stored_view(bits)
+    end = data.size - data.size % (8 * _ROW_WORDS)
+    parts = [data[start : min(start + 8 * PIECE, end)] for start in range(0, end, 8 * PIECE)]
+    if end < data.size:
+        parts.append(np.zeros(-(-(data.size - end) // 8) * 8, np.uint8))
+        parts[-1][: data.size - end] = data[end:]
+    # In a matrix of words the weight of a word is the sum of a weight of its row and one of its
+    # column. So two passes of additions replace a multiplication of every word, which takes longer.
+    total = 0
+    for part in parts:
+        matrix = part.view("<u8").reshape(-1, min(_ROW_WORDS, part.size // 8))
+        rows, columns = np.add.reduce(matrix, axis=1), np.add.reduce(matrix, axis=0)
+        heads = np.arange(first, first + matrix.size, _ROW_WORDS, dtype=np.uint64)
+        total += int(np.add.reduce(columns * _WEIGHTS[: columns.size])) + 2 * int(np.add.reduce(rows * heads))
+        first += matrix.size
+    return total & SUM_MASK
+
+
+def sum_change(new: Array, old: Array, words: Array) -> int:
+    """Return what :func:`array_sum` changes by if some words of an array change.
+
+    Parameters
+    ----------
+    new, old
+        The components of these words.
+    words
+        The index of each word, int64.
+    """
+    change = stored_view(new).view("<u8") - stored_view(old).view("<u8")
+    change *= 2 * words.astype(np.uint64) + np.uint64(1)
+    return int(np.add.reduce(change)) & SUM_MASK
+
+
+def sum_change_of(new: Array, old: Array, places: Array, first: int = 0) -> int:
+    """Return what :func:`array_sum` changes by if some components of an array change.
+
+    Parameters
+    ----------
+    new, old
+        These components.
+    places
+        Where they are, int64, counted from the first component of word `first`.
+    """
+    bits = 8 * new.itemsize
+    # Component k of word i counts (2 i + 1) << (k * bits). A word has 64 / bits of them.
+    weight = places.view(np.uint64) >> (7 - bits.bit_length())
+    weight <<= 1
+    weight += 2 * first + 1
+    shift = places.view(np.uint64) << (bits.bit_length() - 1)
+    shift &= 64 - bits
+    change = new.astype(np.uint64)
+    change -= old
+    change <<= shift
+    change *= weight
+    return int(np.add.reduce(change)) & SUM_MASK

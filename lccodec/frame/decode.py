@@ -20,9 +20,8 @@ from ..element_table import ELEMENT_TYPES
 from ..element_types import Array, check_dtype, components, from_components
 from ..errors import ArgumentError, ChecksumError, FormatError, LimitError, TruncatedError
 from . import planes, smooth
-from .checksum import SUM_MASK, array_sum
 from .codebook import Codebook, read_block, read_codebook
-from .content import part_of, reference_components
+from .content import SUM_MASK, array_sum, part_of, reference_components
 from .encode import padding
 from .header import TAIL, FrameHeader, parse_header
 from .pieces import block_number, blocks_of, whole_blocks
@@ -197,7 +196,7 @@ def decode_range(
 def check_array_sum(frame: Stored, total: int) -> None:
     """Raise ``ChecksumError`` if a frame has another array sum (LCC-FRM-09).
 
-    `total` is what :func:`lccodec.frame.checksum.array_sum` returns for the decoded components, or
+    `total` is what :func:`lccodec.frame.content.array_sum` returns for the decoded components, or
     the sum of what it returns for parts.
     """
     stored, _ = TAIL.unpack(frame[len(frame) - TAIL.size : len(frame)])

@@ -29,10 +29,9 @@ from ..parallel import slices
 from ..quantizers.base import Quantizer
 from ..quantizers.registry import resolve_quantizer
 from . import planes, smooth
-from .checksum import SUM_MASK, array_sum
-from .content import Content, checked_array, part_of, reference_components
+from .codebook import SymbolCoder, fit_batches
+from .content import SUM_MASK, Content, array_sum, checked_array, part_of, reference_components
 from .header import TAIL, FrameHeader, check_shape
-from .symbols import SymbolCoder, fit_batches
 
 #: How much time the encoder spends: ``"high"`` codes symbols by the class of their row and column.
 Effort: TypeAlias = Literal["normal", "high"]

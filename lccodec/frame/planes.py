@@ -21,14 +21,14 @@ from ..cursor import Cursor
 from ..element_table import ElementType
 from ..element_types import Array
 from ..entropy.lockstep import Reading, finish
+from ..entropy.numbers import unzigzag, zigzag
 from ..entropy.runs import Form, Sparse, as_sparse, dense
 from ..entropy.split import References, find_small
 from ..entropy.stream_reader import reading
 from ..entropy.stream_writer import Piece, write_plane
-from ..entropy.zigzag import unzigzag, zigzag
 from ..masks import true_places
 from ..parallel import PIECE, slices
-from .checksum import array_sum, sum_change
+from .content import array_sum, sum_change
 
 # With more than one changed component (or word of eight bytes) in so many, passes over all
 # components take less time than places.

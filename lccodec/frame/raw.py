@@ -16,8 +16,7 @@ from ..byteorder import stored_view
 from ..constants import METHOD_RAW
 from ..element_table import ElementType
 from ..parallel import slices
-from .checksum import SUM_MASK, array_sum
-from .content import Content
+from .content import SUM_MASK, Content, array_sum
 from .header import FrameHeader, Shape
 from .pieces import raw_pieces
 

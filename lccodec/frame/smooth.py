@@ -24,12 +24,10 @@ from ..entropy.stream_reader import read_stream
 from ..entropy.stream_writer import Piece, write_stream
 from ..errors import FormatError
 from ..parallel import WIDE_PIECE, slices
-from ..quantizers.field.closed_loop import Coded, decode_block, encode_block
-from ..quantizers.field.lattice import PREDICTORS, Shape, levels
-from ..quantizers.field.plan import LARGEST, LATTICE_ORIGIN, MOST_LATTICE_STEPS, FieldPlan, wide
+from ..quantizers.field import LARGEST, LATTICE_ORIGIN, MOST_LATTICE_STEPS, FieldPlan, wide
+from ..quantizers.lattice import PREDICTORS, Coded, Shape, decode_block, encode_block, levels
 from . import planes
-from .checksum import array_sum
-from .content import Content
+from .content import Content, array_sum
 
 _ESCAPES, _LIMITS, _OFFSET = 1, 2, 4  # flags of a block (LCC-SMO-02)
 _JOINED: Final = 1 << 12  # numbers of coarse levels that share streams (an encoder's choice)

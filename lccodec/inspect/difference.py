@@ -19,8 +19,7 @@ import numpy as np
 from ..chain.read.checkpoint import OpenCheckpoint
 from ..chain.read.links import Head
 from ..chain.read.replay import DecodedArray
-from ..container.leaves import select
-from ..container.tree import array_names
+from ..container.tree import array_names, select
 from ..element_types import Array, components, element_type
 from ..parallel import WIDE_PIECE, slices
 from .summary import numbers

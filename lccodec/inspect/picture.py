@@ -17,7 +17,7 @@ from ..byteorder import stored_bytes
 from ..chain.read.info import ArrayInfo
 from ..chain.read.replay import DecodedArray
 from ..element_types import Array
-from ..quantizers.field.plan import find_extent, wide
+from ..quantizers.field import find_extent, wide
 
 #: Pixels along an axis, at most.
 SIDE: Final = 128

@@ -16,11 +16,11 @@ import numpy as np
 
 from ..errors import ArgumentError
 from ..quantizers.base import Exact, Quantizer, guarantee_of
-from ..quantizers.bins.representatives import DEAD_ZONE
-from ..quantizers.bins.residual import Residual, Zone
+from ..quantizers.grid import DEAD_ZONE
 from ..quantizers.guarantee import Guarantee
 from ..quantizers.logarithmic import LogSteps
 from ..quantizers.lossless import Lossless
+from ..quantizers.residual import Residual, Zone
 from .policy import Candidate, Policy
 
 #: Steps of the logarithm between two ends, in those of the policy. Fewer would code many elements

@@ -1,6 +1,6 @@
 """Balanced policies: the steps of all arrays of a delta are chosen together for one target.
 
-Source: :mod:`lccodec.policy.rate_distortion`. The measurements are in
+Source: :mod:`lccodec.policy.parts`. The measurements are in
 ``spec/decisions/0006-balanced-policies.md``.
 """
 
@@ -19,8 +19,7 @@ from ..quantizers.keyframe import KeyframeSteps
 from ..quantizers.logarithmic import LogSteps
 from ..quantizers.uniform import UniformDeadzone
 from ..quantizers.weighted import weighted
-from .momentum import moment_width
-from .parts import Moment, find_parts, settled_error
+from .parts import Moment, find_parts, moment_width, settled_error
 from .policy import Candidate, Policy
 from .roles import ROLES, Role
 
@@ -56,7 +55,7 @@ class Balanced(Policy):
     second moment estimates. Without second moments, the damage is relative to the movement.
 
     The step of a first moment follows from how much of the movement it explains: it is finer where
-    checkpoints are a few iterations apart (:mod:`lccodec.policy.momentum`).
+    checkpoints are a few iterations apart (:mod:`lccodec.policy.parts`).
 
     Parameters
     ----------

@@ -26,10 +26,9 @@ import numpy as np
 from ..element_types import Array, octaves, subtract, work
 from ..parallel import slices
 from ..quantizers.base import Quantizer, guarantee_of
-from ..quantizers.bins.representatives import DEAD_ZONE
-from ..quantizers.guarantee import Guarantee
+from ..quantizers.grid import DEAD_ZONE
+from ..quantizers.guarantee import Guarantee, has_negative, spoiled, zero
 from ..quantizers.logarithmic import LogSteps
-from ..quantizers.signs import has_negative, spoiled, zero
 from ..quantizers.uniform import UniformDeadzone
 from .again import AsReference, between_quantizer, kept_between, promised
 from .declared import obeying

@@ -1,12 +1,27 @@
 """The parts of a delta: arrays whose steps are chosen together, each with a sample of its values.
 
-Source: :mod:`lccodec.policy.rate_distortion`.
+With uniform bins, one more bit for an array lowers its squared error in proportion to the square of
+its step. So bytes are spent best if the product of the step and the root of the weight in the
+damage is the same for all arrays. Then only one factor for all steps remains to be chosen. What a
+step costs and what it leaves is found on a sample, before anything is coded.
+
+In a closed loop, the error of a delta joins the next difference. If a share f of the squared
+difference remains, the error settles at f / (1 - f) of the squared movement.
+
+A first moment is a step that the optimizer has yet to take. A run that resumes without it falls
+behind by what it would have coasted: about the square of the correlation of the last movement with
+the update that the moment stands for. That is half an interval where saves are some iterations
+apart, and next to nothing where an interval is many times as long as the memory of the moment.
+
+Sources: Shoham & Gersho, "Efficient bit allocation for an arbitrary set of quantizers", IEEE Trans.
+ASSP 36 (1988); SPEC 7.7 (the bins); the measurements in
+``spec/decisions/0015-presets-by-promise.md``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -16,12 +31,134 @@ from ..element_table import ElementType
 from ..element_types import Array
 from ..frame.content import MAX_SHARED_COMPONENTS
 from ..quantizers.base import Quantizer
-from ..quantizers.bins.residual import root_mean_square
+from ..quantizers.grid import DEAD_ZONE, lead
 from ..quantizers.logarithmic import logarithms
-from .momentum import correlations, moment_scale
-from .policy import Candidate, Policy
-from .rate_distortion import SAMPLE, entropy, left, sample, widest
+from ..quantizers.residual import difference, root_mean_square
+from .policy import Candidate, Past, Policy
 from .roles import AVERAGE, Role, find_moments
+
+_SAMPLE_STRETCHES: Final = 16  # of one array, evenly spread
+_STRETCH_COMPONENTS: Final = 256  # of each
+SAMPLE: Final = _SAMPLE_STRETCHES * _STRETCH_COMPONENTS  # about how many components of an array are sampled
+
+
+def sample(bits: Array, reference: Array | None, kind: ElementType, ordered: bool) -> tuple[Array, float]:
+    """Return a sample of an array's finite differences; without a reference, of its values.
+
+    These are about `SAMPLE` numbers, float64, and the share of the sample that was finite.
+    """
+    if bits.size <= SAMPLE:
+        d = difference(bits.copy(), reference, kind, ordered)  # the caller's array may change
+    else:
+        parts = []
+        for start in range(0, bits.size, bits.size // _SAMPLE_STRETCHES):
+            part = slice(start, start + _STRETCH_COMPONENTS)
+            base = None if reference is None else reference[part]
+            parts.append(difference(bits[part], base, kind, ordered))
+        d = np.concatenate(parts)
+    finite = d[np.isfinite(d)].astype(np.float64)
+    return finite, finite.size / max(d.size, 1)
+
+
+def entropy(d: Array, step: float) -> float:
+    """Return the bits per element for differences like `d`: the entropy of their bins."""
+    bins = (np.abs(d) / step + (1 - DEAD_ZONE)).astype(np.int64)
+    counts = np.unique(np.where(d < 0, -bins, bins), return_counts=True)[1]
+    shares = counts / max(d.size, 1)
+    return float(-(shares * np.log2(shares)).sum())
+
+
+def left(d: Array, step: float) -> float:
+    """Return the mean squared error of a step: all in the zone; in a bin, its width and lead."""
+    if d.size == 0:
+        return 0.0
+    dropped = d[np.abs(d) < DEAD_ZONE * step]
+    kept = d.size - dropped.size
+    share = np.array(kept / d.size)
+    in_bin = step**2 * (1 / 12 + float(lead(share)) ** 2)
+    return float(np.add.reduce(np.square(dropped)) + kept * in_bin) / d.size
+
+
+def widest(d: Array, share: float) -> float:
+    """Return about the widest step that leaves a share of the sum of squares outside the zone."""
+    sizes = np.sort(np.abs(d))
+    inside = np.add.accumulate(np.square(sizes))
+    if d.size == 0 or inside[-1] == 0:
+        return math.inf
+    edge = float(sizes[np.searchsorted(inside, (1 - share) * inside[-1])])
+    return edge / DEAD_ZONE
+
+
+_EPSILON: Final = 1e-8  # of Adam: second moments far below its square divide nothing
+
+
+_MIN_MOVED: Final = 64  # elements of a sample that moved: fewer say nothing
+
+_TYPICAL_CORRELATION: Final = 0.5  # where the step of a first moment is that of its role
+_MAX_MOMENT_RATIO: Final = 2.5  # of its step to that of its role
+
+#: Of a promise in intervals, first moments may cost this part. Without a promise, they cost this.
+_SHARE_OF_PROMISE: Final = 1 / 3
+_COST_BY_DEFAULT: Final = 0.08
+
+
+def moment_scale(correlation: float) -> float:
+    """Return the factor of a first moment's step for its correlation with the movement."""
+    wanted = _TYPICAL_CORRELATION / max(abs(correlation), 1e-3)
+    return round(min(max(wanted, 1 / _MAX_MOMENT_RATIO), _MAX_MOMENT_RATIO), 2)
+
+
+def moment_width(intervals: float) -> float:
+    """Return the factor of all first moments' steps for a promise in intervals."""
+    return math.sqrt(_SHARE_OF_PROMISE * intervals / _COST_BY_DEFAULT)
+
+
+def correlations(candidates: Sequence[Candidate], quantizers: Mapping[str, Quantizer]) -> dict[str, float]:
+    """Return the correlation of each first moment's update with the movement of its weight.
+
+    The movement is that of the originals since the save before. Elements that did not move are left
+    out: an update of a few rows leaves the moments of all others as they are.
+
+    Parameters
+    ----------
+    candidates
+        All arrays of a delta.
+    quantizers
+        Those of first moments, by name. A moment that is not lossy is left out.
+
+    Returns
+    -------
+    dict
+        By the name of the moment, -1 to 1; without moments whose weight did not move, or whose
+        originals are not known.
+    """
+    by_name = {c.name: c for c in candidates}
+    # No optimizer has moments of averages.
+    roles = {c.name: c.role for c in candidates if c.why != AVERAGE}
+    shapes = {c.name: c.shape for c in candidates}
+    second = find_moments(roles, shapes, "second_moment")
+    found = {}
+    for weight, moment in find_moments(roles, shapes, "first_moment").items():
+        if moment not in quantizers or not quantizers[moment].lossy:
+            continue
+        w, m, v = by_name[weight], by_name[moment], by_name.get(second.get(weight, ""))
+        if w.past is None or not (w.kind.is_float and m.kind.is_float) or w.bits.size != m.bits.size:
+            continue
+        d = difference(w.past.of(w.bits), w.past.bits, w.kind, ordered=False).astype(np.float64)
+        update = _values(m, w.past)
+        if v is not None and v.bits.size == m.bits.size and v.kind.is_float:
+            update /= np.sqrt(np.maximum(_values(v, w.past), 0)) + _EPSILON
+        known = np.isfinite(d) & np.isfinite(update) & (d != 0)
+        d, update = d[known], update[known]
+        product = math.sqrt(float(d @ d) * float(update @ update))
+        if d.size >= _MIN_MOVED and product > 0:
+            found[moment] = float(d @ update) / product
+    return found
+
+
+def _values(c: Candidate, past: Past) -> Array:
+    return difference(past.of(c.bits), None, c.kind, ordered=False).astype(np.float64)
+
 
 _POOL_SAMPLES: Final = 1 << 20  # about how many differences of all those arrays are kept
 _MIN_FINITE_SHARE: Final = 0.75  # of an array's differences: with fewer, its step is not chosen

@@ -6,9 +6,9 @@ folder.
 """
 
 from .base import Partition, Quantizer
-from .bins.residual import Residual, Zone
 from .clusters import Centres
 from .guarantee import Guarantee
 from .registry import QUANTIZERS, register
+from .residual import Residual, Zone
 
 __all__ = ["QUANTIZERS", "Centres", "Guarantee", "Partition", "Quantizer", "Residual", "Zone", "register"]

@@ -22,9 +22,9 @@ import numpy as np
 from ..element_table import ElementType
 from ..element_types import Array
 from ..errors import ArgumentError
-from .bins.residual import Owner, Residual, Zone
-from .field.plan import Extent, FieldPlan, find_extent
+from .field import Extent, FieldPlan, find_extent
 from .guarantee import EXACT, Guarantee
+from .residual import Owner, Residual, Zone
 
 
 class Partition(Protocol):

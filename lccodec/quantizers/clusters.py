@@ -21,7 +21,7 @@ from ..arguments import integer, number
 from ..element_types import Array
 from ..errors import ArgumentError
 from .base import Quantizer
-from .bins.residual import Owner, Residual, Zone, finite
+from .residual import Owner, Residual, Zone, finite
 
 _BUCKET_RATIO: Final = 1.02  # upper edge over lower edge: a number is within 1 % of its bucket's middle
 _MAX_ITERATIONS: Final = 20  # of Lloyd's algorithm

@@ -16,7 +16,7 @@ from ..arguments import check_choice, integer
 from ..element_types import Array
 from ..parallel import PIECE
 from .base import Quantizer
-from .bins.residual import Owner, Residual, Zone, finite
+from .residual import Owner, Residual, Zone, finite
 
 #: An array of more components is sampled first, so that its zone is large from the first piece on.
 _MIN_SAMPLED_COMPONENTS: Final = 1 << 14

@@ -20,9 +20,9 @@ from ..arguments import positive
 from ..element_table import ElementType
 from ..element_types import Array
 from .base import Quantizer
-from .bins.grid import Grid, fit_grid
-from .bins.residual import Residual, array_sums
+from .grid import Grid, fit_grid
 from .lossless import Lossless
+from .residual import Residual, array_sums
 from .uniform import UniformDeadzone, root_mean_squares, spreads
 
 _MAX_SPREADS: Final = 1 / 4  # a step is at most this part of the spread of the values

@@ -29,11 +29,10 @@ from ..arguments import number
 from ..element_table import ElementType
 from ..element_types import Array, work
 from .base import Partition, Quantizer, fit_each
-from .bins.grid import Grid, fit_grid
-from .bins.representatives import DEAD_ZONE
-from .bins.residual import Owner, Residual, Zone, array_sums
+from .grid import DEAD_ZONE, Grid, fit_grid
 from .guarantee import Guarantee
 from .lossless import plane_bits
+from .residual import Owner, Residual, Zone, array_sums
 
 _MIN_PIECES_FOR_COUNTS: Final = 16  # of a large array: steps and bins are counted in as many or more
 

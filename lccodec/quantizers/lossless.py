@@ -10,11 +10,11 @@ import numpy as np
 from ..byteorder import stored_view
 from ..element_table import ElementType
 from ..element_types import Array
-from ..entropy.histogram import entropy_bits
-from ..entropy.zigzag import zigzag
+from ..entropy.huffman import entropy_bits
+from ..entropy.numbers import zigzag
 from ..parallel import stretches
 from .base import Quantizer
-from .bins.residual import Residual
+from .residual import Residual
 
 _SAMPLE_STRETCHES: Final = 8  # of one array, evenly spread
 _STRETCH_COMPONENTS: Final = 256  # of each

@@ -17,21 +17,21 @@ from ..element_types import Array
 from ..errors import ArgumentError
 from ..parallel import stretches
 from .base import Partition, Quantizer
-from .bins.residual import Residual
-from .field.plan import (
+from .field import (
     Extent,
     FieldPlan,
     Outside,
     find_extent,
     inwards,
+    is_smooth,
     lattice_step,
     rounded,
     usable_step,
     wide,
 )
-from .field.roughness import is_smooth
 from .guarantee import Guarantee
 from .lossless import Lossless
+from .residual import Residual
 from .uniform import UniformDeadzone
 
 Rough = Literal["steps", "exact"]

@@ -21,8 +21,8 @@ from ..element_types import Array, subtract, work
 from ..errors import ArgumentError
 from ..parallel import slices
 from .base import Partition, Quantizer
-from .bins.residual import Residual
-from .signs import negative, spoiled
+from .guarantee import negative, spoiled
+from .residual import Residual
 
 
 @dataclass(frozen=True)

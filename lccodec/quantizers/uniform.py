@@ -18,10 +18,9 @@ from ..element_types import Array
 from ..errors import ArgumentError
 from ..parallel import PIECE
 from .base import Quantizer
-from .bins.grid import Grid, fit_grid
-from .bins.representatives import DEAD_ZONE, MAX_GAIN
-from .bins.residual import Residual, array_sums, finite, root_mean_square
+from .grid import DEAD_ZONE, MAX_GAIN, Grid, fit_grid
 from .guarantee import Guarantee
+from .residual import Residual, array_sums, finite, root_mean_square
 
 _SIZES: Final = ("step", "max_error", "relative_step", "share")
 

@@ -21,8 +21,8 @@ import numpy as np
 from ..element_table import ElementType
 from ..element_types import Array, work
 from .base import Quantizer
-from .bins.grid import Grid, fit_grid
-from .bins.residual import Residual
+from .grid import Grid, fit_grid
+from .residual import Residual
 from .uniform import UniformDeadzone
 
 #: The narrowest and the widest dead zone, over the zone without moments.

@@ -1,10 +1,9 @@
 """Worker processes: programs of their own that do calls for another process, over shared memory.
 
 `memory` has the memory that processes share, `messages` what they say to each other, `process`
-starts and ends a worker, `task` says what a task is, `peer` gives tasks to one worker, and `crew`
-divides them among several. Nothing here knows what the tasks do:
-`lccodec.chain.save.background.worker` is the program, `lccodec.chain.save.encode` and
-`lccodec.chain.read.crew` have the tasks.
+starts and ends a worker, and `crew` says what a task is and divides tasks among several workers.
+Nothing here knows what the tasks do: `lccodec.chain.save.worker` is the program,
+`lccodec.chain.save.encode` and `lccodec.chain.read.crew` have the tasks.
 
 A worker is started by its own command line, not by a fork, and imports nothing of the program that
 starts it. It has one descriptor, a socket. It ends when the other end of the socket is closed, so

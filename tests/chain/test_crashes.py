@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from lccodec import Chain, Keep, LccodecWarning, bundle, unbundle
-from lccodec.chain.save.background import background
+from lccodec.chain.save import background
 from lccodec.constants import PAYLOAD_OFFSET
 
 from ..support.crashes import Replay, tried

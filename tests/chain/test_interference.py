@@ -20,8 +20,7 @@ import pytest
 from lccodec import Chain, ChainError, Keep, LccodecWarning, validate
 from lccodec.chain.life.prune import prune
 from lccodec.chain.life.rollback import rollback
-from lccodec.chain.save import reference
-from lccodec.chain.save.background import background
+from lccodec.chain.save import background, reference
 from lccodec.chain.store import claim
 from lccodec.chain.store.claim import Claim
 from lccodec.chain.store.directory import DirectoryStore

@@ -181,7 +181,7 @@ def test_every_read_sees_another_moment(quantizer: Any, relative: bool) -> None:
 @pytest.mark.parametrize("quantizer", QUANTIZERS.values(), ids=QUANTIZERS)
 def test_differences_that_are_not_kept(quantizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a large array they are taken a second time, and are others then."""
-    monkeypatch.setattr("lccodec.quantizers.bins.residual._MAX_KEPT_BYTES", 0)
+    monkeypatch.setattr("lccodec.quantizers.residual._MAX_KEPT_BYTES", 0)
     for relative in (False, True):
         for first in range(3):
             check("float32", quantizer, 4096, relative, first)
@@ -261,9 +261,9 @@ def state_of(rng: np.random.Generator) -> dict[str, dict[str, np.ndarray]]:
 
 def check_chain(chain: Chain) -> None:
     """What the chain keeps for the next delta is what its files decode to."""
-    assert chain._writer._saver._tail is not None
+    assert chain._writer._saver._latest is not None
     restored = chain.restore()
-    for name, array in chain._writer._saver._tail.arrays.items():
+    for name, array in chain._writer._saver._latest.arrays.items():
         part, leaf = name.split("/")
         np.testing.assert_array_equal(bits_of(restored[part][leaf]), bits_of(array.bits))
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.chain.save.figures.rounding import rounded_figures
+from lccodec.chain.save.measurement import rounded_figures
 from lccodec.container.canonical import write_base64
 from lccodec.container.figures import FIGURES, StoredFigures, parse_figures
 from lccodec.container.manifest import parse_manifest

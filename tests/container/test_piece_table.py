@@ -1,4 +1,4 @@
-"""Tables of pieces: frames are cut between blocks, and damage is found where it is."""
+"""Entries of frames, and tables of pieces: a piece is verified without the rest."""
 
 from __future__ import annotations
 
@@ -16,8 +16,14 @@ from hypothesis import strategies as st
 
 import lccodec
 from lccodec.constants import PIECE_ENTRY_SIZE
-from lccodec.container.frame_entry import FrameEntry
-from lccodec.container.piece_table import FrameHasher, PieceTable, hashed, hashed_beside
+from lccodec.container.piece_table import (
+    FrameEntry,
+    FrameHasher,
+    PieceTable,
+    chunks_of,
+    hashed,
+    hashed_beside,
+)
 from lccodec.element_types import components
 from lccodec.errors import ChecksumError, DataError, FormatError
 from lccodec.frame.content import Content
@@ -230,3 +236,15 @@ def test_the_frame_in_a_file(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> 
         np.testing.assert_array_equal(file.get("w", rows=slice(3000, 3010)), array[3000:3010])
         np.testing.assert_array_equal(file.get("w"), array)
     assert lccodec.validate(tmp_path / "one.lcc.h5", deep=True) == []
+
+
+@given(st.lists(st.binary(max_size=300), max_size=20))
+def test_length_and_digest(chunks: list[bytes]) -> None:
+    data = b"".join(chunks)
+    expected = FrameEntry(len(data), sha256(data).digest()[:16])
+    assert FrameEntry.of(data) == FrameEntry.of(chunks) == FrameEntry.of(memoryview(data)) == expected
+
+
+def test_a_whole_frame_is_one_chunk() -> None:
+    assert chunks_of(b"ab") == (b"ab",)
+    assert chunks_of([b"a", b"b"]) == [b"a", b"b"]

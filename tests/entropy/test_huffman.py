@@ -1,3 +1,5 @@
+"""Codes of bytes, what they cost, and histograms."""
+
 from __future__ import annotations
 
 import heapq
@@ -8,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.entropy.huffman import PackageMerge, canonical_codes
+from lccodec.entropy.huffman import PackageMerge, canonical_codes, entropy_bits, histogram
+
+from ..support.oracle import order0_entropy_bits
 
 counts_of = st.lists(st.integers(0, 10_000), min_size=2, max_size=256).filter(
     lambda c: sum(v > 0 for v in c) > 1
@@ -71,3 +75,19 @@ def test_fibonacci_counts_keep_the_limit(limit: int) -> None:
 def test_canonical_codes_rise_with_length_then_symbol() -> None:
     lengths = np.array([2, 1, 3, 0, 3], np.uint8)
     assert canonical_codes(lengths).tolist() == [0b10, 0b0, 0b110, 0, 0b111]
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000, 1 << 17, (1 << 17) + 1])
+def test_pairs_are_counted_as_single_symbols(size: int) -> None:
+    data = np.random.default_rng(size).integers(0, 256, size).astype(np.uint8)
+    np.testing.assert_array_equal(histogram(data), np.bincount(data, minlength=256))
+
+
+@pytest.mark.parametrize("alphabet", [1, 2, 7, 256])
+def test_entropy_is_that_of_the_oracle(alphabet: int) -> None:
+    data = np.random.default_rng(alphabet).integers(0, alphabet, 5000).astype(np.uint8)
+    expected = order0_entropy_bits(data.tolist())
+    assert float(entropy_bits(histogram(data))) == round(expected)
+    # Each row of a table has its own entropy; a row without symbols has none.
+    table = np.stack([histogram(data), histogram(data[:0])])
+    assert entropy_bits(table.astype(np.float64)).tolist() == [round(expected), 0]

@@ -22,7 +22,7 @@ from lccodec.entropy.stream_reader import read_stream, reading
 from lccodec.entropy.stream_writer import write_plane, write_stream
 from lccodec.errors import ChecksumError, FormatError, LimitError
 from lccodec.frame import planes
-from lccodec.frame.checksum import SUM_MASK, array_sum
+from lccodec.frame.content import SUM_MASK, array_sum
 from lccodec.frame.planes import read_block, reading_codes, write_block
 
 KINDS = {kind.name: kind for kind in ELEMENT_TYPES}

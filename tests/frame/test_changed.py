@@ -16,7 +16,7 @@ from lccodec.errors import ChecksumError, DataError, FormatError, LimitError
 from lccodec.frame import changed as module
 from lccodec.frame import planes
 from lccodec.frame.changed import Changed, changed, may_tell
-from lccodec.frame.checksum import array_sum
+from lccodec.frame.content import array_sum
 from lccodec.frame.decode import decode_components
 from lccodec.frame.encode import MAX_BLOCK_COMPONENTS
 from lccodec.frame.header import parse_header

@@ -24,8 +24,7 @@ from lccodec import (
 )
 from lccodec.element_types import Array, components
 from lccodec.frame import decode, planes
-from lccodec.frame.checksum import array_sum
-from lccodec.frame.content import Content
+from lccodec.frame.content import Content, array_sum
 from lccodec.frame.decode import check_array_sum, decode_components, decode_range
 from lccodec.frame.header import parse_header
 from lccodec.frame.raw import RawFrame

@@ -28,8 +28,7 @@ from lccodec import (
 )
 from lccodec.constants import MAX_EXPANSION
 from lccodec.element_types import Array, components
-from lccodec.frame.checksum import array_sum
-from lccodec.frame.content import Content
+from lccodec.frame.content import Content, array_sum
 from lccodec.frame.encode import Effort, encode_content
 from lccodec.frame.header import FrameHeader, parse_header
 

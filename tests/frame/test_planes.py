@@ -10,10 +10,10 @@ from lccodec.constants import STREAM_RAW
 from lccodec.cursor import Cursor
 from lccodec.element_table import ELEMENT_TYPES, ElementType
 from lccodec.element_types import Array, components
+from lccodec.entropy.numbers import zigzag
 from lccodec.entropy.stream_writer import write_stream
-from lccodec.entropy.zigzag import zigzag
 from lccodec.frame import planes
-from lccodec.frame.checksum import SUM_MASK, array_sum
+from lccodec.frame.content import SUM_MASK, array_sum
 from lccodec.frame.planes import read_block, write_block
 
 from ..support.strategies import array_and_reference, dtype_of

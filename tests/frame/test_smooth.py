@@ -16,8 +16,7 @@ from lccodec.constants import MAX_SMOOTH_COMPONENTS
 from lccodec.element_types import components
 from lccodec.errors import ArgumentError, DataError
 from lccodec.frame import smooth
-from lccodec.frame.checksum import SUM_MASK, array_sum
-from lccodec.frame.content import Content
+from lccodec.frame.content import SUM_MASK, Content, array_sum
 from lccodec.frame.decode import decode_range
 from lccodec.frame.encode import FrameCoder, encode_content
 from lccodec.frame.header import parse_header

@@ -10,8 +10,7 @@ import pytest
 
 from lccodec import Balanced, Chain
 from lccodec.element_types import components
-from lccodec.policy.momentum import correlations
-from lccodec.policy.parts import find_parts
+from lccodec.policy.parts import correlations, find_parts
 from lccodec.policy.policy import Candidate, Past
 from lccodec.policy.roles import AVERAGE, Assignment, assign_roles
 

@@ -19,7 +19,7 @@ from lccodec import (
     Triggered,
     UniformDeadzone,
 )
-from lccodec.chain.save.planned import ArrayPlan
+from lccodec.chain.save.plan import ArrayPlan
 from lccodec.policy.balanced import STEPS
 from lccodec.policy.record import Record, read_record
 from lccodec.policy.roles import Assignment

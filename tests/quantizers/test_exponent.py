@@ -6,8 +6,8 @@ import pytest
 from lccodec import ExponentBuckets
 from lccodec.element_types import components
 from lccodec.parallel import PIECE
-from lccodec.quantizers.bins.residual import Residual
 from lccodec.quantizers.exponent import promotion_order
+from lccodec.quantizers.residual import Residual
 
 
 def representatives(values: np.ndarray, bits: int, sizes: list[int] | None = None) -> list[np.ndarray]:

@@ -15,7 +15,7 @@ from lccodec import ArgumentError, Smooth, UniformDeadzone, decode, encode
 from lccodec.element_types import components, work
 from lccodec.frame.header import parse_header
 from lccodec.quantizers.base import Quantizer
-from lccodec.quantizers.field.plan import wide
+from lccodec.quantizers.field import wide
 
 from ..support.frames import encode_components
 from ..support.profiles import examples

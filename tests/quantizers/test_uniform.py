@@ -9,8 +9,7 @@ from lccodec import ArgumentError, ExponentBuckets, Lossless, UniformDeadzone, d
 from lccodec.element_types import components
 from lccodec.frame.decode import decode_components
 from lccodec.parallel import PIECE
-from lccodec.quantizers import uniform
-from lccodec.quantizers.bins import grid
+from lccodec.quantizers import grid, uniform
 
 from ..support.frames import encode_components
 from ..support.oracle import lc_reconstruct

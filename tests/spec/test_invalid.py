@@ -19,9 +19,9 @@ import pytest
 
 import lccodec
 from lccodec import errors
-from lccodec.container.bundle.bundle import Bundle
+from lccodec.container import parity
+from lccodec.container.bundle import Bundle
 from lccodec.container.disk.source import FileSource
-from lccodec.container.parity import parity_file
 from lccodec.element_types import components, from_components
 from lccodec.errors import ChainError, DataError, LccodecError
 from lccodec.frame.decode import decode_components
@@ -298,7 +298,7 @@ def test_bundles_are_sound_without_their_fault(make: ModuleType, tmp_path: Path)
 def check_parity(path: Path, named: str) -> None:
     """Check a parity file under a name."""
     with closing(FileSource(path)) as source:
-        parity_file.check_file(source, path.name, named)
+        parity.check_file(source, path.name, named)
 
 
 @pytest.mark.parametrize("entry", PARITY, ids=lambda entry: entry["name"])

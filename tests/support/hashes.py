@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from lccodec import Chain
-from lccodec.chain.save.hashes import anew
-from lccodec.chain.save.hashes import encode as hashed
+from lccodec.chain.save import hash_reference
 from lccodec.frame import encode as frames
 
 #: With `small_blocks`, an array of more elements has several blocks of `BLOCK`.
@@ -21,9 +20,9 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut arrays into small blocks: in ordinary saves, and in those against hashes."""
     monkeypatch.setattr(frames, "_BLOCK_LOG2", 15)
     monkeypatch.setattr(frames, "_LARGE_BLOCK_LOG2", 14)
-    for module in (frames, hashed, anew):
+    for module in (frames, hash_reference):
         monkeypatch.setattr(module, "MAX_BLOCK_COMPONENTS", ONE_BLOCK)
-    monkeypatch.setattr(anew, "_PART_COMPONENTS", BLOCK)
+    monkeypatch.setattr(hash_reference, "_PART_COMPONENTS", BLOCK)
 
 
 def chain_of(directory: Path, **options: Any) -> Chain:

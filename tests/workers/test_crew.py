@@ -1,22 +1,31 @@
-"""Tasks divided among members: results come in order, whoever does them."""
+"""Tasks, and who does them: alone, in threads, or in processes."""
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from lccodec import Lossless, WorkerError
-from lccodec.chain.read.crew import CloseFile
-from lccodec.chain.save.background.worker import start_worker
+import lccodec
+from lccodec import Chain, Lossless, StorageError, WorkerError
+from lccodec.chain.read.crew import CloseFile, DecodeGroup, DecodeRange, Source
+from lccodec.chain.read.newest import open_path
 from lccodec.chain.save.encode import CloseFrame, EncodeBlock, EncodeFrames, FrameInput, OpenFrame
+from lccodec.chain.save.worker import start_worker
 from lccodec.element_types import components
-from lccodec.workers.crew import Crew, Processes, Threads
-from lccodec.workers.memory import place_of
+from lccodec.workers import memory
+from lccodec.workers.crew import Bench, Crew, Done, Peer, Processes, Threads, Writes
+from lccodec.workers.memory import Arena, place_of
+
+from ..support.descriptors import SEGMENTS, open_files
 
 PEERS = 2
 
@@ -211,3 +220,113 @@ def test_between_tasks_a_call_is_made() -> None:
     crew.everywhere(OpenFrame(frame(crew, 1)))
     list(crew.ordered(EncodeFrames([frame(crew, 1)]) for _ in range(3)))
     assert len(calls) == 4
+
+
+@pytest.fixture
+def bell() -> threading.Semaphore:
+    return threading.Semaphore(0)
+
+
+@pytest.fixture
+def peer(bell: threading.Semaphore) -> Iterator[Peer]:
+    peer = Peer(start_worker(), bell)
+    assert bell.acquire(timeout=60)
+    assert peer.begun
+    yield peer
+    peer.worker.end()
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Source:
+    with Chain(tmp_path, "lossless") as chain:
+        chain.save(0, {"a": np.arange(1000.0), "b": np.arange(3)})
+    path = tmp_path / "000000000000.lcc.h5"
+    with open_path(path) as file:
+        return Source(str(path), file.links[-1].reader.root)
+
+
+def take(peer: Peer, bell: threading.Semaphore) -> None:
+    assert bell.acquire(timeout=60)
+    before = len(peer.waiting)
+    peer.collect()
+    assert len(peer.waiting) == before - 1
+
+
+@pytest.mark.slow
+def test_what_a_task_writes_is_copied(peer: Peer, bell: threading.Semaphore, source: Source) -> None:
+    gc.collect()  # what other tests have left
+    before = open_files(SEGMENTS)
+    counts = set()
+    for _ in range(3):
+        out = np.zeros(1000, np.uint64)
+        place = peer.give(DecodeGroup(source, [0, 1], [out, None]))
+        assert place == []
+        take(peer, bell)
+        assert place[0].value()[1].view(np.int64).tolist() == [0, 1, 2]
+        np.testing.assert_array_equal(out.view(np.float64), np.arange(1000.0))
+        counts.add(len(open_files(SEGMENTS)))
+    assert len(counts) == 1  # one memory for all of them
+    assert counts.pop() > len(before)
+    peer.release()
+    assert open_files(SEGMENTS) == before
+
+
+@pytest.mark.slow
+def test_nothing_is_copied_after_an_error(peer: Peer, bell: threading.Semaphore, source: Source) -> None:
+    out = np.full(1000, 7, np.uint64)
+    place = peer.give(DecodeGroup(Source(source.path, b"another"), [0], [out]))
+    take(peer, bell)
+    with pytest.raises(lccodec.ChainError, match="was replaced after it was opened"):
+        place[0].value()
+    assert (out == 7).all()
+    peer.release()
+
+
+@pytest.mark.slow
+def test_no_memory_to_share(
+    peer: Peer, bell: threading.Semaphore, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError("no")
+
+    monkeypatch.setattr(memory.os, "memfd_create", refuse)
+    with pytest.raises(StorageError):
+        peer.give(DecodeGroup(source, [0], [np.zeros(1000, np.uint64)]))
+    assert not peer.waiting
+    place = peer.give(CloseFile())
+    take(peer, bell)
+    assert place[0].value() is None
+
+
+SOURCE = Source("nowhere", b"")
+
+
+@dataclass(frozen=True)
+class _Nothing:
+    def run(self, bench: Bench) -> int:
+        return len(bench)
+
+
+def test_a_result_or_an_error() -> None:
+    assert Done.of(_Nothing(), {}).value() == 0
+    with pytest.raises(TypeError):
+        Done.of(_Nothing(), None).value()  # type: ignore[arg-type]
+
+
+def test_tasks_that_write_are_staged() -> None:
+    group = DecodeGroup(SOURCE, [0, 1], [np.zeros(5, np.uint8), None])
+    part = DecodeRange(SOURCE, "w", 10, 15, 1, 3, np.zeros(5, np.uint32))
+    arena = Arena()
+    for task, out in ((group, group.out[0]), (part, part.out)):
+        assert isinstance(task, Writes)
+        staged = task.staged(arena)
+        written = staged.out[0] if isinstance(staged, DecodeGroup) else staged.out
+        assert written is not None
+        assert place_of(written) is not None
+        written[:] = range(5)
+        task.take(staged)  # type: ignore[arg-type]
+        assert out is not None
+        assert out.tolist() == [*range(5)]
+        assert place_of(out) is None
+    assert len(arena.segments) == 1
+    assert not isinstance(CloseFile(), Writes)

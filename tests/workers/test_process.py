@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from lccodec import Chain, WorkerError, validate
-from lccodec.chain.save.background.worker import ERRORS, TYPES, start_worker
+from lccodec.chain.save.worker import ERRORS, TYPES, start_worker
 from lccodec.workers import process
 from lccodec.workers.messages import Channel
 from lccodec.workers.process import Worker, connect
@@ -94,7 +94,7 @@ def test_a_worker_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch, execut
     pairs, pair = [], socket.socketpair
     monkeypatch.setattr(socket, "socketpair", lambda: pairs.append(pair()) or pairs[-1])
     with pytest.raises(WorkerError, match="cannot be started"):
-        Worker("lccodec.chain.save.background.worker", TYPES, ERRORS)
+        Worker("lccodec.chain.save.worker", TYPES, ERRORS)
     assert all(end.fileno() == -1 for ends in pairs for end in ends)
 
 
@@ -107,7 +107,7 @@ def test_what_interrupts_a_start_leaves_no_socket(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(socket, "socketpair", lambda: pairs.append(pair()) or pairs[-1])
     monkeypatch.setattr(subprocess, "Popen", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        Worker("lccodec.chain.save.background.worker", TYPES, ERRORS)
+        Worker("lccodec.chain.save.worker", TYPES, ERRORS)
     assert [end.fileno() for end in pairs[0]] == [-1, -1]
 
 

@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ...container.leaves import select
-from ...container.tree import array_names, flatten
+from ...container.tree import array_names, flatten, select
 from ...element_types import Array, element_type
 from ...errors import ArgumentError
 

@@ -18,9 +18,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from ...container.leaves import select
 from ...container.scalars import Json, parse_scalar, scalar_json, scalar_value
-from ...container.tree import array_names, flatten, leaf_name, parse_tree, unflatten
+from ...container.tree import array_names, flatten, leaf_name, parse_tree, select, unflatten
 from ...element_types import Array
 from ...errors import ArgumentError, DataError, FormatError
 from ..tree.plain import names_by_type, read_types, with_types

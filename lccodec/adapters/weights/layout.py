@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...container.frame_entry import Bytes
+from ...container.disk.system import Bytes
 from ...element_types import Array, from_components, in_host_order
 from ...errors import FormatError, StorageError
 from ..files.header import LENGTH_BYTES, Tensor, read_header

@@ -21,9 +21,8 @@ from ...chain.read.links import Link
 from ...chain.read.replay import DecodedArray
 from ...container.disk.folder import Folder, is_temporary, temporary_name
 from ...container.disk.source import FileSource
-from ...container.disk.system import System, storage_errors
+from ...container.disk.system import Bytes, System, storage_errors
 from ...container.disk.whole_file import WholeFile
-from ...container.frame_entry import Bytes
 from ...element_types import Array, components
 from ...errors import ArgumentError, warn
 from ..files.header import DTYPE_NAMES, FLOAT8_NAMES

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from ...constants import EXACT_NAME
-from ...container.bundle.index import BundledFile, BundleIndex
-from ...container.bundle.writer import BundleWriter, check_index_size
+from ...container.bundle import BundledFile, BundleIndex, BundleWriter, check_index_size
 from ...container.disk.address import checked_place
 from ...container.disk.source import read_ahead
 from ...container.disk.system import SYSTEM, checked_path

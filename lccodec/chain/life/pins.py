@@ -29,7 +29,7 @@ from typing import Final
 import numpy as np
 
 from ...constants import EXACT_NAME
-from ...container.disk.duplicate import duplicate
+from ...container.disk.whole_file import duplicate
 from ...container.disk.folder import Folder
 from ...container.disk.system import storage_errors
 from ...container.tree import Flat
@@ -82,7 +82,7 @@ def pin_exact(store: WritableStore, step: int, claim: Claim | None = None) -> No
     DataError, StorageError
         As `pin`. The step can be restored.
     """
-    from ..save.exact.anew import checkpoint_from_exact  # here, as every chain loads this module
+    from ..save.exact import checkpoint_from_exact
     from .fork import has_exact
     from .rewrite_step import end_at
 
@@ -195,7 +195,7 @@ def name_again(store: DirectoryStore, step: int, path: Path, flat: Flat, metadat
 
     Errors are those of `name_exact`.
     """
-    from ..save.exact.anew import chunks_of
+    from ..save.exact import chunks_of
     from ..save.plan import candidates
     from .fork import has_exact
 

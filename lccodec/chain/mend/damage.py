@@ -15,8 +15,7 @@ import numpy as np
 from ...constants import EXACT_NAME
 from ...container.disk.source import FileSource
 from ...container.disk.whole_file import WholeFile
-from ...container.parity.layout import Member, block_hash
-from ...container.parity.parity_file import is_whole_block, read_block
+from ...container.parity import Member, block_hash, is_whole_block, read_block
 from ...container.reader import CheckpointReader, open_checkpoint
 from ...errors import ChainError, DataError, StorageError, is_loss
 from ...parity.code import Block, rebuild

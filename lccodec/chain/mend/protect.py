@@ -38,8 +38,8 @@ from ...constants import (
     PARITY_HEAD_SIZE,
 )
 from ...container.disk.system import storage_errors
-from ...container.parity.layout import Index, Layout, Member, check_size
-from ...container.parity.parity_file import blocks_offset, ends_of, file_length
+from ...container.parity import Index, Layout, Member, check_size
+from ...container.parity import blocks_offset, ends_of, file_length
 from ...errors import (
     ArgumentError,
     ChainError,

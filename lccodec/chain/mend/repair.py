@@ -30,7 +30,7 @@ from typing import Any
 
 from ...constants import EXACT_NAME
 from ...container.disk.system import storage_errors
-from ...container.parity.parity_file import check_file
+from ...container.parity import check_file
 from ...errors import (
     ArgumentError,
     ChainError,
@@ -46,7 +46,7 @@ from ..mirror.stand_in import StandIn
 from ..mirror.transfer import copy, set_aside_of
 from ..read.checkpoint import OpenCheckpoint
 from ..read.newest import may_be_replaced, open_newest
-from ..save.exact.anew import checkpoint_from_exact, exact_from_checkpoint, lost_checkpoint
+from ..save.exact import checkpoint_from_exact, exact_from_checkpoint, lost_checkpoint
 from ..store.claim import Claim
 from ..store.directory import DirectoryStore
 from ..store.lineage import Lineage

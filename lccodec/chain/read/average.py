@@ -44,7 +44,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from ...arguments import as_integer, as_number
-from ...container.leaves import select
+from ...container.tree import select
 from ...container.tree import unflatten
 from ...element_table import ELEMENT_TYPES
 from ...element_types import Array, check_dtype, unwork, work

@@ -19,7 +19,7 @@ import numpy as np
 
 from ...container.disk.source import read_ahead
 from ...container.disk.system import checked_path
-from ...container.leaves import leaves_of, select
+from ...container.tree import leaves_of, select
 from ...container.reader import CheckpointReader, open_bytes
 from ...container.scalars import Json, scalar_value
 from ...container.tree import unflatten

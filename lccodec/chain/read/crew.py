@@ -23,9 +23,8 @@ import numpy as np
 from ...element_types import Array
 from ...errors import ChainError, DataError, WorkerError
 from ...parallel import batches
-from ...workers.crew import Crew
+from ...workers.crew import Bench, Crew, Task
 from ...workers.memory import Arena
-from ...workers.task import Bench, Task
 from .checkpoint import OpenCheckpoint, open_file
 from .links import Head
 from .replay import DecodedArray, Decoding, Ranges, replay

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ...constants import METHOD_CODEBOOK, METHOD_SMOOTH
 from ...container.figures import UNKNOWN, Figures, combined, numbers_by_role
-from ...container.leaves import scalar_at
+from ...container.tree import scalar_at
 from ...element_table import ELEMENT_TYPES
 from ...errors import ArgumentError
 from ...policy.roles import ROLES, Role

@@ -26,9 +26,8 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from ...constants import MAX_INTERPOLATED
-from ...container.copies import SOURCE_TYPE
 from ...container.figures import Figures, read_figures
-from ...container.manifest import INHERITED, Manifest, Parent
+from ...container.manifest import INHERITED, SOURCE_TYPE, Manifest, Parent
 from ...container.piece_table import FramePart
 from ...container.reader import CheckpointReader
 from ...container.tree import array_names

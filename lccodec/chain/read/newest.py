@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from ...constants import EXACT_NAME
-from ...container.bundle.bundle import is_bundle
+from ...container.bundle import is_bundle
 from ...container.disk.address import checked_place
 from ...container.manifest import Manifest
 from ...container.reader import CheckpointReader

@@ -36,7 +36,7 @@ from ...container.reader import CheckpointReader
 from ...element_table import ElementType
 from ...element_types import Array, from_components, interpolate, rounded_copy
 from ...errors import DataError, LccodecError
-from ...frame.checksum import array_sum
+from ...frame.content import array_sum
 from ...frame.decode import check_array_sum, decode_components, decode_range
 from ...frame.header import FrameHeader, Shape
 from ...parallel import PIECE, slices

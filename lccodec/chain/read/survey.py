@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...container.disk.address import Place
 from ...container.figures import Figures
-from ...container.leaves import leaves_of
+from ...container.tree import leaves_of
 from ...container.reader import CheckpointReader
 from ...container.scalars import scalar_value
 from ...element_table import ElementType

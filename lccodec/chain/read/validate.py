@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from ...constants import CHECKPOINT_SUFFIX, EXACT_NAME, TEMPORARY_PREFIX
-from ...container.bundle.bundle import is_bundle
+from ...container.bundle import is_bundle
 from ...container.disk.address import Address, Place, checked_place
 from ...container.disk.system import storage_errors
 from ...container.reader import CheckpointReader, check_skeleton

@@ -16,8 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from ...container.copies import Copy
-from ...container.manifest import INHERITED, Manifest, Parent
+from ...container.manifest import INHERITED, Copy, Manifest, Parent
 from ...container.scalars import Json
 from ...container.tree import Flat
 from ...container.writer import check_manifest
@@ -30,11 +29,9 @@ from ...frame.raw import RawFrame
 from ...parallel import batches
 from ...policy.policy import Candidate
 from ...quantizers.base import Quantizer
-from ...workers.crew import Crew, Threads
-from ...workers.task import Bench
+from ...workers.crew import Bench, Crew, Threads
 from ..read.replay import DecodedArray, copy_of, joined, split
-from .plan import SavePlan
-from .planned import FramePlan
+from .plan import FramePlan, SavePlan
 
 _FRAME: Final = "frame"  # where the coder of a frame lies on the bench
 

@@ -12,32 +12,25 @@ Source: SPEC 9 (LCC-CHN-02, LCC-CHN-10).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Final, TypeAlias
-
-import numpy as np
+from typing import Final, Protocol, TypeAlias
 
 from ...container.manifest import Manifest
-from ...element_types import Array
 from ...errors import ArgumentError, ChainError, DataError, LccodecError, StorageError, warn
+from ...frame.encode import Effort
+from ...policy.policy import Candidate
 from ...policy.record import Record, read_record
 from ..read.checkpoint import OpenCheckpoint, open_name
-from ..read.replay import DecodedArray, Decoding, replay
+from ..read.replay import DecodedArray
 from ..store.names import checkpoint_name
 from ..store.store import Held, Store, WritableStore
-from .figures.sampling import Samples
+from .plan import SavePlan
+from .sampling import Samples, Sampling
 
-#: Returns a 1-D array with undefined values, as `lccodec.workers.crew.Crew.empty`.
-Empty: TypeAlias = Callable[[int, np.dtype[Any]], Array]
-
-#: Returns the arrays of an open checkpoint by name, as a tail holds them.
+#: Returns the arrays of an open checkpoint by name, as `Latest` holds them.
 ReadArrays: TypeAlias = Callable[[OpenCheckpoint], dict[str, DecodedArray]]
-
-#: Arrays of fewer bytes are copied to where all workers see them.
-_MIN_OWN_BYTES: Final = 1 << 20
 
 #: After this, a save goes on without the lock: a prune that rewrites may hold it for minutes. Such
 #: a prune looks again what is needed before it removes anything.
@@ -45,16 +38,63 @@ _SECONDS_TO_WAIT: Final = 1.0
 _SECONDS_BETWEEN_ATTEMPTS: Final = 0.01
 
 
+class Reference(Protocol):
+    """What a saver keeps of the newest checkpoint, and how a save is coded against it."""
+
+    def read(self, file: OpenCheckpoint) -> dict[str, DecodedArray]:
+        """Return the arrays of a checkpoint by name, as `Latest` holds them.
+
+        Raises
+        ------
+        DataError, ChainError, StorageError
+            If the checkpoint cannot be restored.
+        """
+
+    def compare(self, arrays: Sequence[Candidate], is_keyframe: bool) -> None:
+        """Find which arrays are copies of others, and what is known of how far they moved."""
+
+    def look_back(self, latest: Latest, arrays: Sequence[Candidate], sampling: Sampling) -> None:
+        """Give arrays a sample of what they were at the save before."""
+
+    def check(self, plan: SavePlan) -> None:
+        """Raise ``ArgumentError`` if a plan cannot be coded against this reference."""
+
+    def encode(
+        self, plan: SavePlan, latest: Latest | None, effort: Effort
+    ) -> Iterator[tuple[Iterable[bytes], dict[str, DecodedArray]]]:
+        """Yield the chunks of each frame, and its arrays by name as they are restored."""
+
+    def copies(self, plan: SavePlan, arrays: Mapping[str, DecodedArray]) -> dict[str, DecodedArray]:
+        """Return the copies of a plan by name; `arrays` has their sources as they are restored."""
+
+    def keep(
+        self, step: int, root: bytes, arrays: Mapping[str, DecodedArray], names: Sequence[str]
+    ) -> dict[str, DecodedArray]:
+        """Return the arrays of a step that is committed, in the order of `names`."""
+
+    def planning(self) -> AbstractContextManager[None]:
+        """Write nothing meanwhile: no save follows."""
+
+    def makes_room(self, error: Exception) -> bool:
+        """Return whether a save that failed for want of room may have it now."""
+
+    def warn(self) -> None:
+        """Warn of what could not be kept: once."""
+
+    def forget(self) -> None:
+        """Release what is held."""
+
+
 class LostParentError(ChainError):
     """There is nothing that a save of some arrays could add to."""
 
 
-class OtherTailError(ChainError):
+class OtherLatestError(ChainError):
     """The newest checkpoint is not the one in memory; nothing is wrong with its bytes."""
 
 
 @dataclass(frozen=True)
-class TailFile:
+class NeededFile:
     """A file that a restore of the latest checkpoint reads: its step, root and size in bytes."""
 
     step: int
@@ -63,7 +103,7 @@ class TailFile:
 
 
 @dataclass
-class Tail:
+class Latest:
     """The latest checkpoint of a chain, decoded.
 
     Parameters
@@ -78,7 +118,7 @@ class Tail:
         Samples of the state that was saved; ``None`` if it was saved by another process.
     """
 
-    links: tuple[TailFile, ...]
+    links: tuple[NeededFile, ...]
     manifest: Manifest
     arrays: dict[str, DecodedArray]
     originals: Samples | None = None
@@ -94,7 +134,7 @@ class Tail:
         return len(self.links) - 1
 
     def is_unchanged(self, store: Store) -> bool:
-        """Return whether the files of the tail are those that they were."""
+        """Return whether the files of the checkpoint are those that they were."""
         try:
             listed = store.snapshot()
             found = [listed.root(checkpoint_name(link.step)) for link in self.links]
@@ -103,7 +143,7 @@ class Tail:
         return found == [(link.root, link.size) for link in self.links]
 
 
-def read_tail(store: Store, step: int, read: ReadArrays) -> Tail:
+def read_latest(store: Store, step: int, read: ReadArrays) -> Latest:
     """Return the checkpoint of a step from its files, with the arrays that `read` returns.
 
     Raises
@@ -113,37 +153,19 @@ def read_tail(store: Store, step: int, read: ReadArrays) -> Tail:
     """
     with open_name(store, checkpoint_name(step)) as file:
         file.check_name()
-        return Tail(links_of(file), file.links[-1].manifest, read(file))
-
-
-def read_values(empty: Empty, file: OpenCheckpoint) -> dict[str, DecodedArray]:
-    """Return the arrays of a checkpoint by name, decoded into memory that `empty` returns."""
-    file.decode_by(partial(_decode_into, empty))
-    return dict(zip(file.links[-1].index_names, file.decoded(), strict=True))
-
-
-def _decode_into(empty: Empty, file: OpenCheckpoint, indices: list[int]) -> Decoding:
-    """Decode large arrays to where they stay: with a copy there would be two references."""
-    heads, names = file.heads(), file.links[-1].index_names
-    found = ((index, heads[names[index]].header) for index in indices)
-    into = {
-        index: empty(header.components, header.kind.bits)
-        for index, header in found
-        if not header.run and header.nbytes >= _MIN_OWN_BYTES
-    }
-    return replay(file.links, indices, file.together, into)
+        return Latest(links_of(file), file.links[-1].manifest, read(file))
 
 
 def find_parent(
-    tail: Tail | None,
+    latest: Latest | None,
     store: Store,
     steps: Sequence[int],
     read: ReadArrays,
     mended: Callable[[], Store | None] = lambda: None,
-) -> Tail:
+) -> Latest:
     """Return the newest checkpoint, which a save of some arrays adds to.
 
-    Parameters are those of `find_tail`.
+    Parameters are those of `find_latest`.
 
     Raises
     ------
@@ -155,10 +177,10 @@ def find_parent(
     if not steps:
         raise ArgumentError(f"{store.path} has no step that only= could add to: save all arrays first")
 
-    def parent() -> Tail:
-        if tail is not None and tail.step == steps[-1] and tail.is_unchanged(store):
-            return tail
-        return read_tail(store, steps[-1], read)
+    def parent() -> Latest:
+        if latest is not None and latest.step == steps[-1] and latest.is_unchanged(store):
+            return latest
+        return read_latest(store, steps[-1], read)
 
     try:
         return _first_or_mended(parent, steps[-1], read, mended)
@@ -167,60 +189,60 @@ def find_parent(
         raise LostParentError(message) from error
 
 
-def find_tail(
-    tail: Tail | None,
+def find_latest(
+    latest: Latest | None,
     store: Store,
     steps: Sequence[int],
     read: ReadArrays,
     mended: Callable[[], Store | None] = lambda: None,
-) -> Tail | None:
-    """Return the reference of a delta: the tail in memory, or the newest checkpoint without one.
+) -> Latest | None:
+    """Return the reference of a delta: the checkpoint in memory, or else the newest one.
 
-    `steps` are those of the history, rising. `read` is as for `read_tail`. `mended` is called if
+    `steps` are those of the history, rising. `read` is as for `read_latest`. `mended` is called if
     the newest checkpoint cannot be read, and returns the store once it can.
 
     Returns
     -------
-    Tail or None
+    Latest or None
         ``None`` if there is no checkpoint; or if the newest cannot be restored or is not the one in
         memory. Then an `LccodecWarning` names it.
     """
 
-    def reference() -> Tail:
-        if tail is None:
-            return read_tail(store, steps[-1], read)
-        if not steps or steps[-1] < tail.step:
-            raise OtherTailError(f"step {tail.step}, which was saved last, is missing")
-        if steps[-1] > tail.step:
-            raise OtherTailError(f"step {steps[-1]} was saved by another writer")
-        return tail if tail.is_unchanged(store) else _same_state(tail, store)
+    def reference() -> Latest:
+        if latest is None:
+            return read_latest(store, steps[-1], read)
+        if not steps or steps[-1] < latest.step:
+            raise OtherLatestError(f"step {latest.step}, which was saved last, is missing")
+        if steps[-1] > latest.step:
+            raise OtherLatestError(f"step {steps[-1]} was saved by another writer")
+        return latest if latest.is_unchanged(store) else _same_state(latest, store)
 
-    if tail is None and not steps:
+    if latest is None and not steps:
         return None
     try:
         return _first_or_mended(reference, steps[-1] if steps else None, read, mended)
     except (DataError, ChainError, StorageError) as error:
-        step = steps[-1] if steps and tail is None else None
+        step = steps[-1] if steps and latest is None else None
         why = str(error) if step is None else f"step {step} cannot be restored: {error}"
         warn(f"{store.path}: this save writes a keyframe instead of a delta: {why}")
         return None
 
 
 def _first_or_mended(
-    first: Callable[[], Tail],
+    first: Callable[[], Latest],
     newest: int | None,
     read: ReadArrays,
     mended: Callable[[], Store | None],
-) -> Tail:
+) -> Latest:
     """Return what a function returns; if it cannot read its files, the newest step once mended."""
     try:
         return first()
-    except OtherTailError:
+    except OtherLatestError:
         raise
     except (DataError, ChainError, StorageError):
         if newest is None or (again := mended()) is None:
             raise
-        return read_tail(again, newest, read)
+        return read_latest(again, newest, read)
 
 
 @contextmanager
@@ -235,8 +257,8 @@ def locked_soon(store: WritableStore) -> Iterator[Held | None]:
 
 
 @contextmanager
-def held_together(tail: Tail, store: WritableStore) -> Iterator[None]:
-    """Keep the files of a tail where they are while a delta to it gets its name.
+def held_together(latest: Latest, store: WritableStore) -> Iterator[None]:
+    """Keep the files of a checkpoint where they are while a delta to it gets its name.
 
     The lock of the store keeps others from removing them, if it is free within a second.
 
@@ -247,28 +269,28 @@ def held_together(tail: Tail, store: WritableStore) -> Iterator[None]:
     """
     with locked_soon(store):
         try:
-            if not tail.is_unchanged(store):
-                _same_state(tail, store)
+            if not latest.is_unchanged(store):
+                _same_state(latest, store)
         except LccodecError as error:
-            raise ChainError(f"step {tail.step} was taken away meanwhile: {error}") from error
+            raise ChainError(f"step {latest.step} was taken away meanwhile: {error}") from error
         yield
 
 
-def _same_state(tail: Tail, store: Store) -> Tail:
-    """Return a tail with the files that its step has now, if they have its state."""
-    name = checkpoint_name(tail.step)
+def _same_state(latest: Latest, store: Store) -> Latest:
+    """Return a checkpoint with the files that its step has now, if they have its state."""
+    name = checkpoint_name(latest.step)
     with open_name(store, name) as file:
         file.check_name()
-        if tail.links[-1].root not in file.links[-1].reader.roots:
+        if latest.links[-1].root not in file.links[-1].reader.roots:
             message = f"{name} is not the checkpoint that was saved last, but another one"
-            raise OtherTailError(f"step {tail.step} was replaced: {message}")
-        return replace(tail, links=links_of(file))
+            raise OtherLatestError(f"step {latest.step} was replaced: {message}")
+        return replace(latest, links=links_of(file))
 
 
-def links_of(file: OpenCheckpoint) -> tuple[TailFile, ...]:
+def links_of(file: OpenCheckpoint) -> tuple[NeededFile, ...]:
     """Return the files that a checkpoint needs, its own last."""
     return tuple(
-        TailFile(link.manifest.step or 0, link.reader.root, link.reader.file_size) for link in file.links
+        NeededFile(link.manifest.step or 0, link.reader.root, link.reader.file_size) for link in file.links
     )
 
 

@@ -23,7 +23,6 @@ from ...container.manifest import Manifest
 from ...container.tree import Flat, flatten
 from ...errors import ChainError, DataError, LccodecError, StorageError, reason_of, warn
 from ...frame.encode import Effort
-from ...policy.copies import mark_copies
 from ...policy.presets import POLICIES
 from ...policy.record import EXACT_KEY, Record, needed_record, read_record, write_record
 from ...policy.roles import Assignment
@@ -32,17 +31,14 @@ from ..progress import Tell, untold
 from ..read.newest import open_exact
 from ..store.names import checkpoint_name
 from ..store.store import OvertakenError, Store, WritableStore
-from .encode import decoded_copies, encode_plan, plan_manifest
-from .exact.anew import renew_newest
-from .exact.newest import Newest
-from .exact.write import ExactRoot
-from .figures.measurement import Measurement
-from .figures.sampling import NOTHING, Sampling
-from .hashes.reference import HashReference
-from .hindsight.groups import Base, Groups
-from .options import Every
-from .partial.inherit import (
-    Whole,
+from .encode import plan_manifest
+from .exact import ExactRoot, Newest, renew_newest
+from .hash_reference import HashReference
+from .hindsight import DeltaBase, Groups
+from .measurement import Measurement, sampling_after
+from .partial import (
+    MergedState,
+    Selection,
     inherit,
     inherited_figures,
     inherited_samples,
@@ -50,11 +46,11 @@ from .partial.inherit import (
     is_renewed,
     mark_inherited,
 )
-from .partial.selection import Selection
-from .past import look_back, sampling_after
 from .plan import SavePlan, candidates, make_plan
-from .reference import LostParentError, Tail, TailFile, find_parent, find_tail, held_together, read_values
-from .settings import Settings
+from .reference import Latest, LostParentError, NeededFile, Reference, find_latest, find_parent, held_together
+from .sampling import NOTHING, Sampling
+from .settings import Cadence, Settings
+from .value_reference import ValueReference
 
 
 class _Attempt:
@@ -84,27 +80,28 @@ class Saver:
         self,
         store: WritableStore,
         settings: Settings,
-        every: Every,
+        every: Cadence,
         crew: Crew,
         comes_back: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._store = store
         self._settings = settings
         self._newest = Newest(store, settings.given[2] == "exact", every.exact)
-        self._hashes = HashReference(store, crew.between) if settings.reference == "hashes" else None
+        self._reference: Reference = ValueReference(store, crew)
+        if settings.reference == "hashes":
+            self._reference = HashReference(store, crew.between)
         self._groups = Groups(store, every.end, every.keyframe)
         self._every = every
         self._crew = crew
         self._renewed = partial(renew_newest, store, comes_back)
-        self._tail: Tail | None = None
+        self._latest: Latest | None = None
         self._attempt: weakref.ref[_Attempt] | None = None  # the last save, which alone may commit
 
     def forget(self) -> None:
         """Release the reference; the next save reads it from the files."""
-        self._tail = None
+        self._latest = None
         self._groups.forget()
-        if self._hashes is not None:
-            self._hashes.forget()
+        self._reference.forget()
 
     def settle(self) -> None:
         """Settle the groups that are complete: no save follows that would do it."""
@@ -147,7 +144,7 @@ class Saver:
         except ChainError as error:  # what the delta was taken against is gone
             check()
             warn(f"{self._store.path}: the save was started again: {error}")
-            self._tail = None  # it may be what was wrong
+            self._latest = None  # it may be what was wrong
             return self._save(step, flat, metadata, known, tell, check, last=True)
         finally:
             attempt.is_over = True
@@ -187,13 +184,13 @@ class Saver:
         plan, needed, sampling = self._plan(whole, record, base)
         self._groups.check(record)
         self._settings.examine(plan, record)
-        manifest = _manifest(plan, flat, step, needed, metadata, base.tail)
+        manifest = _manifest(plan, flat, step, needed, metadata, base.reference)
         self._store.make()
         self._store.remove_stale()
         exact: ExactRoot | None = None
         problem: str | None = None
         if record.newest == "exact":
-            exact, problem = self._newest.write(plan, flat, manifest, base.tail, check)
+            exact, problem = self._newest.write(plan, flat, manifest, base.reference, check)
             manifest = replace(manifest, exact=None if exact is None else exact.root)
         try:
             link = self._write(plan, sampling, manifest, flat, base, record.policy.effort, tell, check)
@@ -216,8 +213,7 @@ class Saver:
         # Warnings come last: a user may have made errors of them.
         if problem is not None:
             warn(f"step {step} is saved, but {problem}")
-        if self._hashes is not None:
-            self._hashes.warn()
+        self._reference.warn()
         return link.size
 
     def _finish(self, step: int, check: Callable[[object], None]) -> None:
@@ -230,7 +226,9 @@ class Saver:
             known = record.known_of(flat.names)
             base, whole = self._base(self._store.snapshot(), flat, manifest.metadata, known, record)
             plan, needed, sampling = self._plan(whole, record, base)
-            manifest = replace(_manifest(plan, flat, step, needed, manifest.metadata, base.tail), exact=root)
+            manifest = replace(
+                _manifest(plan, flat, step, needed, manifest.metadata, base.reference), exact=root
+            )
             self._write(plan, sampling, manifest, flat, base, record.policy.effort, untold, check)
         except (LccodecError, OSError, MemoryError) as error:
             check(None)
@@ -243,20 +241,16 @@ class Saver:
 
     def _has_room(self, step: int, error: Exception) -> bool:
         """Return whether a step for which there was no room may have it now."""
-        has_room = self._hashes is not None and self._hashes.makes_room(error)
-        return has_room and step not in self._store.checkpoints()  # where only a sync may have failed
+        if not self._reference.makes_room(error):
+            return False
+        return step not in self._store.checkpoints()  # where only a sync may have failed
 
     def plan(self, flat: Flat, known: Mapping[str, Assignment]) -> SavePlan:
         """Return what the next save would do with a state. Nothing is written."""
-        if self._hashes is not None:
-            self._hashes.keeps = False
-        try:
+        with self._reference.planning():
             record = self._settings.record
             base, whole = self._base(self._store.snapshot(), flat, {}, known, record)
             plan, *_ = self._plan(whole, record, base)
-        finally:
-            if self._hashes is not None:
-                self._hashes.keeps = True
         return replace(plan, group=self._groups.fate(base), settles=bool(self._every.end))
 
     def _base(  # what is saved, and after what
@@ -267,47 +261,43 @@ class Saver:
         known: Mapping[str, Assignment],
         record: Record,
         mended: Callable[[], Store | None] = lambda: None,
-    ) -> tuple[Base, Whole]:
+    ) -> tuple[DeltaBase, MergedState]:
         """Return what the next save is taken against, and the whole state that it stores.
 
-        `mended` is as for `find_tail`.
+        `mended` is as for `find_latest`.
         """
         steps = list(listed.checkpoints())
-        read = partial(read_values, self._crew.empty) if self._hashes is None else self._hashes.read
+        read = self._reference.read
         if not isinstance(flat, Selection):
-            tail = find_tail(self._tail, listed, steps, read, mended)
-            self._tail = tail or self._tail
-            return self._groups.base(tail, record.policy), Whole(flat, metadata, known)
-        parent = self._tail = find_parent(self._tail, listed, steps, read, mended)
+            latest = find_latest(self._latest, listed, steps, read, mended)
+            self._latest = latest or self._latest
+            return self._groups.base(latest, record.policy), MergedState(flat, metadata, known)
+        parent = self._latest = find_parent(self._latest, listed, steps, read, mended)
         base = self._groups.base(parent, record.policy)
         if base.is_keyframe and is_put_off(parent, self._every.keyframe):
             renewed = is_renewed(parent, self._every.keyframe)
             base = replace(base, is_keyframe=False, is_end=False, is_renewed=renewed)
         return base, inherit(flat, metadata, known, parent)
 
-    def _plan(self, whole: Whole, record: Record, base: Base) -> tuple[SavePlan, Record, Sampling]:
+    def _plan(self, whole: MergedState, record: Record, base: DeltaBase) -> tuple[SavePlan, Record, Sampling]:
         """Return the plan of a checkpoint, what it must record, and what its figures sample."""
-        tail, settings, known = base.tail, self._settings, whole.known
-        compared = candidates(whole.flat, {} if tail is None else tail.arrays, record.roles, known)
+        reference, settings, known = base.reference, self._settings, whole.known
+        compared = candidates(whole.flat, {} if reference is None else reference.arrays, record.roles, known)
         mark_inherited(compared, whole.inherited)
-        if self._hashes is None:
-            mark_copies(compared)
-        else:
-            self._hashes.look(compared, base.is_keyframe)
-        sampling = sampling_after(tail if tail is base.before else None, compared)
-        if base.before is not None and self._hashes is None:
-            look_back(self._store, base.before, compared, sampling)
-        parent = None if base.is_keyframe or tail is None else tail.step
+        self._reference.compare(compared, base.is_keyframe)
+        sampling = sampling_after(reference if reference is base.latest else None, compared)
+        if base.latest is not None:
+            self._reference.look_back(base.latest, compared, sampling)
+        parent = None if base.is_keyframe or reference is None else reference.step
         if EXACT_KEY in whole.metadata:
             plan = make_plan(compared, POLICIES["lossless"], parent, renew=base.is_renewed)
         else:
-            instead = self._groups.quantizers(base, record.policy, compared)
+            overrides = self._groups.quantizers(base, record.policy, compared)
             plan = make_plan(
-                *(compared, record.policy, parent, settings.width, settings.first, instead),
+                *(compared, record.policy, parent, settings.width, settings.first, overrides),
                 *(base.is_renewed, settings.again),
             )
-        if self._hashes is not None:
-            self._hashes.check(plan)
+        self._reference.check(plan)
         return plan, needed_record(record, compared, known), sampling
 
     def _write(  # what is written, and how
@@ -316,39 +306,33 @@ class Saver:
         sampling: Sampling,
         manifest: Manifest,
         flat: Flat,
-        base: Base,
+        base: DeltaBase,
         effort: Effort,
         tell: Tell,
         check: Callable[[object], None],
-    ) -> TailFile:
+    ) -> NeededFile:
         """Write a checkpoint, and keep it as the reference of the next one."""
-        self._tail = None  # coding overwrites its arrays, so it must not stay if coding fails
-        tail = self._groups.take(base)
-        parents = {} if tail is None else tail.arrays
-        arrays, entries, step = dict(parents), [], manifest.step or 0
+        self._latest = None  # coding overwrites its arrays, so it must not stay if coding fails
+        reference = self._groups.take(base)
+        arrays, entries, step = dict({} if reference is None else reference.arrays), [], manifest.step or 0
         done, total = 0, sum(len(frame.arrays) for frame in plan.frames)
-        before = base.before
+        before = base.latest
         originals = NOTHING if before is None else before.originals or NOTHING
         measurement = Measurement(plan.candidates, sampling, plan.losing(), originals)
 
         def before_commit(_: Path) -> None:
             check(None)
             self._crew.between()
-            if plan.parent is not None and tail is not None:
-                held.enter_context(held_together(tail, self._store))
+            if plan.parent is not None and reference is not None:
+                held.enter_context(held_together(reference, self._store))
 
         with self._store.writer(checkpoint_name(step)) as writer, ExitStack() as held:
-            if self._hashes is None:
-                coded = encode_plan(plan, parents, effort, self._crew)
-            else:
-                coded = self._hashes.encode(plan, tail)
-            for chunks, decoded in coded:
+            for chunks, decoded in self._reference.encode(plan, reference, effort):
                 entries.append(writer.write_frame(chunks))
                 arrays.update(decoded)
                 done += len(decoded)
                 tell(done, total)
-            if self._hashes is None:
-                arrays.update(decoded_copies(plan, arrays))
+            arrays.update(self._reference.copies(plan, arrays))
             inherited = {}
             if before is not None and measurement.is_partial:
                 inherited = inherited_figures(plan.candidates, before.manifest)
@@ -356,24 +340,25 @@ class Saver:
             figures = measurement.figures(arrays, since, inherited)
             manifest = replace(manifest, frames=tuple(entries), figures=figures)
             root = writer.commit(manifest, before_commit)
-        links = () if plan.parent is None or tail is None else tail.links
-        link = TailFile(step, root, writer.size)
-        if self._hashes is None:
-            decoded = {name: arrays[name] for name in flat.names}
-        else:
-            decoded = self._hashes.saved(step, root, flat.names)
+        links = () if plan.parent is None or reference is None else reference.links
+        link = NeededFile(step, root, writer.size)
+        decoded = self._reference.keep(step, root, arrays, flat.names)
         samples = measurement.samples
         if before is not None and measurement.is_partial:
             samples = samples.with_those_of(inherited_samples(plan.candidates, before))
-        self._tail = Tail((*links, link), replace(manifest, tree=flat.tree), decoded, samples)
-        self._groups.saved(base, self._tail, plan.candidates)
+        self._latest = Latest((*links, link), replace(manifest, tree=flat.tree), decoded, samples)
+        self._groups.saved(base, self._latest, plan.candidates)
         return link
 
 
 def _manifest(  # what is saved, and after which checkpoint
-    plan: SavePlan, flat: Flat, step: int, record: Record, metadata: dict[str, str], tail: Tail | None
+    plan: SavePlan, flat: Flat, step: int, record: Record, metadata: dict[str, str], reference: Latest | None
 ) -> Manifest:
     """Return the manifest of a planned checkpoint, without its frames."""
-    parent = None if plan.parent is None or tail is None else (tail.links[-1].root, tail.manifest.tree)
+    parent = (
+        None
+        if plan.parent is None or reference is None
+        else (reference.links[-1].root, reference.manifest.tree)
+    )
     written = write_record(record)
     return plan_manifest(plan, flat, step=step, policy=written, metadata=metadata, parent=parent)

@@ -1,9 +1,9 @@
-"""Settings of the saves of a chain, given by the user or recorded before.
+"""How a chain saves, as given to `Chain` or recorded before.
 
-They are the policy, roles, and what is kept of the newest state.
-
-The first save checks them on its plan, before anything is written, and warns about possible
-surprises. Later saves do not.
+That is the policy, roles, what is kept of the newest state and of the reference, how often a save
+does what, and with which workers. Parameters are checked when a chain is opened. The first save
+checks policy and roles on its plan, before anything is written, and warns about possible surprises.
+Later saves do not.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import wraps
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeAlias, TypeVar, get_args
 
+from ...arguments import as_integer, check_choice, integer, number
 from ...errors import ArgumentError, warn
+from ...parallel import member_count
 from ...policy.policy import Policy
 from ...policy.presets import POLICIES, resolve_policy
 from ...policy.record import Kept, Record
@@ -23,9 +25,93 @@ from ...policy.roles import EXACT_BY_DEFAULT, Role, check_matches, check_roles
 from ...printable import printable
 from ...quantizers.base import Quantizer
 from ..store.store import Store
-from .hashes.kinds import ReferenceKind
 from .plan import SavePlan
-from .reference import TailFile, latest_record
+from .reference import NeededFile, latest_record
+
+#: The values as decoded, or hashes of them.
+ReferenceKind: TypeAlias = Literal["values", "hashes"]
+
+
+def check_reference(reference: ReferenceKind, hindsight: int = 0) -> ReferenceKind:
+    """Return the parameter unchanged; raise ``ArgumentError`` if it is unknown.
+
+    Groups of a history code arrays again from values that hashes do not have.
+    """
+    check_choice("reference", reference, get_args(ReferenceKind))
+    if reference == "hashes" and hindsight:
+        raise ArgumentError("hindsight= cannot be used with reference='hashes', which loses nothing")
+    return reference
+
+
+#: Without progress for as long, a worker counts as dead. An fsync may take minutes.
+TIMEOUT_SECONDS: Final = 300.0
+
+#: What a call does while as many saves run as may: it waits, or saves nothing.
+WhenBusy: TypeAlias = Literal["wait", "skip"]
+
+
+def check_when_busy(when_busy: object) -> None:
+    """Raise ``ArgumentError`` for an unknown `when_busy`."""
+    check_choice("when_busy", when_busy, get_args(WhenBusy))
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """How a chain uses workers; as for `Chain`."""
+
+    workers: int | None = None
+    max_concurrent_saves: int = 1
+    worker_timeout: float = TIMEOUT_SECONDS
+
+    def __post_init__(self) -> None:
+        integer("max_concurrent_saves", self.max_concurrent_saves, 1)
+        number("worker_timeout", self.worker_timeout, "a number of seconds above 0", lambda n: n > 0)
+        if self.workers is not None:
+            member_count(self.workers)
+
+    @property
+    def members(self) -> int:
+        """The number of workers; one if no number was given."""
+        return 1 if self.workers is None else member_count(self.workers)
+
+
+@dataclass(frozen=True)
+class Cadence:
+    """How often something is done: after how many saves, or deltas; as for `Chain`.
+
+    Parameters
+    ----------
+    keyframe, exact
+        As `keyframe_every` and `exact_every`.
+    end
+        As `hindsight`.
+    """
+
+    keyframe: int
+    exact: int = 1
+    end: int = 0
+
+
+def check_every(keyframe: object, exact: object, end: object) -> Cadence:
+    """Return these parameters together; raise ``ArgumentError`` for one that is no such number."""
+    return Cadence(
+        integer("keyframe_every", keyframe), integer("exact_every", exact, 1), check_hindsight(end)
+    )
+
+
+def check_hindsight(hindsight: object) -> int:
+    """Return the parameter `hindsight`; raise ``ArgumentError`` if it cannot be one."""
+    size = as_integer(hindsight)
+    if size is None or size < 0 or size == 1:
+        raise ArgumentError(f"hindsight must be 0 or an integer of at least 2; got {hindsight!r}")
+    return size
+
+
+def check_lossy(policy: Policy) -> None:
+    """Raise ``ArgumentError`` for a policy that gains nothing from groups."""
+    if not policy.lossy:
+        raise ArgumentError(f"hindsight= needs a policy that loses something; {policy.name!r} loses nothing")
+
 
 LOG: Final = logging.getLogger("lccodec")
 
@@ -126,7 +212,7 @@ class Settings:
         """Note that the chain goes on from an earlier step: a restore is the beginning of a run."""
         self._saves, self._resumed = 0, False
 
-    def saved(self, plan: SavePlan, link: TailFile, seconds: float) -> None:
+    def saved(self, plan: SavePlan, link: NeededFile, seconds: float) -> None:
         """Count a save, and log one line about it."""
         self._saves += 1
         kind = "keyframe" if plan.parent is None else f"delta to {plan.parent}"

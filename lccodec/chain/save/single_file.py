@@ -12,9 +12,8 @@ from typing import Any, Final, Literal
 
 from ...container.disk.source import BytesSource
 from ...container.disk.system import checked_path
-from ...container.frame_entry import FrameEntry
 from ...container.manifest import Manifest
-from ...container.piece_table import hashed
+from ...container.piece_table import FrameEntry, hashed
 from ...container.reader import open_bytes
 from ...container.scalars import metadata_strings
 from ...container.tree import Flat, flatten
@@ -36,8 +35,7 @@ from ..store.directory import in_chain
 from ..store.names import checkpoint_name
 from ..store.store import Store
 from .encode import encode_plan, encode_unchained, plan_manifest, raw_frames
-from .plan import SavePlan, candidates, make_plan
-from .planned import FramePlan
+from .plan import FramePlan, SavePlan, candidates, make_plan
 
 #: The step of a reference in memory, in the file that stands for it; a delta to it is the next one.
 _REFERENCE_STEP: Final = 0

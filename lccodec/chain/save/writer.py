@@ -25,21 +25,19 @@ from ..store.claim import Claim, Use
 from ..store.store import WritableStore, check_next
 from .forecast import foresee
 from .judge import Judge
-from .options import Every, WhenBusy, WorkerOptions
-from .partial.selection import select, wanted_by
-from .plan import SavePlan
-from .planned import Estimate, Plan
-from .settings import Settings
+from .partial import select, wanted_by
+from .plan import Estimate, Plan, SavePlan
+from .settings import Cadence, Settings, WhenBusy, WorkerOptions
 
 if TYPE_CHECKING:  # loaded by the first save, or the first in the background
     from ...workers.memory import Arena
-    from .background.background import Background, Job
-    from .background.state_copy import Question, Snapshot
+    from .background import Background, Job
     from .saver import Saver
+    from .state_copy import Question, Snapshot
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class SaveRequest:
     """What a save is given; as for `Chain.save`."""
 
     state: Any
@@ -83,7 +81,7 @@ class Writer:
         adapter: Adapter | None,
         settings: Settings,
         options: WorkerOptions,
-        every: Every,
+        every: Cadence,
         after: Callable[[], None],
         comes_back: Callable[[str], bool],
     ) -> None:
@@ -110,7 +108,7 @@ class Writer:
     def save(  # what `Chain.save` is given
         self,
         step: int,
-        given: Given,
+        given: SaveRequest,
         progress: Progress,
         following: Any,
     ) -> int:
@@ -134,7 +132,7 @@ class Writer:
             finally:
                 self.settings.first = {}  # whatever became of this save
 
-    def _save_here(self, step: int, given: Given, progress: Progress) -> int:
+    def _save_here(self, step: int, given: SaveRequest, progress: Progress) -> int:
         """Save by this thread, without a copy of the state."""
         flat, strings, roles = given.taken(self._adapter)
         with self._claim.around_save(), telling_of_save(progress, warn) as tell:
@@ -145,7 +143,7 @@ class Writer:
     def save_async(  # what `Chain.save_async` is given
         self,
         step: int,
-        given: Given,
+        given: SaveRequest,
         progress: Progress,
         when_busy: WhenBusy,
     ) -> Future[int | None]:
@@ -161,7 +159,7 @@ class Writer:
         skipped.set_result(None)
         return skipped
 
-    def plan(self, given: Given) -> Plan:
+    def plan(self, given: SaveRequest) -> Plan:
         """Return what the save after all that run would do. See `Chain.plan`."""
         with self.turn:
             if (told := self._told(given, "plan")) is not None:
@@ -170,23 +168,23 @@ class Writer:
             plan = self._planned_here(given)
             return Plan(*plan.told(), plan.estimates)
 
-    def _estimates(self, given: Given) -> list[Estimate]:
+    def _estimates(self, given: SaveRequest) -> list[Estimate]:
         """Return the estimates of a plan that workers have made."""
         with self.turn:
             told: list[Estimate] | None = self._told(given, "estimates")
             return self._planned_here(given).estimates() if told is None else told
 
-    def _told(self, given: Given, question: Question) -> Any:
+    def _told(self, given: SaveRequest, question: Question) -> Any:
         """Return what the workers say to a state; ``None`` if the reference is not theirs."""
         if (background := self._own_background()) is None:
             return None
         return background.ask(partial(self._copied, 0, given, question=question))
 
-    def _planned_here(self, given: Given) -> SavePlan:
+    def _planned_here(self, given: SaveRequest) -> SavePlan:
         flat, _, roles = given.taken(self._adapter)
         return self._saver.plan(flat, roles)
 
-    def _look(self, step: object, given: Given) -> None:
+    def _look(self, step: object, given: SaveRequest) -> None:
         """Let the loss judge the newest step; it is a function of a whole state."""
         if given.only is None:
             self._judge.look(step, given.state)
@@ -195,8 +193,7 @@ class Writer:
         """Return what saves in the background; its workers have the reference from now on."""
         if (found := self._own_background()) is not None:
             return found
-        from .background.background import open_background
-        from .background.client import opening_of
+        from .background import open_background, opening_of
 
         opening = opening_of(self._store, self.settings, self._options, self._every)
         policy, count = self.settings.record.policy, self._options.max_concurrent_saves
@@ -209,7 +206,7 @@ class Writer:
         self,
         background: Background,
         step: int,
-        given: Given,
+        given: SaveRequest,
         progress: Progress,
         when_busy: WhenBusy = "wait",
         *,
@@ -245,9 +242,9 @@ class Writer:
         """Ask the store again after a save that failed."""
         self._last = None
 
-    def _copied(self, step: int, given: Given, arena: Arena, **how: Any) -> Snapshot:
+    def _copied(self, step: int, given: SaveRequest, arena: Arena, **how: Any) -> Snapshot:
         """Copy a state into an arena, as workers take it."""
-        from .background.state_copy import Staging
+        from .state_copy import Staging
 
         staging = Staging(arena)
         flat, strings, roles = given.taken(self._adapter, staging)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ...constants import EXACT_NAME
-from ...container.bundle.bundle import Bundle
+from ...container.bundle import Bundle
 from ...container.disk.source import Section
 from ...container.reader import CheckpointReader
 from ...errors import StorageError

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 
 from ...container.disk.system import storage_errors
-from ...container.leaves import leaves_of
+from ...container.tree import leaves_of
 from ...container.manifest import INHERITED
 from ...container.scalars import Json, numbers_of, scalar_value
 from ...errors import DataError

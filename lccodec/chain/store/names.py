@@ -17,7 +17,7 @@ from ...constants import CHECKPOINT_SUFFIX, EXACT_NAME, PIN_SUFFIX
 from ...container.disk.folder import is_temporary
 from ...errors import ArgumentError, FormatError
 
-#: Beside the checkpoints: what a writer keeps for itself (:mod:`lccodec.chain.save.hashes.kept`).
+#: Beside the checkpoints: what a writer keeps for itself (:mod:`lccodec.chain.save.segments`).
 HASHES_FOLDER: Final = ".hashes"
 
 _STEP: Final = "([0-9]{12}|[1-9][0-9]{12,15})"

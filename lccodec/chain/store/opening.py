@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...container.bundle.bundle import is_bundle
+from ...container.bundle import is_bundle
 from ...container.disk.address import Address, Place
 from .bundle import BundleStore
 from .directory import DirectoryStore

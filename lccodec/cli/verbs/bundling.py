@@ -8,7 +8,7 @@ import click
 
 from ...chain.life.bundle import bundle as bundle_chain
 from ...chain.life.bundle import unbundle as unbundle_chain
-from ...container.bundle.bundle import Bundle
+from ...container.bundle import Bundle
 from ...container.disk.address import Place
 from ...printable import printable
 from .. import render

@@ -12,7 +12,7 @@ from ...adapters.files.conversion import convert as convert_state
 from ...adapters.files.formats import check_suffix, is_checkpoint, load_file
 from ...adapters.whole import open_whole
 from ...chain.bounds import UNBOUNDED, Bounds
-from ...container.bundle.bundle import is_bundle
+from ...container.bundle import is_bundle
 from ...exchange import load_rules
 from ...printable import printable
 from .. import render

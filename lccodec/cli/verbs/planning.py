@@ -13,7 +13,7 @@ from ...adapters.files.formats import check_suffix, load_with_roles
 from ...chain.chain import Chain
 from ...chain.overview import figures_words, plan_table, role_words
 from ...chain.read.info import CheckpointInfo
-from ...chain.save.planned import Estimate, Plan
+from ...chain.save.plan import Estimate, Plan
 from ...chain.store.directory import DirectoryStore
 from ...errors import LccodecError
 from ...policy.policy import Policy

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
 from ...errors import ArgumentError, ChainError, FormatError, StorageError, TruncatedError
-from ..frame_entry import Bytes
-from .system import OPEN_FLAGS, StrPath, checked_path, flag, is_plain, storage_errors
+from .system import OPEN_FLAGS, Bytes, StrPath, checked_path, flag, is_plain, storage_errors
 
 _MAX_RESTING: Final = 32  # descriptors that are open for files that rest
 _END_BYTES: Final = 1 << 14  # of a file, that are read together: trailer and manifest of most files

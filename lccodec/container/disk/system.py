@@ -23,6 +23,8 @@ except ImportError:  # Windows
 
 StrPath: TypeAlias = str | os.PathLike[str]
 
+Bytes: TypeAlias = bytes | bytearray | memoryview
+
 WINDOWS: Final = os.name == "nt"
 
 

@@ -17,7 +17,7 @@ from lccodec.chain.read.newest import open_path
 from lccodec.chain.store.bundle import BundleStore
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import PAYLOAD_OFFSET
-from lccodec.container.bundle.bundle import Bundle
+from lccodec.container.bundle import Bundle
 from lccodec.errors import ArgumentError, ChainError, DataError, LccodecError, LccodecWarning, StorageError
 
 from ...support.checkpoints import listing

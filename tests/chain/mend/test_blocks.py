@@ -9,7 +9,7 @@ import pytest
 
 from lccodec.chain.mend.parity_folder import bands, read_band
 from lccodec.container.disk.source import FileSource
-from lccodec.container.parity.layout import Layout, Member
+from lccodec.container.parity import Layout, Member
 
 
 def layout_of(sizes: list[int], rows: int, aligned: bool, block: int = 512) -> Layout:

@@ -20,8 +20,8 @@ from lccodec.chain.read.links import array_heads, form_of
 from lccodec.chain.read.newest import open_path
 from lccodec.chain.read.replay import replay
 from lccodec.chain.read.rows import Span, decode_span, replay_rows
-from lccodec.chain.save.hindsight.group import Between
-from lccodec.container.copies import COPY_TYPES
+from lccodec.chain.save.hindsight import StepBetween
+from lccodec.container.manifest import COPY_TYPES
 from lccodec.container.piece_table import FramePart, PieceTable, hashed
 from lccodec.parallel import PIECE
 
@@ -205,7 +205,7 @@ CHANGES = [(FORMS[0], FORMS[2]), (FORMS[0], FORMS[3]), (FORMS[2], FORMS[0])]
 def test_rows_of_a_chain_are_those_of_the_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, hindsight: int
 ) -> None:
-    monkeypatch.setattr(Between, "sizes", (1, 0))  # or such small steps stay as they were saved
+    monkeypatch.setattr(StepBetween, "sizes", (1, 0))  # or such small steps stay as they were saved
     with Chain(tmp_path, policy, hindsight=hindsight) as chain:
         for step in range(6):
             forms = [change[step > 1] for change in CHANGES]

@@ -17,8 +17,8 @@ from lccodec import Chain, ChainError, ChecksumError, WorkerError
 from lccodec.chain.read import crew
 from lccodec.chain.read.checkpoint import open_step
 from lccodec.chain.read.crew import CloseFile, Source, replay_shared
-from lccodec.chain.save.background import client
-from lccodec.chain.save.options import WorkerOptions
+from lccodec.chain.save import background
+from lccodec.chain.save.settings import WorkerOptions
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.workers import memory
 from lccodec.workers.crew import Crew, Threads
@@ -38,7 +38,7 @@ STEPS = 4
 @pytest.fixture(scope="module", autouse=True)
 def all_begin() -> Iterator[None]:
     """Otherwise a short restore is over before a worker has begun."""
-    begin = client.crew_of
+    begin = background.crew_of
 
     def begun(options: WorkerOptions) -> Crew:
         crew = begin(options)
@@ -46,7 +46,7 @@ def all_begin() -> Iterator[None]:
         return crew
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(client, "crew_of", begun)
+        patch.setattr(background, "crew_of", begun)
         yield
 
 

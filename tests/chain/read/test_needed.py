@@ -18,7 +18,7 @@ from lccodec import Chain, DataError, ExponentBuckets, LogSteps, Lossless, Unifo
 from lccodec.chain.read.newest import open_path
 from lccodec.chain.read.replay import Ranges, decoded_together, frames_of, replay
 from lccodec.constants import METHOD_RAW, PAYLOAD_OFFSET
-from lccodec.container.copies import COPY_TYPES
+from lccodec.container.manifest import COPY_TYPES
 from lccodec.element_types import Array, components, narrow
 from lccodec.errors import ChecksumError
 from lccodec.frame.content import Content

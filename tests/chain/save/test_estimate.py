@@ -17,8 +17,8 @@ from ...support.estimates import check_estimates
 @pytest.fixture(autouse=True)
 def _small_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrays of more than 32,768 components are sampled."""
-    monkeypatch.setattr("lccodec.chain.save.estimate._STRETCHES", 32)
-    monkeypatch.setattr("lccodec.chain.save.estimate._STRETCH_COMPONENTS", 1024)
+    monkeypatch.setattr("lccodec.chain.save.plan._STRETCHES", 32)
+    monkeypatch.setattr("lccodec.chain.save.plan._STRETCH_COMPONENTS", 1024)
 
 
 def adam(count: int, size: int = 300_000, seed: int = 0) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from lccodec import ArgumentError, Chain, ChainError, LccodecError, LccodecWarning, follow, validate
-from lccodec.chain.save.writer import Given
+from lccodec.chain.save.writer import SaveRequest
 from lccodec.constants import WRITER_NAME
 from lccodec.parallel import Line
 from lccodec.workers.memory import Arena
@@ -265,7 +265,7 @@ def test_an_answer_to_another_request_is_not_taken(tmp_path: Path) -> None:
         assert client is not None
         client._number += 1  # as if an answer had been left unread
         leader = client._leader()
-        leader.channel.send(chain._writer._copied(1, Given(state_of(1)), Arena(), number=7))
+        leader.channel.send(chain._writer._copied(1, SaveRequest(state_of(1)), Arena(), number=7))
         large = np.random.default_rng(0).standard_normal(4_000_000)  # which takes a leader some time
         error = chain.save_async(2, {"weight": large}).exception()
         assert "a worker has answered request 7, not 3" in str(error)

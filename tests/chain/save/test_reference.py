@@ -14,7 +14,8 @@ import pytest
 
 from lccodec import ArgumentError, ChainError, Keep, LccodecWarning, Plan, StorageError
 from lccodec.chain.save import saver
-from lccodec.chain.save.reference import find_parent, find_tail, read_tail, read_values
+from lccodec.chain.save.reference import find_latest, find_parent, read_latest
+from lccodec.chain.save.value_reference import read_values
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.workers.crew import Processes
 from lccodec.workers.memory import place_of, shared_empty
@@ -86,15 +87,15 @@ def test_a_latest_checkpoint_that_was_written_anew_is_as_good(tmp_path: Path, po
     chain = HistoryChain(tmp_path, policy)
     for step in range(4):
         chain.save(step, states[step])
-    arrays = chain._writer._saver._tail.arrays if chain._writer._saver._tail else None
+    arrays = chain._writer._saver._latest.arrays if chain._writer._saver._latest else None
     other = HistoryChain(tmp_path)
     other.prune(Keep(latest=1), rewrite=True) if how == "prune" else other.compact(keyframe_every=1)
     before = other.restore(3)
     chain.save(4, states[4])
     assert arrays is not None
     assert chain.info(4).parent == 3
-    assert chain._writer._saver._tail is not None
-    assert [link.step for link in chain._writer._saver._tail.links] == (
+    assert chain._writer._saver._latest is not None
+    assert [link.step for link in chain._writer._saver._latest.links] == (
         [3, 4] if how == "prune" else [2, 3, 4]
     )
     chain.save(5, states[5])
@@ -178,7 +179,7 @@ def test_threads_may_save_on_one_chain(tmp_path: Path, monkeypatch: pytest.Monke
     make_plan = saver.make_plan
 
     def wait(*arguments: Any) -> Plan:
-        time.sleep(0.005)  # so that others come to hold the same tail, if they can
+        time.sleep(0.005)  # so that others come to hold the same step, if they can
         return make_plan(*arguments)
 
     monkeypatch.setattr(saver, "make_plan", wait)
@@ -261,12 +262,12 @@ def test_one_line_is_logged_for_each_save(tmp_path: Path, caplog: pytest.LogCapt
 def test_what_no_reader_accepts_is_not_committed(tmp_path: Path) -> None:
     with HistoryChain(tmp_path) as chain:
         chain.save(0, {"w": np.ones(3)})
-        before = chain._writer._saver._tail
+        before = chain._writer._saver._latest
         for bad in ({"w": np.empty((0, 2**41))}, {"w": np.ones(3), "x" * 20: {"y" * (1 << 24): 1}}):
             with pytest.raises(ValueError, match=r"LCC-LIM|more than"):
                 chain.save(1, bad)
         assert chain.steps == [0]
-        assert chain._writer._saver._tail is before  # and the reference was not lost
+        assert chain._writer._saver._latest is before  # and the reference was not lost
 
 
 def test_only_a_step_that_cannot_be_read_is_mended(tmp_path: Path) -> None:
@@ -274,26 +275,26 @@ def test_only_a_step_that_cannot_be_read_is_mended(tmp_path: Path) -> None:
     states, store, asked = walk(4), DirectoryStore(tmp_path), list[None]()
     with HistoryChain(tmp_path, policy="lossless") as chain:
         chain.save(0, states[0])
-        mine = read_tail(store, 0, VALUES)
+        mine = read_latest(store, 0, VALUES)
         chain.save(1, states[1])
 
-    def find(how: Any, steps: list[int], tail: Any = mine) -> None:
-        how(tail, store, steps, VALUES, lambda: asked.append(None))
+    def find(how: Any, steps: list[int], latest: Any = mine) -> None:
+        how(latest, store, steps, VALUES, lambda: asked.append(None))
 
     with pytest.warns(LccodecWarning, match="step 1 was saved by another writer"):
-        find(find_tail, [0, 1])
+        find(find_latest, [0, 1])
     with pytest.warns(LccodecWarning, match="step 0, which was saved last, is missing"):
-        find(find_tail, [])
+        find(find_latest, [])
     find(find_parent, [0, 1])
     (tmp_path / NAMES[0]).unlink()
     HistoryChain(tmp_path / "other", policy="lossless").save(0, states[2])
     (tmp_path / "other" / NAMES[0]).rename(tmp_path / NAMES[0])
     with pytest.warns(LccodecWarning, match="step 0 was replaced"):
-        find(find_tail, [0])
+        find(find_latest, [0])
     assert asked == []
     flip(tmp_path / NAMES[0])
     with pytest.warns(LccodecWarning, match="step 0 cannot be restored"):
-        find(find_tail, [0], None)
+        find(find_latest, [0], None)
     with pytest.raises(ChainError, match="which cannot be restored"):
         find(find_parent, [0])
     assert len(asked) == 2
@@ -305,10 +306,10 @@ def test_a_large_reference_is_decoded_to_where_it_stays(tmp_path: Path) -> None:
     with HistoryChain(tmp_path, policy="lossless") as chain:
         chain.save(0, state)
         chain.save(1, {**state, "large": state["large"] + 1})
-    tail = find_tail(None, DirectoryStore(tmp_path), [0, 1], VALUES)
-    assert tail is not None
-    np.testing.assert_array_equal(tail.arrays["large"].array(), state["large"] + 1)
-    np.testing.assert_array_equal(tail.arrays["small"].array(), state["small"])
-    assert place_of(tail.arrays["large"].bits) is not None
-    shared = Processes([], lambda: None, 1.0).shared(tail.arrays["large"].bits)
-    assert shared is tail.arrays["large"].bits
+    latest = find_latest(None, DirectoryStore(tmp_path), [0, 1], VALUES)
+    assert latest is not None
+    np.testing.assert_array_equal(latest.arrays["large"].array(), state["large"] + 1)
+    np.testing.assert_array_equal(latest.arrays["small"].array(), state["small"])
+    assert place_of(latest.arrays["large"].bits) is not None
+    shared = Processes([], lambda: None, 1.0).shared(latest.arrays["large"].bits)
+    assert shared is latest.arrays["large"].bits

@@ -27,7 +27,7 @@ def test_warnings_are_at_the_line_that_saves(tmp_path: Path) -> None:
         Chain(tmp_path).save(1, state)
     assert [warning.filename for warning in told] == [__file__] * 2
     assert "saves are lossless" in str(told[0].message)  # from the settings
-    assert "step 0 was written anew from the exact file" in str(told[1].message)  # from the tail
+    assert "step 0 was written anew from the exact file" in str(told[1].message)  # from the latest
 
 
 def test_a_save_can_be_given_up_until_the_moment_that_it_is_committed(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_what_is_told_is_the_same_whoever_has_the_reference(tmp_path: Path, work
 def test_this_process_holds_no_second_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Chain(tmp_path, "lc-3", workers=1) as chain:
         chain.save_async(0, STATES[0])
-        monkeypatch.setattr(reference, "read_tail", lambda *_: pytest.fail("a reference was decoded here"))
+        monkeypatch.setattr(reference, "read_latest", lambda *_: pytest.fail("a reference was decoded here"))
         plan = chain.plan(STATES[1])
         assert plan.parent == 0
         assert len(plan.estimates()) == len(plan)

@@ -12,7 +12,7 @@ from lccodec.chain.read.newest import open_exact, with_exact
 from lccodec.chain.store.bundle import BundleStore
 from lccodec.chain.store.directory import DirectoryStore, describe_exact
 from lccodec.constants import PAYLOAD_OFFSET
-from lccodec.container.bundle.bundle import Bundle
+from lccodec.container.bundle import Bundle
 from lccodec.errors import ArgumentError, ChainError, LccodecError, LccodecWarning
 
 from ...support.checkpoints import listing

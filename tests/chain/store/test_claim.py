@@ -21,7 +21,7 @@ import pytest
 
 from lccodec import Chain, ChainError, Keep, LccodecWarning
 from lccodec.chain.life.rollback import rollback
-from lccodec.chain.save.background import background
+from lccodec.chain.save import background
 from lccodec.chain.store import claim
 from lccodec.chain.store.claim import DirectoryClaim, Use
 from lccodec.chain.store.directory import DirectoryStore

@@ -125,8 +125,8 @@ def digits(count):
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["balanced", "lossless", "small"])
 def test_estimates_of_a_network_that_learns(tmp_path, policy, monkeypatch):
-    monkeypatch.setattr("lccodec.chain.save.estimate._STRETCHES", 32)
-    monkeypatch.setattr("lccodec.chain.save.estimate._STRETCH_COMPONENTS", 1024)
+    monkeypatch.setattr("lccodec.chain.save.plan._STRETCHES", 32)
+    monkeypatch.setattr("lccodec.chain.save.plan._STRETCH_COMPONENTS", 1024)
     assert check_estimates(tmp_path, digits(4), policy) == {True, False}
 
 

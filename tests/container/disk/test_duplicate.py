@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from lccodec import LccodecError, StorageError
-from lccodec.container.disk.duplicate import NO_HARD_LINK
-from lccodec.container.disk.duplicate import duplicate as duplicate_into
 from lccodec.container.disk.folder import Folder
 from lccodec.container.disk.system import SYSTEM, System
+from lccodec.container.disk.whole_file import NO_HARD_LINK
+from lccodec.container.disk.whole_file import duplicate as duplicate_into
 
 from ...support.crashes import broken
 from ...support.systems import Faulty

@@ -31,12 +31,12 @@ from ....element_types import Array
 from ....entropy.lockstep import Reading, finish, side_by_side
 from ....errors import DataError, StorageError, WorkerError, warn
 from ....frame.changed import Changed, changed
-from ....frame.checksum import array_sum
+from ....frame.content import array_sum
 from ....parallel import has_lock
 from ....workers.crew import Crew, Processes, Threads
 from ....workers.memory import Arena, place_of
 from ....workers.process import Worker, connect
-from ....workers.task import Bench, Done, Request
+from ....workers.crew import Bench, Done, Request
 
 Item = TypeVar("Item")
 

@@ -32,7 +32,7 @@ from ....element_table import ElementType
 from ....element_types import Array, components, element_type, from_components
 from ....errors import ArgumentError, ChainError, ChecksumError
 from ....frame.changed import may_tell
-from ....frame.checksum import array_sum
+from ....frame.content import array_sum
 from ....frame.decode import check_array_sum
 from ....frame.header import Shape
 from ....masks import true_places

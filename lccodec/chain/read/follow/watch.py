@@ -28,7 +28,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 from ....constants import EXACT_NAME
-from ....container.leaves import select
+from ....container.tree import select
 from ....container.reader import CheckpointReader
 from ....container.tree import array_names, flatten, unflatten
 from ....element_types import Array, components

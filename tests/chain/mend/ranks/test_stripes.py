@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lccodec.chain.mend.parity_folder import ParityFolder
 from lccodec.chain.mend.ranks import _PIECE_BYTES, Striped, _filled, _pieces
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.container.parity.layout import Layout, Member
+from lccodec.container.parity import Layout, Member
 
 from ....support.ranks import Threads
 

@@ -21,8 +21,7 @@ from lccodec.chain.read.follow import crew as telling
 from lccodec.chain.read.follow import crew as writing
 from lccodec.chain.read.follow.crew import Tell, Tellers
 from lccodec.workers import memory
-from lccodec.workers.crew import Crew, Processes
-from lccodec.workers.task import Task
+from lccodec.workers.crew import Crew, Processes, Task
 
 from ....support.processes import children
 

@@ -11,7 +11,7 @@ import pytest
 import lccodec
 from lccodec.chain.read.follow.crew import Offer, Rooms, Tell, Told, batches_for
 from lccodec.errors import ChecksumError
-from lccodec.frame.checksum import array_sum
+from lccodec.frame.content import array_sum
 from lccodec.workers import memory
 from lccodec.workers.memory import Arena, place_of
 

@@ -1,0 +1,651 @@
+"""Saves in the background: a call copies the state, and all else happens beside the caller.
+
+One thread of this process asks the workers and waits for them. Where there can be no workers, the
+same thread saves by itself.
+
+A signal handler may raise an error between any two lines of the caller, and it may save as well. So
+each thing has one owner. Memory is taken from those that are free by one call, and a save that is
+cut short drops it. A save changes hands, with its memory, its future and its use of the claim, when
+it is added to the line of saves. From then on they are the thread's, which alone talks to the
+workers, and which settles the future last.
+
+A chain's client starts the leader of the workers, asks, and waits for the answer. A request has a
+number, which all that is said to it carries. A leader whose answer is not heard to its end, for
+whatever reason, is given up: what it says next would be taken for another answer.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import sys
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future
+from concurrent.futures import wait as wait_for
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, Final, TypeAlias
+
+from ...errors import StorageError, WorkerError, warn
+from ...frame.checked import Checked
+from ...parallel import Line, has_lock
+from ...policy.policy import Policy
+from ...printable import printable
+from ...quantizers.base import Quantizer
+from ...quantizers.registry import QUANTIZERS
+from ...workers.crew import Crew, Done, Threads
+from ...workers.memory import Arena, PrivateArena
+from ...workers.process import Worker
+from ..progress import Progress, Tell, telling_of_save, untold
+from ..read.crew import Restorers
+from ..store.claim import Claim, Use
+from ..store.names import checkpoint_name
+from ..store.store import WritableStore
+from .saver import Saver
+from .settings import LOG, Cadence, Settings, WhenBusy, WorkerOptions
+from .state_copy import Snapshot
+from .worker import ComesBackAnswer, ComesBackQuestion, Heartbeat, Opening, Report, make_crew, start_worker
+
+_open: weakref.WeakSet[Background] = weakref.WeakSet()
+
+
+#: Seconds after which who waits looks itself.
+_LONGEST_WAIT: Final = 1.0
+
+#: Copies a state into an arena.
+Copier: TypeAlias = Callable[[Arena], Snapshot]
+
+
+class _Promise(Future[Any]):
+    """The future of a save, as users have it. It says without a lock that it was cancelled."""
+
+    is_cancelled = False
+
+    def cancel(self) -> bool:
+        """Cancel the save, if it has not begun."""
+        self.is_cancelled = super().cancel() or self.is_cancelled
+        return self.is_cancelled
+
+
+class Job:
+    """What the thread does with a state: it saves it, or asks the workers a question about it.
+
+    Who waits in this process waits here, not at the future: that has a lock, which the thread needs
+    when it settles it, and which a caller that is interrupted by a handler would keep.
+
+    Parameters
+    ----------
+    work
+        Does it, and settles it.
+    snapshot, arena
+        The state, and the memory it lies in; both are given up when they are not needed any more.
+    use
+        The use of the claim, which ends with the job.
+    """
+
+    def __init__(
+        self, work: Callable[[Job], None], snapshot: Snapshot, arena: Arena, use: Use | None = None
+    ) -> None:
+        self.snapshot: Snapshot | None = snapshot
+        self.arena: Arena | None = arena
+        self.step, self.is_save, self.use = snapshot.step, snapshot.question == "save", use
+        self.future = _Promise()
+        self._work = work
+        self._is_over = False
+        self._outcome: Done = Done()
+        self._end: SimpleQueue[None] = SimpleQueue()
+
+    def __call__(self) -> None:
+        """Do it; the thread's call."""
+        try:
+            self._work(self)
+        except BaseException as error:  # or somebody would wait for ever
+            self.settle(Done(error=error))
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it runs, or is to run."""
+        return not self._is_over and not self.future.is_cancelled
+
+    def settle(self, outcome: Done) -> None:
+        """End the use of the claim, and settle the future; the thread's call."""
+        if self._is_over:
+            return
+        if self.use is not None:
+            self.use.end()
+        self._outcome = outcome
+        if self.future.is_cancelled:
+            pass
+        elif outcome.error is None:
+            self.future.set_result(outcome.result)
+        else:
+            self.future.set_exception(outcome.error)
+        self._is_over = True
+        self._end.put(None)
+
+    def wait(self, end: float | None = None) -> bool:
+        """Wait until it is over, until some time of `time.monotonic`; return whether it is."""
+        while self.is_pending:
+            left = _LONGEST_WAIT if end is None else min(_LONGEST_WAIT, end - time.monotonic())
+            if left <= 0:
+                return False
+            with suppress(Empty):
+                self._end.get(timeout=left)
+                self._end.put(None)  # for others that wait; who is interrupted here holds them up
+        return True
+
+    def value(self) -> Any:
+        """Wait, and return the result or raise the error."""
+        self.wait()
+        if self.future.is_cancelled:
+            raise CancelledError
+        return self._outcome.value()
+
+
+class Background:
+    """The saves of one chain in the background, one after the other, in the order of the calls.
+
+    Parameters
+    ----------
+    store
+        Where the chain is kept.
+    client
+        The workers; ``None`` if there can be none.
+    saver
+        Saves in this process where workers cannot be started.
+    max_concurrent_saves
+        The most saves that may run or wait at a time. Each has a copy of its state.
+    after
+        A call that is made after each save, by the thread that waits for it.
+    """
+
+    def __init__(
+        self,
+        store: WritableStore,
+        client: Client | None,
+        saver: Saver,
+        max_concurrent_saves: int,
+        after: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.process = os.getpid()
+        self._store = store
+        self._client = client  # the thread's, but for `abort`
+        self._is_alone = client is None  # whether saves go without workers from now on
+        self._saver = saver
+        self._max_concurrent_saves = max_concurrent_saves
+        self._after = after
+        self._free: deque[Arena] = deque()  # memory that no save has; it is warm
+        self._failed: deque[BaseException] = deque()  # not told yet
+        self._warnings: deque[str] = deque()  # not given yet
+        self._aborting = False
+        self._line = Line()
+        _open.add(self)
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The error of the first save that failed, if it was not raised yet."""
+        failed = list(self._failed)
+        return failed[0] if failed else None
+
+    def _jobs(self) -> list[Job]:
+        """Return what is not done, in its order. What an interrupt has left asleep is woken."""
+        self._line.wake()
+        return [job for job in self._line.waiting if isinstance(job, Job) and job.is_pending]
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps of the saves that run or wait."""
+        return [job.step for job in self._jobs() if job.is_save]
+
+    def ask(self, make: Copier) -> Any:
+        """Return what the workers answer to a question about a state, once no save runs.
+
+        Without workers it is ``None``. Their errors are raised, and their warnings given. Failures
+        of saves are raised by later calls. If the wait is interrupted, the answer is for nobody.
+        """
+        for running in self._jobs():
+            running.wait()
+        if self._is_alone:
+            return None
+        arena = self._arena()
+        job = Job(self._answer, make(arena), arena)
+        self._line.add(job)
+        found = job.value()
+        self.give_warnings()
+        return found
+
+    def _answer(self, job: Job) -> None:
+        """Ask the workers a question, in the thread."""
+        client, done = self._current_client(), Done()
+        try:
+            if client is not None and job.snapshot is not None:
+                report = client.request(job.snapshot, untold)
+                self._note(report)
+                done = report.done
+        finally:
+            self._give_up_memory(job)
+        job.settle(done)
+
+    def _note(self, report: Report) -> None:
+        """Log what workers have logged, and keep their warnings."""
+        for level, text in report.records:
+            LOG.log(level, "%s", text)
+        self._warnings.extend(report.warnings)
+
+    def submit(  # what to save, and what to do beside it
+        self,
+        make: Copier,
+        when_busy: WhenBusy,
+        use: Use,
+        *,
+        failed: Callable[[], object],
+        progress: Progress = False,
+        raises: bool = True,
+    ) -> Job | None:
+        """Start a save; return what becomes the bytes of its file.
+
+        Parameters
+        ----------
+        make
+            Copies the state into an arena.
+        when_busy
+            What to do if no more saves may run: with ``"skip"``, return ``None``.
+        use
+            The use of the claim, which ends with the save.
+        failed
+            A call of the thread if the save fails.
+        progress
+            Who is told how many arrays are coded, by the thread of the saves.
+        raises
+            Whether a failure is raised by the next call, as nobody may ask the future.
+
+        Raises the failure of an earlier save; then nothing is saved. After an interrupt, the save
+        is started with all of its state, or it is not.
+        """
+        self.raise_failure()
+        while len(running := self._jobs()) >= self._max_concurrent_saves:
+            if when_busy == "skip":
+                return None
+            running[0].wait()
+            self.raise_failure()
+        arena = self._arena()
+        try:
+            snapshot = make(arena)
+        except StorageError as error:
+            self._go_on_alone(f"{error}; saves go on in a thread of this process")
+            arena = self._arena()
+            snapshot = make(arena)
+
+        def work(job: Job) -> None:
+            self._save(job, progress, raises, failed)
+
+        job = Job(work, snapshot, arena, use)
+        self._line.add(job)
+        self.give_warnings()
+        return job
+
+    def give_up(self, use: Use) -> None:
+        """End the use of a claim of a save that was not started."""
+        if all(job.use is not use for job in self._jobs()):
+            use.end()
+
+    def _arena(self) -> Arena:
+        """Return memory that is the caller's: it is no other's, and is not given out again."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return PrivateArena() if self._is_alone else Arena()
+
+    def _give_up_memory(self, job: Job) -> None:
+        """Let other saves have the memory of a job."""
+        arena, job.arena, job.snapshot = job.arena, None, None
+        is_usable = self._is_alone == isinstance(arena, PrivateArena)
+        if arena is not None and is_usable and len(self._free) < self._max_concurrent_saves:
+            arena.clear()
+            self._free.append(arena)
+
+    def _save(self, job: Job, progress: Progress, raises: bool, failed: Callable[[], object]) -> None:
+        """Save in the thread, and settle the future last."""
+        snapshot, step = job.snapshot, job.step
+        if snapshot is None or not job.future.set_running_or_notify_cancel():
+            self._give_up_memory(job)
+            failed()
+            job.settle(Done())
+            return
+        before = None if self._store.far else self._stored(step)  # nobody waits for what is not needed
+        try:
+            with telling_of_save(progress, self._warnings.append) as tell:
+                report = self._ask(snapshot, tell)
+        except BaseException as error:
+            report = Report(Done(error=error))
+        del snapshot
+        self._give_up_memory(job)
+        self._note(report)
+        failure, result = report.done.error, report.done.result
+        if isinstance(failure, WorkerError) and (result := self._kept(step, before)) is not None:
+            self._warnings.append(f"step {step} is on the disk, but its save did not end: {failure}")
+            failure = None
+        if failure is None:
+            try:
+                self._after()
+            except Exception as error:  # the future must be settled in any case
+                self._warnings.append(f"step {step} is saved, but what follows a save failed: {error!r}")
+        else:
+            failed()
+            if raises and not self._aborting:
+                failure.add_note(f"step {step} was not saved, by a save in the background")
+                self._failed.append(failure)
+        job.settle(Done(result, failure))
+
+    def _stored(self, step: int) -> tuple[int, ...] | None:
+        """Return what tells the file of a step from another; ``None`` if there is none."""
+        try:
+            return self._store.identity(self._name_of(step))
+        except StorageError:
+            return None
+
+    def _name_of(self, step: int) -> str:
+        """Return the file of a step: the checkpoint, where nobody has looked before the save."""
+        return checkpoint_name(step) if self._store.far else self._store.name_of(step)
+
+    def _kept(self, step: int, before: tuple[int, ...] | None) -> int | None:
+        """Return the bytes of the file of a step whose worker is gone, if it was committed.
+
+        An exact file may have had the step before: then its save was cut short, too.
+        """
+        stored = self._stored(step)
+        if stored is None or stored == before:
+            return None
+        try:
+            self._store.sync()  # the worker may not have come to that
+            return self._store.size([self._name_of(step)])
+        except StorageError:
+            return None
+
+    def _ask(self, snapshot: Snapshot, tell: Tell) -> Report:
+        if (client := self._current_client()) is not None:
+            try:
+                return client.request(snapshot, tell)
+            except WorkerError as error:
+                if client.started:
+                    raise
+                self._go_on_alone(f"{error}; saves go on in a thread of this process")
+                self._current_client()
+        self._store.call_between(lambda: None)  # so that this thread is patient
+        flat, known = snapshot.flat(), snapshot.assignments()
+        return Report(Done(self._saver.save(snapshot.step, flat, snapshot.metadata, known, tell)))
+
+    def _current_client(self) -> Client | None:
+        """Return the client, in the thread; end its workers if saves go on without."""
+        if self._is_alone and self._client is not None:
+            self._client.close()
+            self._client = None
+        return self._client
+
+    def _go_on_alone(self, warning: str) -> None:
+        """Save without workers from now on, in the memory of this process."""
+        if not self._is_alone:
+            self._warnings.append(warning)
+        self._is_alone = True
+        self._free.clear()
+
+    def raise_failure(self) -> None:
+        """Raise the error of a save that failed, once."""
+        with suppress(IndexError):
+            raise self._failed.popleft()
+
+    def give_warnings(self) -> None:
+        """Give the warnings of saves that are done, at the line of the user."""
+        while self._warnings:
+            warn(self._warnings.popleft())
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Return whether no save runs, after waiting for that. Failures are raised."""
+        end = None if timeout is None else time.monotonic() + timeout
+        done = all(job.wait(end) for job in self._jobs())
+        self.raise_failure()
+        self.give_warnings()
+        return done
+
+    def abort(self) -> None:
+        """Give up all saves that are not done."""
+        self._aborting = True
+        try:
+            futures = [job.future for job in self._jobs()]
+            for future in futures:
+                future.cancel()
+            while not all(future.done() for future in futures):
+                if (client := self._client) is not None:
+                    client.kill()
+                wait_for(futures, 0.1)
+        finally:
+            self._aborting = False
+
+    def end(self) -> None:
+        """Wait for all saves, and end the workers; a later save starts fresh ones.
+
+        The thread does it: if the wait is interrupted, it goes on.
+        """
+        self._line.add(self._end)
+        self._line.wait()
+        _open.discard(self)
+
+    def _end(self) -> None:
+        if self._client is not None:
+            with suppress(OSError):  # it is gone
+                self._client.close()
+
+    def then(self, call: Callable[[], object]) -> None:
+        """Let the thread make a call when all is done that was begun; do not wait for it."""
+        self._line.add(call)
+
+
+def open_background(
+    store: WritableStore,
+    opening: Opening,
+    claim: Claim,
+    policy: Policy,
+    saver: Saver,
+    max_concurrent_saves: int,
+    after: Callable[[], None],
+    comes_back: Callable[[str], bool],
+) -> Background:
+    """Return the saves of a chain in the background; warn if there can be no workers.
+
+    `comes_back` is as for `Saver`; the others are as for `Background`.
+    """
+    obstacle = find_obstacle(policy)
+    if not store.shared:
+        obstacle = "no other process has this store"
+    elif obstacle is not None and has_lock():
+        warn(f"{store.path}: workers cannot save; a thread of this process saves instead: {obstacle}")
+    client = None if obstacle else Client(store, opening, claim, comes_back)
+    if client is not None:
+        saver.forget()  # the workers have the reference from now on
+    return Background(store, client, saver, max_concurrent_saves, after)
+
+
+@atexit.register
+def _at_exit() -> None:
+    """Wait for all saves at the end of the program, and tell what went wrong."""
+    for background in list(_open):
+        if background.process != os.getpid():
+            continue
+        try:
+            background.end()
+            background.raise_failure()
+            background.give_warnings()
+        except Exception as error:
+            lines = f"lccodec: {error}", *getattr(error, "__notes__", ())
+            print(printable("\n  ".join(lines), lines=True), file=sys.stderr)
+
+
+def opening_of(store: WritableStore, settings: Settings, options: WorkerOptions, every: Cadence) -> Opening:
+    """Return what a leader must know of a chain."""
+    policy, roles, newest = settings.given
+    written = None if policy is None else policy.to_json()
+    members, worker_timeout = options.members, float(options.worker_timeout)
+    told = str(store.path), written, roles, newest, every, members, worker_timeout
+    return Opening(*told, settings.reference)
+
+
+def crew_of(options: WorkerOptions) -> Crew:
+    """Return the crew for restores in this process: threads only help without a global lock."""
+    if not has_lock():
+        return Threads(options.members)
+    return make_crew(options.members, lambda: None, options.worker_timeout)
+
+
+def restorers_of(options: WorkerOptions) -> Restorers:
+    """Return who decodes for a chain with workers."""
+    return Restorers(options.members, partial(crew_of, options))
+
+
+class Client:
+    """The workers of a chain, started when they are needed, for one thread. Any may `kill` them.
+
+    Parameters
+    ----------
+    store
+        Where the chain is kept.
+    opening
+        What the leader must know of the chain.
+    claim
+        The claim on the chain, which the leader shares.
+    comes_back
+        As for `Saver`.
+    """
+
+    def __init__(
+        self, store: WritableStore, opening: Opening, claim: Claim, comes_back: Callable[[str], bool]
+    ) -> None:
+        self._store = store
+        self._opening = opening
+        self._claim = claim
+        self._comes_back = comes_back
+        self._worker: Worker | None = None
+        self._process = os.getpid()
+        self._number = 0  # of the last request
+        self.started = False  # whether a leader could be started
+
+    def request(self, message: Snapshot, tell: Tell) -> Report:
+        """Return the leader's report on a request; raise ``WorkerError`` if it is gone.
+
+        `tell` is told how many arrays are coded. If it is interrupted, so is the leader.
+        """
+        self._number += 1
+        try:
+            reply = self._reply(replace(message, number=self._number))
+            while not isinstance(reply, Report):
+                told = None
+                if isinstance(reply, ComesBackQuestion):
+                    told = ComesBackAnswer(self._number, self._comes_back(reply.name))
+                elif reply.total:
+                    tell(reply.done, reply.total)
+                reply = self._reply(told)
+        except WorkerError:
+            raise
+        except BaseException:
+            self._lost("")
+            raise
+        if isinstance(reply.done.error, WorkerError):
+            self._lost("")
+        return reply
+
+    def _reply(
+        self, message: Snapshot | ComesBackAnswer | None = None
+    ) -> Heartbeat | ComesBackQuestion | Report:
+        """Return what the leader says next, after sending it a message, if any."""
+        try:
+            worker = self._leader()
+            if message is not None:
+                worker.channel.send(message)
+            reply: Heartbeat | ComesBackQuestion | Report = worker.channel.receive()
+        except TimeoutError:
+            seconds = self._opening.worker_timeout
+            raise self._lost(f"a worker has not answered for {seconds:g} seconds") from None
+        except (EOFError, OSError, ValueError):
+            raise self._lost("a worker is gone") from None
+        is_early = isinstance(reply, Heartbeat) and not reply.number  # it begins
+        if reply.number != self._number and not is_early:
+            self._lost("")
+            raise self._lost(f"a worker has answered request {reply.number}, not {self._number}")
+        return reply
+
+    def close(self) -> None:
+        """Let the workers end; the next request starts fresh ones."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.end()
+
+    def kill(self) -> None:
+        """End the workers at once, whatever they do, and remove what they leave."""
+        if (worker := self._worker) is not None:
+            worker.kill()
+            self._tidy()
+
+    def _leader(self) -> Worker:
+        if self._process != os.getpid():  # after a fork, the workers are the parent's
+            self._worker, self._process = None, os.getpid()
+        if self._worker is None:
+            worker = start_worker(self._claim.descriptors)
+            worker.ready()
+            self._worker, self.started = worker, True
+            self._worker.channel.limit(self._opening.worker_timeout)
+            self._worker.channel.send(self._opening)
+        return self._worker
+
+    def _lost(self, message: str) -> WorkerError:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            if message:
+                message = f"{message}: it {worker.state()}"
+            worker.kill()
+        self._tidy()
+        return WorkerError(f"{self._store.path}: {message}; the next save starts a fresh one")
+
+    def _tidy(self) -> None:
+        try:
+            self._store.remove_stale()
+        except StorageError as error:
+            LOG.warning("%s", error)
+
+
+def find_obstacle(policy: Policy) -> str | None:
+    """Return why workers cannot save with a policy, in words; ``None`` if they can."""
+    if not has_lock():
+        return "threads do it, as the interpreter has no global lock"
+    if not hasattr(socket, "send_fds"):
+        return "this system does not pass memory from process to process"
+    chosen = [*policy.roles.values(), *policy.patterns.values()]
+    chosen += [] if isinstance(policy.keyframes, str) else policy.keyframes.values()
+    if any(map(_has_check, chosen)):
+        return "the check of `Checked` is a function of this process"
+    own = [name for name in _quantizers(policy.to_json()) if not _is_ours(QUANTIZERS[name])]
+    return f"they do not know the quantizer {own[0]}, which is your own" if own else None
+
+
+def _has_check(quantizer: Quantizer) -> bool:
+    """Return whether a quantizer, or the one in it, calls a function of the user."""
+    then = getattr(quantizer, "then", None)
+    own = isinstance(quantizer, Checked) and quantizer.check is not None
+    return own or (isinstance(then, Quantizer) and _has_check(then))
+
+
+def _quantizers(value: Any) -> Iterator[str]:
+    """Yield the names of all quantizers in the JSON of a policy."""
+    if isinstance(value, dict):
+        if isinstance(name := value.get("quantizer"), str):
+            yield name
+        for item in value.values():
+            yield from _quantizers(item)
+
+
+def _is_ours(quantizer: type) -> bool:
+    return quantizer.__module__.split(".")[0] == __name__.split(".")[0]

@@ -1,0 +1,614 @@
+"""The reference of a saver that keeps hashes of the newest step, not its values.
+
+A save first hashes the state. What has the hashes of the parent is the parent's, and is not looked
+at again. Of the rest, the parent's values are read where they are needed. They come from the file
+of values beside the chain, and are verified by their hashes. What is not there as it should be is
+decoded from the chain: no more blocks than that needs, and each once.
+
+Each value of the state is copied once, and its hash, its code and the file of values are made of
+that copy. Of an array of several blocks, one block is copied at a time, or only its segments that
+changed. The frames are those that are made with the whole parent in memory, byte for byte, but for
+split streams (LCC-STR-08): where only some segments of a block are read, nobody knows the size of
+the rest of the reference. Then none is split.
+
+Hashes that are not kept are made of the files of a checkpoint. A large array is decoded part by
+part, so that no whole state is in memory.
+
+Such a chain loses nothing: what a restore returns is what was hashed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Final, cast
+
+import numpy as np
+
+from ...byteorder import read_numbers, stored_view
+from ...container.disk.scratch import NO_ROOM, Scratch
+from ...element_types import Array
+from ...entropy.numbers import zigzag
+from ...errors import ArgumentError, ChainError, DataError, StorageError
+from ...frame import planes
+from ...frame.content import MAX_SHARED_COMPONENTS, SUM_MASK, Content, array_sum, sum_change_of
+from ...frame.encode import MAX_BLOCK_COMPONENTS, Effort, FrameCoder, encode_content
+from ...parallel import slices, thread_count
+from ...policy.copies import mark_equal
+from ...policy.policy import Candidate
+from ...quantizers.lossless import Lossless
+from ..read.checkpoint import OpenCheckpoint, open_name
+from ..read.links import form_of
+from ..read.replay import DecodedArray
+from ..read.rows import Span, decode_span
+from ..store.directory import DirectoryStore
+from ..store.names import checkpoint_name
+from ..store.store import Store, WritableStore
+from .plan import FramePlan, SavePlan
+from .reference import Latest
+from .sampling import Sampling
+from .segments import (
+    MAX_THREADS,
+    HashedArray,
+    HashFiles,
+    Places,
+    changed_segments,
+    differing,
+    hash_segments,
+    runs_of,
+    segment_size,
+)
+
+_PART_COMPONENTS: Final = 1 << 21  # that are decoded at a time: a block of a large array
+
+
+@dataclass(eq=False)
+class Parent:
+    """A checkpoint, and the hashes of its arrays.
+
+    Parameters
+    ----------
+    store, step
+        Where it is.
+    segment
+        Bytes of a segment.
+    arrays
+        The hashes by name.
+    values
+        The file of values, if there can be one.
+    distrust
+        Called if the hashes turn out to be wrong.
+    """
+
+    store: Store
+    step: int
+    segment: int
+    arrays: Mapping[str, HashedArray]
+    values: Scratch | None
+    distrust: Callable[[], None]
+    _file: OpenCheckpoint | None = None
+    _together: dict[int, Array] = field(default_factory=dict)  # of the frame that was decoded last
+    _last: dict[tuple[str, int], Array] = field(default_factory=dict)  # decoded last; where it begins
+
+    def read(self, name: str, segments: Sequence[int]) -> Array:
+        """Return the components of segments of an array, rising, end to end.
+
+        Raises
+        ------
+        ChainError
+            If the hashes are not those of the checkpoint's values; or if they must be decoded, and
+            the chain cannot be read. Another attempt hashes the checkpoint anew.
+        """
+        array = self.arrays[name]
+        found = [self._run(name, array, *run) for run in runs_of(segments)]
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+    def _run(self, name: str, array: HashedArray, start: int, stop: int) -> Array:
+        hashes, size = array.hashes[start:stop], self.segment // array.kind.bits.itemsize
+        known = self._kept(array, start, stop)
+        if known is not None and not differing(hash_segments(known, self.segment), hashes).any():
+            return known
+        try:
+            bits = self._decoded(name, slice(start * size, min(stop * size, array.size)))
+        except (DataError, StorageError) as error:
+            self.distrust()
+            raise ChainError(f"step {self.step} cannot be read: {error}") from error
+        if differing(hash_segments(bits, self.segment), hashes).any():
+            self.distrust()
+            raise ChainError(
+                f"{self.store.path}: the hashes that are kept of step {self.step} are not those of {name!r}"
+            )
+        return bits
+
+    def _kept(self, array: HashedArray, start: int, stop: int) -> Array | None:
+        """Return what the file of values has in the place of segments; ``None`` without them."""
+        nbytes = array.size * array.kind.size
+        first, last = start * self.segment, min(stop * self.segment, nbytes)
+        data = b"" if self.values is None else self.values.read(array.offset + first, last - first)
+        if len(data) != last - first:
+            return None
+        bits: Array = read_numbers(data, array.kind.bits)
+        return bits
+
+    def _decoded(self, name: str, part: slice) -> Array:
+        """Decode components of an array from the chain, with those of the same block."""
+        size = self.arrays[name].size
+        length = size if size <= MAX_BLOCK_COMPONENTS else _PART_COMPONENTS
+        found = []
+        for start in range(part.start - part.start % length, part.stop, length):
+            bits = self._last.get((name, start))  # most segments that changed lie in the same block
+            if bits is None:
+                self._last.clear()  # its memory is free before the next is decoded
+                bits = self._last[name, start] = self._span(name, slice(start, min(start + length, size)))
+            found.append(bits[max(part.start - start, 0) : part.stop - start])
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+    def _span(self, name: str, part: slice) -> Array:
+        if self._file is None:
+            self._file = open_name(self.store, checkpoint_name(self.step))
+        file = self._file
+        bits = decode_span(file.links, name, Span(part.start, part.stop))
+        if bits is not None:
+            return bits
+        index = file.index_of(name)
+        if index not in self._together:  # the arrays of a frame are asked for one after the other
+            found = file.decode_some(file.together[index])
+            self._together = {index: array.bits for index, array in found.items()}
+        return self._together[index][part]
+
+    def close(self) -> None:
+        """Close the files; they are opened again when they are read."""
+        self._together, self._last = {}, {}
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+@dataclass(frozen=True, eq=False)
+class ParentBits:
+    """The components of an array of the parent, which are read when a part of them is asked for.
+
+    It stands for an array (`Candidate.reference`) that is not held.
+    """
+
+    parent: Parent
+    name: str
+
+    @property
+    def hashed(self) -> HashedArray:
+        """What is kept of the array."""
+        return self.parent.arrays[self.name]
+
+    def __getitem__(self, part: slice) -> Array:
+        own = self.hashed
+        start, stop, step = part.indices(own.size)
+        length = self.parent.segment // own.kind.bits.itemsize
+        if stop <= start:
+            return np.empty(0, own.kind.bits)
+        first = start // length
+        bits = self.parent.read(self.name, range(first, -(-stop // length)))
+        return bits[start - first * length : stop - first * length : step]
+
+
+def hash_checkpoint(
+    file: OpenCheckpoint, values: Scratch | None, between: Callable[[], None] = lambda: None
+) -> tuple[int, dict[str, HashedArray]]:
+    """Return the bytes of a segment, and the hashes of the arrays of a checkpoint by name.
+
+    The values are put into the file of `values`. `between` is called again and again.
+
+    Raises
+    ------
+    DataError
+        If a stored byte breaks a rule.
+    """
+    last = file.links[-1]
+    forms = {name: form_of(last, name) for name in last.index_names}
+    none = np.empty((0, 0), np.uint8)
+    arrays = {name: HashedArray(*form, 0, 0, none) for name, form in forms.items()}
+    segment = segment_size(sum(array.size * array.kind.size for array in arrays.values()))
+    offsets, end = {}, 0
+    for name, array in arrays.items():
+        offsets[name] = end
+        end += -(-array.size * array.kind.size // segment) * segment
+    found = {}
+    for name, parts in _in_parts(file, arrays):
+        kind, offset, total, hashes = arrays[name].kind, offsets[name], 0, []
+        for start, bits in parts:
+            between()
+            hashes.append(hash_segments(bits, segment))
+            total += array_sum(bits, start * kind.size // 8)
+            if values is not None:
+                values.write(offset + start * kind.size, stored_view(bits).data)
+        found[name] = HashedArray(*forms[name], offset, total & SUM_MASK, np.concatenate(hashes))
+    return segment, {name: found[name] for name in arrays}
+
+
+def _in_parts(
+    file: OpenCheckpoint, arrays: dict[str, HashedArray]
+) -> Iterator[tuple[str, Iterable[tuple[int, Array]]]]:
+    """Yield arrays by name, each in parts with their first component."""
+    small = []
+    for index, name in enumerate(file.links[-1].index_names):
+        if arrays[name].size <= MAX_BLOCK_COMPONENTS:
+            small.append(index)
+        else:
+            yield name, _spans(file, name, arrays[name].size)
+    array: DecodedArray
+    for index, array in file.decode_each(small):
+        yield file.links[-1].index_names[index], [(0, array.bits)]
+
+
+def _spans(file: OpenCheckpoint, name: str, size: int) -> Iterator[tuple[int, Array]]:
+    """Decode a large array, which shares no frame, part by part."""
+    for part in slices(size, _PART_COMPONENTS):
+        bits = decode_span(file.links, name, Span(part.start, min(part.stop, size)))
+        yield part.start, np.ascontiguousarray(bits)
+
+
+#: With a larger share of changed segments, a block is compared whole.
+_MAX_SHARE: Final = 0.5
+#: With as many in an array of one block, its frame may be raw: then all of it is copied.
+_MAX_SHARE_OF_ONE_BLOCK: Final = 0.25
+
+
+@dataclass(eq=False)
+class HashedStep:
+    """The arrays of a step as they are stored, frame by frame.
+
+    Parameters
+    ----------
+    segment
+        Bytes of a segment.
+    values
+        The file of values, if there can be one.
+    parent
+        What the step is a delta to, if it is one.
+    changes
+        Which segments of arrays of the parent differ, bool, by name.
+    arrays
+        The hashes of what is stored by now.
+    places
+        Where new arrays lie in the file of values.
+    between
+        Called again and again while arrays are coded.
+    """
+
+    segment: int
+    values: Scratch | None
+    parent: Parent | None = None
+    changes: Mapping[str, Array] = field(default_factory=dict)
+    arrays: dict[str, HashedArray] = field(default_factory=dict)
+    places: Places = field(default_factory=Places)
+    between: Callable[[], None] = lambda: None
+
+    def encode(self, plan: SavePlan) -> Iterator[tuple[Iterator[bytes], list[Candidate]]]:
+        """Yield the chunks of each frame of a plan, and its arrays.
+
+        Their hashes are there once all chunks have been taken.
+        """
+        for frame in plan.frames:
+            arrays = [plan.candidates[index] for index in frame.arrays]
+            self.between()
+            yield self._frame(frame, arrays), arrays
+        for index, source in plan.copies.items():
+            self.between()
+            self._copy(plan.candidates[index], self.arrays[plan.candidates[source].name])
+
+    def _frame(self, frame: FramePlan, arrays: Sequence[Candidate]) -> Iterator[bytes]:
+        c = arrays[0]
+        several = c.bits.size > MAX_BLOCK_COMPONENTS
+        few = c.bits.size > MAX_SHARED_COMPONENTS and self._share(c) <= _MAX_SHARE_OF_ONE_BLOCK
+        if frame.relative and len(arrays) == 1 and (several or few):
+            return self._changed(c)
+        return self._by_block(c) if several else self._at_once(frame, arrays)
+
+    def _share(self, c: Candidate) -> float:
+        found = self.changes.get(c.name)
+        return 1.0 if found is None else float(found.mean())
+
+    def _at_once(self, frame: FramePlan, arrays: Sequence[Candidate]) -> Iterator[bytes]:
+        """Code arrays of one block together, from copies of them and of the parent's."""
+        copies = [c.bits.copy() for c in arrays]
+        known = [self._known(c) for c in arrays]
+        before = []
+        for c, own, array in zip(arrays, copies, known, strict=True):
+            hashes = hash_segments(own, self.segment)
+            differ = np.ones(len(hashes), bool) if array is None else differing(hashes, array.hashes)
+            if frame.relative and self.parent is not None:
+                before.append(self._before(c.name, own, differ))
+            self._keep(c, HashedArray(c.kind, c.shape, self._place(c), array_sum(own), hashes), own, differ)
+        run = len(arrays) > 1
+        bits = np.concatenate(copies) if run else copies[0]
+        reference = (np.concatenate(before) if run else before[0]) if before else None
+        content = Content(bits, arrays[0].kind, tuple(c.shape for c in arrays), reference, run)
+        return encode_content(content, Lossless())
+
+    def _copy(self, c: Candidate, source: HashedArray) -> None:
+        """Keep an array that is stored as a copy of an equal one: its hashes are those of that."""
+        differ = self.changes.get(c.name)
+        differ = np.ones(len(source.hashes), bool) if differ is None else differ
+        self._keep(c, replace(source, offset=self._place(c)), c.bits, differ)
+
+    def _before(self, name: str, own: Array, differ: Array) -> Array:
+        """Return an array of the parent, given those of its segments that it shares with a copy."""
+        before, length = own.copy(), self.segment // own.itemsize
+        for start, stop in runs_of(np.flatnonzero(differ).tolist()):
+            if self.parent is not None:
+                before[start * length : stop * length] = self.parent.read(name, range(start, stop))
+        return before
+
+    def _by_block(self, c: Candidate) -> Iterator[bytes]:
+        """Code an array without the parent's, block by block."""
+        coder = FrameCoder(Content(c.bits, c.kind, (c.shape,)), Lossless())
+        offset, found, total = self._place(c), [], 0
+
+        def blocks() -> Iterator[tuple[bytes, int]]:
+            nonlocal total
+            for part in coder.parts:
+                self.between()
+                own, first = c.bits[part].copy(), part.start * c.kind.size // 8
+                found.append(hash_segments(own, self.segment))
+                self.write(offset + part.start * own.itemsize, own)
+                pieces, block_sum = planes.write_block(own, None, c.kind, first)
+                total += block_sum
+                yield b"".join(pieces), block_sum
+
+        yield from coder.join(blocks())
+        self.arrays[c.name] = HashedArray(c.kind, c.shape, offset, total & SUM_MASK, np.concatenate(found))
+
+    def _changed(self, c: Candidate) -> Iterator[bytes]:
+        """Code an array against the parent's, of which only segments that changed are read."""
+        known, length = self._known(c), self.segment // c.bits.itemsize
+        if known is None or self.parent is None:
+            raise ValueError(f"{c.name!r} has no parent")
+        # A reference makes the frame a relative one; its blocks are made here.
+        coder = FrameCoder(Content(c.bits, c.kind, (c.shape,), c.bits), Lossless())
+        differ, hashes, total = self.changes[c.name], known.hashes.copy(), known.total
+
+        def blocks() -> Iterator[tuple[bytes, int]]:
+            nonlocal total
+            before = total  # the sum of the parent's array goes on
+            for part in coder.parts:
+                self.between()
+                first = part.start // length
+                here = differ[first : -(-part.stop // length)]
+                block, change = self._block(c, known, part, here, hashes[first : first + here.size])
+                total += change
+                yield block, before + change
+                before = 0
+
+        yield from coder.join(blocks())
+        self.arrays[c.name] = HashedArray(c.kind, c.shape, known.offset, total & SUM_MASK, hashes)
+
+    def _block(
+        self, c: Candidate, known: HashedArray, part: slice, differ: Array, hashes: Array
+    ) -> tuple[bytes, int]:
+        """Return a block, and what it changes of the array sum; put the new hashes in place."""
+        length, word = self.segment // c.bits.itemsize, part.start * c.kind.size // 8
+        size = min(part.stop, c.bits.size) - part.start
+        whole = float(differ.mean()) > _MAX_SHARE
+        chosen = np.arange(differ.size) if whole else np.flatnonzero(differ)
+        if not chosen.size:
+            return b"".join(planes.write_codes(size, c.kind, chosen, np.empty(0, c.kind.bits))), 0
+        bits, first = c.bits[part], part.start // length
+        runs = [slice(start * length, stop * length) for start, stop in runs_of(chosen.tolist())]
+        own = bits.copy() if whole else np.concatenate([bits[run] for run in runs])
+        before = self._read(c.name, chosen + first)
+        hashes[chosen] = hash_segments(own, self.segment)
+        written = 0
+        for run in runs:
+            count = min(run.stop, size) - run.start
+            self.write(known.offset + (part.start + run.start) * own.itemsize, own[written : written + count])
+            written += count
+        if whole:
+            pieces, total = planes.write_block(own, before, c.kind, word)
+            return b"".join(pieces), total - array_sum(before, word)
+        at = np.flatnonzero(own != before)
+        new, old = own.take(at), before.take(at)
+        places = chosen.take(at // length) * length + at % length
+        pieces = planes.write_codes(size, c.kind, places, zigzag(new, old, c.kind))
+        return b"".join(pieces), sum_change_of(new, old, places, word)
+
+    def _read(self, name: str, segments: Array) -> Array:
+        if self.parent is None:
+            raise ValueError(f"{name!r} has no parent")
+        return self.parent.read(name, segments.tolist())
+
+    def _known(self, c: Candidate) -> HashedArray | None:
+        """Return what is kept of the parent's array; ``None`` if that has another form."""
+        found = None if self.parent is None else self.parent.arrays.get(c.name)
+        return found if found is not None and (found.kind, found.shape) == (c.kind, c.shape) else None
+
+    def _place(self, c: Candidate) -> int:
+        """Return where an array lies in the file of values: that of the parent stays there."""
+        known = self._known(c)
+        if known is not None:
+            return known.offset
+        return self.places.take(-(-c.bits.nbytes // self.segment) * self.segment)
+
+    def _keep(self, c: Candidate, array: HashedArray, own: Array, differ: Array) -> None:
+        """Keep an array, and the values of its segments that differ."""
+        length = self.segment // own.itemsize
+        for start, stop in runs_of(np.flatnonzero(differ).tolist()):
+            self.write(array.offset + start * self.segment, own[start * length : stop * length])
+        self.arrays[c.name] = array
+
+    def write(self, offset: int, bits: Array) -> None:
+        """Put components into the file of values."""
+        if self.values is not None:
+            self.values.write(offset, stored_view(bits).data)
+
+
+class HashReference:
+    """Hashes of the newest step of a chain, and what a save does with them.
+
+    Parameters
+    ----------
+    store
+        Where the chain is kept. In a directory, hashes and values are kept beside it.
+    between
+        Called again and again while a call takes long.
+
+    """
+
+    def __init__(self, store: WritableStore, between: Callable[[], None] = lambda: None) -> None:
+        self._store, self._between = store, between
+        self._keeps = True  # what is made of the files of a checkpoint
+        self._kept = HashFiles(store) if isinstance(store, DirectoryStore) else None
+        self._stored: HashedStep | None = None  # by the save that runs
+        self._changes: dict[str, Array] = {}  # of the state that is saved, by name
+
+    @property
+    def _values(self) -> Scratch | None:
+        return None if self._kept is None else self._kept.values
+
+    def forget(self) -> None:
+        """Close what is open."""
+        self._stored, self._changes = None, {}
+        if self._kept is not None:
+            self._kept.values.close()
+
+    def read(self, file: OpenCheckpoint) -> dict[str, DecodedArray]:
+        """Return the arrays of a checkpoint with their hashes: kept ones, or made of its files.
+
+        Raises
+        ------
+        DataError, ChainError, StorageError
+            If the checkpoint cannot be restored.
+        """
+        last = file.links[-1]
+        forms = {name: form_of(last, name) for name in last.index_names}
+        found = None if self._kept is None else self._kept.read(last.reader.roots, forms)
+        if found is not None:
+            self._verify(file)
+        else:
+            found = hash_checkpoint(file, self._values if self._keeps else None, self._between)
+            if self._kept is not None and self._keeps:
+                self._kept.write(last.reader.root, *found)
+        step = last.manifest.step or 0
+        return _held(Parent(self._store, step, *found, self._values, self._distrust))
+
+    def _verify(self, file: OpenCheckpoint) -> None:
+        """Raise ``DataError`` if a stored byte is damaged. HashFiles hashes do not tell that."""
+        threads = min(thread_count(0), MAX_THREADS)
+        for link in file.links:
+            for number in range(len(link.manifest.frames)):
+                self._between()
+                link.reader.frame(number, threads=threads)
+
+    @contextmanager
+    def planning(self) -> Iterator[None]:
+        """Keep nothing meanwhile that is made of the files of a checkpoint."""
+        self._keeps = False
+        try:
+            yield
+        finally:
+            self._keeps = True
+
+    def compare(self, arrays: Sequence[Candidate], is_keyframe: bool) -> None:
+        """Find which arrays are equal; of a delta, first which differ from the parent's."""
+        self._changes = {}
+        if not is_keyframe:
+            self._find_changes(arrays)
+        mark_equal(arrays)
+
+    def _find_changes(self, arrays: Sequence[Candidate]) -> None:
+        """Find which segments of arrays differ from the parent's."""
+        known = [(c, c.reference) for c in arrays if c.reference is not None]
+        references = [cast(ParentBits, reference) for _, reference in known]
+        if not references:
+            return
+        pairs = ((c.bits, r.hashed.hashes) for (c, _), r in zip(known, references, strict=True))
+        changes = changed_segments(pairs, references[0].parent.segment, self._between)
+        for (c, _), differ in zip(known, changes, strict=True):
+            c.changed = float(differ.mean()) if differ.size else 0.0
+            self._changes[c.name] = differ
+
+    def look_back(self, latest: Latest, arrays: Sequence[Candidate], sampling: Sampling) -> None:
+        """Do nothing: what loses nothing does not ask how its arrays moved before."""
+
+    def check(self, plan: SavePlan) -> None:
+        """Raise ``ArgumentError`` if a plan may lose something: then hashes say nothing of it."""
+        for index, c in enumerate(plan.candidates):
+            if plan.may_lose(index):
+                raise ArgumentError(
+                    f"reference='hashes' needs a chain that loses nothing, such as with policy='lossless';"
+                    f" {plan.policy.name!r} may lose something of {c.name!r}"
+                )
+
+    def encode(
+        self,
+        plan: SavePlan,
+        latest: Latest | None,
+        effort: Effort,  # noqa: ARG002 - nothing is tried for lossless frames
+    ) -> Iterator[tuple[Iterator[bytes], dict[str, DecodedArray]]]:
+        """Yield the chunks of each frame, and its arrays by name: nothing is lost of them."""
+        parent = None if latest is None or plan.parent is None else _parent_of(latest)
+        segment = segment_size(sum(c.bits.nbytes for c in plan.candidates))
+        stored = HashedStep(segment, self._values, between=self._between)
+        if parent is not None:
+            stay = [cast(ParentBits, c.reference).hashed for c in plan.candidates if c.reference is not None]
+            places = Places((a.offset, a.offset + len(a.hashes) * parent.segment) for a in stay)
+            known = parent, self._changes, dict(parent.arrays), places, self._between
+            stored = HashedStep(parent.segment, self._values, *known)
+        self._stored = stored
+        try:
+            for chunks, arrays in stored.encode(plan):
+                yield chunks, {c.name: DecodedArray(c.kind, c.shape, c.bits) for c in arrays}
+        finally:
+            if parent is not None:
+                parent.close()
+
+    def copies(self, plan: SavePlan, arrays: Mapping[str, DecodedArray]) -> dict[str, DecodedArray]:  # noqa: ARG002
+        """Return nothing: the hashes of copies are kept with the others."""
+        return {}
+
+    def keep(
+        self,
+        step: int,
+        root: bytes,
+        arrays: Mapping[str, DecodedArray],  # noqa: ARG002 - those of the caller
+        names: Sequence[str],
+    ) -> dict[str, DecodedArray]:
+        """Return the arrays of a step that is committed; keep their hashes."""
+        stored, self._stored, self._changes = self._stored, None, {}
+        if stored is None:
+            raise ValueError("nothing was coded")
+        hashed = {name: stored.arrays[name] for name in names}
+        if self._kept is not None:
+            self._kept.write(root, stored.segment, hashed)
+        parent = Parent(self._store, step, stored.segment, hashed, self._values, self._distrust)
+        return _held(parent)
+
+    def warn(self) -> None:
+        """Warn if the file of values cannot be written: once."""
+        if self._kept is not None:
+            self._kept.warn()
+
+    def makes_room(self, error: Exception) -> bool:
+        """Return whether a save that failed for want of room may have it now.
+
+        The file of values goes for it: a checkpoint is worth more.
+        """
+        is_full = isinstance(error, StorageError) and error.errno in NO_ROOM
+        return is_full and self._kept is not None and self._kept.values.give_up()
+
+    def _distrust(self) -> None:
+        """Let the next attempt hash the newest step anew."""
+        if self._kept is not None:
+            self._kept.remove()
+
+
+def _held(parent: Parent) -> dict[str, DecodedArray]:
+    """Return the arrays of a checkpoint for `Latest`. Their components are read when needed."""
+    return {
+        name: DecodedArray(array.kind, array.shape, cast(Array, ParentBits(parent, name)))
+        for name, array in parent.arrays.items()
+    }
+
+
+def _parent_of(latest: Latest) -> Parent | None:
+    """Return what the arrays of a checkpoint are read from; ``None`` if it has none."""
+    return next((cast(ParentBits, array.bits).parent for array in latest.arrays.values()), None)

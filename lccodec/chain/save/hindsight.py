@@ -1,0 +1,656 @@
+"""Hindsight: a history is saved in groups, and what lies within one is coded again from both ends.
+
+An end is a delta to the end before, so that no step between is needed any more. Its steps are
+chosen for what is to lie between, as in :mod:`lccodec.policy.hindsight`. Between two ends saves go
+on as in any chain, each a delta to the one before, until the next end is there. A group begins with
+the first save of a process. So what lies before it stays as it is.
+
+Settled, a step is interpolated between the ends, and what that misses is coded only where it has to
+be. The steps are read from their files, a few arrays at a time: first how far the weights are on
+their way at each step, then what each array loses. Memory holds these arrays at both ends and at
+one step, and what must be coded. Then every step is coded, before the first file is replaced: the
+first steps of a group stay as they were saved if that takes fewer bytes.
+
+The last step goes first: nothing needs it, then nothing needs the one before it, and so on. Each is
+replaced by an atomic commit. So at any moment each step can be restored, as it was saved or
+settled.
+
+Source: SPEC 9 (LCC-INT-06), :mod:`lccodec.policy.hindsight`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from ...constants import FORMAT_MINOR, MAX_WEIGHT
+from ...container.disk.system import storage_errors
+from ...container.figures import FIGURES, StoredFigures
+from ...container.manifest import INHERITED, Manifest, Parent
+from ...container.piece_table import hashed
+from ...element_types import Array, subtract, work
+from ...errors import ArgumentError, LccodecError, reason_of, warn
+from ...parallel import slices
+from ...policy.hindsight import between_quantizers, end_quantizers, gains
+from ...policy.policy import Candidate, Policy
+from ...policy.record import EXACT_KEY, Record, read_record
+from ...quantizers.base import Quantizer
+from ...workers.crew import Threads
+from ..read.checkpoint import open_name
+from ..read.links import interpolates
+from ..read.info import ArrayInfo
+from ..read.links import Link, value_or_raise
+from ..read.replay import decoded_together
+from ..read.replay import Decoded, DecodedArray, copy_of, interpolated, replay_each
+from ..store.names import checkpoint_name
+from ..store.lineage import Lineage
+from ..store.store import Store, WritableStore
+from .encode import encode_plan
+from .measurement import movements, rounded_figures
+from .plan import make_plan
+from .reference import Latest, locked_soon
+from .sampling import Samples
+from .settings import check_lossy
+
+#: What settling may take, as a part of the time of the save that it follows.
+_SHARE: Final = 0.5
+
+#: The newest steps that are looked at for groups that an earlier process has left, in groups.
+_LOOKED_AT: Final = 3
+
+#: Groups that may wait until one is settled at once: the ends of each are in memory.
+_MAX_WAITING: Final = 1
+
+
+@dataclass(frozen=True, eq=False)
+class DeltaBase:
+    """What a save is coded against.
+
+    Parameters
+    ----------
+    reference
+        The checkpoint; ``None`` if there is none.
+    latest
+        The latest checkpoint, which is another one if the save is an end.
+    is_end
+        Whether the save is an end.
+    is_keyframe
+        Whether it takes nothing from `reference`.
+    since
+        The end before, if there are steps between the two.
+    is_renewed
+        Whether it is a delta that stores its arrays as a keyframe does.
+    """
+
+    reference: Latest | None
+    latest: Latest | None
+    is_end: bool
+    is_keyframe: bool
+    since: Latest | None = None
+    is_renewed: bool = False
+
+
+@dataclass
+class _Open:
+    """The group that saves add to: its first end, and what came after it."""
+
+    low: Latest
+    newest: int
+    count: int = 0
+    moved: dict[str, list[float]] = field(default_factory=dict)
+
+    def goes_on(self, latest: Latest) -> bool:
+        """Return whether a group ends with the latest checkpoint, which needs its end as it was."""
+        own = self.low.links
+        return latest.step == self.newest and latest.links[: len(own)] == own
+
+
+@dataclass(frozen=True, eq=False)
+class _Waiting:
+    """A group to be settled: the steps of its ends, and both as decoded if they are in memory."""
+
+    low: int
+    high: int
+    ends: tuple[Latest, Latest] | None = None
+
+
+class Groups:
+    """Says what each save is coded against, and settles groups.
+
+    Parameters
+    ----------
+    store
+        Where the chain is kept.
+    size
+        The number of saves from one end to the next; 0 for a chain without groups.
+    keyframe_every
+        The most deltas that a restore may replay.
+    """
+
+    def __init__(self, store: WritableStore, size: int, keyframe_every: int) -> None:
+        self._store, self._size, self._every = store, size, keyframe_every
+        self._open: _Open | None = None
+        self._waiting: deque[_Waiting] = deque()
+        self._settling: Iterator[None] | None = None
+        self._looked = False
+        self._gains = True
+
+    def check(self, record: Record) -> None:
+        """Raise ``ArgumentError`` if a chain of these settings cannot be saved in groups."""
+        if self._size:
+            check_lossy(record.policy)
+            if record.newest != "exact":
+                raise ArgumentError("hindsight= needs newest='exact': what is between is known only later")
+
+    def forget(self) -> None:
+        """Begin a new group with the next save, and release memory: files may change meanwhile."""
+        self._open, self._settling, self._looked = None, None, False
+        self._waiting = deque(replace(group, ends=None) for group in self._waiting)
+
+    def settle_rest(self) -> None:
+        """Settle all groups that an end of this process may leave."""
+        if self._size:
+            self._look()
+            self._settle(math.inf, lambda: None)
+
+    def base(self, latest: Latest | None, policy: Policy) -> DeltaBase:
+        """Return what the next save is coded against; `latest` is the checkpoint before it.
+
+        A policy that may lose nothing between two ends has no groups: an end would take more bytes
+        than a delta to the step before.
+        """
+        if self._size and not self._looked:
+            self._looked = True
+            self._look()
+        self._gains = gains(policy)
+        group = self._open
+        if latest is None or not self._gains or (group and not group.goes_on(latest)):
+            group = self._open = None
+        if latest is None:
+            return DeltaBase(None, None, is_end=True, is_keyframe=True)
+        since = group.low if group and group.count else None
+        if group is None or group.count + 1 < self._size:
+            too_deep = latest.deltas >= self._every
+            return DeltaBase(latest, latest, is_end=too_deep, is_keyframe=too_deep, since=since)
+        # Depths count to the last step before the end that follows on this one.
+        if group.low.deltas + self._size > self._every:
+            return DeltaBase(latest, latest, is_end=True, is_keyframe=True, since=since)
+        return DeltaBase(group.low, latest, is_end=True, is_keyframe=False, since=since)
+
+    def fate(self, base: DeltaBase) -> str | None:
+        """Return what becomes of the next save in a group, in words; ``None`` without groups."""
+        if not self._size:
+            return None
+        if not self._gains:
+            return "It stays as it is saved: a bound leaves nothing to lose between two ends."
+        group = self._open
+        if group is None or (base.is_end and base.since is None):
+            return "It begins a group."
+        if base.is_end:
+            between = "1 step" if group.count == 1 else f"{group.count} steps"
+            return (
+                f"It ends a group: {between} between step {group.low.step} and this one are coded again from"
+                " both, in the background."
+            )
+        place = f"number {group.count + 1} of {self._size - 1} between two ends, after step {group.low.step}"
+        return f"It is {place}. It is coded again from both when the later end is there."
+
+    def take(self, base: DeltaBase) -> Latest | None:
+        """Return what a save is coded against: its arrays may be overwritten."""
+        if base.is_end:
+            self._open = None
+        return (
+            base.reference
+            if base.reference is None or base.reference is base.latest
+            else _copied(base.reference)
+        )
+
+    def quantizers(
+        self, base: DeltaBase, policy: Policy, arrays: Sequence[Candidate]
+    ) -> dict[str, Quantizer]:
+        """Return the quantizers of a save that are not up to the policy, by name."""
+        if self._open is None or base.is_keyframe or not base.is_end:
+            return {}
+        return end_quantizers(policy, arrays, self._open.moved)
+
+    def saved(self, base: DeltaBase, latest: Latest, arrays: Sequence[Candidate]) -> None:
+        """Note a save: what it was coded against, and what it has become."""
+        if not self._size or not self._gains:
+            return
+        group = self._open
+        if group is None or base.is_end:
+            low = _copied(latest)
+            if base.since is not None:
+                self._waiting.append(_Waiting(base.since.step, latest.step, (base.since, low)))
+            self._open = _Open(low, latest.step)
+            return
+        group.newest, group.count = latest.step, group.count + 1
+        for name, movement in _moved(arrays, latest, base.latest).items():
+            group.moved.setdefault(name, []).append(movement)
+
+    def settle(self, seconds: float, between: Callable[[], None]) -> None:
+        """Settle what waits, for a part of the time that a save took.
+
+        `between` is called again and again: the worker lives.
+        """
+        self._settle(_SHARE * seconds, between)
+
+    def _look(self) -> None:
+        """Find the groups that an earlier process has left."""
+        waiting = [(group.low, group.high) for group in self._waiting]
+        found = unsettled(self._store, _LOOKED_AT * self._size)
+        self._waiting.extend(_Waiting(*group) for group in found if group not in waiting)
+
+    def _settle(self, seconds: float, between: Callable[[], None]) -> None:
+        end = time.perf_counter() + seconds
+        while self._waiting and (time.perf_counter() < end or len(self._waiting) > _MAX_WAITING):
+            between()
+            try:
+                if self._settling is None:
+                    group = self._waiting[0]
+                    self._settling = settle(self._store, group.low, group.high, group.ends)
+                if next(self._settling, ...) is ...:
+                    self._settling = None
+                    self._waiting.popleft()
+            except Exception as error:  # whatever it is: the save is done
+                self._settling = None
+                self._waiting.popleft()
+                message = f"a part of the history stays larger than it could be: {reason_of(error)}"
+                warn(f"{self._store.path}: {message}")
+
+
+def _copied(latest: Latest) -> Latest:
+    """Return a checkpoint with arrays of its own: those of the latest are overwritten by deltas."""
+    arrays = {name: replace(array, bits=array.bits.copy(), start=0) for name, array in latest.arrays.items()}
+    return replace(latest, arrays=arrays)
+
+
+def _moved(arrays: Sequence[Candidate], latest: Latest, before: Latest | None) -> dict[str, float]:
+    known = None if before is None else before.originals
+    return movements(arrays, latest.originals or Samples(), known or Samples())
+
+
+def settle(store: WritableStore, low: int, high: int, ends: Sequence[Latest] | None = None) -> Iterator[None]:
+    """Code again what lies between two ends, piece by piece. `ends` are both as decoded, if known.
+
+    Nothing happens if the steps between are not a row of deltas that begins at the earlier end, or
+    if their arrays are not those of the ends. Pinned steps stay as they are, with what they need.
+    So do those that were asked for exactly; what was rewritten, as it may have been settled before
+    and must not lose a second time; what is settled already; and all that is left while others
+    remove checkpoints.
+
+    Raises
+    ------
+    DataError, ChainError, StorageError
+        If a checkpoint cannot be restored or written. Every step is as it was saved, or settled.
+    """
+    with storage_errors("cannot settle a group of", store.path), ExitStack() as files:
+        group = _open(store, low, high, ends, files)
+        if group is None:
+            return
+        for _ in group.place():
+            yield
+        for _ in group.compare():
+            yield
+        for _ in group.code():
+            yield
+        while group.write_last():
+            yield
+
+
+def unsettled(store: Store, among: int) -> list[tuple[int, int]]:
+    """Return the ends of groups that are not settled, the oldest first.
+
+    A delta shows that there is a group if it is not to the step before, or what is settled of the
+    group. Nothing else does where the later end is a keyframe. `among` says how many of the newest
+    steps are read.
+    """
+    found, row = set[tuple[int, int]](), list[int]()  # steps that are not interpolated, since an end
+    lineage = Lineage.named(store)
+    for step in lineage.steps[-among:]:
+        parents = lineage.parents(step)
+        if len(parents) == 2:
+            if row and row[-1] > parents[0]:
+                found.add((parents[0], parents[1]))
+            continue
+        if not parents or parents[0] not in row:
+            row = []
+        elif parents[0] != row[-1]:
+            found.add((parents[0], step))
+            row = []
+        row.append(step)
+    return sorted(found)
+
+
+def _open(
+    store: WritableStore, low: int, high: int, ends: Sequence[Latest] | None, files: ExitStack
+) -> Group | None:
+    """Open the checkpoints of a group; ``None`` if there is nothing to settle."""
+    steps = store.checkpoints()
+    if low not in steps or high not in steps:
+        return None
+    inside = [step for step in steps if low < step < high]
+    spans = Lineage.named(store, inside).interpolated()
+    left = [step for step in inside if step not in spans]
+    if not left or any(span != (low, high) for span in spans.values()):
+        return None
+    line = files.enter_context(open_name(store, steps[left[-1]]))
+    later = files.enter_context(open_name(store, steps[high])).links[-1]
+    row = [link.manifest.step for link in line.links]
+    if low not in row or row[row.index(low) + 1 :] != left:
+        return None
+    place = row.index(low)
+    first = line.links[place]
+    above = [parent.step for parent in later.manifest.parents]
+    if above not in ([], [low]):
+        return None
+    end = Link(later.reader, first) if above else later
+    between = line.links[place + 1 :]
+    if any(link.index_names != first.index_names for link in (*between, end)):
+        return None
+    stay = [step for step in store.pins() if step in left]
+    stay += [
+        link.manifest.step or 0
+        for link in between
+        if link.manifest.replaces or EXACT_KEY in link.manifest.metadata
+    ]
+    settled = [StepBetween(link) for link in between if (link.manifest.step or 0) > max(stay, default=low)]
+    roots = [first.reader.root, end.reader.root]
+    known = [latest.arrays for latest in ends or () if [t.links[-1].root for t in ends or ()] == roots]
+    links = [*line.links[place if known else 0 : place + 1], end, *between]
+    for link in links:
+        link.reader.rest()
+    told = {array.name: array for array in line.info().arrays}
+    policy = read_record(line.links[-1].manifest.policy).policy
+    if not settled or not policy.lossy:
+        return None
+    return Group(store, links, known, first, end, settled, told, policy)
+
+
+#: What part of the weights says how far a step is on its way, and the elements that are enough.
+_SAMPLED_SHARE: Final = 1 / 8
+_MIN_SAMPLED: Final = 1 << 18
+
+#: Arrays by name.
+Arrays: TypeAlias = dict[str, DecodedArray]
+
+
+@dataclass
+class StepBetween:
+    """A step between two ends.
+
+    Parameters
+    ----------
+    link
+        Its checkpoint.
+    along
+        What `Group.place` sums up: the products of its way from the earlier end and the whole way.
+    weight
+        How much the later end counts, in 256ths.
+    coded, quantizers
+        What must be coded, and what codes it if that is not up to the policy.
+    lost
+        By name, the root mean square of what arrays lose that are not coded, or coded with a loss.
+    frames, manifest
+        The frames of its new file, and its manifest, once they are made.
+    """
+
+    link: Link
+    along: float = 0.0
+    weight: int = 0
+    coded: list[Candidate] = field(default_factory=list)
+    quantizers: dict[str, Quantizer | None] = field(default_factory=dict)
+    lost: dict[str, float] = field(default_factory=dict)
+    frames: list[bytes] = field(default_factory=list)
+    manifest: Manifest | None = None
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """The bytes of its frames as it was saved, and as it is coded anew."""
+        new = 0 if self.manifest is None else self.manifest.payload_length
+        return self.link.manifest.payload_length, new
+
+    @property
+    def step(self) -> int:
+        """Its step."""
+        return self.link.manifest.step or 0
+
+
+@dataclass
+class Group:
+    """Two ends, and the steps between them that are to be settled, by rising step."""
+
+    store: WritableStore
+    links: Sequence[Link]  # all that is needed to decode them, parents first
+    ends: Sequence[Arrays]  # both ends as decoded, if that is known
+    low: Link
+    high: Link
+    between: list[StepBetween]
+    known: Mapping[str, ArrayInfo]  # what is known of the arrays, by name
+    policy: Policy
+
+    def place(self) -> Iterator[None]:
+        """Find how far the weights are on their way at each step, by least squares."""
+        across = 0.0
+        for names in self._some_weights():
+            for step, low, high, arrays in self._decoded(names):
+                for name in filter(self._is_weight, names):
+                    own = low[name].form
+                    if interpolates(own, high[name].form) and interpolates(own, arrays[name].form):
+                        products = _products(low[name], high[name], arrays[name])
+                        step.along += products[0]
+                        across += products[1] if step is self.between[0] else 0.0
+            yield
+        first, last = self.low.manifest.step or 0, self.high.manifest.step or 0
+        for step in self.between:
+            part = step.along / across if across > 0 else (step.step - first) / (last - first)
+            step.weight = min(max(round(256 * part), 0), MAX_WEIGHT) if math.isfinite(part) else 128
+
+    def _some_weights(self) -> list[list[str]]:
+        """Return names of some weights, by chance but always the same: decoding takes long.
+
+        Those of other arrays are among them that are decoded together with a weight.
+        """
+        sizes = {n: math.prod(a.shape) for n, a in self.known.items() if self._is_weight(n)}
+        together = [names for names in self._together() if not sizes.keys().isdisjoint(names)]
+        left, chosen = max(sum(sizes.values()) * _SAMPLED_SHARE, _MIN_SAMPLED), list[list[str]]()
+        for place in np.random.default_rng(0).permutation(len(together)).tolist():
+            if left > 0:
+                chosen.append(together[place])
+                left -= sum(sizes.get(name, 0) for name in together[place])
+        return chosen
+
+    def _is_weight(self, name: str) -> bool:
+        return self.known[name].role == "weight"
+
+    def compare(self) -> Iterator[None]:
+        """Find what each array loses, and keep what must be coded."""
+        moved = [_movements(link) for link in (*(step.link for step in self.between), self.high)]
+        movements = {name: [found[name] for found in moved if name in found] for name in self.known}
+        for names in self._together():
+            for step, low, high, arrays in self._decoded(names):
+                before, after = Decoded(dict(low), set()), Decoded(dict(high), set())
+                above = interpolated(step.weight / 256, before, after, names).arrays
+                copies = {name: step.link.copies[name] for name in names if name in step.link.copies}
+                own = (name for name in names if name not in copies)
+                found = [self._candidate(name, arrays[name], above[name]) for name in own]
+                chosen = between_quantizers(self.policy, found, movements)
+                for c in found:
+                    if c.reference is not None and chosen.get(c.name, ...) is None:
+                        step.lost[c.name] = _distance(c)
+                    elif c.reference is None or not np.array_equal(c.bits, c.reference):
+                        step.quantizers.update({c.name: chosen[c.name]} if c.name in chosen else {})
+                        step.coded.append(_copied_candidate(c))
+                for name, (source, _) in copies.items():
+                    if source in step.lost:  # the copy is made of what is left of it
+                        made = copy_of(value_or_raise(above[source]), arrays[name].kind)
+                        step.lost[name] = _distance(self._candidate(name, arrays[name], made))
+            yield
+
+    def code(self) -> Iterator[None]:
+        """Code each step, and leave out the first ones if they are smaller as they were saved.
+
+        Those are needed by the deltas that follow them. So what stays is a row from the earlier end
+        on.
+        """
+        for step in self.between:
+            self._code(step)
+            yield
+        saved, settled = (
+            [0, *accumulate(sizes)] for sizes in zip(*(s.sizes for s in self.between), strict=True)
+        )
+        total = [stays + settled[-1] - gone for stays, gone in zip(saved, settled, strict=True)]
+        del self.between[: total.index(min(total))]
+
+    def _code(self, step: StepBetween) -> None:
+        link, own = step.link, {c.name: c for c in step.coded}
+        step.coded.sort(key=lambda c: link.names[c.name])
+        alone = {name: coder for name, coder in step.quantizers.items() if coder is not None}
+        plan = make_plan(
+            step.coded, self.policy, self.low.manifest.step, first=alone, overrides=step.quantizers
+        )
+        numbers = [None if name in link.copies else 0 for name in link.index_names]
+        for number, frame in enumerate(plan.frames, 1):
+            for index in frame.arrays:
+                numbers[link.names[step.coded[index].name]] = number
+        references = {
+            c.name: DecodedArray(c.kind, c.shape, c.reference) for c in step.coded if c.reference is not None
+        }
+        entries = []
+        for chunks, decoded in encode_plan(plan, references, self.policy.effort, Threads()):
+            step.frames.append(b"".join(chunks))
+            entries.append(hashed([step.frames[-1]])[0])
+            for name, array in decoded.items():
+                if not np.array_equal(array.bits, own[name].bits):
+                    step.lost[name] = _distance(replace(own[name], reference=array.bits))
+        manifest = replace(
+            link.manifest,
+            minor=FORMAT_MINOR,
+            parent=Parent(self.low.manifest.step or 0, self.low.reader.root),
+            later=Parent(self.high.manifest.step or 0, self.high.reader.root),
+            weight=step.weight,
+            replaces=(*link.manifest.replaces, link.reader.root),
+            figures=_figures(step),
+            arrays=tuple(numbers),
+            frames=tuple(entries),
+        )
+        same = repr(manifest.tree) == repr(self.low.manifest.tree)
+        step.manifest = replace(manifest, tree=INHERITED) if same else manifest
+        step.coded, step.quantizers = [], {}
+
+    def write_last(self) -> bool:
+        """Replace the last step that is left; return whether another one is left then."""
+        step = self.between[-1] if self.between else None
+        if step is None or step.manifest is None:
+            return False
+        with locked_soon(self.store) as held:
+            if held is None or not self._is_as_it_was():
+                return False
+            with self.store.writer(checkpoint_name(step.step), overwrite=True) as writer:
+                for frame in step.frames:
+                    writer.write_frame(frame)
+                writer.commit(step.manifest)
+        self.between.pop()
+        return bool(self.between)
+
+    def _is_as_it_was(self) -> bool:
+        """Return whether the last step that is left, and all that it is to need, are still there.
+
+        Somebody else may have pinned, removed or replaced some of them.
+        """
+        needed = {link.manifest.step: link for link in (self.low, self.high, self.between[-1].link)}
+        steps = self.store.checkpoints()
+        if not steps.keys() >= needed.keys() or self.between[-1].step in self.store.pins():
+            return False
+        return all(self.store.root(steps[s or 0])[0] == link.reader.root for s, link in needed.items())
+
+    def _together(self) -> list[list[str]]:
+        """Return the names of all arrays, those together that are decoded together."""
+        link = self.links[-1]
+        together, found = decoded_together(self.links), dict[int, list[str]]()
+        for name in self.known:
+            found.setdefault(id(together[link.names[name]]), []).append(name)
+        return list(found.values())
+
+    def _decoded(self, names: Sequence[str]) -> Iterator[tuple[StepBetween, Arrays, Arrays, Arrays]]:
+        """Yield the steps between: each with arrays of the earlier end, the later one, its own."""
+        steps = {id(step.link): step for step in self.between}
+        places = [i for i, link in enumerate(self.links) if link is self.low or link is self.high]
+        known = [{name: end[name] for name in names} for end in self.ends]
+        given = dict(zip(places, known, strict=True)) if known else {}
+        wanted = {i: names for i, link in enumerate(self.links) if id(link) in steps or i in places}
+        wanted = {i: names for i, names in wanted.items() if i not in given}
+        for position, arrays in replay_each(self.links, wanted, known=given):
+            step = steps.get(id(self.links[position]))
+            if step is None:  # an end: its memory is used for what follows
+                known.append({name: replace(a, bits=a.bits.copy(), start=0) for name, a in arrays.items()})
+            else:
+                low, high = known
+                yield step, low, high, arrays
+
+    def _candidate(self, name: str, array: DecodedArray, above: DecodedArray | LccodecError) -> Candidate:
+        found, known = value_or_raise(above), self.known[name]
+        fits = (found.kind, found.shape) == (array.kind, array.shape)
+        reference = found.bits if fits else None
+        return Candidate(name, known.role, known.why, array.kind, array.shape, array.bits, reference)
+
+
+def _products(low: DecodedArray, high: DecodedArray, array: DecodedArray) -> tuple[float, float]:
+    """Return the product of the way to an array and of the whole way, and the square of that."""
+    along = across = 0.0
+    with np.errstate(all="ignore"):
+        for part in slices(array.bits.size):
+            x, before, after = (work(a.bits[part], a.kind).astype(np.float64) for a in (array, low, high))
+            own, way = x - before, after - before
+            finite = np.isfinite(own) & np.isfinite(way)
+            along += float(np.dot(own[finite], way[finite]))
+            across += float(np.dot(way[finite], way[finite]))
+    return along, across
+
+
+def _movements(link: Link) -> dict[str, float]:
+    """Return how far arrays moved since the save before, as it was measured, by name."""
+    found = link.figures().items()
+    return {name: figures.movement for name, figures in found if figures.movement is not None}
+
+
+def _distance(c: Candidate) -> float:
+    """Return the root mean square of the distances of components from their reference."""
+    total = 0.0
+    with np.errstate(all="ignore"):
+        for part in slices(c.bits.size):
+            d = subtract(c.bits[part], None if c.reference is None else c.reference[part], c.kind)
+            total += float(np.add.reduce(np.square(d, dtype=np.float64)))
+    return math.sqrt(total / c.bits.size) if c.bits.size else 0.0
+
+
+def _copied_candidate(c: Candidate) -> Candidate:
+    reference = None if c.reference is None else c.reference.copy()
+    return Candidate(c.name, c.role, c.why, c.kind, c.shape, c.bits.copy(), reference)
+
+
+def _figures(step: StepBetween) -> StoredFigures | None:
+    """Return the figures of a settled step: those of its save, with its errors as they are now.
+
+    What was lost before is a part of the distance between both, since the two have nothing to do
+    with each other. How far the step lags is not known any more.
+    """
+    stored, link = step.link.manifest.figures, step.link
+    if stored is None:
+        return None
+    count = len(link.index_names)
+    columns: dict[str, Array] = {name: stored.read(name, count).astype(np.float64) for name in FIGURES}
+    for name, lost in step.lost.items():
+        place = link.names[name]
+        before = columns["error"][place]
+        columns["error"][place] = math.sqrt(max(lost**2 - before**2, before**2))
+    columns["lag"][:] = math.nan
+    return rounded_figures(stored.since, columns)

@@ -1,0 +1,353 @@
+"""A save of some arrays: the others are the parent's, and take no bytes.
+
+The parent has the structure: the state that is given has entries of it, in any order, and none that
+the parent lacks. Its scalars are saved, too. What it does not have stays as it is in the parent.
+
+The checkpoint is that of the whole state: its tree is the parent's, and each array that is left out
+is the parent's as it decodes (LCC-MAN-10, number 0). By what the user says, such an array did not
+change. So nothing is measured of it: its figures are the parent's, with a movement of 0, and the
+sample of its original stays.
+
+A keyframe would store the arrays that are left out again, at the bytes of the whole state. So one
+that is due waits for a save of all arrays. Meanwhile, the arrays that are saved are stored without
+a reference where a keyframe was due, so that no restore replays more deltas of an array. But the
+files of a restore are limited, too: after `DEFERRED` times the deltas, a keyframe stores all. In
+it, arrays that are left out are exactly what they were.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from itertools import count
+from typing import Any, Final
+
+import numpy as np
+
+from ...container.figures import FIGURES, QUANTILES
+from ...container.manifest import Manifest
+from ...container.scalars import Json
+from ...container.tree import Flat, array_names, children_of, leaf_name
+from ...element_types import Array, element_type
+from ...errors import ArgumentError, LccodecError
+from ...policy.policy import Candidate
+from ...policy.record import read_record
+from ...policy.roles import Assignment, check_matches
+from ..adapter import TYPES, Wanted
+from .reference import Latest
+from .sampling import Samples
+
+_LEFT_OUT: Final = "-"  # in the tree of a selection, in place of an array
+
+
+class Selection(Flat):
+    """Some arrays of a state, and all of its scalars, to be saved over the parent's state."""
+
+
+def check_only(only: object) -> tuple[str, ...] | None:
+    """Return the parameter `only` of a save; raise ``ArgumentError`` if it is no list of names."""
+    if only is None:
+        return None
+    if not isinstance(only, str | bytes | Mapping) and isinstance(only, Iterable):
+        names = tuple(only)
+        if names and all(isinstance(name, str) for name in names):
+            return names
+    raise ArgumentError(f"only must be a list of names or patterns of arrays; got {only!r:.100}")
+
+
+def wanted_by(only: Sequence[str]) -> Wanted:
+    """Return what says of the name of an array whether one of these names and patterns fits it."""
+    exact = frozenset(only)
+    return lambda name: name in exact or any(fnmatchcase(name, each) for each in only)
+
+
+def select(flat: Flat, only: Sequence[str]) -> Selection:
+    """Return the arrays of a state that a name or pattern fits, and all scalars.
+
+    Raises
+    ------
+    ArgumentError
+        If a name or pattern fits no array of the state.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from lccodec.container.tree import flatten
+    >>> found = select(flatten({"base": np.zeros(2), "lora": np.ones(2), "epoch": 3}), ["lora*"])
+    >>> found.names, found.tree, found.scalars
+    (['lora'], {'base': '-', 'lora': 0, 'epoch': None}, [3])
+    """
+    paths = array_names(flat.tree)
+    check_matches("only", only, paths)
+    wanted = wanted_by(only)
+    chosen = sorted({i for name, i in paths.items() if wanted(name)})
+    places = {index: place for place, index in enumerate(chosen)}
+    tree = _replaced(flat.tree, places)
+    return Selection(tree, [flat.arrays[i] for i in chosen], flat.scalars, [flat.names[i] for i in chosen])
+
+
+def _replaced(node: Json, places: Mapping[int, int]) -> Json:
+    if node is None:
+        return None
+    if isinstance(node, int):
+        return places.get(node, _LEFT_OUT)
+    if isinstance(node, dict):
+        return {key: _replaced(child, places) for key, child in node.items()}
+    return [node[0], *(_replaced(child, places) for child in node[1:])]
+
+
+@dataclass
+class Overlay:
+    """Where the leaves of a selection lie in the state of the parent.
+
+    Attributes
+    ----------
+    arrays
+        Indices in the selection, by the index in the parent's state.
+    scalars
+        All scalars of the state, in its order.
+    leaves
+        The names of all leaves of the selection.
+    """
+
+    arrays: dict[int, int] = field(default_factory=dict)
+    scalars: list[Json] = field(default_factory=list)
+    leaves: set[str] = field(default_factory=set)
+
+
+def overlay(selection: Selection, tree: Json, scalars: Iterable[Json], step: int) -> Overlay:
+    """Return where the leaves of a selection lie in the state of the parent, of a step.
+
+    `tree` and `scalars` are the parent's, as `flatten` returns them.
+
+    Raises
+    ------
+    ArgumentError
+        If the selection has an entry that the parent lacks, or another kind of entry.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from lccodec.container.tree import flatten
+    >>> found = select(flatten({"epoch": 3, "lora": np.ones(2)}), ["*"])
+    >>> overlay(found, {"base": 0, "lora": 1, "epoch": None}, [2], 100).arrays
+    {1: 0}
+    """
+    walk = _Walk(selection.scalars, iter(scalars), step)
+    walk.visit(tree, _numbered(selection.tree, count()), ())
+    return walk.found
+
+
+class _Absent:
+    """Stands for what the selection does not have."""
+
+
+_ABSENT: Final = _Absent()
+
+
+def _numbered(node: Json, numbers: Iterator[int]) -> Any:
+    """Return a tree with each scalar as its number, in a tuple."""
+    if node is None:
+        return (next(numbers),)
+    if isinstance(node, dict):
+        return {key: _numbered(child, numbers) for key, child in node.items()}
+    if isinstance(node, list):
+        return [node[0], *(_numbered(child, numbers) for child in node[1:])]
+    return node
+
+
+class _Walk:
+    """Visits the parent's tree and that of a selection side by side."""
+
+    def __init__(self, own: Sequence[Json], parents: Iterator[Json], step: int) -> None:
+        self.found = Overlay()
+        self._own, self._parents, self._step = own, parents, step
+
+    def visit(self, tree: Json, node: Any, keys: tuple[str, ...]) -> None:
+        """Visit a node of the parent; `node` is what the selection has there."""
+        if tree is None:
+            stays = next(self._parents)
+            if node is not _ABSENT:
+                self._check(isinstance(node, tuple), node, "a scalar", keys)
+                stays = self._own[node[0]]
+                self.found.leaves.add(leaf_name(keys))
+            self.found.scalars.append(stays)
+        elif isinstance(tree, int):
+            if node is _ABSENT or node == _LEFT_OUT:
+                return
+            self._check(type(node) is int, node, "an array", keys)
+            if self.found.arrays.setdefault(tree, node) != node:
+                raise ArgumentError(
+                    f"only: entry {leaf_name(keys)!r} is the same array as another one in step {self._step},"
+                    " and is not here: save all arrays"
+                )
+            self.found.leaves.add(leaf_name(keys))
+        else:
+            self._inside(tree, node, keys)
+
+    def _inside(self, tree: Json, node: Any, keys: tuple[str, ...]) -> None:
+        """Visit the children of a container of the parent."""
+        own: dict[str, Any] = {}
+        if isinstance(tree, dict):
+            own = node if isinstance(node, dict) else own
+            self._check(node is _ABSENT or isinstance(node, dict), node, "a dict", keys)
+        elif node is not _ABSENT:
+            same = isinstance(node, list) and node[0] == tree[0] and len(node) == len(tree)
+            kind = "list" if tree[0] == "l" else "tuple"
+            self._check(same, node, f"a {kind} of {len(tree) - 1}", keys)
+            own = dict(children_of(node))
+        children = dict(children_of(tree))
+        for key in own:
+            if key not in children:
+                raise ArgumentError(
+                    f"only: entry {leaf_name((*keys, key))!r} is not in step {self._step}, which a save of"
+                    " some arrays adds to: save all arrays"
+                )
+        for key, child in children.items():
+            self.visit(child, own.get(key, _ABSENT), (*keys, key))
+
+    def _check(self, fits: bool, node: Any, what: str, keys: tuple[str, ...]) -> None:
+        if not fits:
+            if isinstance(node, list):
+                here = f"a {'list' if node[0] == 'l' else 'tuple'} of {len(node) - 1}"
+            elif isinstance(node, dict):
+                here = "a dict"
+            else:
+                here = "a scalar" if isinstance(node, tuple) else "an array"
+            name = f"entry {leaf_name(keys)!r}" if keys else "the state"
+            raise ArgumentError(f"only: {name} is {here}, and {what} in step {self._step}: save all arrays")
+
+
+#: How often a keyframe may be put off, in keyframes: so many times the deltas of `keyframe_every`.
+DEFERRED: Final = 8
+
+
+@dataclass(frozen=True)
+class MergedState:
+    """A state that is made of a selection and the parent's state.
+
+    Parameters
+    ----------
+    flat, metadata, known
+        The state, its metadata, and the roles that are known of its arrays.
+    inherited
+        The names of the arrays that are the parent's.
+    """
+
+    flat: Flat
+    metadata: dict[str, str]
+    known: Mapping[str, Assignment]
+    inherited: frozenset[str] = frozenset()
+
+
+def inherit(
+    selection: Selection, metadata: dict[str, str], known: Mapping[str, Assignment], latest: Latest
+) -> MergedState:
+    """Return the state of a selection over that of the parent.
+
+    Raises
+    ------
+    ArgumentError
+        If an entry is not in the parent, or an array has another type or shape there.
+    """
+    parent, names = latest.manifest, list(latest.arrays)
+    found = overlay(selection, parent.tree, parent.scalars, latest.step)
+    arrays = []
+    for index, name in enumerate(names):
+        before = latest.arrays[name]
+        place = found.arrays.get(index)
+        if place is None:
+            arrays.append(before.array("bits"))
+            continue
+        array = selection.arrays[place]
+        try:
+            kind = element_type(array.dtype)
+        except ArgumentError as error:
+            raise type(error)(f"array {name!r}: {error}") from None
+        if (kind, array.shape) != (before.kind, before.shape):
+            raise ArgumentError(
+                f"only: array {name!r} is {kind.name} of shape {array.shape}, and {before.kind.name} of shape"
+                f" {before.shape} in step {latest.step}: save all arrays"
+            )
+        arrays.append(array)
+    inherited = frozenset(name for index, name in enumerate(names) if index not in found.arrays)
+    own_names = {selection.names[place]: names[index] for index, place in found.arrays.items()}
+    roles = {own_names.get(name, name): assigned for name, assigned in known.items()}
+    return MergedState(
+        Flat(parent.tree, arrays, found.scalars, names),
+        _metadata(metadata, parent.metadata, found),
+        {**_known(parent, names), **roles},
+        inherited,
+    )
+
+
+def _known(parent: Manifest, names: Sequence[str]) -> dict[str, Assignment]:
+    """Return the roles that the parent knows, by name."""
+    try:
+        return read_record(parent.policy).known_of(names)
+    except LccodecError:  # of a newer version
+        return {}
+
+
+def _metadata(own: dict[str, str], parents: Mapping[str, str], found: Overlay) -> dict[str, str]:
+    """Return metadata with the note of types of the parent, but for the leaves of the selection."""
+    theirs, ours = _types(parents.get(TYPES)), _types(own.get(TYPES))
+    types: dict[str, list[str]] = {}
+    for note, kept in ((theirs, False), (ours, True)):
+        for kind, names in note.items():
+            if some := [name for name in names if (name in found.leaves) is kept]:
+                types.setdefault(kind, []).extend(some)
+    more = {TYPES: json.dumps(types, separators=(",", ":"))} if types else {}
+    return {**{key: text for key, text in own.items() if key != TYPES}, **more}
+
+
+def _types(note: str | None) -> dict[str, list[str]]:
+    """Return the names of each type in a note; of one that is malformed, nothing."""
+    try:
+        found = json.loads(note or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {kind: names for kind, names in found.items() if isinstance(names, list)}
+
+
+def mark_inherited(arrays: Sequence[Candidate], inherited: frozenset[str]) -> None:
+    """Set which arrays of a state the save leaves out."""
+    for c in arrays:
+        c.inherited = c.name in inherited
+
+
+def inherited_figures(arrays: Sequence[Candidate], parent: Manifest) -> dict[str, Array]:
+    """Return the figures of the arrays that a save leaves out, by name; NaN for other arrays."""
+    own = np.array([c.inherited for c in arrays], bool)
+    if not own.any():
+        return {}
+    floats = np.array([c.kind.is_float and c.bits.size > 0 for c in arrays], bool)
+    found: dict[str, Array] = {}
+    for name in FIGURES:
+        shape = (len(arrays), len(QUANTILES)) if name == "quantiles" else (len(arrays),)
+        numbers = np.full(shape, np.nan)
+        if parent.figures is not None:
+            numbers[own] = parent.figures.read(name, len(arrays))[own]
+        found[name] = numbers
+    found["movement"][own & floats] = 0.0
+    found["lag"][own] = np.nan  # there is no movement that values could lag behind
+    return found
+
+
+def inherited_samples(arrays: Sequence[Candidate], latest: Latest) -> Samples:
+    """Return the samples of the originals of arrays that a save leaves out, as far as known."""
+    return (latest.originals or Samples()).of({c.name for c in arrays if c.inherited})
+
+
+def is_put_off(latest: Latest, every: int) -> bool:
+    """Return whether a keyframe, due after `every` deltas, waits for a save of all arrays."""
+    return latest.deltas < DEFERRED * every
+
+
+def is_renewed(latest: Latest, every: int) -> bool:
+    """Return whether a delta in place of a keyframe stores arrays without a reference."""
+    return latest.deltas % every == 0

@@ -1,0 +1,230 @@
+"""Copies: arrays of which a checkpoint only says what they are a copy of.
+
+*Equal* arrays have the type, the shape and every bit of another array of the state. A target
+network, an average of weights and the slow weights of an optimizer begin as copies of the weights,
+and experts as copies of one layer. One array that is one object in several places is stored once
+anyway; these are objects of their own. Constants are left out: any constant of the shape would do,
+and it takes no more bytes.
+
+*Rounded* arrays are the rounding of a float32 array. Runs in mixed precision have each weight
+twice: in float32, which the optimizer changes, and rounded to bfloat16 or float16, which the model
+computes with.
+
+Values decide. A sample finds the arrays that may be copies, and then every value is compared: an
+array of which one value differs is coded as any other. Names are asked for two things only, of
+roundings:
+
+- Of two arrays with the same values, the one whose name ends as that of the copy is its source.
+- If one of the two is known to be a weight, the other one is too, if a name says what they are to
+  each other (``master``, ``fp32``; ``bf16``, ``half``) and neither name nor user says anything else
+  of it. So the float32 weights that an optimizer keeps are coded as weights are. At the moment of
+  the save, both are one set of numbers; what an error does to the one, it does to the other.
+
+Without such names, a weight that the policy may lose something of has no exact copy: that is coded
+on its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from ..element_table import ElementType
+from ..element_types import Array, rounded_copy
+from ..parallel import slices
+from .optimizer import name_parts, path_of
+from .policy import Candidate
+from .roles import MASTER, OUTSIDE, ROUNDED, UNNAMED, UNSAFE, UNTRAINED
+from .vocabulary import meaning
+
+__all__ = ["mark_copies", "mark_equal"]
+
+
+def mark_copies(arrays: Sequence[Candidate]) -> None:
+    """Set the `source` of each array that is a copy of another one, and the roles that follow.
+
+    Arrays that a save leaves out are neither copies nor sources.
+    """
+    mark_equal(arrays, mark_rounded(arrays))
+
+
+#: An array of fewer bytes takes about as many as to say what it is a copy of.
+_MIN_BYTES: Final = 64
+
+#: Values that are compared before all are.
+_SAMPLE: Final = 64
+
+#: Different arrays with one sample that an array is compared with, whole.
+_MAX_COMPARED: Final = 4
+
+
+def mark_equal(arrays: Sequence[Candidate], rounded: Collection[str] = ()) -> None:
+    """Set the `source` of each array that is equal to another one.
+
+    A source is no copy, and has one equal copy at most (LCC-CPY-01). `rounded` are the sources of
+    roundings, which are no copies for that. Of equal arrays, the source is the one that changed
+    least: a delta has it in the fewest bytes.
+
+    Examples
+    --------
+    >>> from lccodec.element_types import ELEMENT_TYPES
+    >>> bits = np.arange(100, dtype=np.uint32)
+    >>> single = ELEMENT_TYPES[11]
+    >>> arrays = [Candidate(n, "other", "", single, (100,), bits.copy(), None) for n in "ab"]
+    >>> mark_equal(arrays)
+    >>> [c.source for c in arrays]
+    [None, 'a']
+    """
+    for group in _alike(arrays):
+        group.sort(key=lambda c: (c.name not in rounded, changed_share(c), _changed_bits(c)))
+        sources: list[list[Candidate]] = []
+        for c in group:
+            equal = next((equal for equal in sources if is_equal(c.bits, equal[0].bits)), None)
+            if equal is not None and c.name not in rounded:
+                equal.append(c)
+            elif equal is None and len(sources) < _MAX_COMPARED:
+                sources.append([c])
+        for equal in sources:
+            half = -(-len(equal) // 2)
+            for source, copy in zip(equal, equal[half:], strict=False):
+                copy.source = source.name
+
+
+def changed_share(c: Candidate) -> float:
+    """Return about how much of an array differs from its reference: 1 if that is not at hand."""
+    if c.changed is not None:
+        return c.changed
+    if not isinstance(c.reference, np.ndarray):
+        return 1.0
+    return float((_sample(c.bits) != _sample(c.reference)).mean())
+
+
+def _changed_bits(c: Candidate) -> float:
+    """Return about how many low bits of a component differ from the reference; all without one."""
+    if not isinstance(c.reference, np.ndarray):
+        return 8.0 * c.bits.itemsize
+    one, other = _sample(c.bits), _sample(c.reference)
+    return float(np.log2(1.0 + np.where(one > other, one - other, other - one)).mean())
+
+
+def is_equal(left: Array, right: Array) -> bool:
+    """Return whether all components of two arrays of one size and type are equal."""
+    return all(bool((left[part] == right[part]).all()) for part in slices(left.size))
+
+
+def _alike(arrays: Sequence[Candidate]) -> Iterator[list[Candidate]]:
+    """Yield arrays of one type and shape that are equal in a few values, two or more at a time."""
+    likely: dict[object, list[Candidate]] = {}
+    for c in arrays:
+        if c.source is None and not c.inherited and c.bits.nbytes >= _MIN_BYTES:
+            # Looking at two values is ten times as fast as taking a sample.
+            key = c.kind, c.shape, c.bits.item(0), c.bits.item(c.bits.size // 2)
+            likely.setdefault(key, []).append(c)
+    for found in likely.values():
+        if len(found) == 1:
+            continue
+        sampled: dict[object, list[Candidate]] = {}
+        for c in found:
+            sample = _sample(c.bits)
+            if (sample != sample[0]).any():
+                sampled.setdefault(tuple(sample.tolist()), []).append(c)
+        yield from (group for group in sampled.values() if len(group) > 1)
+
+
+def _sample(bits: Array) -> Array:
+    return bits[:: max(bits.size // _SAMPLE, 1)]
+
+
+#: An array of fewer elements takes about as many bytes as to say what it is a copy of.
+_MIN_ELEMENTS: Final = 16
+
+
+#: Why an array is exact, if nothing says what it is.
+_SILENT: Final = frozenset([UNNAMED, UNTRAINED, UNSAFE, OUTSIDE])
+
+
+def mark_rounded(arrays: Sequence[Candidate]) -> set[str]:
+    """Set the `source` of each array that is a rounding, and the roles; return all sources.
+
+    A source is float32, is no copy, and has one rounding. Arrays that a save leaves out are
+    neither.
+
+    Examples
+    --------
+    >>> from lccodec.element_types import ELEMENT_TYPES
+    >>> half, single = ELEMENT_TYPES[9], ELEMENT_TYPES[11]
+    >>> x = np.linspace(0, 1, 100, dtype=np.float32)
+    >>> arrays = [
+    ...     Candidate("w", "other", "", half, (100,), x.astype(np.float16).view(np.uint16), None),
+    ...     Candidate("master/w", "other", "", single, (100,), x.view(np.uint32), None),
+    ... ]
+    >>> mark_rounded(arrays)
+    {'master/w'}
+    >>> [c.source for c in arrays]
+    ['master/w', None]
+    """
+    arrays = [c for c in arrays if not c.inherited]
+    used = set[str]()
+    small = [c for c in arrays if c.kind.name in ("float16", "bfloat16") and c.bits.size >= _MIN_ELEMENTS]
+    shapes = {c.shape for c in small}
+    if not small:
+        return used
+    kinds = {c.kind.name: c.kind for c in small}
+    sampled: dict[object, list[Candidate]] = {}
+    for c in arrays:
+        if c.kind.name == "float32" and c.shape in shapes:
+            sample = _rounding_sample(c.bits)
+            for kind in kinds.values():
+                sampled.setdefault((kind.name, c.shape, tuple(_rounded(sample, kind).tolist())), []).append(c)
+    for c in small:
+        sample = _rounding_sample(c.bits)
+        if (sample == sample[0]).all():  # of a constant: any constant of the shape would do
+            continue
+        found = sampled.get((c.kind.name, c.shape, tuple(sample.tolist())), ())
+        own = path_of(c.name)
+        for source in sorted(found, key=lambda other: -_common_end(own, path_of(other.name))):
+            if source.name not in used and _is_rounding(c, source):
+                c.source = source.name
+                used.add(source.name)
+                _share_role(c, source)
+                break
+    return used
+
+
+def _rounding_sample(bits: Array) -> Array:
+    return np.ascontiguousarray(bits[:: max(bits.size // _SAMPLE, 1)])
+
+
+def _rounded(bits: Array, kind: ElementType) -> Array:
+    out = np.empty(bits.size, kind.bits)
+    rounded_copy(bits, kind, out)
+    return out
+
+
+def _is_rounding(c: Candidate, source: Candidate) -> bool:
+    """Return whether all values of an array are those of a float32 array, rounded."""
+    return all(bool((_rounded(source.bits[p], c.kind) == c.bits[p]).all()) for p in slices(c.bits.size))
+
+
+def _common_end(one: Sequence[str], other: Sequence[str]) -> int:
+    """Return how many parts two names have in common at their ends."""
+
+    def parts() -> Iterator[int]:
+        for count, (left, right) in enumerate(zip(reversed(one), reversed(other), strict=False), 1):
+            if left != right:
+                return
+            yield count
+
+    return max(parts(), default=0)
+
+
+def _share_role(c: Candidate, source: Candidate) -> None:
+    """Make a weight of an array whose copy or source is one, if names say what they are."""
+    masters = any(meaning(part).master for part in name_parts(source.name))
+    if masters or any(meaning(part).rounded for part in name_parts(c.name)):
+        if c.role == "weight" and source.role == "other" and source.why in _SILENT:
+            source.role, source.why = "weight", MASTER
+        elif source.role == "weight" and c.role == "other" and c.why in _SILENT:
+            c.role, c.why = "weight", ROUNDED

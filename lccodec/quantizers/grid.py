@@ -1,0 +1,421 @@
+"""Uniform bins around a dead zone, fitted to each array of a batch, and what stands for them.
+
+Representatives lie at the means of bins, ahead of them, or are larger. Means leave the least
+squared error. A run that resumes feels other things first: what trails, and what is lost.
+
+Sources: SPEC 7.7; Sullivan, "Efficient scalar quantization of exponential and Laplacian random
+variables", IEEE Trans. Inf. Theory 42 (1996) (dead zone with centroids). The measurements are in
+``spec/decisions/0010-unbiased-representatives.md`` and ``0015-presets-by-promise.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from ..element_table import ElementType
+from ..element_types import Array, unwork, work
+from .residual import Inside, Owner, Residual, Zone, array_sums
+
+#: Half the width of the dead zone, in steps (widths of a bin).
+DEAD_ZONE: Final = 0.6
+
+_EDGE_EPSILONS: Final = 2  # of the quotient that says in which bin an element lies
+_LEAD_RATIO: Final = 0.75  # of the zone: see `lead`
+MAX_GAIN: Final = 2.0  # see `gain`
+_GAIN_STEPS: Final = 64.0  # gains are rounded to so many to 1: the same on every machine
+
+
+def lead(share: Array) -> Array:
+    """Return how far representatives lie beyond the means, in steps.
+
+    Means leave the least squared error, but in a chain of deltas they leave a state that trails:
+    an element that keeps moving waits in the dead zone, is coded, has caught up, and waits again.
+    So it is behind all the time, and a run that resumes goes back in time. Beyond the mean by a
+    distance s, with a zone that ends at z, an element starts ahead instead. If it moves steadily,
+    it is right on average at ``s = z``, less half of what it moves between two deltas. If it moves
+    at random, with variance 1 between two deltas, it trails by ``(z - s)**2 / 6`` intervals, its
+    squared error is ``(z**2 + s**2) / 6``, and a share ``1 / (z**2 - s**2)`` is coded each time. So
+    a lead of three quarters of the zone leaves a 16th of the lag.
+
+    Parameters
+    ----------
+    share
+        Share of each array's elements that is outside the dead zone. If many are, elements move
+        farther between two deltas than the zone is wide, and means are right on average.
+    """
+    inside = np.maximum(1 - share, 0)
+    # A root is the same number on every machine. A power may not be.
+    steps: Array = _LEAD_RATIO * DEAD_ZONE * (inside * np.sqrt(inside))
+    return steps
+
+
+def gain(inside: Array, along: Array) -> Array:
+    """Return the factor by which representatives are larger than the means.
+
+    A first moment is a step that the optimizer has yet to take, spread over the next updates. What
+    lies in the zone is a part of it that is lost: the run falls behind. With representatives that
+    are larger by this factor, the decoded moment reaches as far as the original, along the
+    original. Squared errors are larger, but the run that goes on feels the lost step first.
+
+    Parameters
+    ----------
+    inside
+        Sum of the squares of each array's elements in the zone.
+    along
+        Sum of the products of the elements outside and the means of their bins.
+    """
+    wanted = 1 + np.divide(inside, along, out=np.zeros(inside.shape), where=along > 0)
+    rounded: Array = np.round(np.minimum(wanted, MAX_GAIN) * _GAIN_STEPS) / _GAIN_STEPS
+    return rounded
+
+
+def representatives(
+    codes: Array,
+    steps: Array,
+    ahead: Array,
+    sums: Array,
+    counts: Array,
+    max_error: float | None,
+    kind: ElementType | None,
+) -> Array:
+    """Return the representatives of bins, float64: their means, moved by the lead.
+
+    Under a bound they are numbers of the element type that have the bound for the whole bin. An
+    element may be coded again and again, each time in the company of others. As long as it stays in
+    its bin, it has the bound for what it was at first. If a bin has no such number, its only
+    representative is the one next to its middle.
+
+    Parameters
+    ----------
+    codes, steps, ahead
+        Symbol of each bin, its step and its lead; all lengths are in the same units.
+    sums, counts
+        Sum and number of the differences in each bin.
+    max_error
+        Largest distance from the representative to an edge of the bin; ``None`` for no bound.
+    kind
+        The element type of what is coded, if bins are of its numbers.
+    """
+    index = (codes >> 1) ^ -(codes & 1)  # bin number with its sign
+    sign, number = np.sign(index), np.abs(index)
+    mean: Array = np.divide(sums, counts, out=(number + DEAD_ZONE - 0.5) * steps * sign, where=counts > 0)
+    mean += ahead * sign
+    if max_error is None:
+        return mean
+    if kind is None:
+        edges = (number + DEAD_ZONE) * steps, (number + DEAD_ZONE - 1) * steps
+        clipped: Array = np.clip(np.abs(mean), edges[0] - max_error, edges[1] + max_error) * sign
+        return clipped
+    # The bin of an element beside an edge depends on the rounding of its quotient.
+    width = np.promote_types(kind.work, np.float32)
+    slack = _EDGE_EPSILONS * float(np.finfo(width).eps) * (number + 1) * steps
+    far, near = (number + DEAD_ZONE) * steps + slack, (number + DEAD_ZONE - 1) * steps - slack
+    low, high = far - max_error, near + max_error
+    chosen = _rounded(np.clip(np.abs(mean), low, high), kind)
+    middle = _rounded((far + near) / 2, kind)
+    within: Array = np.where((chosen >= low) & (chosen <= high), chosen, middle) * sign
+    return within
+
+
+def _rounded(numbers: Array, kind: ElementType) -> Array:
+    """Return numbers as an element type has them, float64."""
+    with np.errstate(over="ignore"):
+        rounded: Array = work(unwork(numbers.astype(np.promote_types(kind.work, np.float32)), kind), kind)
+        return rounded.astype(np.float64)
+
+
+_MAX_BINS_PER_SIDE: Final = (1 << 15) - 1  # so that symbols fit 16 bits
+
+_MIN_PIECES_FOR_MEANS: Final = 16  # of a large array: the means are estimated on as many or more
+
+#: About how many bits the sign and the exponent of a number take if it is stored exactly.
+_SIGN_AND_EXPONENT_BITS: Final = 4
+
+#: The outermost bins are left out if that saves enough. It must save this many representatives (in
+#: a small array, in a large array) and lower the cost to this ratio. Otherwise the outermost bins
+#: belong to the tail of the distribution, and hold no outliers.
+_MIN_SAVED_REPRESENTATIVES: Final = (8, 64)
+_MAX_COST_RATIO: Final = 0.75
+
+
+def fit_grid(
+    batch: Residual,
+    steps: Array,
+    max_error: float | None,
+    inside: Inside | None = None,
+    *,
+    leads: bool = False,
+    gains: bool = False,
+) -> Grid | None:
+    """Fit uniform bins with a dead zone to each array of a batch.
+
+    Parameters
+    ----------
+    steps
+        Step of each array, float64. An array is stored exactly if its step is too small or
+        infinite.
+    max_error
+        As in `Partition`.
+    inside
+        As in `Zone`.
+    leads
+        Whether representatives lie beyond the means, so that a chain of deltas does not trail.
+    gains
+        Whether representatives are larger than the means, so that they also stand for the elements
+        in the zone (`gain`). Not together with `max_error`.
+
+    Returns
+    -------
+    Grid or None
+        The grid with its representatives; ``None`` if exact storage of all arrays is at least as
+        small.
+    """
+    kind = batch.kind
+    finest = float(np.finfo(np.promote_types(kind.work, np.float32)).tiny) * 4
+    usable = (steps >= finest) & (steps < math.inf)  # so that the reciprocal is finite
+    if not usable.any():
+        return None
+    steps = np.where(usable, steps, 1.0)
+    # The computed difference is rounded. A zone slightly inside the error bound makes sure that the
+    # exact difference is inside the bound too.
+    reach = DEAD_ZONE * steps
+    if max_error is not None:
+        reach[:] = max_error * (1 - 2.0 ** (1 - kind.mantissa))
+    zone = Zone.within(reach * usable, kind.work, inside)
+    largest = np.zeros(batch.arrays)
+    for start in batch.pieces():
+        d, owner = batch.finite_outside(start, zone)
+        if isinstance(owner, int):
+            largest[0] = max(largest[0], float(d.max(initial=0)), -float(d.min(initial=0)))
+        else:
+            np.maximum.at(largest, owner, np.abs(d).astype(np.float64))
+    if inside is not None and largest.any():
+        largest = np.maximum(largest, DEAD_ZONE * steps)  # at least one bin
+    # Slightly more than the largest difference, so that rounding puts no element past the last bin.
+    with np.errstate(over="ignore"):
+        wanted = largest / steps * (1 + 1e-6) + 1 - DEAD_ZONE
+    wanted = np.where(usable, np.minimum(wanted, _MAX_BINS_PER_SIDE), 0).astype(np.int64)
+    bins = np.minimum(wanted, np.maximum(batch.sizes // 2, 4))
+    grid = Grid(steps, bins, ~usable, np.empty(0, kind.work), zone, max_error)
+    return _with_representatives(grid, batch, wanted, leads, gains)
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """The partition of a batch into uniform bins around a dead zone.
+
+    Parameters
+    ----------
+    steps
+        Width of the bins of each array, float64.
+    bins
+        Number of bins on either side of the zone for each array, int64. Bin j of sign s has the
+        symbol zigzag(s * j).
+    exact
+        Whether each array is stored exactly, bool.
+    representatives, zone, max_error
+        As in `Partition`.
+    """
+
+    steps: Array
+    bins: Array
+    exact: Array
+    representatives: Array
+    zone: Zone
+    max_error: float | None
+
+    @cached_property
+    def counts(self) -> Array:
+        """Return the number of representatives of each array."""
+        return 2 * self.bins
+
+    @cached_property
+    def codes(self) -> Array:
+        """Return the symbol of each representative."""
+        first = np.cumsum(self.counts) - self.counts
+        codes: Array = np.arange(1, int(self.counts.sum()) + 1) - np.repeat(first, self.counts)
+        return codes
+
+    @cached_property
+    def _reciprocals(self) -> Array:
+        return (1 / self.steps).astype(np.promote_types(self.zone.low.dtype, np.float32))
+
+    @cached_property
+    def _ends(self) -> Array:
+        """Where the last bin ends: in steps behind the zone, plus 1; 0 for an exact array."""
+        return np.where(self.exact, 0, self.bins + 1)
+
+    def symbols(self, differences: Array, owner: Owner) -> tuple[Array, Array | None]:
+        """Return zigzag bin numbers: uint8 for up to 127 bins a side, uint16 for more."""
+        reciprocals = self._reciprocals[owner]
+        work = reciprocals.dtype
+        with np.errstate(over="ignore"):
+            scaled = np.multiply(differences, reciprocals, dtype=work)
+        if self.zone.inside is not None:  # differences in a narrowed zone go to the first bin
+            np.copysign(np.maximum(np.abs(scaled), DEAD_ZONE), scaled, out=scaled)
+        # Round away from zero above the dead zone: add 0.4 with the sign, then truncate. Making the
+        # signed constant from bits is several times as fast as copysign.
+        pattern = np.dtype(f"u{work.itemsize}")
+        offset = scaled.view(pattern) & pattern.type(1 << (8 * work.itemsize - 1))
+        offset |= work.type(1 - DEAD_ZONE).view(pattern)
+        scaled += offset.view(work)
+        outside = self._past(scaled, self._ends[owner])
+        if outside is not None:
+            scaled[outside] = 0
+        if self._narrow:
+            narrow = scaled.astype(np.int8)
+            return ((narrow << 1) ^ (narrow >> 7)).view(np.uint8), outside
+        index = scaled.astype(np.int32)
+        return ((index << 1) ^ (index >> 31)).astype(np.uint16), outside
+
+    @cached_property
+    def _narrow(self) -> bool:
+        return int(self.bins.max()) <= 127
+
+    def _past(self, scaled: Array, ends: Array) -> Array | None:
+        """Return which differences are past the last bin: outliers, and changes since the fit."""
+        if ends.ndim == 0:
+            # The ufunc's reduce takes half the time of the array's max, which matters for a few
+            # differences.
+            largest = np.maximum.reduce(scaled, initial=0), -np.minimum.reduce(scaled, initial=0)
+            if max(largest) < ends:
+                return None
+        outside: Array = ~(np.abs(scaled) < ends)
+        return outside if outside.any() else None
+
+
+def _with_representatives(
+    grid: Grid, batch: Residual, wanted: Array, leads: bool, gains: bool
+) -> Grid | None:
+    """Return a grid with representatives; ``None`` if exact storage of all arrays is smaller.
+
+    The means of a large array are estimated on evenly spread pieces. Outermost bins are left out if
+    storing their few elements exactly takes less. `wanted` is the number of bins on either side
+    that would reach the largest difference of each array.
+    """
+    firsts = np.cumsum(grid.counts) - grid.counts + np.arange(batch.arrays)  # index of each array's symbol 0
+    total = int(grid.counts.sum()) + batch.arrays
+    sums, counts, past = np.zeros(total), np.zeros(total), np.zeros(batch.arrays)
+    inside = np.zeros(batch.arrays)  # sums of squares
+    unit = 2.0**-64 if float(grid.steps.max()) > 2.0**900 else 1.0  # so that sums do not overflow
+    starts = batch.pieces()
+    stride = max(len(starts) // _MIN_PIECES_FOR_MEANS, 1)
+    for start in starts[::stride]:
+        d, owner = batch.finite_outside(start, grid.zone)
+        symbols, outside = grid.symbols(d, owner)
+        if outside is not None:
+            past += array_sums(outside, owner, batch.arrays)
+        if gains:
+            inside += batch.squares_inside(start, grid.zone, unit)
+        places = symbols.astype(np.intp)
+        if batch.arrays > 1:
+            places += firsts[owner]
+        counts += np.bincount(places, minlength=total)
+        sums += np.bincount(places, d if unit == 1 else d * unit, minlength=total)
+    own = np.ones(total, bool)
+    own[firsts] = False  # symbol 0 has no bin
+    sums, counts = sums[own], counts[own]
+    arrays = np.repeat(np.arange(batch.arrays), grid.counts)
+    moved = past + np.bincount(arrays, counts, minlength=batch.arrays)
+    ahead = lead(stride * moved / batch.sizes) * grid.steps * leads
+    bins, spared = _worthwhile(stride * counts, stride * past, grid.bins, batch.sizes)
+    doubtful = (bins > 127) | (bins < wanted)
+    exact = grid.exact.copy()
+    if doubtful.any():
+        exact |= doubtful & _too_large(stride * counts, bins, spared, grid, batch)
+    if exact.all():
+        return None
+    bins = np.where(exact, 0, bins)
+    kept = grid.codes <= np.repeat(2 * bins, grid.counts)
+    zone = grid.zone
+    if (exact & ~grid.exact).any():
+        zone = Zone(zone.low * ~exact, zone.high * ~exact, zone.inside)
+        batch.forget()  # the zones of the arrays that are exact now became smaller
+    grid = Grid(grid.steps, bins, exact, grid.representatives, zone, grid.max_error)
+    steps, ahead = (np.repeat(lengths * unit, grid.counts) for lengths in (grid.steps, ahead))
+    bound = None if grid.max_error is None else grid.max_error * unit
+    numbers = None if batch.ordered else batch.kind
+    chosen = representatives(grid.codes, steps, ahead, sums[kept], counts[kept], bound, numbers)
+    if gains:
+        held, number = sums[kept], np.maximum(counts[kept], 1)
+        owners = np.repeat(np.arange(batch.arrays), grid.counts)
+        along = np.bincount(owners, np.square(held) / number, minlength=batch.arrays)
+        chosen *= gain(inside, along)[owners]
+    with np.errstate(over="ignore"):  # a bin without elements may overflow
+        return replace(grid, representatives=(chosen / unit).astype(batch.kind.work))
+
+
+def _worthwhile(held: Array, past: Array, bins: Array, sizes: Array) -> tuple[Array, Array]:
+    """Return the best number of bins on either side, and the number of elements past them.
+
+    A bin on both sides takes two representatives in the codebook. An element past the last bin is
+    stored exactly and takes about as much as one representative.
+
+    Parameters
+    ----------
+    held
+        Number of elements in each bin: array by array, in the order of the symbols.
+    past
+        Number of elements past all bins of each array.
+    bins, sizes
+        Number of bins on either side, and of elements, of each array.
+    """
+    if 2 * int(bins.max()) < _MIN_SAVED_REPRESENTATIVES[0]:
+        return bins, past
+    pairs = held.reshape(-1, 2).sum(axis=1)
+    ends = np.cumsum(bins)
+    starts = ends - bins
+    # The cost of each number of bins, less the cost of no bins at all.
+    costs = np.cumsum(2 - pairs)
+    costs -= np.repeat(np.append(0, costs)[starts], bins)
+    some = bins > 0
+    least = np.zeros(bins.size)
+    least[some] = np.minimum.reduceat(costs, starts[some])
+    least = np.minimum(least, 0)
+    at_least = np.flatnonzero(costs <= np.repeat(least, bins))
+    owners = np.searchsorted(ends, at_least, "right")
+    best = np.zeros(bins.size, np.int64)
+    best[owners[::-1]] = (at_least - starts[owners] + 1)[::-1]  # reversed: the smallest number of bins wins
+    best[least == 0] = 0
+    within = np.append(0, np.cumsum(pairs))
+    elements = past + within[ends] - within[starts]
+    all_cost = elements + 0.0
+    all_cost[some] += costs[ends[some] - 1]
+    saved = all_cost - (elements + least)
+    enough = saved >= np.clip(sizes >> 10, *_MIN_SAVED_REPRESENTATIVES)
+    worth = enough & (elements + least <= _MAX_COST_RATIO * all_cost)
+    best = np.where(worth, best, bins)
+    return best, elements - (within[starts + best] - within[starts])
+
+
+def _too_large(held: Array, bins: Array, spared: Array, grid: Grid, batch: Residual) -> Array:
+    """Return which arrays take more bytes with bins than exactly, by the entropy of their symbols.
+
+    Parameters
+    ----------
+    held
+        Number of elements in each bin of `grid`.
+    bins, spared
+        Number of bins kept on either side of each array, and of elements past them.
+    """
+    owner = np.repeat(np.arange(batch.arrays), grid.counts)
+    counts = np.where(grid.codes <= 2 * bins[owner], held, 0)
+    others = np.maximum(batch.sizes - spared - np.bincount(owner, counts, minlength=batch.arrays), 0)
+    totals = np.bincount(owner, counts, minlength=batch.arrays) + others + spared
+    bits = -np.bincount(owner, _information(counts, totals[owner]), minlength=batch.arrays)
+    bits -= _information(others, totals) + _information(spared, totals)
+    bits += 8 * batch.kind.size * (2 * bins + spared)
+    too_large: Array = bits > batch.sizes * (batch.kind.mantissa + _SIGN_AND_EXPONENT_BITS)
+    return too_large
+
+
+def _information(counts: Array, totals: Array) -> Array:
+    """Return ``counts * log2(counts / totals)``, and 0 where a count is 0."""
+    shares = np.divide(counts, totals, out=np.ones(counts.shape), where=counts > 0)
+    information: Array = counts * np.log2(shares)
+    return information

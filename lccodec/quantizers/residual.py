@@ -1,0 +1,278 @@
+"""The residual of a batch of arrays: their differences to the reference, most of which become 0.
+
+Most components of a delta lie inside the dead zone. Only three operations touch every component:
+the subtraction, the comparison with the zone, and the search for the components outside it. All
+other work is done for those few components. The differences that a quantizer finds while it is
+fitted are kept for the encoder, up to a fixed amount of memory.
+
+A batch is one array of any size, which is read in pieces, or several small arrays that form one
+piece together. Small arrays share a batch because one NumPy call takes as long as the work on a
+thousand elements.
+
+Source: SPEC 7.7 (LCC-QNT-01).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, Self, TypeAlias
+
+import numpy as np
+
+from ..element_table import ElementType
+from ..element_types import Array, octaves, subtract
+from ..masks import true_places
+from ..parallel import PIECE, stretches
+
+_MAX_KEPT_BYTES: Final = 1 << 25  # of differences, and of their places
+_SAMPLE_STRETCHES: Final = 64  # of a large array, evenly spread
+_STRETCH_COMPONENTS: Final = 1 << 12  # of each
+
+#: Function that says which components are inside a zone, bool of shape ``(n,)``. It gets n of them,
+#: by their places (int64) or as a slice; the sizes of their differences, ``kind.work`` of shape
+#: ``(n,)``; and the upper bound of the zone. A size that is NaN or infinite is not inside.
+Inside: TypeAlias = Callable[[Array | slice, Array, Any], Array]
+
+#: Index of the array of each component of a batch, int64, rising; 0 in a batch of one array.
+Owner: TypeAlias = Array | int
+
+
+@dataclass(frozen=True, eq=False)
+class Zone:
+    """The dead zone of each array of a batch: differences inside it become 0.
+
+    Parameters
+    ----------
+    low, high
+        Bounds of the zone, ``kind.work`` of shape ``(arrays,)``. A difference strictly between them
+        is inside.
+    inside
+        For zones that are wider for some components than for others: says which differences are
+        inside. ``None`` for zones of one width. Only for a symmetric zone of a batch of one array.
+    """
+
+    low: Array
+    high: Array
+    inside: Inside | None = None
+
+    @classmethod
+    def within(cls, edges: Array, work: np.dtype[Any], inside: Inside | None = None) -> Self:
+        """Return the zone of the differences smaller than each array's edge, in type `work`."""
+        with np.errstate(over="ignore", under="ignore"):
+            high = np.asarray(edges).astype(work)
+        return cls(-high, high, inside)
+
+    @classmethod
+    def joined(cls, zones: list[Zone]) -> Self:
+        """Return the zone of a batch from the zones of its arrays."""
+        return cls(np.concatenate([z.low for z in zones]), np.concatenate([z.high for z in zones]))
+
+    def outside(self, differences: Array, owner: Owner, components: Array | slice) -> Array:
+        """Return the places of the differences outside, NaN included: int64, rising.
+
+        `components` are those of the batch that have these differences.
+        """
+        if self.inside is None:
+            return self._beyond(differences, self.low[owner], self.high[owner])
+        inside = self.inside(components, np.abs(differences), self.high[0])
+        return true_places(np.logical_not(inside, out=inside))
+
+    def outside_all(self, differences: Array, sizes: Array) -> Array:
+        """Return the places of all differences outside, in a batch of several arrays."""
+        high = np.repeat(self.high, sizes)  # faster than a look-up for each component
+        low = high if self.symmetric else np.repeat(self.low, sizes)
+        return self._beyond(differences, low, high)
+
+    def _beyond(self, differences: Array, low: Array, high: Array) -> Array:
+        if self.symmetric:
+            inside = np.abs(differences) < high  # faster than two comparisons
+        else:
+            inside = differences < high
+            inside &= differences > low
+        return true_places(np.logical_not(inside, out=inside))  # a NaN compares false
+
+    @cached_property
+    def symmetric(self) -> bool:
+        """Whether each zone has the same width on both sides of 0."""
+        return bool((self.low == -self.high).all())
+
+
+class Residual:
+    """The differences of a batch of arrays to their reference; without one, the arrays themselves.
+
+    Parameters
+    ----------
+    bits, reference
+        Components (bit patterns) of the arrays and of the reference, 1-D; ``None`` for no
+        reference. In a batch of one array, `bits` may change at any time. A piece that is read
+        again may then have other differences. The reference must not change.
+    kind
+        The element type, a floating point one.
+    ordered
+        Whether differences are taken of the order-preserving integers (:func:`difference`).
+    sizes
+        Number of components of each array, int64. In a batch of several arrays, no size is 0 and
+        their sum is at most `PIECE`. By default there is one array.
+    """
+
+    def __init__(
+        self,
+        bits: Array,
+        reference: Array | None,
+        kind: ElementType,
+        ordered: bool = False,
+        sizes: Array | None = None,
+    ) -> None:
+        self.bits = bits
+        self.reference = reference
+        self.kind = kind
+        self.ordered = ordered
+        self.sizes: Array = np.array([bits.size]) if sizes is None else sizes
+        self.arrays = self.sizes.size
+        self._owner = np.repeat(np.arange(self.arrays), self.sizes) if self.arrays > 1 else None
+        self._last_owner: tuple[Array, Array] | None = None  # found by the fit, kept for the encoder
+        self._all: Array | None = None  # differences of a batch of several arrays
+        self._found: dict[int, tuple[Zone, Array, Array]] = {}
+        self._kept = 0
+
+    def pieces(self) -> range:
+        """Return the first component of each piece."""
+        return range(0, self.bits.size, PIECE)
+
+    def owner(self, places: Array | None = None) -> Owner:
+        """Return the owner of the components at some places, or of all components."""
+        if self._owner is None:
+            return 0
+        if places is None or places.size == self._owner.size:
+            return self._owner
+        if self._last_owner is None or self._last_owner[0] is not places:
+            self._last_owner = places, self._owner.take(places)
+        return self._last_owner[1]
+
+    def each(self) -> Iterator[Residual]:
+        """Yield each array as a batch of one array."""
+        start = 0
+        for size in self.sizes.tolist():
+            part = slice(start, start + size)
+            reference = None if self.reference is None else self.reference[part]
+            yield Residual(self.bits[part], reference, self.kind, self.ordered)
+            start += size
+
+    def outside(self, start: int, zone: Zone) -> tuple[Array, Array]:
+        """Return the components of the piece at `start` whose differences are outside a zone.
+
+        Parameters
+        ----------
+        start
+            First component of the piece.
+        zone
+            The zone. It must contain the zone of the call before for the same piece.
+
+        Returns
+        -------
+        tuple of ndarray
+            Places of the components in the piece (int64, rising), and their differences
+            (``kind.work``). Differences that are not finite are always included.
+        """
+        if start in self._found:
+            known, kept, d = self._found[start]
+            places = kept.astype(np.int64)
+            if known is zone:
+                return places, d
+            chosen = zone.outside(d, self.owner(places), places + start)
+            places, d = places.take(chosen), d.take(chosen)
+            self._kept += _nbytes(d) - _nbytes(self._found[start][2])
+        else:
+            # The search in a symmetric zone reads each difference once, so it needs no copy.
+            differences = self._differences(start, PIECE, copy=not zone.symmetric)
+            if self.arrays > 1:
+                places = zone.outside_all(differences, self.sizes)
+            else:
+                places = zone.outside(differences, 0, slice(start, start + differences.size))
+            every = self.arrays > 1 and places.size == differences.size
+            d = differences if every else differences.take(places, mode="clip")
+            if self._kept + _nbytes(d) > _MAX_KEPT_BYTES:
+                return places, d
+            self._kept += _nbytes(d)
+        self._found[start] = zone, places.astype(np.uint32), d  # half the memory of int64
+        return places, d
+
+    def finite_outside(self, start: int, zone: Zone) -> tuple[Array, Owner]:
+        """Return the finite differences of a piece outside a zone, and their owner."""
+        places, d = self.outside(start, zone)
+        return finite(d, self.owner(places))
+
+    def squares_inside(self, start: int, zone: Zone, unit: float) -> Array:
+        """Return the sum of squares of each array's differences in a zone, float64.
+
+        Those of the piece at `start`, multiplied by `unit` before, so that squares do not overflow.
+        The zone has one width on both sides of 0.
+        """
+        d, owner = self._differences(start, PIECE, copy=False), self.owner()
+        d = np.where(np.abs(d) < zone.high[owner], d, 0)  # NaN is not inside
+        with np.errstate(under="ignore"):
+            return array_sums(np.square(d * unit, dtype=np.float64), owner, self.arrays)
+
+    def forget(self) -> None:
+        """Drop the differences that were kept, so that the next zone may be narrower."""
+        self._found.clear()
+        self._kept = 0
+
+    def release(self, start: int) -> None:
+        """Drop the differences of a piece that is not needed any more; none take their room."""
+        self._found.pop(start, None)
+
+    def sample(self) -> Iterator[tuple[Array, Owner]]:
+        """Yield differences and their owner: all of several arrays, a sample of a single array."""
+        if self.arrays > 1:
+            yield self._differences(0, PIECE, copy=False), self.owner()
+            return
+        for part in stretches(self.bits.size, _SAMPLE_STRETCHES, _STRETCH_COMPONENTS):
+            yield self._differences(part.start, _STRETCH_COMPONENTS, copy=True), 0
+
+    def _differences(self, start: int, count: int, copy: bool) -> Array:
+        """Return the differences of some components; without a reference, the values themselves."""
+        if self.arrays > 1:
+            if self._all is None:
+                self._all = difference(self.bits, self.reference, self.kind, self.ordered)
+            return self._all
+        part = slice(start, start + count)
+        if self.reference is None:
+            bits = self.bits[part].copy() if copy else self.bits[part]
+            return difference(bits, None, self.kind, self.ordered)
+        return difference(self.bits[part], self.reference[part], self.kind, self.ordered)
+
+
+def _nbytes(d: Array) -> int:
+    """Return the bytes that are kept of differences: with their places, of 32 bits."""
+    return d.nbytes + 4 * d.size
+
+
+def difference(bits: Array, reference: Array | None, kind: ElementType, ordered: bool) -> Array:
+    """Return differences to a reference, by `subtract` or, if `ordered`, by `octaves`."""
+    if ordered and reference is not None:
+        return octaves(bits, reference, kind)
+    return subtract(bits, reference, kind)
+
+
+def finite(differences: Array, owner: Owner) -> tuple[Array, Owner]:
+    """Return the finite differences and their owner."""
+    kept = np.isfinite(differences)
+    if kept.all():
+        return differences, owner
+    return differences[kept], owner if isinstance(owner, int) else owner[kept]
+
+
+def root_mean_square(d: Array) -> float:
+    """Return the root mean square of finite numbers, at least one."""
+    return math.sqrt(np.add.reduce(np.square(d)) / d.size)  # faster than np.mean
+
+
+def array_sums(values: Array, owner: Owner, arrays: int) -> Array:
+    """Return the sum of the values of each array, float64."""
+    if isinstance(owner, int):
+        return np.add.reduce(values, dtype=np.float64, keepdims=True)
+    return np.bincount(owner, values, minlength=arrays)

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lccodec.element_types import components, subtract
+from lccodec.parallel import PIECE
+from lccodec.quantizers import residual as module
+from lccodec.quantizers.residual import Residual, Zone
+
+from ..support.strategies import array_and_reference
+
+
+def zone(low: float, high: float, work: np.dtype) -> Zone:
+    return Zone(np.array([low], work), np.array([high], work))
+
+
+@given(
+    array_and_reference(["float16", "bfloat16", "float32", "float64"]),
+    st.lists(st.floats(0, 4), min_size=2, max_size=4),
+    st.booleans(),
+)
+@pytest.mark.parametrize("kept", [1 << 22, 0])
+def test_what_is_outside_a_widening_zone(
+    kept: int, pair: tuple[np.ndarray, np.ndarray | None], widths: list[float], lopsided: bool
+) -> None:
+    array, reference = pair
+    kind, bits = components(array)
+    base = None if reference is None else components(reference)[1]
+    d = subtract(bits, base, kind)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_MAX_KEPT_BYTES", kept)
+        residual = Residual(bits, base, kind)
+        for width in sorted(widths):
+            dead = zone(-width, width / 2 if lopsided else width, kind.work)
+            for start in residual.pieces():
+                places, found = residual.outside(start, dead)
+                expected = np.flatnonzero(~((d > dead.low) & (d < dead.high)))
+                np.testing.assert_array_equal(places, expected)
+                np.testing.assert_array_equal(found, d[expected])
+
+
+def test_pieces_are_taken_apart_and_forgotten_beyond_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_KEPT_BYTES", 8 * (PIECE + 10))
+    values = np.random.default_rng(0).standard_normal(3 * PIECE + 5).astype(np.float32)
+    kind, bits = components(values)
+    residual = Residual(bits, None, kind)
+    everything = zone(0, 0, kind.work)
+    assert list(residual.pieces()) == [0, PIECE, 2 * PIECE, 3 * PIECE]
+    first = residual.outside(0, everything)
+    assert residual.outside(0, everything)[1] is first[1]  # kept
+    np.testing.assert_array_equal(residual.outside(0, everything)[0], first[0])
+    second = residual.outside(PIECE, everything)
+    assert residual.outside(PIECE, everything)[1] is not second[1]  # no room
+    assert residual.outside(3 * PIECE, everything)[0].tolist() == [0, 1, 2, 3, 4]
+    # A wider zone makes room again.
+    assert residual.outside(0, zone(-9, 9, kind.work))[0].size == 0
+    second = residual.outside(PIECE, everything)
+    assert residual.outside(PIECE, everything)[1] is second[1]
+    np.testing.assert_array_equal(second[1], values[PIECE : 2 * PIECE])
+    residual.release(PIECE)
+    assert residual.outside(PIECE, everything)[1] is not second[1]
+
+
+def sampled(values: np.ndarray) -> np.ndarray:
+    kind, bits = components(values)
+    return np.concatenate([d for d, _ in Residual(bits, None, kind).sample()])
+
+
+def test_a_sample_is_spread_over_the_array() -> None:
+    values = np.arange(1_000_003, dtype=np.float32)
+    seen = sampled(values)
+    assert 200_000 < seen.size <= 1 << 18
+    assert np.median(seen) == pytest.approx(500_000, rel=0.02)
+    few = values[:5000]
+    np.testing.assert_array_equal(sampled(few), few)
