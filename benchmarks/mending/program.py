@@ -15,8 +15,6 @@ import numpy as np
 import lccodec
 from lccodec.chain.mend.parity_folder import bands
 from lccodec.container.parity import Layout, Member
-from lccodec.chain.mend.parity_folder import bands
-from lccodec.container.parity import Layout, Member
 from lccodec.parity.code import Block, encode, rebuild
 
 from ..measure.goals import Goal, summary, table

@@ -46,11 +46,22 @@ from .read.checkpoint import Arrivals, OpenCheckpoint, checked_names, open_step
 from .read.info import CheckpointInfo
 from .read.newest import ExactFile, kept, open_newest, with_exact
 from .read.rows import Keys
-from .save.settings import ReferenceKind, check_reference
-from .save.settings import TIMEOUT_SECONDS, WhenBusy, WorkerOptions, check_every, check_hindsight, check_lossy, check_when_busy
 from .save.partial import check_only
 from .save.plan import Plan
-from .save.settings import KEYFRAME_EVERY, Settings, without_settings
+from .save.settings import (
+    KEYFRAME_EVERY,
+    TIMEOUT_SECONDS,
+    ReferenceKind,
+    Settings,
+    WhenBusy,
+    WorkerOptions,
+    check_every,
+    check_hindsight,
+    check_lossy,
+    check_reference,
+    check_when_busy,
+    without_settings,
+)
 from .save.writer import SaveRequest, Writer
 from .store.directory import DirectoryStore
 from .store.lineage import Ancestry
@@ -346,7 +357,9 @@ class Chain(Shown):
         check_progress(progress)
         metadata = _with_promise(with_metrics(metadata, metrics), exact, only)
         self._begin()
-        return self._writer.save(step, SaveRequest(state, metadata, roles, self._some(only)), progress, following)
+        return self._writer.save(
+            step, SaveRequest(state, metadata, roles, self._some(only)), progress, following
+        )
 
     @without_settings
     def save_async(

@@ -20,11 +20,8 @@ import pytest
 
 from lccodec import Chain, Keep, LccodecError, LccodecWarning, bundle, unbundle, validate
 from lccodec.adapters.named import prune_together
-from lccodec.chain.save.background import background
-from lccodec.chain.store.directory import DirectoryStore, describe_exact
 from lccodec.chain.save import background
-from lccodec.chain.store.directory import DirectoryStore
-from lccodec.chain.store.directory import describe_exact
+from lccodec.chain.store.directory import DirectoryStore, describe_exact
 from lccodec.constants import EXACT_NAME, ROLLED_BACK_NAME, WRITER_NAME
 from lccodec.inspect.examination import examine
 

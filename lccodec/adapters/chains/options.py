@@ -12,10 +12,6 @@ from typing import TypedDict
 from ...chain.adapter import Adapter
 from ...chain.chain import Chain
 from ...chain.life.prune import Keep, check_keep
-from ...chain.save.settings import check_hindsight
-from ...chain.save.partial import check_only
-from ...chain.save.settings import KEYFRAME_EVERY
-from ...chain.life.prune import Keep, check_keep
 from ...chain.save.partial import check_only
 from ...chain.save.settings import KEYFRAME_EVERY, check_hindsight
 from ...container.disk.system import checked_path

@@ -42,11 +42,10 @@ from ..read.links import value_or_raise
 from ..read.replay import Decoded, DecodedArray, interpolated
 from ..read.survey import Visit, survey
 from ..save.encode import decoded_copies, encode_plan, plan_manifest
-from ..save.measurement import Measurement
-from ..save.sampling import Samples, Sampling
 from ..save.forecast import first_keyframe
-from ..save.measurement import add_past, movements
+from ..save.measurement import Measurement, add_past, movements
 from ..save.plan import candidates, make_plan
+from ..save.sampling import Samples, Sampling
 from ..store.names import checkpoint_name
 from ..store.store import Store, WritableStore
 from .compact import Compaction, coded_again, exact_step, open_known, squares

@@ -29,9 +29,9 @@ from typing import Final
 import numpy as np
 
 from ...constants import EXACT_NAME
-from ...container.disk.whole_file import duplicate
 from ...container.disk.folder import Folder
 from ...container.disk.system import storage_errors
+from ...container.disk.whole_file import duplicate
 from ...container.tree import Flat
 from ...container.writer import CheckpointWriter
 from ...errors import ArgumentError, ChainError

@@ -28,8 +28,16 @@ from ...container.disk.folder import Folder
 from ...container.disk.source import FileSource
 from ...container.disk.system import storage_errors
 from ...container.disk.whole_file import WholeFile, remove_stale_temporaries
-from ...container.parity import Index, Layout, block_hash, rank_of
-from ...container.parity import blocks_offset, file_length, read_index, read_layout
+from ...container.parity import (
+    Index,
+    Layout,
+    block_hash,
+    blocks_offset,
+    file_length,
+    rank_of,
+    read_index,
+    read_layout,
+)
 from ...errors import ArgumentError, ChecksumError, FormatError, LccodecError, StorageError
 from ...parity.code import Block
 from ..store.directory import DirectoryStore

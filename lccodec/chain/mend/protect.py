@@ -38,8 +38,7 @@ from ...constants import (
     PARITY_HEAD_SIZE,
 )
 from ...container.disk.system import storage_errors
-from ...container.parity import Index, Layout, Member, check_size
-from ...container.parity import blocks_offset, ends_of, file_length
+from ...container.parity import Index, Layout, Member, blocks_offset, check_size, ends_of, file_length
 from ...errors import (
     ArgumentError,
     ChainError,

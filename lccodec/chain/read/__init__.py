@@ -1,6 +1,6 @@
 """From files to a state. Nothing is written.
 
-- `links`: one file as a link of a chain, what is wrong with its parent, and the heads of its arrays.
+- `links`: a file as a link of a chain, what is wrong with its parent, and the heads of arrays.
 - `replay`: which frames arrays need, and decoding along the links; `crew`: who decodes what.
 - `info`: what is known without decoding.
 - `checkpoint`: an open checkpoint with its parents, and its leaves one after the other.

@@ -44,8 +44,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from ...arguments import as_integer, as_number
-from ...container.tree import select
-from ...container.tree import unflatten
+from ...container.tree import select, unflatten
 from ...element_table import ELEMENT_TYPES
 from ...element_types import Array, check_dtype, unwork, work
 from ...errors import ArgumentError, ChainError

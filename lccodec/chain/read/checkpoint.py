@@ -19,10 +19,9 @@ import numpy as np
 
 from ...container.disk.source import read_ahead
 from ...container.disk.system import checked_path
-from ...container.tree import leaves_of, select
 from ...container.reader import CheckpointReader, open_bytes
 from ...container.scalars import Json, scalar_value
-from ...container.tree import unflatten
+from ...container.tree import leaves_of, select, unflatten
 from ...element_table import ElementType
 from ...element_types import Array, check_dtype, from_components
 from ...errors import ArgumentError, ChainError, FormatError, StorageError

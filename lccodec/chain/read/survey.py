@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...container.disk.address import Place
 from ...container.figures import Figures
-from ...container.tree import leaves_of
 from ...container.reader import CheckpointReader
 from ...container.scalars import scalar_value
+from ...container.tree import leaves_of
 from ...element_table import ElementType
 from ...errors import ChainError, LccodecError, StorageError
 from ...frame.header import Shape

@@ -42,8 +42,7 @@ from ...policy.policy import Candidate
 from ...policy.presets import POLICIES
 from ..bounds import UNBOUNDED, Bounds
 from ..read.checkpoint import open_name
-from ..read.newest import ExactFile, open_exact
-from ..read.newest import kept
+from ..read.newest import ExactFile, kept, open_exact
 from ..store.directory import check_exact, link_problem
 from ..store.lineage import Lineage
 from ..store.names import checkpoint_name

@@ -45,13 +45,11 @@ from ...policy.record import EXACT_KEY, Record, read_record
 from ...quantizers.base import Quantizer
 from ...workers.crew import Threads
 from ..read.checkpoint import open_name
-from ..read.links import interpolates
 from ..read.info import ArrayInfo
-from ..read.links import Link, value_or_raise
-from ..read.replay import decoded_together
-from ..read.replay import Decoded, DecodedArray, copy_of, interpolated, replay_each
-from ..store.names import checkpoint_name
+from ..read.links import Link, interpolates, value_or_raise
+from ..read.replay import Decoded, DecodedArray, copy_of, decoded_together, interpolated, replay_each
 from ..store.lineage import Lineage
+from ..store.names import checkpoint_name
 from ..store.store import Store, WritableStore
 from .encode import encode_plan
 from .measurement import movements, rounded_figures

@@ -50,8 +50,7 @@ from ...frame.header import FrameHeader
 from ...parallel import slices
 from ...policy.policy import Candidate, Past
 from ..read.checkpoint import OpenCheckpoint
-from ..read.replay import Ranges
-from ..read.replay import DecodedArray
+from ..read.replay import DecodedArray, Ranges
 from ..store.names import checkpoint_name
 from ..store.store import Store
 from .reference import Latest

@@ -19,9 +19,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 
 from ...container.disk.system import storage_errors
-from ...container.tree import leaves_of
 from ...container.manifest import INHERITED
 from ...container.scalars import Json, numbers_of, scalar_value
+from ...container.tree import leaves_of
 from ...errors import DataError
 from .names import checkpoint_name
 from .store import Held, Store

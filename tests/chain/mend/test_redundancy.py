@@ -8,8 +8,6 @@ import pytest
 from lccodec import ArgumentError
 from lccodec.chain.mend.protect import Redundancy, parse_redundancy, redundancy_of
 from lccodec.container.parity import Member, parse_layout
-from lccodec.chain.mend.protect import Redundancy, parse_redundancy, redundancy_of
-from lccodec.container.parity import Member, parse_layout
 
 
 @pytest.mark.parametrize("wrong", ["5", "0.5%", "101%", "x%", "nan%", "inf%", 0, 65, -1, 2.5, True, None])

@@ -33,10 +33,9 @@ from ....errors import DataError, StorageError, WorkerError, warn
 from ....frame.changed import Changed, changed
 from ....frame.content import array_sum
 from ....parallel import has_lock
-from ....workers.crew import Crew, Processes, Threads
+from ....workers.crew import Bench, Crew, Done, Processes, Request, Threads
 from ....workers.memory import Arena, place_of
 from ....workers.process import Worker, connect
-from ....workers.crew import Bench, Done, Request
 
 Item = TypeVar("Item")
 

@@ -28,9 +28,8 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 from ....constants import EXACT_NAME
-from ....container.tree import select
 from ....container.reader import CheckpointReader
-from ....container.tree import array_names, flatten, unflatten
+from ....container.tree import array_names, flatten, select, unflatten
 from ....element_types import Array, components
 from ....errors import (
     ArgumentError,
