@@ -56,8 +56,15 @@ def with_structure(
     return {**kept, STATE: json.dumps(note, ensure_ascii=False, separators=(",", ":"))}
 
 
-def rebuild(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> tuple[Any, dict[str, str]]:
+def rebuild(
+    tensors: Mapping[str, Array], metadata: Mapping[str, str], others: Mapping[str, Any] | None = None
+) -> tuple[Any, dict[str, str]]:
     """Return the state of a file, and its metadata without the note.
+
+    Parameters
+    ----------
+    others
+        Scalars that the file has and the note has not: str, bytes and None, by name.
 
     Raises
     ------
@@ -71,7 +78,9 @@ def rebuild(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> tuple[
         return dict(tensors), kept
     try:
         note = json.loads(metadata[STATE])
-        tree, scalars, types = note["tree"], dict(note["scalars"]), dict(note["types"])
+        tree, types = note["tree"], dict(note["types"])
+        scalars = {n: scalar_json(v) if isinstance(v, bytes) else v for n, v in (others or {}).items()}
+        scalars.update(note["scalars"])
         for name, entry in scalars.items():
             parse_scalar(entry, name)
         arrays, nulls = _counts(tree)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from lccodec import Chain, fields
 from lccodec.adapters import hdf5
-from lccodec.adapters.files.attributes import TYPES
 
-from ...support.commands import run
+from ..support.commands import run
 
+TYPES = "lccodec.attributes"  # the entry of the metadata with types
 X = np.linspace(0, 3, 50)
 FIELD = np.float32(280) + np.sin(X)[:, None].astype(np.float32) * np.cos(X).astype(np.float32)
 
