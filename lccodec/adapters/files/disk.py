@@ -42,19 +42,19 @@ def _open_at_once(name: str, flags: int) -> int:
     return os.open(name, flags | flag("O_NONBLOCK"))
 
 
-def read_bounded(path: str | os.PathLike[str], most: int, rule: str) -> bytes:
+def read_bounded(path: str | os.PathLike[str], most: int | None, rule: str) -> bytes:
     """Return the bytes of a regular file.
 
     Raises
     ------
     LimitError
-        If there are more than `most`. No more is read.
+        If there are more than `most`, if that is a number. No more is read.
     StorageError
         As `regular_file`.
     """
     with regular_file(path) as file:
-        data = file.read(most + 1)
-    if len(data) > most:
+        data = file.read(-1 if most is None else most + 1)
+    if most is not None and len(data) > most:
         raise LimitError(rule, str(path), f"more than {most:,} bytes")
     return data
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lccodec import StorageError
-from lccodec.adapters.seals.files import SEAL_NAME, found_in
+from lccodec.adapters.seals.seal import SEAL_NAME, found_in
 
 
 def names(directory: Path) -> dict[str, str]:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from lccodec import ChecksumError
 from lccodec.adapters.seals import reading
 from lccodec.adapters.seals.listing import Entry, Part
-from lccodec.adapters.seals.reading import check_unchanged, damaged_parts, digest_of, entry_of, in_threads
+from lccodec.adapters.seals.reading import check_unchanged, damaged_parts, digest_of, entry_of
+from lccodec.adapters.seals.seal import in_threads
 
 
 @given(st.binary(max_size=60), st.sets(st.integers(0, 70)), st.integers(1, 20))
