@@ -38,9 +38,8 @@ from ..element_types import Array, element_type
 from ..errors import ArgumentError, FormatError, LccodecError, LimitError, StorageError, warn
 from ..policy.declared import DECLARED, ENTRY, declarations, write
 from .files.disk import MAX_FILE_EXPANSION, replacing
-from .files.named_arrays import named_leaves
 from .files.skeleton import Parts, cut, join, objects, write_bfloat16
-from .files.structure import STATE, rebuild, with_structure
+from .files.structure import STATE, named_leaves, rebuild, with_structure
 from .seals.reading import sealed_file
 
 __all__ = ["load_metadata", "load_state", "save_file"]

@@ -26,9 +26,8 @@ from ..element_types import Array, components, from_components
 from ..errors import ArgumentError, DependencyError, FormatError, StorageError
 from .files.disk import replacing
 from .files.header import DTYPE_NAMES, FLOAT8_NAMES
-from .files.named_arrays import named_leaves, plain_names
 from .files.shards import SHARD_BYTES, is_index, load_shards, read_index, save_shards
-from .files.structure import STATE, rebuild, with_structure
+from .files.structure import STATE, named_leaves, plain_names, rebuild, with_structure
 from .seals.reading import read_sealed, sealed_file
 from .tree.plain import TYPES, names_by_type, read_types, with_types
 

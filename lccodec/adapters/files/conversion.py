@@ -16,8 +16,6 @@ from ...exchange.trees import leaves
 from ..tree.plain import BYTE_TYPES, from_plain, to_plain
 from .formats import load_file
 
-__all__ = ["Exchange", "convert"]
-
 #: The last parts of names in a module's state that are no parameters.
 _BUFFERS: Final = ("running_mean", "running_var", "num_batches_tracked")
 #: Entries that only the state of an optimizer has: torch's, and that of NNX.

@@ -15,8 +15,6 @@ from ...container.disk.folder import sync_directory, temporary_name
 from ...container.disk.system import checked_path, flag, storage_errors
 from ...errors import FormatError, LimitError, StorageError
 
-__all__ = ["MAX_FILE_EXPANSION", "parsed", "read_bounded", "regular_file", "replacing"]
-
 #: Most decoded bytes for each byte of a file of another format. Deflate alone reaches 1,032.
 MAX_FILE_EXPANSION: Final = 1 << 12
 

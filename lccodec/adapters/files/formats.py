@@ -30,18 +30,6 @@ from ..whole import open_whole
 from .shards import INDEX_SUFFIX, SHARD_BYTES, is_index
 from .signature import Kind, recognize
 
-__all__ = [
-    "HDF5",
-    "READ",
-    "SHOWN",
-    "check_suffix",
-    "is_checkpoint",
-    "is_state",
-    "load_file",
-    "load_with_roles",
-    "save_file",
-]
-
 _NPZ: Final = ".npz"
 _SAFETENSORS: Final = ".safetensors"
 _INDEX: Final = _SAFETENSORS + INDEX_SUFFIX

@@ -14,9 +14,6 @@ from ...element_table import ELEMENT_TYPES, ElementType
 from ...errors import FormatError
 from .disk import regular_file
 
-__all__ = ["DTYPE_NAMES", "FLOAT8_NAMES", "LENGTH_BYTES", "Tensor", "header_of", "read_header"]
-
-
 #: The element type of each type that the format of checkpoints has too.
 DTYPE_NAMES: Final = {
     "BOOL": "bool", "I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64",

@@ -24,18 +24,6 @@ from ...errors import ArgumentError, DataError, FormatError, StorageError
 from ..seals.reading import read_sealed
 from .disk import parsed, read_bounded, replacing
 
-__all__ = [
-    "INDEX_SUFFIX",
-    "MAX_INDEX_BYTES",
-    "SHARD_BYTES",
-    "SHARD_NAME",
-    "is_index",
-    "load_shards",
-    "parse_index",
-    "read_index",
-    "save_shards",
-]
-
 INDEX_SUFFIX: Final = ".index.json"
 SHARD_BYTES: Final = 5_000_000_000  # of the tensors in a shard, as in transformers
 MAX_INDEX_BYTES: Final = 100_000_000  # as of a header: more would only take memory

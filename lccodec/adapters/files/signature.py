@@ -15,8 +15,6 @@ from ...errors import DataError
 from .disk import regular_file
 from .zip_archive import member_names
 
-__all__ = ["KINDS", "Kind", "recognize"]
-
 
 @dataclass(frozen=True)
 class Kind:

@@ -33,8 +33,6 @@ from ...errors import ArgumentError
 from ...policy.declared import ENTRY
 from .disk import MAX_FILE_EXPANSION
 
-__all__ = ["Parts", "cut", "join", "objects", "write_bfloat16"]
-
 _ALL: Final = h5py.h5s.ALL
 #: Chunks that are not stored, of all arrays of a file: HDF5 takes memory and time for each.
 _MAX_EMPTY_CHUNKS: Final = 1 << 14

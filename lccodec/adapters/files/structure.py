@@ -1,7 +1,11 @@
-"""The structure of a state: a note in the metadata of a .safetensors file.
+"""A state as arrays by name, which is all that other formats hold, and a note of its structure.
 
-The file itself holds tensors by name, in no order, and strings. The note is a JSON object under the
-key `STATE`. ``tree`` is the tree of a checkpoint (LCC-STA-01). ``scalars`` holds by name the
+The name of an array is its path in the state: keys and positions joined by ``/``. A ``/`` inside a
+key stays ``/``; a checkpoint writes it as ``~1`` (LCC-STA-07). So a flat dict keeps its names
+through a chain and back.
+
+A .safetensors or HDF5 file has metadata, too. The note is a JSON object in it, under the key
+`STATE`. ``tree`` is the tree of a checkpoint (LCC-STA-01). ``scalars`` holds by name the
 scalars that no tensor can hold (None, str, bytes, an integer of more than 64 bits), written as in a
 manifest (LCC-STA-04). ``types`` is the note of :mod:`lccodec.adapters.tree.plain`. An int, float or
 bool is a tensor without dimensions, so that other programs can read it. A flat dict of arrays needs
@@ -16,23 +20,84 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+import numpy as np
 
 from ...container.leaves import select
 from ...container.scalars import Json, parse_scalar, scalar_json, scalar_value
 from ...container.tree import array_names, flatten, leaf_name, parse_tree, unflatten
-from ...element_types import Array
+from ...element_types import Array, element_type
 from ...errors import ArgumentError, DataError, FormatError
 from ..tree.plain import names_by_type, read_types, with_types
-from .named_arrays import plain_names
 
-__all__ = ["STATE", "choose", "rebuild", "with_structure"]
+Value = TypeVar("Value")
 
 #: The key of the note in the metadata. Errors in the note name it as their rule.
 STATE: Final = "lccodec.state"
 
 #: The type of a scalar, by the dtype of its tensor.
 _SCALAR_KINDS: Final = {"int64": int, "uint64": int, "float64": float, "bool": bool}
+
+
+def plain_names(leaves: Mapping[str, Value]) -> dict[str, Value]:
+    """Return leaves of a checkpoint under the names that they have in other formats.
+
+    Raises
+    ------
+    ArgumentError
+        If two leaves would have the same name, as in ``{"a": {"b": x}, "a/b": y}``.
+
+    Examples
+    --------
+    >>> plain_names({"model/w~1b": 1})
+    {'model/w/b': 1}
+    """
+    return _plain(leaves.items())
+
+
+def _plain(leaves: Iterable[tuple[str, Value]]) -> dict[str, Value]:
+    plain: dict[str, Value] = {}
+    for name, value in leaves:
+        key = name.replace("~1", "/").replace("~0", "~")
+        if key in plain:
+            raise ArgumentError(f"two entries of the state would both be named {key!r}")
+        plain[key] = value
+    return plain
+
+
+def named_leaves(state: Any) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Return the leaves of a state by name: arrays, and scalars that no array can hold.
+
+    An int, float or bool becomes an array without dimensions (int64 or uint64, float64, bool). An
+    array in two places has both names. The others are None, str, bytes and integers of more than 64
+    bits.
+
+    Raises
+    ------
+    ArgumentError
+        For names that collide, and for anything that a checkpoint cannot hold. The message names
+        the place.
+    """
+    flat = flatten(state)
+    # The state gets a key of its own, so that an empty key inside it is not a special case.
+    tree = {"": flat.tree}
+    _, scalars = select(tree, flat.scalars, [""])
+    leaves: dict[str, Any] = {name: flat.arrays[index] for name, index in array_names(tree).items()}
+    for name, value in scalars.items():
+        array = np.asarray(value) if isinstance(value, int | float) else None
+        leaves[name] = value if array is None or array.dtype.hasobject else array
+    arrays, others = {}, {}
+    for name, value in plain_names({name[1:]: value for name, value in leaves.items()}).items():
+        if not isinstance(value, np.ndarray):
+            others[name] = value
+            continue
+        try:
+            element_type(value.dtype)
+        except ArgumentError as error:
+            raise ArgumentError(f"array {name!r}: {error}") from None
+        arrays[name] = value
+    return arrays, others
 
 
 def with_structure(
@@ -170,17 +235,12 @@ def choose(
     """
     starts = (re.split(r"[*?[]", key, maxsplit=1)[0].rstrip("./") for key in keys)
     prefixes = sorted(filter(None, starts), key=len, reverse=True)
-    short: dict[str, str] = {}  # names without prefixes
+    short: list[tuple[str, str]] = []  # names without prefixes, and with
     for name in leaves:
         fitting = (p for p in prefixes if name.startswith((f"{p}/", f"{p}.")))
         cut = next((len(p) + 1 for p in fitting), name.rfind("/") + 1 if name in prefixes else 0)
-        short[name] = name[cut:]
-    names: dict[str, str] = {}
-    for name, key in short.items():
-        (plain,) = plain_names({key: None})
-        if plain in names:
-            raise ArgumentError(f"two entries of the state would both be named {plain!r}")
-        names[plain] = name
+        short.append((name[cut:], name))
+    names = _plain(short)
     found = read_types(metadata)
     types = {leaf_name((plain,)): found[name] for plain, name in names.items() if name in found}
     chosen = {plain: leaves[name] for plain, name in names.items()}

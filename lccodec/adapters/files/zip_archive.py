@@ -21,8 +21,6 @@ from typing import BinaryIO, Final
 
 from ...errors import FormatError, LimitError, UnsupportedError
 
-__all__ = ["Member", "member_names", "read_members"]
-
 _LOCAL: Final = struct.Struct("<4s5H3L2H")
 _CENTRAL: Final = struct.Struct("<4s6H3L5H2L")
 _END: Final = struct.Struct("<4s4H2LH")

@@ -5,7 +5,7 @@ import pytest
 
 import lccodec
 from lccodec.adapters.files.formats import save_file
-from lccodec.adapters.files.originals import open_originals
+from lccodec.adapters.files.steps import open_originals
 from lccodec.inspect.examination import examine
 
 from ...support.commands import run
