@@ -18,24 +18,12 @@ from .zip_archive import member_names
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of file.
+    """A kind of file."""
 
-    Parameters
-    ----------
-    name
-        A word for programs.
-    title
-        What it is, in words.
-    suffixes
-        The suffixes by which `lccodec.adapters.files` reads it; none if it does not.
-    advice
-        If it is not read: what to do instead.
-    """
-
-    name: str
-    title: str
-    suffixes: tuple[str, ...] = ()
-    advice: str = ""
+    name: str  # a word for programs
+    title: str  # what it is, in words
+    suffixes: tuple[str, ...] = ()  # by which `lccodec.adapters.files` reads it
+    advice: str = ""  # if it is not read: what to do instead
 
 
 _KINDS: Final = (
@@ -78,11 +66,6 @@ def recognize(path: str | os.PathLike[str]) -> Kind | None:
     """Return the kind of a file, or None if it is not known.
 
     Nothing is verified: a damaged file has the kind that its first and last bytes say.
-
-    Raises
-    ------
-    StorageError
-        If it is not a regular file, or the operating system cannot read it.
     """
     with regular_file(path) as file:
         size = os.fstat(file.fileno()).st_size

@@ -132,7 +132,6 @@ def _folders(paths: Sequence[Path]) -> list[list[str]]:
 
 
 def _is_a_step(name: str) -> bool:
-    """Return whether a name is a number, or has one after a word such as step."""
     return name.isdecimal() or _has_step_word(name)
 
 
@@ -192,14 +191,8 @@ def _tokens(name: str) -> list[_Number]:
 def files_below(directory: Path) -> list[Path]:
     """Return the files of states in a directory; without one, the only such file of each folder.
 
-    Parts of a state that an index names are left out.
-
-    Raises
-    ------
-    ArgumentError
-        If there is none, if a folder has several, or folders have files of other names.
-    StorageError
-        If a directory cannot be listed.
+    Parts of a state that an index names are left out. If there is no file, or a folder has several,
+    that is an ``ArgumentError``.
 
     Examples
     --------
@@ -268,12 +261,7 @@ def open_originals(path: Place) -> Originals | Place:
     """Return originals as :func:`lccodec.inspect.examination.examine` takes them.
 
     These are the files of a directory, or one in each of its folders; a chain or a bundle is its
-    own path.
-
-    Raises
-    ------
-    ArgumentError
-        If there are none, or their steps are not clear.
+    own path. If there are none, or their steps are not clear, that is an ``ArgumentError``.
     """
     if isinstance(path, Path) and path.is_dir() and not DirectoryStore(path).checkpoints():
         numbering = number_files(files_below(path))
