@@ -24,9 +24,9 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from ...container.leaves import select
+from ...container.leaves import leaves_of
 from ...container.scalars import Json, parse_scalar, scalar_json, scalar_value
-from ...container.tree import array_names, flatten, leaf_name, parse_tree, unflatten
+from ...container.tree import flatten, leaf_name, parse_tree, unflatten
 from ...element_types import Array, element_type
 from ...errors import ArgumentError, DataError, FormatError
 from ..tree.plain import names_by_type, read_types, with_types
@@ -81,22 +81,21 @@ def named_leaves(state: Any) -> tuple[dict[str, Array], dict[str, Any]]:
     """
     flat = flatten(state)
     # The state gets a key of its own, so that an empty key inside it is not a special case.
-    tree = {"": flat.tree}
-    _, scalars = select(tree, flat.scalars, [""])
-    leaves: dict[str, Any] = {name: flat.arrays[index] for name, index in array_names(tree).items()}
-    for name, value in scalars.items():
-        array = np.asarray(value) if isinstance(value, int | float) else None
-        leaves[name] = value if array is None or array.dtype.hasobject else array
+    leaves = sorted(leaves_of({"": flat.tree}, flat.scalars), key=lambda leaf: leaf[1] is None)
     arrays, others = {}, {}
-    for name, value in plain_names({name[1:]: value for name, value in leaves.items()}).items():
-        if not isinstance(value, np.ndarray):
+    for name, value in _plain(
+        (name[1:], scalar_value(entry) if index is None else flat.arrays[index])
+        for name, index, entry in leaves
+    ).items():
+        array = np.asarray(value) if isinstance(value, int | float) else value
+        if not isinstance(array, np.ndarray) or (array is not value and array.dtype.hasobject):
             others[name] = value
             continue
         try:
-            element_type(value.dtype)
+            element_type(array.dtype)
         except ArgumentError as error:
             raise ArgumentError(f"array {name!r}: {error}") from None
-        arrays[name] = value
+        arrays[name] = array
     return arrays, others
 
 
@@ -105,12 +104,7 @@ def with_structure(
 ) -> dict[str, str]:
     """Return metadata with the note of a state, or without it if the names say everything.
 
-    Parameters
-    ----------
-    scalars
-        The scalars that are not tensors, by name.
-    always
-        Whether to write a note in any case.
+    `scalars` are those that are not tensors, by name. With `always` there is a note in any case.
     """
     kept = {key: text for key, text in metadata.items() if key != STATE}
     tree = flatten(state).tree
@@ -126,17 +120,8 @@ def rebuild(
 ) -> tuple[Any, dict[str, str]]:
     """Return the state of a file, and its metadata without the note.
 
-    Parameters
-    ----------
-    others
-        Scalars that the file has and the note has not: str, bytes and None, by name.
-
-    Raises
-    ------
-    FormatError
-        If the note is malformed.
-    LimitError
-        If it is nested deeper than a checkpoint may be.
+    `others` are scalars that the file has and the note has not: str, bytes and None, by name. If
+    the note is malformed or nests too deeply, that is a ``DataError``.
     """
     kept = {key: text for key, text in metadata.items() if key != STATE}
     if STATE not in metadata:
@@ -183,10 +168,9 @@ def _joined(
     tree: Json, arrays: int, nulls: int, tensors: Mapping[str, Array], scalars: Mapping[str, Json]
 ) -> tuple[Any] | None:
     """Return the state in a 1-tuple, as it may be None; None if the tensors do not fit the tree."""
-    indices = {name: [index] for name, index in array_names({"": tree}).items()}
-    _, places = select({"": tree}, [None] * nulls, [""])
+    leaves = leaves_of({"": tree}, [None] * nulls)
     try:
-        names = plain_names({name[1:]: indices.get(name) for name in [*places, *indices]})
+        names = _plain((name[1:], index) for name, index, _ in leaves)
     except ArgumentError:
         return None
     if names.keys() != tensors.keys() | scalars.keys() or tensors.keys() & scalars.keys():
@@ -201,8 +185,8 @@ def _joined(
             entries.append(entry)
         elif name not in tensors:
             return None
-        elif found[index[0]] is None:  # an array in two places is one array again
-            found[index[0]] = tensors[name]
+        elif found[index] is None:  # an array in two places is one array again
+            found[index] = tensors[name]
     return (unflatten(tree, found, entries),)
 
 
@@ -222,16 +206,9 @@ def choose(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Return leaves by name as a flat state with shorter names, and its metadata.
 
-    Parameters
-    ----------
-    keys
-        Prefixes to remove from names, with the ``/`` or ``.`` that follows; of a pattern, what is
-        before the first wildcard. If a leaf is itself a key, the last part of its name is kept.
-
-    Raises
-    ------
-    ArgumentError
-        If two leaves would have the same name.
+    `keys` are prefixes to remove from names, with the ``/`` or ``.`` that follows; of a pattern,
+    what is before the first wildcard. If a leaf is itself a key, the last part of its name is kept.
+    If two leaves would have the same name, that is an ``ArgumentError``.
     """
     starts = (re.split(r"[*?[]", key, maxsplit=1)[0].rstrip("./") for key in keys)
     prefixes = sorted(filter(None, starts), key=len, reverse=True)
