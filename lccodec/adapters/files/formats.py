@@ -28,7 +28,7 @@ from ...policy.roles import Assignment
 from ..tree.plain import TYPES
 from ..whole import open_whole
 from .shards import INDEX_SUFFIX, SHARD_BYTES, is_index
-from .signature import Kind, recognize
+from .signature import KINDS, Kind, recognize
 
 _NPZ: Final = ".npz"
 _SAFETENSORS: Final = ".safetensors"
@@ -78,7 +78,7 @@ def is_state(path: Path) -> bool:
 
 
 def _is_hdf5(path: Path) -> bool:
-    return (kind := _kind(path)) is not None and kind.name == "hdf5"
+    return _kind(path) is KINDS["hdf5"]
 
 
 def _kind(path: Path) -> Kind | None:
@@ -121,8 +121,7 @@ def load_with_roles(
     kind = recognize(path)
     if kind is not None and kind.name == "netcdf3":
         raise ArgumentError(f"{path} is {kind.title}: {kind.advice}")
-    is_hdf5 = kind is not None and kind.name == "hdf5"
-    if path.suffix in _TORCH and not is_hdf5:
+    if path.suffix in _TORCH and kind is not KINDS["hdf5"]:
         from .. import torch
         from ..torch.archive import load_archive
 
@@ -133,7 +132,7 @@ def load_with_roles(
             f"{path} is of a delta between weight versions, and no model:"
             " lccodec.adapters.weights.follow reads versions"
         )
-    adapter = _adapter(path, is_hdf5)
+    adapter = _adapter(path, kind)
     if not hasattr(adapter, "load_state"):
         return adapter.load_file(path), {}, {}
     return *adapter.load_state(path), {}
@@ -152,8 +151,7 @@ def is_checkpoint(path: Path) -> bool:
         return True
     if path.name.endswith(READ) and path.suffix not in (*HDF5, *_TORCH):
         return False
-    kind = recognize(path)
-    return kind is not None and kind.name == "checkpoint"
+    return recognize(path) is KINDS["checkpoint"]
 
 
 def save_file(
@@ -190,15 +188,12 @@ def save_file(
         return {key: text for key, text in metadata.items() if key == TYPES}  # the state has these
     adapter = _adapter(path)
     kept = metadata if hasattr(adapter, "load_metadata") else {}
-    if is_index(path):
-        adapter.save_file(state, path, kept, max_shard_bytes)
-    else:
-        adapter.save_file(state, path, kept)
+    adapter.save_file(state, path, kept, *([max_shard_bytes] if is_index(path) else []))
     return kept
 
 
-def _adapter(path: Path, is_hdf5: bool = False) -> ModuleType:
-    if is_hdf5 or path.suffix in HDF5:
+def _adapter(path: Path, kind: Kind | None = None) -> ModuleType:
+    if kind is KINDS["hdf5"] or path.suffix in HDF5:
         from .. import hdf5
 
         return hdf5

@@ -19,7 +19,7 @@ from ...container.disk.folder import is_temporary
 from ...container.disk.system import StrPath, checked_path, storage_errors
 from ...errors import ArgumentError, DataError, FormatError, LccodecError
 from ...parallel import ordered, thread_count
-from ..files.disk import regular_file, replacing
+from ..files.disk import read_bounded, regular_file, replacing
 from ..files.header import LENGTH_BYTES, header_of
 from .listing import FILE_SUFFIX, MAX_BYTES, RULE, SEAL_NAME, Entry, Part, format_listing
 from .reading import Count, change_text, check_unchanged, digest_of, entry_of, find_seal, read_listing
@@ -104,7 +104,10 @@ def seal(path: StrPath, *, replace: bool = False, threads: int = 1, progress: Pr
     entries = in_threads(_entry, files, total, threads, progress, "seal")
     text = format_listing({found.name: entry for found, entry in zip(files, entries, strict=True)})
     path = _seal_of(target)
-    if not replace and path.exists() and _content(path) != text:
+    there = None
+    with suppress(LccodecError):  # a seal that cannot be read is another one
+        there = read_bounded(path, MAX_BYTES, RULE) if path.exists() else text
+    if not replace and there != text:
         raise ArgumentError(
             f"{target} is sealed, and has changed since then: check says how; replace the seal"
             " if it was meant to"
@@ -296,13 +299,6 @@ def _problem(sealed: Mapping[str, Entry], found: Found, count: Count) -> Problem
         return Problem("storage", found.name, str(error))
 
 
-def _content(path: Path) -> bytes | None:
-    """Return what is in a seal; None if that cannot be read."""
-    with suppress(LccodecError), regular_file(path) as file:
-        return file.read(MAX_BYTES + 1)
-    return None
-
-
 def in_threads(
     call: Callable[[Item, Count], Result],
     items: Sequence[Item],
@@ -333,6 +329,4 @@ def in_threads(
                 done += size
                 tell(done, max(done, total))
 
-        if (threads := thread_count(threads)) == 1:
-            return [call(item, count) for item in items]
-        return list(ordered(lambda item: call(item, count), items, threads))
+        return list(ordered(lambda item: call(item, count), items, thread_count(threads)))
