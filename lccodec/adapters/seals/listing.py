@@ -52,22 +52,12 @@ _LEADS_OUT: Final = re.compile(r"(?:^|/)\.{0,2}(?:/|\Z)")
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a file: a tensor, or the header.
-
-    Parameters
-    ----------
-    name
-        Its name.
-    start, end
-        Its bytes in the file.
-    digest
-        Their SHA-256, in hexadecimal.
-    """
+    """A part of a file: a tensor, or the header."""
 
     name: str
-    start: int
+    start: int  # of its bytes in the file
     end: int
-    digest: str = ""
+    digest: str = ""  # their SHA-256, in hexadecimal
 
 
 @dataclass(frozen=True)
@@ -109,14 +99,7 @@ def format_listing(entries: Mapping[str, Entry]) -> bytes:
 
 
 class Listing(Mapping[str, Entry]):
-    """What a seal says of files, by name.
-
-    Parameters
-    ----------
-    data
-        The text of the seal.
-    where
-        What errors call it.
+    """What a seal says of files, by name: that of the text `data`, which errors call `where`.
 
     Raises
     ------

@@ -64,7 +64,7 @@ def check_unchanged(file: BinaryIO, before: os.stat_result) -> None:
 def damaged_parts(file: BinaryIO, parts: Sequence[Part]) -> list[str]:
     """Return the names of the parts whose bytes are not those that were hashed."""
     found = entry_of(file, parts).parts
-    now = dict(zip((part.start for part in found), (part.digest for part in found), strict=True))
+    now = {part.start: part.digest for part in found}
     return [part.name for part in parts if now.get(part.start) != part.digest]
 
 
@@ -121,14 +121,8 @@ def find_seal(path: Path) -> FileSeal | None:
     """Return what is sealed of a file, or None.
 
     That is in the seal beside it, or in that of its directory, or of the nearest one above that has
-    a seal. A file that a directory's seal does not name is not sealed.
-
-    Raises
-    ------
-    DataError
-        If the seal is malformed, or that beside the file does not name it.
-    StorageError
-        If it cannot be read.
+    a seal. A file that a directory's seal does not name is not sealed. A seal that is malformed, or
+    beside the file and does not name it, is a ``DataError``.
     """
     beside = path.with_name(path.name + FILE_SUFFIX)
     if (listing := read_listing(beside)) is not None:
@@ -144,7 +138,7 @@ def find_seal(path: Path) -> FileSeal | None:
 
 
 def read_listing(seal: Path) -> Listing | None:
-    """Return the files of a seal; None if there is no such file. Errors as `find_seal`."""
+    """Return the files of a seal; None if there is no such file."""
     try:
         with regular_file(seal) as file:
             data = file.read(MAX_BYTES + 1)

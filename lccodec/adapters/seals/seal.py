@@ -151,10 +151,9 @@ def check(path: StrPath, *, threads: int = 1, progress: Progress = False) -> lis
     found = {each.name: each for each in _files(target)}
     there = [found[name] for name in sealed if name in found]
     total = sum(each.size for each in there)
-    call = partial(_problem, sealed)
-    hashed = in_threads(call, there, total, threads, progress, "check")
+    hashed = in_threads(partial(_problem, sealed), there, total, threads, progress, "check")
     messages = {problem.where: problem for problem in hashed if problem is not None}
-    differing = sorted({*messages, *sealed.keys() - found.keys(), *found.keys() - sealed.keys()})
+    differing = sorted({*messages, *sealed.keys() ^ found.keys()})
     problems = [
         messages.get(name) or Problem(RULE, name, _NEW if name in found else "missing")
         for name in differing[:_MAX_PROBLEMS]
@@ -307,17 +306,10 @@ def in_threads(
     progress: Progress,
     doing: str,
 ) -> list[Result]:
-    """Return the results of a call for each item, in their order.
+    """Return the results of a call for each item, in their order; `threads` run at the same time.
 
-    Parameters
-    ----------
-    call
-        Is given an item, and what counts its bytes. Threads help: hashlib releases the
-        interpreter's lock.
-    total
-        The bytes of all items, for the progress.
-    threads
-        How many calls run at the same time; 0 for one per core.
+    A call is given an item, and what counts its bytes, which are `total` of all items. Threads
+    help: hashlib releases the interpreter's lock.
     """
     lock = threading.Lock()
     done = 0
