@@ -19,7 +19,7 @@ from lccodec.adapters import torch as in_torch
 from lccodec.adapters.accelerate import register
 from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter
 from lccodec.adapters.files import shards, structure
-from lccodec.adapters.files.signature import recognize
+from lccodec.adapters.files.formats import recognize
 from lccodec.adapters.lightning import LCCheckpointIO
 from lccodec.adapters.orbax import LCCheckpointHandler, LCRestore, LCSave
 from lccodec.adapters.torch.archive import load_archive
