@@ -33,9 +33,10 @@ import h5py
 import numpy as np
 
 from ..container.scalars import is_unicode, metadata_strings
-from ..container.tree import Keys, leaf_name
+from ..container.tree import leaf_name
 from ..element_types import Array, element_type
 from ..errors import ArgumentError, FormatError, LccodecError, LimitError, StorageError, warn
+from ..exchange.trees import nested
 from ..policy.declared import DECLARED, ENTRY, declarations, write
 from .files.disk import MAX_FILE_EXPANSION, replacing
 from .files.skeleton import Parts, cut, join, objects, write_bfloat16
@@ -80,17 +81,11 @@ def load_state(path: str | os.PathLike[str]) -> tuple[Any, dict[str, str]]:
         shown = [f"{name!r} {why}" for name, why in list(parts.left.items())[:_MAX_SHOWN]]
         more = f", and {len(parts.left) - _MAX_SHOWN} more" if len(parts.left) > _MAX_SHOWN else ""
         warn(f"{path}: kept as stored, and no arrays: {', '.join(shown)}{more}")
-    state: dict[str, Any] = {}
-    for keys, array in parts.arrays.items():
-        group = state
-        for key in keys[:-1]:
-            group = group.setdefault(key, {})
-        group[keys[-1]] = array
     filled = {path: {**attributes.get(path, {}), "fill_value": fill} for path, fill in parts.fills.items()}
-    if found := declarations({**attributes, **filled}, ["/".join(keys) for keys in parts.arrays]):
+    if found := declarations({**attributes, **filled}, list(parts.arrays)):
         by_name = {leaf_name(tuple(path.split("/"))): each for path, each in found.items()}
         parts.entry[DECLARED[-1]] = write(by_name)
-    return {**state, ENTRY: parts.entry}, _metadata(attributes)
+    return {**nested(parts.arrays, "/"), ENTRY: parts.entry}, _metadata(attributes)
 
 
 def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
@@ -132,22 +127,21 @@ def _plain_state(
         raise LimitError(_RULE, f"{where}: {name!r}", why)
     arrays: dict[str, Array] = {}
     scalars: dict[str, Any] = {}
-    first: dict[h5py.Dataset, Keys] = {}  # an array in two places is one dataset with two names
-    for keys, item, _ in objects(file):
-        if isinstance(item, h5py.Dataset):
-            array = parts.arrays.get(first.setdefault(item, keys))
-            if array is None:
-                scalars["/".join(keys)] = _scalar(item)
-            else:
-                arrays["/".join(keys)] = array
+    for name, item, first in objects(file):
+        if first in parts.arrays:  # an array in two places is one dataset with two names
+            arrays[name] = parts.arrays[first]
+        elif isinstance(item, h5py.Dataset):
+            scalars[name] = _scalar(item)
     return rebuild(arrays, metadata, scalars)
 
 
 def _scalar(dataset: h5py.Dataset) -> str | bytes | None:
     """Return a scalar that is not a number."""
-    value: Any = dataset[()] if dataset.shape == () else None
-    if value is None or isinstance(value, np.void):
-        return None if value is None else value.tobytes()
+    if dataset.shape != ():
+        return None
+    value: Any = dataset[()]
+    if isinstance(value, np.void):
+        return value.tobytes()
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
@@ -159,11 +153,9 @@ def _attributes(file: h5py.File, size: int) -> dict[str, dict[str, Any]]:
     """
     memory = MAX_FILE_EXPANSION * size
     found: dict[str, dict[str, Any]] = {}
-    for keys, item, is_first in objects(file):
-        if not is_first:
-            continue
-        values = found["/".join(keys)] = {}
-        for key in item.attrs:
+    for path, item, first in objects(file):
+        values = found.setdefault(first, {})
+        for key in item.attrs if path == first else ():
             if memory > 0 and isinstance(key, str) and is_unicode(key):
                 with suppress(TypeError, ValueError, OSError):  # a type that h5py does not know
                     value = _attribute(item, key)
@@ -265,7 +257,7 @@ def _join(
     if scalars:
         return f"the state has {next(iter(scalars))!r}, which is no array"
     try:
-        reason, gone = join(path, entry, {tuple(name.split("/")): array for name, array in arrays.items()})
+        reason, gone = join(path, entry, arrays)
         if reason:
             return reason
         with h5py.File(path, "r+") as file:

@@ -102,7 +102,7 @@ _DATASET_PLACES: Final = slice(94, 101), slice(116, 124)
 _ZIP_START: Final = b"PK\x03\x04"
 _EMPTY_ZIP: Final = b"PK\x05\x06"
 #: torch.save before version 1.6 wrote a pickle (protocol 2) of an integer of ten bytes.
-_STARTS: Final = {
+_STARTS: Final[dict[str, bytes | tuple[bytes, ...]]] = {
     "bundle": BUNDLE_MAGIC,
     "netcdf3": (b"CDF\1", b"CDF\2", b"CDF\5"),
     "npy": b"\x93NUMPY",

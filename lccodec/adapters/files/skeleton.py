@@ -69,7 +69,7 @@ class Parts:
     entry
         The entry of a state.
     arrays
-        The arrays by the keys of their paths; each dataset once, under its first name.
+        The arrays by path; each dataset once, under its first name.
     left
         Datasets of numbers that are no arrays, by path, and why.
     fills
@@ -78,22 +78,22 @@ class Parts:
     """
 
     entry: dict[str, Any] = field(default_factory=dict)
-    arrays: dict[Keys, Array] = field(default_factory=dict)
+    arrays: dict[str, Array] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
     fills: dict[str, float] = field(default_factory=dict)
 
 
 def objects(
-    group: h5py.Group, keys: Keys = (), names: dict[Any, Keys] | None = None
-) -> Iterator[tuple[Keys, Any, bool]]:
-    """Yield groups and datasets with the keys of their paths, by hard links only, in a fixed order.
+    group: h5py.Group, keys: Keys = (), names: dict[Any, str] | None = None
+) -> Iterator[tuple[str, Any, str]]:
+    """Yield groups and datasets with their paths, by hard links only, in a fixed order.
 
-    A group is yielded once, a dataset under each of its names, with whether it is the first. What
-    lies deeper than a state may nest, or has a name that no state can have, is left out.
+    A group is yielded once, a dataset under each of its paths, with the first one. What lies deeper
+    than a state may nest, or has a name that no state can have, is left out.
     """
     names = {} if names is None else names
-    names[group] = keys
-    yield keys, group, True
+    path = names[group] = "/".join(keys)
+    yield path, group, path
     if len(keys) >= MAX_NESTING - 1:
         return
     for key in group:
@@ -101,18 +101,18 @@ def objects(
             continue
         if group.id.links.get_info(key.encode()).type != h5py.h5l.TYPE_HARD:  # `get` would follow others
             continue
-        child, place = group[key], (*keys, key)
+        child, place = group[key], "/".join((*keys, key))
         if isinstance(child, h5py.Dataset):
-            yield place, child, names.setdefault(child, place) == place
+            yield place, child, names.setdefault(child, place)
         elif isinstance(child, h5py.Group) and child not in names:
-            yield from objects(child, place, names)
+            yield from objects(child, (*keys, key), names)
 
 
-def _of_numbers(file: h5py.File) -> Iterator[tuple[Keys, h5py.Dataset, str]]:
+def _of_numbers(file: h5py.File) -> Iterator[tuple[str, h5py.Dataset, str]]:
     """Yield datasets of numbers under their first names, and why one is no array, or nothing."""
-    for keys, dataset, is_first in objects(file):
-        if is_first and isinstance(dataset, h5py.Dataset) and _dtype(dataset) is not None:
-            yield keys, dataset, _unfit(dataset)
+    for path, dataset, first in objects(file):
+        if path == first and isinstance(dataset, h5py.Dataset) and _dtype(dataset) is not None:
+            yield path, dataset, _unfit(dataset)
 
 
 def _dtype(dataset: h5py.Dataset) -> np.dtype[Any] | None:
@@ -189,35 +189,35 @@ def cut(file: h5py.File, stream: BinaryIO, size: int) -> Parts:
     """
     parts = Parts()
     memory, empty = MAX_FILE_EXPANSION * size, _MAX_EMPTY_CHUNKS
-    holes: list[tuple[int, int, Keys]] = []
-    for keys, dataset, unfit in _of_numbers(file):
-        if keys[0] == ENTRY:
+    holes: list[tuple[int, int, str]] = []
+    for path, dataset, unfit in _of_numbers(file):
+        if path.partition("/")[0] == ENTRY:
             continue
         reason = unfit or (_TOO_LARGE if dataset.nbytes > memory else "")
         places = {} if reason else _places(dataset)
         unstored = _empty_chunks(dataset, len(places))
         reason = reason or _doubt(dataset, places, stream) or (_TOO_LARGE if unstored > empty else "")
         if reason or len(parts.arrays) == MAX_ARRAYS:
-            parts.left["/".join(keys)] = reason or f"is beyond {MAX_ARRAYS:,} arrays"
+            parts.left[path] = reason or f"is beyond {MAX_ARRAYS:,} arrays"
             continue
         memory -= dataset.nbytes
         empty -= unstored
-        array = parts.arrays[keys] = _read_array(dataset)
+        array = parts.arrays[path] = _read_array(dataset)
         chosen = dataset.id.get_create_plist().fill_value_defined() == h5py.h5d.FILL_VALUE_USER_DEFINED
         if array.dtype.kind == "f" and (chosen or unstored):
-            parts.fills["/".join(keys)] = float(dataset.fillvalue)
-        holes += ((start, start + nbytes, keys) for start, nbytes in places.values())
+            parts.fills[path] = float(dataset.fillvalue)
+        holes += ((start, start + nbytes, path) for start, nbytes in places.values())
     holes.sort()
-    mixed: set[Keys] = set()  # datasets that share bytes: of a damaged file, or of a clever one
-    end, last = 0, Keys()
-    for start, stop, keys in holes:
+    mixed: set[str] = set()  # datasets that share bytes: of a damaged file, or of a clever one
+    end, last = 0, ""
+    for start, stop, path in holes:
         if start < end:
-            mixed |= {keys, last}
-        end, last = max((end, last), (stop, keys))
-    for keys in sorted(mixed):
-        del parts.arrays[keys]
-        parts.left["/".join(keys)] = "lies where another dataset does"
-    apart = [(start, stop) for start, stop, keys in holes if keys not in mixed]
+            mixed |= {path, last}
+        end, last = max((end, last), (stop, path))
+    for path in sorted(mixed):
+        del parts.arrays[path]
+        parts.left[path] = "lies where another dataset does"
+    apart = [(start, stop) for start, stop, path in holes if path not in mixed]
     skeleton, runs = _without(apart, stream, size)
     parts.entry.update(arrays=len(parts.arrays), runs=runs, skeleton=skeleton)
     return parts
@@ -257,7 +257,7 @@ def _read_array(dataset: h5py.Dataset) -> Array:
     return in_host_order(array)
 
 
-def join(path: Path, entry: Any, arrays: Mapping[Keys, Array]) -> tuple[str, list[str]]:
+def join(path: Path, entry: Any, arrays: Mapping[str, Array]) -> tuple[str, list[str]]:
     """Write a file from its parts.
 
     Parameters
@@ -267,7 +267,7 @@ def join(path: Path, entry: Any, arrays: Mapping[Keys, Array]) -> tuple[str, lis
     entry
         The entry `ENTRY` of a state. It is not trusted.
     arrays
-        The arrays by the keys of their paths. The file is left without those that lack.
+        The arrays by path. The file is left without those that lack.
 
     Returns
     -------
@@ -288,33 +288,33 @@ def join(path: Path, entry: Any, arrays: Mapping[Keys, Array]) -> tuple[str, lis
         stream.truncate()
     with h5py.File(path, "r+") as file:
         found, lacking, others = _datasets(file, arrays, np.cumsum(lengths))
-        for keys, array in arrays.items():
-            if reason := _misfit(*found.get(keys, (None, "is no dataset of it")), array):
-                return f"{'/'.join(keys)!r} {reason}", []
+        for name, array in arrays.items():
+            if reason := _misfit(*found.get(name, (None, "is no dataset of it")), array):
+                return f"{name!r} {reason}", []
         if not 0 <= entry["arrays"] - len(found) - len(lacking) <= others:
             return f"it has {entry['arrays']} arrays, the state {len(arrays)}", []
         empty = (_empty_chunks(d, int(d.id.get_num_chunks())) for d, _ in found.values() if d.chunks)
         if sum(empty) > _MAX_EMPTY_CHUNKS:
             return "it has far more chunks than are stored", []
-        for keys, (dataset, _) in found.items():
-            _fill(dataset, arrays[keys])
+        for name, (dataset, _) in found.items():
+            _fill(dataset, arrays[name])
         return "", _leave_out(file, lacking) if lacking else []
 
 
 def _datasets(
-    file: h5py.File, arrays: Collection[Keys], ends: Array
-) -> tuple[dict[Keys, tuple[h5py.Dataset, str]], set[h5py.Dataset], int]:
+    file: h5py.File, arrays: Collection[str], ends: Array
+) -> tuple[dict[str, tuple[h5py.Dataset, str]], set[h5py.Dataset], int]:
     """Return the datasets of arrays, each with why it is none, and those that lack, cut out.
 
     `ends` are those of the runs. The last of the three is how many other datasets may have been
     arrays: no value of theirs was cut out.
     """
-    found: dict[Keys, tuple[h5py.Dataset, str]] = {}
+    found: dict[str, tuple[h5py.Dataset, str]] = {}
     lacking: set[h5py.Dataset] = set()
     others = 0
-    for keys, dataset, reason in _of_numbers(file):
-        if keys in arrays:
-            found[keys] = dataset, reason
+    for path, dataset, reason in _of_numbers(file):
+        if path in arrays:
+            found[path] = dataset, reason
         elif not reason:
             start, _ = next(iter(_places(dataset).values()), (None, 0))
             if start is None:
@@ -327,7 +327,7 @@ def _datasets(
 def _leave_out(file: h5py.File, lacking: set[h5py.Dataset]) -> list[str]:
     """Remove datasets and their places among scales; return the names that they had."""
     names = []
-    for keys, dataset, _ in list(objects(file)):
+    for path, dataset, _ in list(objects(file)):
         if not isinstance(dataset, h5py.Dataset):
             continue
         for axis in dataset.dims if _SCALES in dataset.attrs else ():
@@ -335,7 +335,7 @@ def _leave_out(file: h5py.File, lacking: set[h5py.Dataset]) -> list[str]:
                 if not lacking.isdisjoint((dataset, scale)):
                     axis.detach_scale(scale)
         if dataset in lacking:
-            names.append("/".join(keys))
+            names.append(path)
     for name in names:
         del file[name]
     return names
