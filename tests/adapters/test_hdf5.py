@@ -63,6 +63,7 @@ def test_h5py_sees_values_under_their_names(tmp_path):
         assert file["model/w"][()].tolist() == WEIGHT.tolist()
         assert file["model/layer.0.bias"].dtype == np.float64
         assert (file["half"].dtype, file["half"][()].tolist()) == (np.float32, [1, -2.5, np.inf])
+        assert h5py.h5g.get_objinfo(file["half"].id).mtime == 0  # the same bytes at any time
         assert (file["flags"].dtype, file["flags"][()].tolist()) == (bool, [True, False])
         assert (file["rate"][()], file["on"][()], file["list/0"][()]) == (0.5, True, 1)
         assert (file["list/1/0"].asstr()[()], file["big"].asstr()[()]) == ("text", str(2**70))
