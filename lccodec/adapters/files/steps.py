@@ -87,22 +87,21 @@ def number_files(paths: Sequence[Path]) -> Numbering | None:
     ([500], 'folders')
     >>> number_files([Path("final.npz")])
     """
-    if any(_SHARD.search(stem) for stem in map(_stem, paths)):
-        shard = next(path for path in paths if _SHARD.search(_stem(path)))
-        raise ArgumentError(f"{shard} is one shard of a state: give its index, *{INDEX_SUFFIX}")
-    if not any(_is_a_step(_stem(path)) for path in paths):  # checkpoint-500/llama2.npz
-        for names in _folders(paths):
+    stems, folders = [_stem(path) for path in paths], _folders(paths)
+    for path, stem in zip(paths, stems, strict=True):
+        if _SHARD.search(stem):
+            raise ArgumentError(f"{path} is one shard of a state: give its index, *{INDEX_SUFFIX}")
+    if not any(map(_is_a_step, stems)):  # checkpoint-500/llama2.npz
+        for names in folders:
             if all(map(_has_step_word, names)) and (found := _numbers(names, paths)) is not None:
                 return _numbering(found, paths, "folders")
-    numbers = _numbers([_stem(path) for path in paths], paths)
+    numbers = _numbers(stems, paths)
     # A number that all names share, and no word calls a step, says nothing: a/model2, b/model2.
-    alike = len(paths) > 1 and len({path.name for path in paths}) == 1 and not _is_a_step(_stem(paths[0]))
-    if numbers is not None and not alike:
-        return _numbering(numbers, paths, "names")
-    for names in _folders(paths):
-        found = _numbers(names, paths)
-        if found is not None:
-            return _numbering(found, paths, "folders")
+    alike = len(paths) > 1 and len({path.name for path in paths}) == 1 and not _is_a_step(stems[0])
+    if numbers is None or alike:
+        for names in folders:
+            if (found := _numbers(names, paths)) is not None:
+                return _numbering(found, paths, "folders")
     return None if numbers is None else _numbering(numbers, paths, "names")
 
 
