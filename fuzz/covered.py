@@ -28,7 +28,7 @@ from run import HERE, TARGETS, inputs_of, limit_resources
 #: Modules that read files of other formats.
 FOREIGN = {
     "adapters": ["npz", "safetensors"],
-    "adapters/files": ["header", "shards", "signature", "structure", "zip_archive"],
+    "adapters/files": ["formats", "header", "shards", "structure", "zip_archive"],
     "adapters/seals": ["listing", "reading"],
     "adapters/torch": ["archive", "numpy_pickle"],
 }

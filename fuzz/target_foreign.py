@@ -37,8 +37,7 @@ import numpy as np
 from outcomes import Outcomes
 from scratch import new_directory
 
-from lccodec.adapters.files.formats import load_file
-from lccodec.adapters.files.signature import recognize
+from lccodec.adapters.files.formats import load_file, recognize
 from lccodec.adapters.safetensors import save_file as save_safetensors
 from lccodec.adapters.seals.listing import Listing
 from lccodec.adapters.seals.seal import check as check_seal

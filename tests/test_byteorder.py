@@ -83,8 +83,8 @@ ALLOWED = {
         "first.tobytes()": "the same",
     },
     "adapters/files/skeleton": {
-        "one.tobytes()": "compared with the bytes of another value of the file's order",
-        "other.tobytes()": "the same",
+        "filled.tobytes()": "compared with the bytes of another value of the file's order",
+        "block.tobytes()": "the same",
     },
     "adapters/hdf5": {"value.tobytes()": "opaque bytes, as the file has them"},
     "adapters/torch/filling": {"now.data": "a tensor's", "tensor.data": "the same"},

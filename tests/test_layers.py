@@ -160,7 +160,6 @@ def test_a_folder_says_what_lives_in_it(name: str) -> None:
 
 def test_only_plain_hdf5_goes_through_h5py() -> None:
     assert [m for m in modules() if "h5py" in imports(m)[1]] == [
-        "adapters/files/attributes",
         "adapters/files/skeleton",
         "adapters/hdf5",
     ]

@@ -4,6 +4,8 @@ A file of another program becomes a nested dict of its arrays, and an entry with
 bytes (:mod:`lccodec.adapters.files.skeleton`) and with what it declares
 (:mod:`lccodec.policy.declared`). Such a state is written as the file that it was. Attributes are
 its metadata, too, as far as they are text or numbers: to be read, and for files of other formats.
+The attribute ``units`` of an object ``a/b`` has the name ``a/b@units`` there. A value that is not a
+string becomes its JSON text, and the entry ``lccodec.attributes`` says its type.
 
 A state from elsewhere is written as plain HDF5, which h5py, h5web, MATLAB and Julia read. An array
 is a dataset, a dict, list or tuple is a group. An int, float or bool is a dataset without
@@ -19,26 +21,26 @@ can make that library loop without end: read files from strangers in a process t
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import h5py
 import numpy as np
 
-from ..container.scalars import metadata_strings, scalar_json
-from ..container.tree import Keys, leaf_name
+from ..container.scalars import is_unicode, metadata_strings
+from ..container.tree import leaf_name
 from ..element_types import Array, element_type
 from ..errors import ArgumentError, FormatError, LccodecError, LimitError, StorageError, warn
+from ..exchange.trees import nested
 from ..policy.declared import DECLARED, ENTRY, declarations, write
-from .files.attributes import TYPES, attributes_text, read_attributes, write_attributes
-from .files.disk import replacing
-from .files.named_arrays import named_leaves
+from .files.disk import MAX_FILE_EXPANSION, replacing
 from .files.skeleton import Parts, cut, join, objects, write_bfloat16
-from .files.structure import STATE, rebuild, with_structure
+from .files.structure import STATE, named_leaves, rebuild, with_structure
 from .seals.reading import sealed_file
 
 __all__ = ["load_metadata", "load_state", "save_file"]
@@ -46,6 +48,13 @@ __all__ = ["load_metadata", "load_state", "save_file"]
 _RULE: Final = "hdf5"
 _ERRNO: Final = re.compile(r"errno = (\d+)")
 _MAX_SHOWN: Final = 8  # names in a warning
+#: The entry of the metadata with the types of attributes that are numbers.
+_TYPES: Final = "lccodec.attributes"
+_DTYPE: Final = re.compile(r"[<>|][biuf][1248]")
+_OF_SCALES: Final = ("CLASS", "NAME", "REFERENCE_LIST", "DIMENSION_LIST")  # HDF5 writes these itself
+_NETCDF: Final = ("_Netcdf4", "_NC")  # what netCDF-4 says of the file alone
+_MAX_ELEMENTS: Final = 1 << 10  # of an attribute that is read
+_MAX_STRINGS: Final = 1 << 5  # of variable length: each may be as long as the file
 
 
 def load_state(path: str | os.PathLike[str]) -> tuple[Any, dict[str, str]]:
@@ -65,31 +74,24 @@ def load_state(path: str | os.PathLike[str]) -> tuple[Any, dict[str, str]]:
     """
     with _opened(path) as (file, stream, size):
         parts = cut(file, stream, size)
-        attributes = read_attributes(file, size)
+        attributes = _attributes(file, size)
         if STATE in file.attrs:
-            return _plain_state(file, str(path), parts, attributes_text(attributes))
+            return _plain_state(file, str(path), parts, _metadata(attributes))
     if parts.left:
         shown = [f"{name!r} {why}" for name, why in list(parts.left.items())[:_MAX_SHOWN]]
         more = f", and {len(parts.left) - _MAX_SHOWN} more" if len(parts.left) > _MAX_SHOWN else ""
         warn(f"{path}: kept as stored, and no arrays: {', '.join(shown)}{more}")
-    state: dict[str, Any] = {}
-    for keys, array in parts.arrays.items():
-        group = state
-        for key in keys[:-1]:
-            group = group.setdefault(key, {})
-        group[keys[-1]] = array
-    entry = {"arrays": len(parts.arrays), "runs": parts.runs, "skeleton": parts.skeleton}
     filled = {path: {**attributes.get(path, {}), "fill_value": fill} for path, fill in parts.fills.items()}
-    if found := declarations({**attributes, **filled}, ["/".join(keys) for keys in parts.arrays]):
-        entry[DECLARED[-1]] = write({leaf_name(tuple(path.split("/"))): each for path, each in found.items()})
-    state[ENTRY] = entry
-    return state, attributes_text(attributes)
+    if found := declarations({**attributes, **filled}, list(parts.arrays)):
+        by_name = {leaf_name(tuple(path.split("/"))): each for path, each in found.items()}
+        parts.entry[DECLARED[-1]] = write(by_name)
+    return {**nested(parts.arrays, "/"), ENTRY: parts.entry}, _metadata(attributes)
 
 
 def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
     """Return the attributes of the root group as metadata; errors as `load_state`."""
     with _opened(path) as (file, _, size):
-        metadata = attributes_text({"": read_attributes(file, size)[""]})
+        metadata = _metadata({"": _attributes(file, size)[""]})
     return {key: text for key, text in metadata.items() if key != STATE}
 
 
@@ -118,22 +120,19 @@ def _errno(error: Exception) -> int | None:
 
 
 def _plain_state(
-    file: h5py.File, where: str, parts: Parts, metadata: Mapping[str, str]
+    file: h5py.File, where: str, parts: Parts, metadata: dict[str, str]
 ) -> tuple[Any, dict[str, str]]:
     """Return the state of a file that `save_file` wrote as plain HDF5."""
     for name, why in parts.left.items():
         raise LimitError(_RULE, f"{where}: {name!r}", why)
     arrays: dict[str, Array] = {}
     scalars: dict[str, Any] = {}
-    first: dict[int, Keys] = {}  # an array in two places is one dataset with two names
-    for keys, item in objects(file):
-        if isinstance(item, h5py.Dataset):
-            own = first.setdefault(h5py.h5o.get_info(item.id).addr, keys)
-            if own in parts.arrays:
-                arrays["/".join(keys)] = parts.arrays[own]
-            else:
-                scalars["/".join(keys)] = _scalar(item)
-    return rebuild(arrays, _with_scalars(metadata, scalars))
+    for name, item, first in objects(file):
+        if first in parts.arrays:  # an array in two places is one dataset with two names
+            arrays[name] = parts.arrays[first]
+        elif isinstance(item, h5py.Dataset):
+            scalars[name] = _scalar(item)
+    return rebuild(arrays, metadata, scalars)
 
 
 def _scalar(dataset: h5py.Dataset) -> str | bytes | None:
@@ -146,15 +145,62 @@ def _scalar(dataset: h5py.Dataset) -> str | bytes | None:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
-def _with_scalars(metadata: Mapping[str, str], found: Mapping[str, Any]) -> dict[str, str]:
-    """Return metadata whose note has the scalars that are datasets of their own."""
+def _attributes(file: h5py.File, size: int) -> dict[str, dict[str, Any]]:
+    """Return the attributes of each group and dataset by path: those that are text or numbers.
+
+    A value is a str, a list of str, or an array. `size` is that of the file. What asks for more
+    memory than such a file may is left out; the skeleton has it.
+    """
+    memory = MAX_FILE_EXPANSION * size
+    found: dict[str, dict[str, Any]] = {}
+    for path, item, first in objects(file):
+        values = found.setdefault(first, {})
+        for key in item.attrs if path == first else ():
+            if memory > 0 and isinstance(key, str) and is_unicode(key):
+                with suppress(TypeError, ValueError, OSError):  # a type that h5py does not know
+                    value = _attribute(item, key)
+                    if value is not None:
+                        memory -= value.nbytes if isinstance(value, np.ndarray) else len(str(value))
+                        values[key] = value
+    return found
+
+
+def _attribute(item: h5py.Group | h5py.Dataset, key: str) -> Any:
+    """Return a value, or None for what is neither text nor numbers, and for what is long."""
+    found = item.attrs.get_id(key)
+    text = h5py.check_string_dtype(found.dtype)
+    most = _MAX_STRINGS if text is not None and text.length is None else _MAX_ELEMENTS
+    if found.shape is None or math.prod(found.shape) > most:
+        return None
+    if text is None:
+        is_number = _DTYPE.fullmatch(found.dtype.str) and h5py.check_enum_dtype(found.dtype) is None
+        return np.asarray(item.attrs[key]) if is_number else None
+    texts = [_text(each) for each in np.ravel(item.attrs[key]).tolist()]
+    return texts if found.shape else texts[0]
+
+
+def _text(value: str | bytes) -> str:
+    """Return text; what is not UTF-8 is taken for Latin-1."""
+    data = value if isinstance(value, bytes) else value.encode("utf-8", "surrogateescape")
     try:
-        note = json.loads(metadata[STATE])
-        scalars = {n: scalar_json(v) if isinstance(v, bytes) else v for n, v in found.items()}
-        note["scalars"] = {**scalars, **note["scalars"]}
-        return {**metadata, STATE: json.dumps(note)}
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return dict(metadata)  # `rebuild` says what is wrong with it
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
+
+
+def _metadata(attributes: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Return attributes as metadata."""
+    metadata, types = {}, {}
+    for path, values in attributes.items():
+        for key, value in values.items():
+            if key.startswith(_NETCDF):
+                continue
+            place = f"{path}@{key}" if path else key
+            if isinstance(value, np.ndarray):
+                types[place] = value.dtype.str
+            plain = value.tolist() if isinstance(value, np.ndarray) else value
+            metadata[place] = plain if isinstance(plain, str) else json.dumps(plain)
+    return {**metadata, _TYPES: json.dumps(types)} if types else metadata
 
 
 def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str] | None = None) -> None:
@@ -187,8 +233,7 @@ def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str]
         parts = {key: value for key, value in state.items() if str(key).partition("/")[0] == ENTRY}
         if parts:
             state = {key: value for key, value in state.items() if key not in parts}
-            flat = {key.partition("/")[2]: value for key, value in parts.items()}
-            entry = parts.get(ENTRY, flat)
+            entry = parts.get(ENTRY, {key.partition("/")[2]: value for key, value in parts.items()})
     arrays, scalars = named_leaves(state)
     reason = ""
     with replacing(path) as temporary:
@@ -196,7 +241,7 @@ def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str]
             if entry is not None:
                 reason = _join(temporary, entry, arrays, scalars, metadata)
             if entry is None or reason:
-                _write_plain(temporary, state, {**arrays, **scalars}, metadata)
+                _write_plain(temporary, state, arrays, scalars, metadata)
         except (ValueError, TypeError, RuntimeError) as error:
             if (code := _errno(error)) is not None:
                 raise StorageError(code, f"cannot write: {os.strerror(code)}", str(path)) from error
@@ -211,15 +256,14 @@ def _join(
     """Write the file that a state is from; return why it cannot be, or the empty string."""
     if scalars:
         return f"the state has {next(iter(scalars))!r}, which is no array"
-    by_keys: dict[Keys, Array] = {tuple(name.split("/")): array for name, array in arrays.items()}
     try:
-        reason, gone = join(path, entry, by_keys)
+        reason, gone = join(path, entry, arrays)
         if reason:
             return reason
         with h5py.File(path, "r+") as file:
-            there = attributes_text(read_attributes(file, path.stat().st_size))
+            there = {_TYPES, *_metadata(_attributes(file, path.stat().st_size))}
             for key, text in metadata.items():
-                if key != TYPES and key not in there and key.rpartition("@")[0] not in gone:
+                if key not in there and key.rpartition("@")[0] not in gone:
                     file.attrs.setdefault(key, text)
     except (OSError, ValueError, TypeError, RuntimeError, KeyError) as error:
         if _errno(error) is not None or (isinstance(error, OSError) and error.errno):
@@ -228,10 +272,14 @@ def _join(
     return ""
 
 
-def _write_plain(path: Path, state: Any, leaves: Mapping[str, Any], metadata: dict[str, str]) -> None:
+def _write_plain(
+    path: Path, state: Any, arrays: Mapping[str, Array], scalars: Mapping[str, Any], metadata: dict[str, str]
+) -> None:
+    leaves = {**arrays, **scalars}
     _check_names(leaves)
-    whole = {name: value for name, value in leaves.items() if _is_odd(value)}
-    noted = with_structure(state, whole, metadata, always=True)
+    # The note holds those that a dataset cannot hold as they are.
+    odd = {n: v for n, v in scalars.items() if isinstance(v, int) or v == b"" or "\0" in str(v)}
+    noted = with_structure(state, odd, metadata, always=True)
     first: dict[int, str] = {}  # an array in two places is one dataset
     with h5py.File(path, "w") as file:
         for name, value in leaves.items():
@@ -240,14 +288,7 @@ def _write_plain(path: Path, state: Any, leaves: Mapping[str, Any], metadata: di
                 continue
             first[id(value)] = name
             _write(file, name, value)
-        write_attributes(file, noted)
-
-
-def _is_odd(value: Any) -> bool:
-    """Return whether a dataset cannot hold a scalar as it is; the note holds it then."""
-    if isinstance(value, str):
-        return "\0" in value
-    return isinstance(value, int) or (isinstance(value, bytes) and not value)
+        _write_attributes(file, noted)
 
 
 def _check_names(leaves: Mapping[str, Any]) -> None:
@@ -269,7 +310,30 @@ def _write(file: h5py.File, name: str, value: Any) -> None:
     elif not isinstance(value, np.ndarray):
         file[name] = str(value).replace("\0", "\\0")
     elif element_type(value.dtype).name == "bfloat16":
-        group, _, key = name.rpartition("/")
-        write_bfloat16(file.require_group(group) if group else file, key, value)
+        write_bfloat16(file, name, value)
     else:
         file.create_dataset(name, data=value, track_times=False)
+
+
+def _write_attributes(file: h5py.File, metadata: Mapping[str, str]) -> None:
+    """Write metadata as attributes of the objects that they name, the others of the root group.
+
+    They may be edited, or be of another state: what does not fit its type is written as a string.
+    """
+    try:
+        types = dict(json.loads(metadata.get(_TYPES, "{}")))
+    except (ValueError, TypeError, RecursionError):
+        types = {}
+    for key, text in metadata.items():
+        place, _, attribute = key.rpartition("@")
+        if not place or not attribute or place not in file:
+            place, attribute = "/", key
+        elif attribute in _OF_SCALES:
+            continue
+        value: Any = text
+        dtype = types.get(key)
+        if isinstance(dtype, str) and _DTYPE.fullmatch(dtype):
+            with suppress(ValueError, TypeError, OverflowError, RecursionError):
+                value = np.asarray(json.loads(text), np.dtype(dtype))
+        if key != _TYPES:
+            file[place].attrs[attribute] = value

@@ -21,7 +21,7 @@ from ..container.scalars import metadata_strings
 from ..element_types import Array, element_type
 from ..errors import ArgumentError, FormatError, LimitError
 from .files.disk import replacing
-from .files.named_arrays import named_arrays
+from .files.structure import named_leaves
 from .files.zip_archive import Member, read_members
 from .seals.reading import sealed_file
 
@@ -145,7 +145,13 @@ def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str]
     """
     if metadata_strings(metadata):
         raise ArgumentError("an .npz file has no place for metadata; write a .safetensors file")
-    arrays = named_arrays(state, "an .npz")
+    arrays, others = named_leaves(state)
+    for name, value in others.items():
+        kind = "int of more than 64 bits" if isinstance(value, int) else type(value).__name__
+        raise ArgumentError(
+            f"state entry {name!r} is a {kind}: an .npz file holds arrays and numbers; "
+            "write a .safetensors or .lcc.h5 file, or choose arrays by --key"
+        )
     for name, array in arrays.items():
         if len(name.encode()) > _MAX_NAME_BYTES:
             raise ArgumentError(

@@ -14,6 +14,7 @@ import errno
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,9 +27,8 @@ from ..element_types import Array, components, from_components
 from ..errors import ArgumentError, DependencyError, FormatError, StorageError
 from .files.disk import replacing
 from .files.header import DTYPE_NAMES, FLOAT8_NAMES
-from .files.named_arrays import named_leaves, plain_names
 from .files.shards import SHARD_BYTES, is_index, load_shards, read_index, save_shards
-from .files.structure import STATE, rebuild, with_structure
+from .files.structure import STATE, named_leaves, plain_names, rebuild, with_structure
 from .seals.reading import read_sealed, sealed_file
 from .tree.plain import TYPES, names_by_type, read_types, with_types
 
@@ -40,9 +40,8 @@ except ImportError:
 __all__ = ["load_file", "load_metadata", "load_state", "save_file"]
 
 _RULE: Final = "safetensors"
-_ELEMENT_TYPES: Final = {
-    kind.name: kind for kind in ELEMENT_TYPES if kind.name != "complex128"
-}  # the format lacks it
+#: The format lacks the last one.
+_ELEMENT_TYPES: Final = {kind.name: kind for kind in ELEMENT_TYPES if kind.name != "complex128"}
 
 
 def load_file(path: str | os.PathLike[str]) -> dict[str, Array]:
@@ -81,17 +80,15 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, str
 
 
 def _array(path: str | os.PathLike[str], name: str, tensor: dict[str, Any]) -> Array:
-    kind = _ELEMENT_TYPES.get(
-        DTYPE_NAMES.get(tensor["dtype"], "uint8" if tensor["dtype"] in FLOAT8_NAMES else "")
-    )
+    dtype, shape = tensor["dtype"], tuple(tensor["shape"])
+    kind = _ELEMENT_TYPES.get(DTYPE_NAMES.get(dtype, "uint8" if dtype in FLOAT8_NAMES else ""))
     if kind is None:
-        raise ArgumentError(f"{path}: array {name!r}: dtype {tensor['dtype']} cannot be stored")
+        raise ArgumentError(f"{path}: array {name!r}: dtype {dtype} cannot be stored")
     bits = read_numbers(tensor["data"], kind.bits)
     try:
-        try:
-            return from_components(bits, kind, tuple(tensor["shape"]), None)
-        except DependencyError:
-            return from_components(bits, kind, tuple(tensor["shape"]), "bits")
+        with suppress(DependencyError):
+            return from_components(bits, kind, shape, None)
+        return from_components(bits, kind, shape, "bits")
     except (ValueError, OverflowError) as error:  # more or longer dimensions than NumPy allows
         raise FormatError(_RULE, f"{path}: array {name!r}", str(error)) from error
 
@@ -104,18 +101,16 @@ def load_state(path: str | os.PathLike[str]) -> tuple[Any, dict[str, str]]:
     ArgumentError, FormatError, LimitError, StorageError
         As `load_file`; also if the note of the structure is malformed.
     """
-    if not is_index(path):
-        tensors, metadata, dtypes = _read(path)
-        return rebuild(tensors, _with_float8(metadata, dtypes))
-    of_shards: list[dict[str, str]] = []
+    of_files: list[dict[str, str]] = []
 
-    def load(shard: Path) -> dict[str, Array]:
-        tensors, metadata, dtypes = _read(shard)
-        of_shards.append(_with_float8(metadata, dtypes))
+    def load(file: str | os.PathLike[str]) -> dict[str, Array]:
+        tensors, metadata, dtypes = _read(file)
+        of_files.append(_with_float8(metadata, dtypes))
         return tensors
 
-    tensors = load_shards(path, load)
-    return rebuild(tensors, _together(of_shards, read_index(path)[1]))
+    if is_index(path):
+        return rebuild(load_shards(path, load), _together(of_files, read_index(path)[1]))
+    return rebuild(load(path), *of_files)
 
 
 def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
@@ -149,12 +144,10 @@ def _together(shards: Sequence[dict[str, str]], metadata: dict[str, str]) -> dic
 
 def _with_float8(metadata: dict[str, str], dtypes: Mapping[str, str]) -> dict[str, str]:
     """Return the metadata of a file with a note of its float8 tensors."""
+    native = {name: FLOAT8_NAMES[dtype] for name, dtype in dtypes.items() if dtype in FLOAT8_NAMES}
     # In a flat state the whole name is one key.
-    noted = {leaf_name((name,)): kind for name, kind in read_types(metadata).items()}
-    native = {
-        leaf_name((name,)): FLOAT8_NAMES[dtype] for name, dtype in dtypes.items() if dtype in FLOAT8_NAMES
-    }
-    return with_types(metadata, names_by_type([*noted.items(), *native.items()]))
+    pairs = [*read_types(metadata).items(), *native.items()]
+    return with_types(metadata, names_by_type((leaf_name((name,)), kind) for name, kind in pairs))
 
 
 def save_file(
@@ -208,11 +201,10 @@ def _write(file: Path, arrays: dict[str, Array], metadata: dict[str, str], where
     tensors = {}
     for name, array in arrays.items():
         kind, bits = components(array)
-        if kind.name not in _ELEMENT_TYPES or name == "__metadata__":
-            reason = (
-                "the name is reserved" if kind.name in _ELEMENT_TYPES else f"dtype {kind.name} is unknown"
-            )
-            raise ArgumentError(f"array {name!r}: {reason} in a .safetensors file")
+        if kind.name not in _ELEMENT_TYPES:
+            raise ArgumentError(f"array {name!r}: dtype {kind.name} is unknown in a .safetensors file")
+        if name == "__metadata__":
+            raise ArgumentError(f"array {name!r}: the name is reserved in a .safetensors file")
         kept.append(bits := little_endian(bits))
         native = kind.name == "uint8" and types.get(name) in FLOAT8_NAMES.values()
         tensors[name] = _tensor(types.pop(name) if native else kind.name, array.shape, bits)

@@ -23,7 +23,7 @@ import numpy as np
 from ..container.disk.system import StrPath, checked_path, storage_errors
 from ..container.figures import QUANTILES, numbers_by_role
 from ..errors import DependencyError
-from ..inspect.report import FIGURES, Histogram, Run
+from ..inspect.report import FIGURES, Run
 from ..printable import printable
 
 __all__ = ["write_events"]
@@ -61,7 +61,12 @@ def write_events(run: Run, directory: StrPath) -> int:
         writer = EventFileWriter(str(target))
         try:
             for place, step in enumerate(run.steps):
-                values = [*_scalars(run, place, Summary.Value), *_histograms(run, place, Summary.Value)]
+                values = [
+                    Summary.Value(tag=printable(tag), simple_value=number)
+                    for tag, number in _numbers(run, place)
+                    if number is not None
+                ]
+                values += _histograms(run, place, Summary.Value)
                 if values:
                     writer.add_event(Event(wall_time=now, step=step, summary=Summary(value=values)))
                 count += len(values)
@@ -70,43 +75,26 @@ def write_events(run: Run, directory: StrPath) -> int:
     return count
 
 
-def _scalars(run: Run, place: int, value_of: Any) -> Iterator[Any]:
-    """Yield the numbers of a step, with the loss if originals were at hand."""
+def _numbers(run: Run, place: int) -> Iterator[tuple[str, float | None]]:
+    """Yield the numbers of a step by tag, with the loss if originals were at hand."""
     for figure in FIGURES:
         for row, series in zip(run.arrays, run.figures[figure], strict=True):
-            if (number := series[place]) is not None:
-                yield value_of(tag=printable(f"{figure}/{row.name}"), simple_value=number)
-    for tag, number in _quantiles(run, place):
-        yield value_of(tag=tag, simple_value=number)
+            yield f"{figure}/{row.name}", series[place]
+    for row, measured in zip(run.arrays, run.quantiles, strict=False):
+        if measured is not None and measured[place]:
+            for share, value in zip(QUANTILES, measured[place][1:-1], strict=True):
+                yield f"quantile_{share:.2g}/{row.name}", value
     step = run.steps[place]
     for at, checkpoint in enumerate(run.checkpoints):
         if checkpoint.step == step:
-            for tag, number in _of_checkpoint(run, at):
-                yield value_of(tag=printable(tag), simple_value=number)
+            yield from ((f"scalars/{name}", numbers[at]) for name, numbers in run.scalars.items())
+            yield "checkpoint/bytes", checkpoint.bytes
+            yield from numbers_by_role(checkpoint.figures).items()
     if run.loss is not None and step in run.loss.steps:
         at = list(run.loss.steps).index(step)
         for figure, rows in (("error", run.loss.error), ("bias", run.loss.bias)):
             for row, series in zip(run.arrays, rows, strict=True):
-                if (number := series[at]) is not None:
-                    yield value_of(tag=printable(f"original_{figure}/{row.name}"), simple_value=number)
-
-
-def _of_checkpoint(run: Run, at: int) -> Iterator[tuple[str, float]]:
-    """Yield the numbers of a checkpoint as a whole, by tag."""
-    checkpoint = run.checkpoints[at]
-    for name, numbers in run.scalars.items():
-        if (number := numbers[at]) is not None:
-            yield f"scalars/{name}", number
-    yield "checkpoint/bytes", checkpoint.bytes
-    yield from numbers_by_role(checkpoint.figures).items()
-
-
-def _quantiles(run: Run, place: int) -> Iterator[tuple[str, float]]:
-    """Yield what the save of a step measured of arrays that lost something, by tag."""
-    for row, series in zip(run.arrays, run.quantiles, strict=False):
-        if series is not None and series[place]:
-            for share, value in zip(QUANTILES, series[place][1:-1], strict=True):
-                yield f"quantile_{share:.2g}/{printable(row.name)}", value
+                yield f"original_{figure}/{row.name}", series[at]
 
 
 def _histograms(run: Run, place: int, value_of: Any) -> Iterator[Any]:
@@ -115,14 +103,9 @@ def _histograms(run: Run, place: int, value_of: Any) -> Iterator[Any]:
     from tensorboard.util.tensor_util import make_tensor_proto
 
     for row, histogram in zip(run.arrays, run.histograms, strict=True):
-        if histogram is None or not histogram.counts[place]:
+        if histogram is None or not (counts := histogram.counts[place]):
             continue
-        tensor = make_tensor_proto(_buckets(histogram, place))
+        edges = np.linspace(histogram.low, histogram.high, len(counts) + 1)
+        tensor = make_tensor_proto(np.column_stack([edges[:-1], edges[1:], counts]))
         about = create_summary_metadata(display_name=None, description=None)
         yield value_of(tag=printable(row.name), tensor=tensor, metadata=about)
-
-
-def _buckets(histogram: Histogram, place: int) -> Any:
-    counts = histogram.counts[place]
-    edges = np.linspace(histogram.low, histogram.high, len(counts) + 1)
-    return np.column_stack([edges[:-1], edges[1:], counts])

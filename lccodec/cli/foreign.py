@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from ..adapters.files.signature import Kind, recognize
+from ..adapters.files.formats import Kind, recognize
 from ..printable import printable
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from ..adapters.files.formats import check_suffix, load_with_roles
-from ..adapters.files.originals import FileOriginals
-from ..adapters.files.steps import files_below, number_files
+from ..adapters.files.steps import FileOriginals, files_below, number_files
 from ..chain.save.forecast import Forecast, forecast
 from ..chain.store.directory import DirectoryStore
 from ..chain.store.store import check_next

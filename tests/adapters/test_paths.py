@@ -18,8 +18,8 @@ from lccodec.adapters import jax as in_jax
 from lccodec.adapters import torch as in_torch
 from lccodec.adapters.accelerate import register
 from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter
-from lccodec.adapters.files import named_arrays, shards
-from lccodec.adapters.files.signature import recognize
+from lccodec.adapters.files import shards, structure
+from lccodec.adapters.files.formats import recognize
 from lccodec.adapters.lightning import LCCheckpointIO
 from lccodec.adapters.orbax import LCCheckpointHandler, LCRestore, LCSave
 from lccodec.adapters.torch.archive import load_archive
@@ -173,7 +173,7 @@ FUNCTIONS = {
         lambda path: shards.load_shards(path, safetensors.load_file),
         ["there.safetensors.index.json"],
     ),
-    "named_arrays.named_arrays": (named_arrays.named_arrays, [STATE, "a"]),
+    "structure.named_leaves": (structure.named_leaves, [STATE]),
     "torch.save": (in_torch.save, [STATE, {}]),
     "torch.save_file": (in_torch.save_file, [STATE, "a.lcc.h5", {}]),
     "torch.load": (in_torch.load, [in_torch.save({}), "cpu"]),

@@ -16,8 +16,6 @@ from ...exchange.trees import leaves
 from ..tree.plain import BYTE_TYPES, from_plain, to_plain
 from .formats import load_file
 
-__all__ = ["Exchange", "convert"]
-
 #: The last parts of names in a module's state that are no parameters.
 _BUFFERS: Final = ("running_mean", "running_var", "num_batches_tracked")
 #: Entries that only the state of an optimizer has: torch's, and that of NNX.
@@ -30,24 +28,15 @@ _TYPES_AS_BITS: Final = BYTE_TYPES | {"complex32"}
 class Exchange:
     """How to convert a state from one framework to the other.
 
-    Parameters
-    ----------
-    source
-        The framework of the state: ``"torch"`` or ``"flax"``.
-    rules
-        Rules that come before the common rules.
-    like
-        A file with a state of the other framework. The result gets its structure.
-    model, optimizer
-        The entry of the state that holds the module's state and, for Adam's moments, the entry of
-        the optimizer's state; `like` has the same entries. Without `model` the whole state is the
-        module's. If torch's optimizer has no names of parameters, they are those of the model in
-        its order, and a warning says so.
+    `model` and `optimizer` are the entry of the state that holds the module's state and, for Adam's
+    moments, the entry of the optimizer's state; `like` has the same entries. Without `model` the
+    whole state is the module's. If torch's optimizer has no names of parameters, they are those of
+    the model in its order, and a warning says so.
     """
 
-    source: str
-    rules: tuple[Rule, ...] = ()
-    like: Path | None = None
+    source: str  # the framework of the state: torch or flax
+    rules: tuple[Rule, ...] = ()  # that come before the common rules
+    like: Path | None = None  # a file of the other framework, whose structure the result gets
     model: str | None = None
     optimizer: str | None = None
 
@@ -61,16 +50,7 @@ def convert(
 ) -> tuple[Any, dict[str, str], list[str]]:
     """Return the state of a file as a state of the other framework.
 
-    Parameters
-    ----------
-    state, metadata
-        As `lccodec.adapters.files.load_file` returns them.
-
-    Returns
-    -------
-    tuple
-        The state, the metadata to store with it, and the entries of the old state that were left
-        out.
+    With it come the metadata to store with it, and the entries of the old state that were left out.
 
     Raises
     ------

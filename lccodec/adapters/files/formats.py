@@ -1,7 +1,9 @@
 """Files of every format: a state and its metadata are read and written.
 
-The suffix gives the format. HDF5 files have many suffixes: a file of another suffix is read if its
-first bytes say that it is one, and the suffixes of `HDF5` are written.
+The suffix gives the format. It may be wrong: Lightning gives the files of every plugin the suffix
+``.ckpt``, and a checkpoint of lccodec is an HDF5 file. `recognize` tells what a file is by its
+first and last bytes, and nothing more. HDF5 files have many suffixes: a file of another suffix is
+read if its first bytes say that it is one, and the suffixes of `HDF5` are written.
 
 A ``.lcc.h5`` file is a checkpoint; it is written lossless. A ``.safetensors.index.json`` file comes
 with its shards, which are one state. A ``.pt`` or ``.pth`` file is one of ``torch.save``. It has no
@@ -11,36 +13,34 @@ checkpoint: Lightning gives every checkpoint the first suffix.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from ...chain.progress import Progress
 from ...chain.save.single_file import save_file as save_checkpoint
-from ...constants import CHECKPOINT_SUFFIX
+from ...constants import (
+    BUNDLE_MAGIC,
+    CHECKPOINT_SUFFIX,
+    MANIFEST_DATASET,
+    PAYLOAD_DATASET,
+    TRAILER_MAGIC,
+    TRAILER_SIZE,
+)
 from ...container.disk.system import StrPath, checked_path
 from ...container.scalars import metadata_strings
-from ...errors import ArgumentError, warn
+from ...errors import ArgumentError, DataError, warn
 from ...policy.declared import ENTRY
 from ...policy.roles import Assignment
 from ..tree.plain import TYPES
 from ..whole import open_whole
+from .disk import regular_file
 from .shards import INDEX_SUFFIX, SHARD_BYTES, is_index
-from .signature import Kind, recognize
-
-__all__ = [
-    "HDF5",
-    "READ",
-    "SHOWN",
-    "check_suffix",
-    "is_checkpoint",
-    "is_state",
-    "load_file",
-    "load_with_roles",
-    "save_file",
-]
+from .zip_archive import member_names
 
 _NPZ: Final = ".npz"
 _SAFETENSORS: Final = ".safetensors"
@@ -59,6 +59,57 @@ _WRITTEN: Final = (_NPZ, _SAFETENSORS, _INDEX, CHECKPOINT_SUFFIX, *HDF5, *_WRITT
 SHOWN: Final = (_NPZ, _SAFETENSORS, _INDEX, CHECKPOINT_SUFFIX, *HDF5[:3], *_WRITTEN_BY_TORCH)
 #: Suffixes of the files that can be read; HDF5 files are read under any suffix.
 READ: Final = tuple(dict.fromkeys((*_WRITTEN, *_TORCH)))
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file."""
+
+    name: str  # a word for programs
+    title: str  # what it is, in words
+    suffixes: tuple[str, ...] = ()  # by which `lccodec.adapters.files` reads it
+    advice: str = ""  # if it is not read: what to do instead
+
+
+_KINDS: Final = (
+    Kind("checkpoint", "an lccodec checkpoint", (".lcc.h5",)),
+    Kind("bundle", "an lccodec bundle", (), "unbundle writes its files into a directory"),
+    Kind("safetensors", "a safetensors file", (".safetensors",)),
+    Kind("safetensors-index", "an index of safetensors shards", (".safetensors.index.json",)),
+    Kind("npz", "an archive of NumPy arrays", (".npz",)),
+    Kind("torch", "a file of torch.save", (".pt", ".pth", ".ckpt")),
+    Kind("torchscript", "a TorchScript program", (), "save the state_dict() of its module with torch.save"),
+    Kind("keras", "a Keras model archive", (), "unzip it: the .weights.h5 file in it can be read"),
+    Kind("hdf5", "an HDF5 file", (".h5", ".hdf5")),
+    Kind("netcdf3", "a netCDF-3 file", (), "convert it with nccopy -4: lccodec reads netCDF-4"),
+    Kind("npy", "a single NumPy array", (), "write it into an archive with numpy.savez"),
+    Kind(
+        "pickle", "a Python pickle", (), "if you trust it, load it and save its arrays with lccodec.save_file"
+    ),
+    Kind("zip", "a zip archive", (), "unzip it"),
+    Kind("empty", "an empty file", (), "nothing is in it"),
+)
+
+#: The kinds by name.
+KINDS: Final = {kind.name: kind for kind in _KINDS}
+
+_HEAD_BYTES: Final = 4096  # the directory of an HDF5 file begins at 0, 512, 1024 or 2048
+_HDF5_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
+_HDF5_PLACES: Final = (512, 1024, 2048)
+# Where a checkpoint has the names of its datasets (LCC-H5-05), also if it is cut off.
+_DATASETS: Final = (PAYLOAD_DATASET.encode(), MANIFEST_DATASET.encode())
+_DATASET_PLACES: Final = slice(94, 101), slice(116, 124)
+_ZIP_START: Final = b"PK\x03\x04"
+_EMPTY_ZIP: Final = b"PK\x05\x06"
+#: torch.save before version 1.6 wrote a pickle (protocol 2) of an integer of ten bytes.
+_STARTS: Final[dict[str, bytes | tuple[bytes, ...]]] = {
+    "bundle": BUNDLE_MAGIC,
+    "netcdf3": (b"CDF\1", b"CDF\2", b"CDF\5"),
+    "npy": b"\x93NUMPY",
+    "torch": b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.",
+}
+_PICKLE_PROTOCOLS: Final = tuple(bytes([0x80, protocol]) for protocol in (2, 3, 4, 5))
+_MAX_SAFETENSORS_HEADER: Final = 100_000_000
 
 
 def check_suffix(path: StrPath, write: bool = False) -> Path:
@@ -90,7 +141,7 @@ def is_state(path: Path) -> bool:
 
 
 def _is_hdf5(path: Path) -> bool:
-    return (kind := _kind(path)) is not None and kind.name == "hdf5"
+    return _kind(path) is KINDS["hdf5"]
 
 
 def _kind(path: Path) -> Kind | None:
@@ -133,8 +184,7 @@ def load_with_roles(
     kind = recognize(path)
     if kind is not None and kind.name == "netcdf3":
         raise ArgumentError(f"{path} is {kind.title}: {kind.advice}")
-    is_hdf5 = kind is not None and kind.name == "hdf5"
-    if path.suffix in _TORCH and not is_hdf5:
+    if path.suffix in _TORCH and kind is not KINDS["hdf5"]:
         from .. import torch
         from ..torch.archive import load_archive
 
@@ -145,7 +195,7 @@ def load_with_roles(
             f"{path} is of a delta between weight versions, and no model:"
             " lccodec.adapters.weights.follow reads versions"
         )
-    adapter = _adapter(path, is_hdf5)
+    adapter = _adapter(path, kind)
     if not hasattr(adapter, "load_state"):
         return adapter.load_file(path), {}, {}
     return *adapter.load_state(path), {}
@@ -164,8 +214,7 @@ def is_checkpoint(path: Path) -> bool:
         return True
     if path.name.endswith(READ) and path.suffix not in (*HDF5, *_TORCH):
         return False
-    kind = recognize(path)
-    return kind is not None and kind.name == "checkpoint"
+    return recognize(path) is KINDS["checkpoint"]
 
 
 def save_file(
@@ -202,15 +251,12 @@ def save_file(
         return {key: text for key, text in metadata.items() if key == TYPES}  # the state has these
     adapter = _adapter(path)
     kept = metadata if hasattr(adapter, "load_metadata") else {}
-    if is_index(path):
-        adapter.save_file(state, path, kept, max_shard_bytes)
-    else:
-        adapter.save_file(state, path, kept)
+    adapter.save_file(state, path, kept, *([max_shard_bytes] if is_index(path) else []))
     return kept
 
 
-def _adapter(path: Path, is_hdf5: bool = False) -> ModuleType:
-    if is_hdf5 or path.suffix in HDF5:
+def _adapter(path: Path, kind: Kind | None = None) -> ModuleType:
+    if kind is KINDS["hdf5"] or path.suffix in HDF5:
         from .. import hdf5
 
         return hdf5
@@ -221,3 +267,54 @@ def _adapter(path: Path, is_hdf5: bool = False) -> ModuleType:
     from .. import safetensors
 
     return safetensors
+
+
+def recognize(path: str | os.PathLike[str]) -> Kind | None:
+    """Return the kind of a file, or None if it is not known.
+
+    Nothing is verified: a damaged file has the kind that its first and last bytes say.
+    """
+    with regular_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        head = file.read(_HEAD_BYTES)
+        file.seek(max(0, size - TRAILER_SIZE))
+        name = _name(head, file.read(TRAILER_SIZE), size) or _archive_name(head, file)
+    return None if name is None else KINDS[name]
+
+
+def _name(head: bytes, tail: bytes, size: int) -> str | None:
+    """Return the name of a kind that first and last bytes show."""
+    if not head:
+        return "empty"
+    if tail.startswith(TRAILER_MAGIC):
+        return "checkpoint"
+    if head.startswith(_HDF5_SIGNATURE):
+        named = tuple(head[place] for place in _DATASET_PLACES)
+        return "checkpoint" if named == _DATASETS else "hdf5"
+    if any(head[place : place + 8] == _HDF5_SIGNATURE for place in _HDF5_PLACES):  # behind a user block
+        return "hdf5"
+    for name, starts in _STARTS.items():
+        if head.startswith(starts):
+            return name
+    length = int.from_bytes(head[:8], "little")
+    if head[8:9] == b"{" and 2 <= length <= min(size - 8, _MAX_SAFETENSORS_HEADER):
+        return "safetensors"
+    if head.lstrip().startswith(b"{") and (b'"weight_map"' in head or b'"total_size"' in head):
+        return "safetensors-index"
+    return "pickle" if head.startswith(_PICKLE_PROTOCOLS) else None
+
+
+def _archive_name(head: bytes, file: BinaryIO) -> str | None:
+    """Return the name of a kind that the members of a zip archive show."""
+    if not head.startswith((_ZIP_START, _EMPTY_ZIP)):
+        return None
+    try:
+        names = member_names(file)
+    except DataError:
+        return "zip"
+    ends = {name.rpartition("/")[2] for name in names if name.count("/") <= 1}
+    if "data.pkl" in ends:
+        return "torchscript" if "constants.pkl" in ends else "torch"
+    if "config.json" in ends and any(name.endswith(".weights.h5") for name in names):
+        return "keras"
+    return "npz" if all(name.endswith(".npy") for name in names) else "zip"

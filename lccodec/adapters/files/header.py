@@ -14,9 +14,6 @@ from ...element_table import ELEMENT_TYPES, ElementType
 from ...errors import FormatError
 from .disk import regular_file
 
-__all__ = ["DTYPE_NAMES", "FLOAT8_NAMES", "LENGTH_BYTES", "Tensor", "header_of", "read_header"]
-
-
 #: The element type of each type that the format of checkpoints has too.
 DTYPE_NAMES: Final = {
     "BOOL": "bool", "I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64",
@@ -40,22 +37,12 @@ _KINDS: Final = {kind.name: kind for kind in ELEMENT_TYPES}
 
 @dataclass(frozen=True)
 class Tensor:
-    """Where a tensor lies, and what it is.
+    """Where a tensor lies, and what it is."""
 
-    Parameters
-    ----------
-    file
-        The name of its file.
-    offset, nbytes
-        Its bytes in the file.
-    dtype, shape
-        Its type as the header names it, and its shape.
-    """
-
-    file: str
+    file: str  # the name of its file
     offset: int
     nbytes: int
-    dtype: str
+    dtype: str  # as the header names it
     shape: tuple[int, ...]
 
     @property
@@ -71,21 +58,13 @@ def read_header(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     ------
     FormatError
         If the header is damaged, or a tensor does not lie in its own part of the file.
-    StorageError
-        If the operating system cannot read it.
     """
     with regular_file(path) as stream:
         return header_of(stream, path)
 
 
 def header_of(stream: BinaryIO, path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return the same of an open file.
-
-    Raises
-    ------
-    FormatError
-        As `read_header`.
-    """
+    """Return the same of an open file."""
     size = stream.seek(0, 2)
     stream.seek(0)
     length = int.from_bytes(stream.read(LENGTH_BYTES), "little")

@@ -24,18 +24,6 @@ from ...errors import ArgumentError, DataError, FormatError, StorageError
 from ..seals.reading import read_sealed
 from .disk import parsed, read_bounded, replacing
 
-__all__ = [
-    "INDEX_SUFFIX",
-    "MAX_INDEX_BYTES",
-    "SHARD_BYTES",
-    "SHARD_NAME",
-    "is_index",
-    "load_shards",
-    "parse_index",
-    "read_index",
-    "save_shards",
-]
-
 INDEX_SUFFIX: Final = ".index.json"
 SHARD_BYTES: Final = 5_000_000_000  # of the tensors in a shard, as in transformers
 MAX_INDEX_BYTES: Final = 100_000_000  # as of a header: more would only take memory
@@ -56,12 +44,9 @@ def read_index(path: str | os.PathLike[str]) -> tuple[dict[Path, list[str]], dic
 
     Raises
     ------
-    ChecksumError
-        If it is not as it was sealed (`lccodec.adapters.seals`).
-    LimitError
-        If it has more than `MAX_INDEX_BYTES`.
-    FormatError
-        If it is not an index, or the name of a file is not one in the same directory.
+    DataError
+        If it is not as it was sealed, has more than `MAX_INDEX_BYTES`, is not an index, or the name
+        of a file is not one in the same directory.
     StorageError
         If the operating system cannot read it.
     """
@@ -90,12 +75,7 @@ def parse_index(path: str | os.PathLike[str], text: bytes) -> tuple[dict[Path, l
 
 
 def load_shards(path: str | os.PathLike[str], load: Callable[[Path], dict[str, Value]]) -> dict[str, Value]:
-    """Return the tensors of all shards of an index by name.
-
-    Parameters
-    ----------
-    load
-        Returns the tensors of one file.
+    """Return the tensors of all shards of an index by name; `load` returns those of one file.
 
     Raises
     ------
@@ -129,17 +109,10 @@ def save_shards(
 ) -> None:
     """Write arrays into shards of at most `max_bytes` each, and their index.
 
-    A larger array has a shard of its own. No shard gets a name that an older index of this name
-    uses. The shards get their names when all are written, the index comes last, and then the shards
-    of the older index go. So whatever is killed, the index and its shards are of one state. Several
-    processes that write into a directory wait for each other.
-
-    Parameters
-    ----------
-    metadata
-        Strings for the index.
-    write
-        Writes arrays into the file of a path.
+    A larger array has a shard of its own; `write` writes one. No shard gets a name that an older
+    index of this name uses. The shards get their names when all are written, the index comes last,
+    and then the shards of the older index go. So whatever is killed, the index and its shards are
+    of one state. Several processes that write into a directory wait for each other.
 
     Raises
     ------
@@ -150,8 +123,7 @@ def save_shards(
     """
     if type(max_bytes) is not int or max_bytes < 1:
         raise ArgumentError(f"the size of a shard must be a positive number of bytes; got {max_bytes!r}")
-    groups = _grouped(arrays, max_bytes)
-    target = Path(path)
+    groups, target = _grouped(arrays, max_bytes), Path(path)
     total = sum(array.nbytes for array in arrays.values())
     with storage_errors("cannot write", target), Folder(target.parent) as folder:
         folder.lock()
@@ -170,8 +142,9 @@ def save_shards(
                 with suppress(OSError):
                     folder.remove({file.name for file in files} - there)
                 raise
+        name = re.escape(_stem(target)) + r"(?:-[0-9]+)?-[0-9]{5}-of-[0-9]{5}\.safetensors"
         with suppress(OSError):  # the new state is whole without that
-            folder.remove(filter(_shard_name(target).fullmatch, older or ()))
+            folder.remove(filter(re.compile(name).fullmatch, older or ()))
 
 
 def _shards_of(index: Path) -> set[str] | None:
@@ -202,11 +175,6 @@ def _free_names(index: Path, count: int, there: set[str], older: set[str] | None
             break
         taken = there
     return [index.with_name(name) for name in names]
-
-
-def _shard_name(index: Path) -> re.Pattern[str]:
-    """Return what the names match that `save_shards` gives to the shards of an index."""
-    return re.compile(re.escape(_stem(index)) + r"(?:-[0-9]+)?-[0-9]{5}-of-[0-9]{5}\.safetensors")
 
 
 def _stem(index: Path) -> str:

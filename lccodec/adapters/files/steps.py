@@ -1,4 +1,4 @@
-"""The steps of files, read from their names or from the names of their folders.
+"""The steps of files, read from their names or from the names of their folders; originals in them.
 
 A number is a step only if it is a whole one, and if it is clear which number is meant. In a name
 with several, a word says it (`_STEP_WORDS`, the first kind that occurs); without such a word, it is
@@ -9,17 +9,21 @@ words, and names with a number beside names without one are refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
+from ...chain.store.directory import DirectoryStore
+from ...chain.store.opening import is_chain
+from ...container.disk.address import Place
 from ...container.disk.system import storage_errors
+from ...container.tree import array_names, flatten
 from ...errors import ArgumentError
-from .formats import READ, SHOWN, is_state
+from ...inspect.measures.originals import Originals
+from .formats import READ, SHOWN, is_state, load_file
 from .shards import INDEX_SUFFIX
-
-__all__ = ["Numbering", "files_below", "number_files"]
+from .structure import plain_names
 
 #: Words before a number, from the best on. Those of the second list end in the word.
 _STEP_WORDS: Final = (
@@ -83,22 +87,21 @@ def number_files(paths: Sequence[Path]) -> Numbering | None:
     ([500], 'folders')
     >>> number_files([Path("final.npz")])
     """
-    if any(_SHARD.search(stem) for stem in map(_stem, paths)):
-        shard = next(path for path in paths if _SHARD.search(_stem(path)))
-        raise ArgumentError(f"{shard} is one shard of a state: give its index, *{INDEX_SUFFIX}")
-    if not any(_is_a_step(_stem(path)) for path in paths):  # checkpoint-500/llama2.npz
-        for names in _folders(paths):
+    stems, folders = [_stem(path) for path in paths], _folders(paths)
+    for path, stem in zip(paths, stems, strict=True):
+        if _SHARD.search(stem):
+            raise ArgumentError(f"{path} is one shard of a state: give its index, *{INDEX_SUFFIX}")
+    if not any(map(_is_a_step, stems)):  # checkpoint-500/llama2.npz
+        for names in folders:
             if all(map(_has_step_word, names)) and (found := _numbers(names, paths)) is not None:
                 return _numbering(found, paths, "folders")
-    numbers = _numbers([_stem(path) for path in paths], paths)
+    numbers = _numbers(stems, paths)
     # A number that all names share, and no word calls a step, says nothing: a/model2, b/model2.
-    alike = len(paths) > 1 and len({path.name for path in paths}) == 1 and not _is_a_step(_stem(paths[0]))
-    if numbers is not None and not alike:
-        return _numbering(numbers, paths, "names")
-    for names in _folders(paths):
-        found = _numbers(names, paths)
-        if found is not None:
-            return _numbering(found, paths, "folders")
+    alike = len(paths) > 1 and len({path.name for path in paths}) == 1 and not _is_a_step(stems[0])
+    if numbers is None or alike:
+        for names in folders:
+            if (found := _numbers(names, paths)) is not None:
+                return _numbering(found, paths, "folders")
     return None if numbers is None else _numbering(numbers, paths, "names")
 
 
@@ -128,7 +131,6 @@ def _folders(paths: Sequence[Path]) -> list[list[str]]:
 
 
 def _is_a_step(name: str) -> bool:
-    """Return whether a name is a number, or has one after a word such as step."""
     return name.isdecimal() or _has_step_word(name)
 
 
@@ -188,14 +190,8 @@ def _tokens(name: str) -> list[_Number]:
 def files_below(directory: Path) -> list[Path]:
     """Return the files of states in a directory; without one, the only such file of each folder.
 
-    Parts of a state that an index names are left out.
-
-    Raises
-    ------
-    ArgumentError
-        If there is none, if a folder has several, or folders have files of other names.
-    StorageError
-        If a directory cannot be listed.
+    Parts of a state that an index names are left out. If there is no file, or a folder has several,
+    that is an ``ArgumentError``.
 
     Examples
     --------
@@ -233,3 +229,47 @@ def _states_in(directory: Path) -> list[Path]:
 def _listed(paths: Collection[Path]) -> str:
     shown = ", ".join(map(str, list(paths)[:_MAX_SHOWN_FILES]))
     return shown + (" and others" if len(paths) > _MAX_SHOWN_FILES else "")
+
+
+class FileOriginals:
+    """Exact states in files of any format, by step; `label` says in words which they are.
+
+    Names of arrays must be those in the chain, as they are if `lccodec save` has saved these files.
+    A flat file, such as `lccodec restore` has written, has the names of a nested state.
+    """
+
+    def __init__(self, paths: Mapping[int, Path], label: str) -> None:
+        self.label = label
+        self._paths = paths
+
+    @property
+    def steps(self) -> Collection[int]:
+        """The steps of the files."""
+        return self._paths.keys()
+
+    def state(self, step: int) -> Mapping[str, Any]:
+        """Return the arrays of a file by name."""
+        state, _ = load_file(self._paths[step])
+        flat = flatten(state)
+        tree = {"": flat.tree}  # below a key of its own: the state may be one array, or have the key ""
+        found = {name[1:]: flat.arrays[index] for name, index in array_names(tree).items()}
+        return {**plain_names(found), **found}
+
+
+def open_originals(path: Place) -> Originals | Place:
+    """Return originals as :func:`lccodec.inspect.examination.examine` takes them.
+
+    These are the files of a directory, or one in each of its folders; a chain or a bundle is its
+    own path. If there are none, or their steps are not clear, that is an ``ArgumentError``.
+    """
+    if isinstance(path, Path) and path.is_dir() and not DirectoryStore(path).checkpoints():
+        numbering = number_files(files_below(path))
+        if numbering is None:
+            raise ArgumentError(
+                f"{path} is not a chain, and its files have no numbers in their names: name each by its"
+                " step, as in step100.npz"
+            )
+        return FileOriginals(numbering.steps, f"the files in {path}")
+    if not is_chain(path):
+        raise ArgumentError(f"originals must be a directory of files, a chain or a bundle; got {path}")
+    return path

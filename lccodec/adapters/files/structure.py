@@ -1,7 +1,11 @@
-"""The structure of a state: a note in the metadata of a .safetensors file.
+"""A state as arrays by name, which is all that other formats hold, and a note of its structure.
 
-The file itself holds tensors by name, in no order, and strings. The note is a JSON object under the
-key `STATE`. ``tree`` is the tree of a checkpoint (LCC-STA-01). ``scalars`` holds by name the
+The name of an array is its path in the state: keys and positions joined by ``/``. A ``/`` inside a
+key stays ``/``; a checkpoint writes it as ``~1`` (LCC-STA-07). So a flat dict keeps its names
+through a chain and back.
+
+A .safetensors or HDF5 file has metadata, too. The note is a JSON object in it, under the key
+`STATE`. ``tree`` is the tree of a checkpoint (LCC-STA-01). ``scalars`` holds by name the
 scalars that no tensor can hold (None, str, bytes, an integer of more than 64 bits), written as in a
 manifest (LCC-STA-04). ``types`` is the note of :mod:`lccodec.adapters.tree.plain`. An int, float or
 bool is a tensor without dimensions, so that other programs can read it. A flat dict of arrays needs
@@ -16,16 +20,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+import numpy as np
 
 from ...container.scalars import Json, parse_scalar, scalar_json, scalar_value
-from ...container.tree import array_names, flatten, leaf_name, parse_tree, select, unflatten
-from ...element_types import Array
+from ...container.tree import flatten, leaf_name, leaves_of, parse_tree, unflatten
+from ...element_types import Array, element_type
 from ...errors import ArgumentError, DataError, FormatError
 from ..tree.plain import names_by_type, read_types, with_types
-from .named_arrays import plain_names
 
-__all__ = ["STATE", "choose", "rebuild", "with_structure"]
+Value = TypeVar("Value")
 
 #: The key of the note in the metadata. Errors in the note name it as their rule.
 STATE: Final = "lccodec.state"
@@ -34,17 +39,71 @@ STATE: Final = "lccodec.state"
 _SCALAR_KINDS: Final = {"int64": int, "uint64": int, "float64": float, "bool": bool}
 
 
+def plain_names(leaves: Mapping[str, Value]) -> dict[str, Value]:
+    """Return leaves of a checkpoint under the names that they have in other formats.
+
+    Raises
+    ------
+    ArgumentError
+        If two leaves would have the same name, as in ``{"a": {"b": x}, "a/b": y}``.
+
+    Examples
+    --------
+    >>> plain_names({"model/w~1b": 1})
+    {'model/w/b': 1}
+    """
+    return _plain(leaves.items())
+
+
+def _plain(leaves: Iterable[tuple[str, Value]]) -> dict[str, Value]:
+    plain: dict[str, Value] = {}
+    for name, value in leaves:
+        key = name.replace("~1", "/").replace("~0", "~")
+        if key in plain:
+            raise ArgumentError(f"two entries of the state would both be named {key!r}")
+        plain[key] = value
+    return plain
+
+
+def named_leaves(state: Any) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Return the leaves of a state by name: arrays, and scalars that no array can hold.
+
+    An int, float or bool becomes an array without dimensions (int64 or uint64, float64, bool). An
+    array in two places has both names. The others are None, str, bytes and integers of more than 64
+    bits.
+
+    Raises
+    ------
+    ArgumentError
+        For names that collide, and for anything that a checkpoint cannot hold. The message names
+        the place.
+    """
+    flat = flatten(state)
+    # The state gets a key of its own, so that an empty key inside it is not a special case.
+    leaves = sorted(leaves_of({"": flat.tree}, flat.scalars), key=lambda leaf: leaf[1] is None)
+    arrays, others = {}, {}
+    for name, value in _plain(
+        (name[1:], scalar_value(entry) if index is None else flat.arrays[index])
+        for name, index, entry in leaves
+    ).items():
+        array = np.asarray(value) if isinstance(value, int | float) else value
+        if not isinstance(array, np.ndarray) or (array is not value and array.dtype.hasobject):
+            others[name] = value
+            continue
+        try:
+            element_type(array.dtype)
+        except ArgumentError as error:
+            raise ArgumentError(f"array {name!r}: {error}") from None
+        arrays[name] = array
+    return arrays, others
+
+
 def with_structure(
     state: Any, scalars: Mapping[str, Any], metadata: Mapping[str, str], *, always: bool = False
 ) -> dict[str, str]:
     """Return metadata with the note of a state, or without it if the names say everything.
 
-    Parameters
-    ----------
-    scalars
-        The scalars that are not tensors, by name.
-    always
-        Whether to write a note in any case.
+    `scalars` are those that are not tensors, by name. With `always` there is a note in any case.
     """
     kept = {key: text for key, text in metadata.items() if key != STATE}
     tree = flatten(state).tree
@@ -55,22 +114,22 @@ def with_structure(
     return {**kept, STATE: json.dumps(note, ensure_ascii=False, separators=(",", ":"))}
 
 
-def rebuild(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> tuple[Any, dict[str, str]]:
+def rebuild(
+    tensors: Mapping[str, Array], metadata: Mapping[str, str], others: Mapping[str, Any] | None = None
+) -> tuple[Any, dict[str, str]]:
     """Return the state of a file, and its metadata without the note.
 
-    Raises
-    ------
-    FormatError
-        If the note is malformed.
-    LimitError
-        If it is nested deeper than a checkpoint may be.
+    `others` are scalars that the file has and the note has not: str, bytes and None, by name. If
+    the note is malformed or nests too deeply, that is a ``DataError``.
     """
     kept = {key: text for key, text in metadata.items() if key != STATE}
     if STATE not in metadata:
         return dict(tensors), kept
     try:
         note = json.loads(metadata[STATE])
-        tree, scalars, types = note["tree"], dict(note["scalars"]), dict(note["types"])
+        tree, types = note["tree"], dict(note["types"])
+        scalars = {n: scalar_json(v) if isinstance(v, bytes) else v for n, v in (others or {}).items()}
+        scalars.update(note["scalars"])
         for name, entry in scalars.items():
             parse_scalar(entry, name)
         arrays, nulls = _counts(tree)
@@ -108,10 +167,9 @@ def _joined(
     tree: Json, arrays: int, nulls: int, tensors: Mapping[str, Array], scalars: Mapping[str, Json]
 ) -> tuple[Any] | None:
     """Return the state in a 1-tuple, as it may be None; None if the tensors do not fit the tree."""
-    indices = {name: [index] for name, index in array_names({"": tree}).items()}
-    _, places = select({"": tree}, [None] * nulls, [""])
+    leaves = leaves_of({"": tree}, [None] * nulls)
     try:
-        names = plain_names({name[1:]: indices.get(name) for name in [*places, *indices]})
+        names = _plain((name[1:], index) for name, index, _ in leaves)
     except ArgumentError:
         return None
     if names.keys() != tensors.keys() | scalars.keys() or tensors.keys() & scalars.keys():
@@ -126,8 +184,8 @@ def _joined(
             entries.append(entry)
         elif name not in tensors:
             return None
-        elif found[index[0]] is None:  # an array in two places is one array again
-            found[index[0]] = tensors[name]
+        elif found[index] is None:  # an array in two places is one array again
+            found[index] = tensors[name]
     return (unflatten(tree, found, entries),)
 
 
@@ -147,30 +205,18 @@ def choose(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Return leaves by name as a flat state with shorter names, and its metadata.
 
-    Parameters
-    ----------
-    keys
-        Prefixes to remove from names, with the ``/`` or ``.`` that follows; of a pattern, what is
-        before the first wildcard. If a leaf is itself a key, the last part of its name is kept.
-
-    Raises
-    ------
-    ArgumentError
-        If two leaves would have the same name.
+    `keys` are prefixes to remove from names, with the ``/`` or ``.`` that follows; of a pattern,
+    what is before the first wildcard. If a leaf is itself a key, the last part of its name is kept.
+    If two leaves would have the same name, that is an ``ArgumentError``.
     """
     starts = (re.split(r"[*?[]", key, maxsplit=1)[0].rstrip("./") for key in keys)
     prefixes = sorted(filter(None, starts), key=len, reverse=True)
-    short: dict[str, str] = {}  # names without prefixes
+    short: list[tuple[str, str]] = []  # names without prefixes, and with
     for name in leaves:
         fitting = (p for p in prefixes if name.startswith((f"{p}/", f"{p}.")))
         cut = next((len(p) + 1 for p in fitting), name.rfind("/") + 1 if name in prefixes else 0)
-        short[name] = name[cut:]
-    names: dict[str, str] = {}
-    for name, key in short.items():
-        (plain,) = plain_names({key: None})
-        if plain in names:
-            raise ArgumentError(f"two entries of the state would both be named {plain!r}")
-        names[plain] = name
+        short.append((name[cut:], name))
+    names = _plain(short)
     found = read_types(metadata)
     types = {leaf_name((plain,)): found[name] for plain, name in names.items() if name in found}
     chosen = {plain: leaves[name] for plain, name in names.items()}

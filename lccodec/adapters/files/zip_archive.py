@@ -15,13 +15,11 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import BinaryIO, Final
 
-from ...errors import FormatError, LimitError, UnsupportedError
-
-__all__ = ["Member", "member_names", "read_members"]
+from ...errors import DataError, FormatError, LimitError, UnsupportedError
 
 _LOCAL: Final = struct.Struct("<4s5H3L2H")
 _CENTRAL: Final = struct.Struct("<4s6H3L5H2L")
@@ -52,27 +50,25 @@ _PIECE_BYTES: Final = 1 << 16  # read from the file at a time
 
 @dataclass(frozen=True)
 class Member:
-    """A member of an archive.
-
-    Attributes
-    ----------
-    name
-        Its name.
-    size
-        Its bytes, before they were packed.
-    packed
-        Whether it is deflated; otherwise it is stored as it is.
-    """
+    """A member of an archive, as the central directory has it."""
 
     name: str
-    size: int
-    packed: bool
-    _stored: int  # bytes in the file
-    _crc: int
-    _start: int  # where its bytes begin
+    raw: bytes  # the bytes of the name
+    flags: int
+    method: int
+    crc: int
+    size: int  # before it was packed
+    stored: int  # bytes in the file
+    header: int  # where its own header begins
+    start: int = 0  # where its bytes begin, which the header says
+
+    @property
+    def packed(self) -> bool:
+        """Whether it is deflated; otherwise it is stored as it is."""
+        return self.method == _DEFLATED
 
     def read(self, file: BinaryIO, rule: str, where: str) -> Iterator[bytes]:
-        """Yield its bytes in pieces of at most 64 KiB: as many as it declares, or an error.
+        """Yield its bytes in pieces of at most 64 KiB.
 
         Raises
         ------
@@ -89,13 +85,14 @@ class Member:
             yield piece
         if left:
             raise FormatError(rule, where, f"has {left:,} bytes less than it declares")
-        if crc != self._crc:
+        if crc != self.crc:
             raise FormatError(rule, where, "does not match its checksum")
 
     def _pieces(self, file: BinaryIO, rule: str, where: str) -> Iterator[bytes]:
-        for place in range(self._start, self._start + self._stored, _PIECE_BYTES):
+        end = self.start + self.stored
+        for place in range(self.start, end, _PIECE_BYTES):
             file.seek(place)  # whoever takes the pieces may read the file too
-            count = min(_PIECE_BYTES, self._start + self._stored - place)
+            count = min(_PIECE_BYTES, end - place)
             if len(piece := file.read(count)) < count:
                 raise FormatError(rule, where, "the file ends")
             yield piece
@@ -122,25 +119,14 @@ def _inflated(pieces: Iterator[bytes], rule: str, where: str) -> Iterator[bytes]
 
 
 def member_names(file: BinaryIO) -> list[str]:
-    """Return the names in the central directory; members are not checked.
-
-    Raises
-    ------
-    FormatError
-        If there is no such directory.
-    """
+    """Return the names in the central directory; members are not checked."""
     return [entry.name for entry in _Archive(file, "zip", "archive").entries()[1]]
 
 
 def read_members(file: BinaryIO, rule: str, where: str) -> list[Member]:
     """Return the members of an archive in the order of its directory.
 
-    Parameters
-    ----------
-    file
-        The archive, and nothing else.
-    rule, where
-        For the errors.
+    The file has nothing but the archive. `rule` and `where` are for the errors.
 
     Raises
     ------
@@ -154,20 +140,6 @@ def read_members(file: BinaryIO, rule: str, where: str) -> list[Member]:
         If a member is encrypted, or packed by another method than deflate.
     """
     return _Archive(file, rule, where).members()
-
-
-@dataclass(frozen=True)
-class _Entry:
-    """What the central directory says of a member."""
-
-    name: str
-    raw: bytes  # the bytes of the name
-    flags: int
-    method: int
-    crc: int
-    size: int
-    stored: int
-    header: int  # where its own header begins
 
 
 class _Archive:
@@ -200,17 +172,16 @@ class _Archive:
                 raise self._error("lies over what follows it", entry.name)
             if gap > (_MAX_DESCRIPTOR_BYTES if entry.flags & _SIZES_BEHIND else 0):
                 raise self._error(f"{gap:,} bytes of no member follow it", entry.name)
-            packed = entry.method == _DEFLATED
-            members.append(Member(entry.name, entry.size, packed, entry.stored, entry.crc, place))
+            members.append(replace(entry, start=place))
         if next(iter(ends), start):
             raise self._error("it does not begin with a member")
         return members
 
-    def entries(self) -> tuple[int, list[_Entry]]:
-        """Return where the central directory begins, and its entries."""
+    def entries(self) -> tuple[int, list[Member]]:
+        """Return where the central directory begins, and its entries, which are not checked."""
         start, end, count = self._directory()
         data = self._read(start, end - start)
-        entries: list[_Entry] = []
+        entries: list[Member] = []
         at = 0
         while at < len(data):
             if len(data) - at < _CENTRAL.size or not data.startswith(_CENTRAL_SIGNATURE, at):
@@ -219,14 +190,15 @@ class _Archive:
             flags, method, crc, stored, size = *fields[3:5], *fields[7:10]
             lengths, disk, header = fields[10:13], fields[13], fields[16]
             name, extra = at + _CENTRAL.size, at + _CENTRAL.size + lengths[0]
-            at = extra + lengths[1] + lengths[2]
+            comment = extra + lengths[1]
+            at = comment + lengths[2]
             if at > len(data):
                 raise self._error("an entry of its directory is damaged")
-            raw, more = data[name:extra], data[extra : extra + lengths[1]]
-            size, stored, header = self._wide(more, (size, stored, header))
+            raw = data[name:extra]
+            size, stored, header = self._wide(data[extra:comment], (size, stored, header))
             if disk not in (0, _IN_END_64):
                 raise self._error("the archive has several parts")
-            entries.append(_Entry(self._name(raw, flags), raw, flags, method, crc, size, stored, header))
+            entries.append(Member(self._name(raw, flags), raw, flags, method, crc, size, stored, header))
         if len(entries) != count:
             raise self._error(f"its directory has {len(entries)} entries, and says {count}")
         return start, entries
@@ -257,31 +229,33 @@ class _Archive:
             raise self._error("its directory is not where it must be")
         return int(start), int(end), int(count)
 
-    def _check(self, entry: _Entry) -> None:
+    def _check(self, entry: Member) -> None:
         """Refuse a member that could not be read, or that declares more than it can hold."""
         if entry.flags & _ENCRYPTED:
-            raise UnsupportedError(self._rule, self._at(entry.name), "is encrypted")
+            raise self._error("is encrypted", entry.name, UnsupportedError)
         if entry.method not in (_STORED, _DEFLATED):
             message = f"is packed by method {entry.method}; only deflate is read"
-            raise UnsupportedError(self._rule, self._at(entry.name), message)
+            raise self._error(message, entry.name, UnsupportedError)
         if entry.method == _STORED and entry.stored != entry.size:
             raise self._error("is not packed, and declares two sizes", entry.name)
         if entry.size > _MAX_INFLATION * entry.stored:
             message = f"declares {entry.size:,} bytes; its {entry.stored:,} cannot hold them"
-            raise LimitError(self._rule, self._at(entry.name), message)
+            raise self._error(message, entry.name, LimitError)
 
-    def _data_place(self, entry: _Entry, end: int) -> int:
+    def _data_place(self, entry: Member, end: int) -> int:
         """Return where the bytes of a member begin, behind its header, which must agree."""
-        if entry.header + _LOCAL.size > end:
+        behind = entry.header + _LOCAL.size
+        if behind > end:
             raise self._error("lies outside of the archive", entry.name)
-        fields = _LOCAL.unpack(self._read(entry.header, _LOCAL.size))
-        signature, flags, method, crc, stored, size = fields[0], *fields[2:4], *fields[6:9]
-        place: int = entry.header + _LOCAL.size + sum(fields[9:])
+        signature, _, flags, method, _, _, crc, stored, size, *lengths = _LOCAL.unpack(
+            self._read(entry.header, _LOCAL.size)
+        )
+        place: int = behind + sum(lengths)
         if signature != _LOCAL_SIGNATURE or place > end:
             raise self._error("has no header where the directory says", entry.name)
-        names = self._read(entry.header + _LOCAL.size, sum(fields[9:]))
-        size, stored = self._wide(names[fields[9] :], (size, stored))
-        said = names[: fields[9]], flags & _ENCRYPTED, method, crc, stored, size
+        texts = self._read(behind, sum(lengths))
+        size, stored = self._wide(texts[lengths[0] :], (size, stored))
+        said = texts[: lengths[0]], flags & _ENCRYPTED, method, crc, stored, size
         known = entry.raw, entry.flags & _ENCRYPTED, entry.method, entry.crc, entry.stored, entry.size
         if said != known and not (flags & _SIZES_BEHIND and said == (*known[:3], 0, 0, 0)):
             raise self._error("has a header that says other things than the directory", entry.name)
@@ -321,8 +295,6 @@ class _Archive:
             raise self._error("the file ends")
         return data
 
-    def _at(self, name: str) -> str:
-        return f"{self._where}: member {name!r}"
-
-    def _error(self, message: str, name: str | None = None) -> FormatError:
-        return FormatError(self._rule, self._where if name is None else self._at(name), message)
+    def _error(self, message: str, name: str | None = None, kind: type[DataError] = FormatError) -> DataError:
+        where = self._where if name is None else f"{self._where}: member {name!r}"
+        return kind(self._rule, where, message)

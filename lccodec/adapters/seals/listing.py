@@ -27,8 +27,10 @@ from typing import Final
 from ...container.disk.system import WINDOWS
 from ...errors import ArgumentError, ChecksumError, DataError, FormatError, LimitError, UnsupportedError
 
-__all__ = ["MAX_BYTES", "MAX_LINES", "MAX_LINE_BYTES", "RULE", "Entry", "Listing", "Part", "format_listing"]
-
+#: The seal of a directory, in it.
+SEAL_NAME: Final = "lccodec.sha256"
+#: The seal of a file has its name and this suffix.
+FILE_SUFFIX: Final = ".sha256"
 #: What errors of seals call their rule.
 RULE: Final = "seal"
 #: Of one seal. More would take seconds to read.
@@ -50,22 +52,12 @@ _LEADS_OUT: Final = re.compile(r"(?:^|/)\.{0,2}(?:/|\Z)")
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a file: a tensor, or the header.
-
-    Parameters
-    ----------
-    name
-        Its name.
-    start, end
-        Its bytes in the file.
-    digest
-        Their SHA-256, in hexadecimal.
-    """
+    """A part of a file: a tensor, or the header."""
 
     name: str
-    start: int
+    start: int  # of its bytes in the file
     end: int
-    digest: str = ""
+    digest: str = ""  # their SHA-256, in hexadecimal
 
 
 @dataclass(frozen=True)
@@ -89,7 +81,9 @@ def format_listing(entries: Mapping[str, Entry]) -> bytes:
     for with_parts in (True, False):
         lines = [_FIRST + _VERSION]
         for raw, entry in sorted((os.fsencode(name), entry) for name, entry in entries.items()):
-            lines.append(_file_line(raw, entry))
+            escaped = _SPECIAL.sub(lambda match: _ESCAPED[match[0]], raw)
+            mark = b"" if escaped == raw else b"\\"
+            lines.append(mark + entry.digest.encode() + b"  " + escaped)
             if len(lines[-1]) > MAX_LINE_BYTES:
                 raise ArgumentError(f"{os.fsdecode(raw)!r}: the name is too long for a seal")
             tensors = (
@@ -104,20 +98,8 @@ def format_listing(entries: Mapping[str, Entry]) -> bytes:
     raise ArgumentError(f"{len(entries):,} files are too many for one seal: seal the folders in it")
 
 
-def _file_line(name: bytes, entry: Entry) -> bytes:
-    escaped = _SPECIAL.sub(lambda match: _ESCAPED[match[0]], name)
-    return (b"" if escaped == name else b"\\") + entry.digest.encode() + b"  " + escaped
-
-
 class Listing(Mapping[str, Entry]):
-    """What a seal says of files, by name.
-
-    Parameters
-    ----------
-    data
-        The text of the seal.
-    where
-        What errors call it.
+    """What a seal says of files, by name: that of the text `data`, which errors call `where`.
 
     Raises
     ------
@@ -142,11 +124,11 @@ class Listing(Mapping[str, Entry]):
         self._lines = data.removesuffix(b"\n").split(b"\n")
         self._files: dict[str, tuple[bytes, int]] = {}  # the hash, and the number of the next line
         for number, line in enumerate(self._lines, 1):
+            if len(line) > MAX_LINE_BYTES:
+                raise self._error(number, f"more than {MAX_LINE_BYTES:,} bytes", LimitError)
             if not line.startswith(b"#"):
                 name, digest = self._file(line, number)
                 self._files[name] = digest, number
-            elif len(line) > MAX_LINE_BYTES:
-                raise self._limit(number)
 
     def __len__(self) -> int:
         return len(self._files)
@@ -167,8 +149,6 @@ class Listing(Mapping[str, Entry]):
 
     def _file(self, line: bytes, number: int) -> tuple[str, bytes]:
         """Return the name and the hash in a line of a file."""
-        if len(line) > MAX_LINE_BYTES:
-            raise self._limit(number)
         if (match := _FILE.fullmatch(line)) is None:
             raise self._error(number, "not the SHA-256 and the name of a file, as of sha256sum")
         escaped, digest, raw = match.groups()
@@ -181,11 +161,8 @@ class Listing(Mapping[str, Entry]):
             raise self._error(number, f"{name!r} occurs twice")
         return name, digest
 
-    def _error(self, number: int, message: str) -> DataError:
-        return FormatError(RULE, f"{self._where}: line {number}", message)
-
-    def _limit(self, number: int) -> DataError:
-        return LimitError(RULE, f"{self._where}: line {number}", f"more than {MAX_LINE_BYTES:,} bytes")
+    def _error(self, number: int, message: str, kind: type[DataError] = FormatError) -> DataError:
+        return kind(RULE, f"{self._where}: line {number}", message)
 
 
 def _unescaped(name: bytes) -> bytes | None:
@@ -208,8 +185,8 @@ def _check_whole(data: bytes, where: str) -> None:
         raise ChecksumError(RULE, where, message)
 
 
-def _parts(lines: Iterable[bytes], where: str) -> Iterator[Part]:
-    """Yield the parts of a file; they follow each other."""
+def _parts(lines: Iterable[bytes], where: str) -> list[Part]:
+    """Return the parts of a file; they follow each other."""
     parts = []
     for line in lines:
         try:
@@ -221,4 +198,4 @@ def _parts(lines: Iterable[bytes], where: str) -> Iterator[Part]:
         parts.append(Part(name, int(match[2]), int(match[3]), match[1].decode()))
     if any(part.start >= part.end for part in parts) or any(a.end > b.start for a, b in pairwise(parts)):
         raise FormatError(RULE, where, "its tensors are not in the order of their bytes")
-    yield from parts
+    return parts

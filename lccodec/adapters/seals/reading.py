@@ -1,7 +1,4 @@
-"""Files that are verified while they are read, if there is a seal for them; hashing of files.
-
-Several files are hashed at a time. Threads help: hashlib releases the interpreter's lock.
-"""
+"""Files that are verified while they are read, if there is a seal for them; hashing of files."""
 
 from __future__ import annotations
 
@@ -9,40 +6,20 @@ import errno
 import hashlib
 import io
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final, TypeVar
+from typing import BinaryIO, Final
 
-from ...chain.progress import Progress, telling
 from ...container.disk.system import StrPath, checked_path
 from ...errors import ChecksumError, FormatError, StorageError
-from ...parallel import ordered, thread_count
 from ..files.disk import read_bounded, regular_file
-from .files import FILE_SUFFIX, SEAL_NAME
-from .listing import MAX_BYTES, RULE, Entry, Listing, Part
-
-__all__ = [
-    "FileSeal",
-    "change_text",
-    "check_unchanged",
-    "damaged_parts",
-    "digest_of",
-    "entry_of",
-    "find_seal",
-    "in_threads",
-    "read_listing",
-    "read_sealed",
-    "sealed_file",
-]
-
+from .listing import FILE_SUFFIX, MAX_BYTES, RULE, SEAL_NAME, Entry, Listing, Part
 
 _PIECE_BYTES: Final = 1 << 20
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+_ABSENT: Final = frozenset((errno.ENOENT, errno.ENOTDIR))
+_MAX_SHOWN: Final = 8  # names of tensors in a message
 #: Is called with each number of bytes that was read.
 Count = Callable[[int], object]
 
@@ -79,57 +56,16 @@ def entry_of(file: BinaryIO, parts: Iterable[Part], count: Count = int) -> Entry
 def check_unchanged(file: BinaryIO, before: os.stat_result) -> None:
     """Raise ChecksumError if an open file, or the file at its path, is not as it was before."""
     for now in (os.fstat(file.fileno()), Path(file.name).stat()):
-        if not os.path.samestat(now, before) or _state(now) != _state(before):
+        same = (now.st_size, now.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+        if not os.path.samestat(now, before) or not same:
             raise ChecksumError(RULE, str(file.name), "changed while it was read")
-
-
-def _state(status: os.stat_result) -> tuple[int, int]:
-    return status.st_size, status.st_mtime_ns
 
 
 def damaged_parts(file: BinaryIO, parts: Sequence[Part]) -> list[str]:
     """Return the names of the parts whose bytes are not those that were hashed."""
     found = entry_of(file, parts).parts
-    now = dict(zip((part.start for part in found), (part.digest for part in found), strict=True))
+    now = {part.start: part.digest for part in found}
     return [part.name for part in parts if now.get(part.start) != part.digest]
-
-
-def in_threads(
-    call: Callable[[Item, Count], Result],
-    items: Sequence[Item],
-    total: int,
-    threads: int,
-    progress: Progress,
-    doing: str,
-) -> list[Result]:
-    """Return the results of a call for each item, in their order.
-
-    Parameters
-    ----------
-    call
-        Is given an item, and what counts its bytes.
-    total
-        The bytes of all items, for the progress.
-    threads
-        How many calls run at the same time; 0 for one per core.
-    """
-    lock = threading.Lock()
-    done = 0
-    with telling(progress, doing, "bytes") as tell:
-
-        def count(size: int) -> None:
-            nonlocal done
-            with lock:
-                done += size
-                tell(done, max(done, total))
-
-        if (threads := thread_count(threads)) == 1:
-            return [call(item, count) for item in items]
-        return list(ordered(lambda item: call(item, count), items, threads))
-
-
-_ABSENT: Final = frozenset((errno.ENOENT, errno.ENOTDIR))
-_MAX_SHOWN: Final = 8  # names of tensors in a message
 
 
 @dataclass(frozen=True)
@@ -174,11 +110,7 @@ def read_sealed(path: StrPath, most: int | None = None) -> bytes:
 
     With `most`, a file of more bytes is a ``LimitError``.
     """
-    if most is not None:
-        data = read_bounded(path, most, RULE)
-    else:
-        with regular_file(path) as file:
-            data = file.read()
+    data = read_bounded(path, most, RULE)
     found = find_seal(checked_path(path))
     if found is not None and hashlib.sha256(data).hexdigest() != found.entry.digest:
         raise _changed(path, found, data)
@@ -189,14 +121,8 @@ def find_seal(path: Path) -> FileSeal | None:
     """Return what is sealed of a file, or None.
 
     That is in the seal beside it, or in that of its directory, or of the nearest one above that has
-    a seal. A file that a directory's seal does not name is not sealed.
-
-    Raises
-    ------
-    DataError
-        If the seal is malformed, or that beside the file does not name it.
-    StorageError
-        If it cannot be read.
+    a seal. A file that a directory's seal does not name is not sealed. A seal that is malformed, or
+    beside the file and does not name it, is a ``DataError``.
     """
     beside = path.with_name(path.name + FILE_SUFFIX)
     if (listing := read_listing(beside)) is not None:
@@ -212,7 +138,7 @@ def find_seal(path: Path) -> FileSeal | None:
 
 
 def read_listing(seal: Path) -> Listing | None:
-    """Return the files of a seal; None if there is no such file. Errors as `find_seal`."""
+    """Return the files of a seal; None if there is no such file."""
     try:
         with regular_file(seal) as file:
             data = file.read(MAX_BYTES + 1)

@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import stat
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, TypeVar
 
-from ...chain.progress import Progress, check_progress
+from ...chain.progress import Progress, check_progress, telling
 from ...chain.read.validate import Problem
-from ...container.disk.system import StrPath, checked_path
+from ...chain.store.names import HASHES_FOLDER, checkpoints_among
+from ...container.disk.folder import is_temporary
+from ...container.disk.system import StrPath, checked_path, storage_errors
 from ...errors import ArgumentError, DataError, FormatError, LccodecError
-from ..files.disk import regular_file, replacing
+from ...parallel import ordered, thread_count
+from ..files.disk import read_bounded, regular_file, replacing
 from ..files.header import LENGTH_BYTES, header_of
-from .files import FILE_SUFFIX, SEAL_NAME, Found, found_in
-from .listing import MAX_BYTES, RULE, Entry, Part, format_listing
-from .reading import (
-    Count,
-    change_text,
-    check_unchanged,
-    digest_of,
-    entry_of,
-    find_seal,
-    in_threads,
-    read_listing,
-)
-
-__all__ = ["Sealed", "check", "is_sealed", "seal"]
+from .listing import FILE_SUFFIX, MAX_BYTES, RULE, SEAL_NAME, Entry, Part, format_listing
+from .reading import Count, change_text, check_unchanged, digest_of, entry_of, find_seal, read_listing
 
 _WITH_TENSORS: Final = ".safetensors"
 #: That are told one by one: a hostile seal can name half a million files.
@@ -37,6 +30,9 @@ _MAX_PROBLEMS: Final = 1000
 _NEW: Final = "new: it was not there when the directory was sealed"
 #: What the header of a file is called among its tensors: no tensor can have this name.
 _HEADER_NAME: Final = "__metadata__"
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -108,7 +104,10 @@ def seal(path: StrPath, *, replace: bool = False, threads: int = 1, progress: Pr
     entries = in_threads(_entry, files, total, threads, progress, "seal")
     text = format_listing({found.name: entry for found, entry in zip(files, entries, strict=True)})
     path = _seal_of(target)
-    if not replace and path.exists() and _content(path) != text:
+    there = None
+    with suppress(LccodecError):  # a seal that cannot be read is another one
+        there = read_bounded(path, MAX_BYTES, RULE) if path.exists() else text
+    if not replace and there != text:
         raise ArgumentError(
             f"{target} is sealed, and has changed since then: check says how; replace the seal"
             " if it was meant to"
@@ -152,10 +151,9 @@ def check(path: StrPath, *, threads: int = 1, progress: Progress = False) -> lis
     found = {each.name: each for each in _files(target)}
     there = [found[name] for name in sealed if name in found]
     total = sum(each.size for each in there)
-    call = partial(_problem, sealed)
-    hashed = in_threads(call, there, total, threads, progress, "check")
+    hashed = in_threads(partial(_problem, sealed), there, total, threads, progress, "check")
     messages = {problem.where: problem for problem in hashed if problem is not None}
-    differing = sorted({*messages, *sealed.keys() - found.keys(), *found.keys() - sealed.keys()})
+    differing = sorted({*messages, *sealed.keys() ^ found.keys()})
     problems = [
         messages.get(name) or Problem(RULE, name, _NEW if name in found else "missing")
         for name in differing[:_MAX_PROBLEMS]
@@ -186,6 +184,64 @@ def _sealed(target: Path) -> Mapping[str, Entry] | None:
 
 def _seal_of(target: Path) -> Path:
     return target / SEAL_NAME if target.is_dir() else target.with_name(target.name + FILE_SUFFIX)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A file of a directory."""
+
+    name: str  # its path in the directory, with /
+    path: Path  # where its bytes lie: of a link, the file that it leads to
+    size: int = 0
+    refusal: str = ""  # why it cannot be sealed
+
+
+def found_in(directory: Path) -> Iterator[Found]:
+    """Yield the files below a directory, but for its seal and what comes and goes with a chain.
+
+    These are temporary files, and the folder of hashes and values beside checkpoints, which each
+    save writes anew. A link in the directory to a file in it is that file. A link to a directory in
+    it is left out: the files there are found anyway.
+    """
+    root = os.path.realpath(directory)
+    folders = [""]
+    with storage_errors("cannot list", directory):
+        while folders:
+            folder = folders.pop()
+            with os.scandir(Path(directory, folder)) as listed:
+                entries = list(listed)
+            is_chain = bool(checkpoints_among(entry.name for entry in entries))
+            for entry in entries:
+                name = folder + entry.name
+                if is_temporary(entry.name) or name == SEAL_NAME:
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    if not (is_chain and entry.name == HASHES_FOLDER):
+                        folders.append(f"{name}/")
+                    continue
+                found = _found(name, Path(entry.path), root)
+                if found is not None:
+                    yield found
+
+
+def _found(name: str, path: Path, root: str) -> Found | None:
+    """Return a file, or None for a link to a directory."""
+    link, real = path.is_symlink(), Path(os.path.realpath(path))
+    if link and not real.is_relative_to(root):
+        return Found(name, path, refusal="is a link that leads out of the directory")
+    try:
+        status = real.stat(follow_symlinks=False)
+    except OSError:
+        if not link:
+            raise
+        status = path.lstat()
+    if stat.S_ISLNK(status.st_mode):  # also of a circle
+        return Found(name, path, refusal="is a link that leads nowhere")
+    if stat.S_ISDIR(status.st_mode):
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        return Found(name, real, refusal="is not a regular file")
+    return Found(name, real, status.st_size)
 
 
 def _files(target: Path) -> list[Found]:
@@ -242,8 +298,27 @@ def _problem(sealed: Mapping[str, Entry], found: Found, count: Count) -> Problem
         return Problem("storage", found.name, str(error))
 
 
-def _content(path: Path) -> bytes | None:
-    """Return what is in a seal; None if that cannot be read."""
-    with suppress(LccodecError), regular_file(path) as file:
-        return file.read(MAX_BYTES + 1)
-    return None
+def in_threads(
+    call: Callable[[Item, Count], Result],
+    items: Sequence[Item],
+    total: int,
+    threads: int,
+    progress: Progress,
+    doing: str,
+) -> list[Result]:
+    """Return the results of a call for each item, in their order; `threads` run at the same time.
+
+    A call is given an item, and what counts its bytes, which are `total` of all items. Threads
+    help: hashlib releases the interpreter's lock.
+    """
+    lock = threading.Lock()
+    done = 0
+    with telling(progress, doing, "bytes") as tell:
+
+        def count(size: int) -> None:
+            nonlocal done
+            with lock:
+                done += size
+                tell(done, max(done, total))
+
+        return list(ordered(lambda item: call(item, count), items, thread_count(threads)))

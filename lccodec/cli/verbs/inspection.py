@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from ...adapters import seals
-from ...adapters.files.signature import recognize
+from ...adapters.files.formats import recognize
 from ...adapters.ranks import check_together, repairable
 from ...chain.bounds import Bounds
 from ...chain.read.info import ArrayInfo

@@ -13,7 +13,7 @@ import click
 
 import lccodec
 
-from ...adapters.files.originals import open_originals
+from ...adapters.files.steps import open_originals
 from ...chain.overview import figures_words, role_words
 from ...container.disk.address import Place
 from ...errors import ArgumentError, DependencyError

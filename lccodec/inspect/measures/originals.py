@@ -1,7 +1,7 @@
 """Originals: the states as they were before anything was lost, to measure the loss.
 
 They come from another chain, such as a lossless one of the same run, or from the exact file of the
-chain itself. Files of other formats are read by :mod:`lccodec.adapters.files.originals`.
+chain itself. Files of other formats are read by :mod:`lccodec.adapters.files.steps`.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import pytest
 
 import lccodec
 from lccodec.adapters import hdf5
-from lccodec.adapters.files.signature import recognize
+from lccodec.adapters.files.formats import recognize
 from lccodec.policy.declared import DECLARED, ENTRY, parse
 
 from ...support.hdf5_contents import contents, without_values

@@ -1,4 +1,7 @@
-"""A state with scalars becomes a .safetensors file and a state again, in `lccodec convert` too."""
+"""A state is arrays by name, and comes back from a .safetensors file with its scalars.
+
+So it does through `lccodec convert`.
+"""
 
 import collections
 import json
@@ -9,13 +12,16 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
 import lccodec
-from lccodec.adapters import files
+from lccodec.adapters import files, npz
 from lccodec.adapters import safetensors as adapter
 from lccodec.adapters import torch as in_torch
-from lccodec.adapters.files.structure import choose
+from lccodec.adapters.files.structure import choose, named_leaves, plain_names
 from lccodec.cli.verbs import program
+from lccodec.container.tree import leaf_name
 from lccodec.errors import ArgumentError, LccodecError
 
 from ...support.torch_states import assert_same, trained
@@ -199,3 +205,48 @@ def test_of_a_pattern_the_part_before_the_wildcard_is_removed():
     assert list(choose(leaves, {}, ["m/*"])[0]) == ["a.w", "a.b"]
     assert list(choose(leaves, {}, ["m/a.[bw]"])[0]) == ["w", "b"]
     assert list(choose(leaves, {}, ["*/a.w"])[0]) == ["m/a.w", "m/a.b"]
+
+
+@given(st.lists(st.text(st.sampled_from("ab/~01"), max_size=3), min_size=1, max_size=4))
+def test_the_name_of_a_leaf_is_its_keys_as_they_are(keys):
+    assert plain_names({leaf_name(tuple(keys)): 1}) == {"/".join(keys): 1}
+
+
+def test_two_leaves_of_one_name_are_refused():
+    with pytest.raises(ArgumentError, match="both be named 'a/b'"):
+        plain_names({"a/b": 1, "a~1b": 2})
+
+
+def test_numbers_become_arrays_and_what_none_can_hold_stays():
+    state = {"m": [np.ones(2), 1, -2.5, True, 2**63], "x": (None, "text", b"raw", 2**64), "": {"": 3}}
+    arrays, others = named_leaves(state)
+    assert {name: array.dtype.name for name, array in arrays.items()} == {
+        "m/0": "float64",
+        "m/1": "int64",
+        "m/2": "float64",
+        "m/3": "bool",
+        "m/4": "uint64",
+        "/": "int64",
+    }
+    assert [int(arrays[name]) for name in ("m/1", "m/4", "/")] == [1, 2**63, 3]
+    assert others == {"x/0": None, "x/1": "text", "x/2": b"raw", "x/3": 2**64}
+
+
+def test_an_array_in_two_places_has_both_names():
+    array = np.ones(2)
+    arrays, _ = named_leaves({"a": array, "b": [array]})
+    assert arrays["a"] is arrays["b/0"] is array
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [(None, "NoneType"), ("x", "str"), (b"x", "bytes"), (-(2**63) - 1, "int of more than 64 bits")],
+)
+def test_a_scalar_that_no_array_can_hold_is_refused(tmp_path, value, kind):
+    with pytest.raises(ArgumentError, match=f"state entry 'a/0' is a {kind}: an .npz file holds"):
+        npz.save_file({"a": [value]}, tmp_path / "a.npz")
+
+
+def test_an_array_that_cannot_be_stored_is_named():
+    with pytest.raises(ArgumentError, match="array 'a': dtype"):
+        named_leaves({"a": np.ones(2, np.dtype([("x", "f4")]))})
