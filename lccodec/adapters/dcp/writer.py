@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -17,8 +17,9 @@ from typing import Any, Final
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, StorageMeta
-from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItemType
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem, WriteItemType
 from torch.distributed.checkpoint.staging import BlockingAsyncStager
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
@@ -27,29 +28,25 @@ from ...chain.chain import Chain
 from ...chain.life.keep import Keep, check_keep
 from ...chain.life.whole import name_exact
 from ...chain.mend.redundancy import Redundancy, parse_redundancy
+from ...chain.read.pointer import RECORD_KIND
 from ...chain.save.settings import KEYFRAME_EVERY
 from ...chain.store.directory import DirectoryStore
 from ...chain.store.names import checkpoint_name
 from ...container.disk.folder import make_directory
 from ...container.disk.system import StrPath, checked_path, storage_errors
 from ...container.reader import open_checkpoint
-from ...container.tree import leaf_name
+from ...container.tree import leaf_name, unescaped
 from ...element_types import Array
 from ...errors import ArgumentError, LccodecError, warn
 from ...policy.policy import Policy
 from ...policy.record import Kept
-from ...policy.roles import Assignment
+from ...policy.roles import Assignment, assign_roles
 from .. import torch as adapter
 from ..chains.options import ChainOptions
 from ..link import chain_step
 from ..named import prune_together
-from .behind import ParityOfRanks, Save, written_by
-from .items import item_name, item_roles, stored_value
-from .location import Location
-from .peers import checked_group
-from .record import KIND, Part, Value, to_record
-
-__all__ = ["LCStorageWriter"]
+from .behind import ParityOfRanks, Save, checked_group, written_by
+from .record import Location, Part, Value, check_storable, item_name, to_record
 
 _WHOLE: Final = re.compile(r"rank-[0-9]+-[0-9]+\.exact")
 
@@ -266,7 +263,7 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         directory = self._chain_directory or self._path
         record = to_record(metadata, os.path.relpath(directory, self._path))
         with Chain(self._path, "lossless", keyframe_every=0) as records:
-            records.save(chain_step(None, records.latest), *adapter.to_numpy(record, {"kind": KIND}))
+            records.save(chain_step(None, records.latest), *adapter.to_numpy(record, {"kind": RECORD_KIND}))
         named = {name for name, _ in filter(None, record.get("whole", ()))}
         for path in self._path.glob("rank-*-*.exact"):
             if _WHOLE.fullmatch(path.name) and path.name not in named:
@@ -288,3 +285,44 @@ def _files(parity: int) -> Redundancy:
     if not redundancy.files:
         raise ArgumentError(f"parity is the number of ranks that may lose their files; got {parity!r}")
     return redundancy
+
+
+def item_roles(
+    indices: Iterable[MetadataIndex], state: Mapping[str, torch.Tensor | Array]
+) -> dict[str, Assignment]:
+    """Return the roles of a rank's items. A shard has the role of its tensor."""
+    tensors = {index.fqn: state[item_name(index)] for index in indices if item_name(index) in state}
+    structural = {unescaped(name): role for name, role in adapter.roles(tensors).items()}
+    found = assign_roles({name: tensor.shape for name, tensor in tensors.items()}, None, structural)
+    items = ((item_name(index), index.fqn) for index in indices if index.fqn in found)
+    return {leaf_name((item,)): found[name] for item, name in items}
+
+
+def stored_value(planner: SavePlanner, item: WriteItem) -> Value:
+    """Return what a planner saves as an item that is not a tensor, to be stored in the record.
+
+    DCP's own planner has the object. What another one makes is read by torch's weights-only loader.
+
+    Raises
+    ------
+    ArgumentError
+        If only a pickle can express it. The message says why.
+    """
+    methods = "resolve_data", "transform_object"
+    if isinstance(planner, DefaultSavePlanner) and all(
+        getattr(type(planner), name) is getattr(DefaultSavePlanner, name) for name in methods
+    ):
+        value = planner.lookup_object(item.index)
+    else:
+        value = _loaded(planner.resolve_data(item))
+    check_storable(value)
+    return Value(value)
+
+
+def _loaded(data: Any) -> Any:
+    """Return the value in a planner's bytes."""
+    try:
+        data.seek(0)
+        return torch.load(data, weights_only=True)
+    except Exception as error:  # a class that is not plain, or bytes in a planner's own format
+        raise ArgumentError("is bytes that a planner makes, with classes that are not loaded") from error

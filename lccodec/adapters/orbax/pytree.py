@@ -11,9 +11,8 @@ of their implementation.
 from __future__ import annotations
 
 import json
-import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, TypeAlias
@@ -23,8 +22,8 @@ import ml_dtypes
 import numpy as np
 
 from ...chain.read.checkpoint import OpenCheckpoint
-from ...chain.read.pointer import PYTREE_KIND as KIND
-from ...container.tree import leaf_name
+from ...chain.read.pointer import PYTREE_KIND
+from ...container.tree import leaf_name, unescaped
 from ...element_types import Array, element_type, in_host_order
 from ...errors import ArgumentError, ChainError, FormatError, LccodecError, StorageError, UnsupportedError
 from ...policy.roles import Assignment, assign_roles
@@ -32,25 +31,7 @@ from ..jax.roles import roles
 from ..jax.tree import described, leaves
 from ..link import open_linked
 from ..tree.matching import check_same
-
-__all__ = [
-    "EMPTY_CONTAINERS",
-    "KIND",
-    "VERSION",
-    "WHOLE_ARRAY",
-    "Entry",
-    "Index",
-    "KeyPath",
-    "Parts",
-    "abstract_tree",
-    "part_path",
-    "part_roles",
-    "path_name",
-    "read_tree",
-    "shard_key",
-    "take_part",
-]
-
+from ..tree.shards import listed, make_up, nested
 
 Entry: TypeAlias = dict[str, Any]  # of the table
 KeyPath: TypeAlias = list[str | int]
@@ -115,7 +96,11 @@ class Parts:
             head: dict[str, Any] = file.state(["kind", "version", "process", "processes", "table", "values"])
         except ArgumentError:
             head = {"kind": None}
-        if head["kind"] != KIND or type(head["processes"]) is not int or type(head["table"]) is not str:
+        if (
+            head["kind"] != PYTREE_KIND
+            or type(head["processes"]) is not int
+            or type(head["table"]) is not str
+        ):
             raise FormatError(_RULE, where, "not a part of a pytree")
         if head["version"] != VERSION:
             raise UnsupportedError(_RULE, where, f"a pytree of version {head['version']}")
@@ -124,6 +109,13 @@ class Parts:
             raise ChainError(f"{where} is the part of another process or checkpoint")
         self._files[process] = file
         return head
+
+    def tree(self, leaf: Callable[[KeyPath, Entry], Any]) -> Any:
+        """Return what `leaf` makes of all entries, in nested dicts and lists."""
+        made = [(path, leaf(path, entry)) for path, entry in self.table]
+        return (
+            made[0][1] if len(made) == 1 and not made[0][0] else listed(nested(made, _RULE, self._place(0)))
+        )
 
     def abstract(self, path: KeyPath, entry: Entry) -> Any:
         """Return a plain value, or the shape and dtype of an array."""
@@ -166,11 +158,9 @@ class Parts:
         if "shards" not in entry:
             return self._values[leaf_name((path_name(path),))]
         whole = self.region(path_name(path), entry, WHOLE_ARRAY)
-        return (
-            jax.random.wrap_key_data(jax.numpy.asarray(whole), impl=entry["impl"])
-            if "impl" in entry
-            else whole
-        )
+        if "impl" not in entry:
+            return whole
+        return jax.random.wrap_key_data(jax.numpy.asarray(whole), impl=entry["impl"])
 
     def region(self, name: str, entry: Entry, index: Index) -> Array:
         """Return a region of an array, assembled from the shards that it overlaps."""
@@ -222,25 +212,18 @@ def _parse_table(
     try:
         table = [(list(path), dict(entry)) for path, entry in json.loads(text)]
         for path, entry in table:
-            sound = (
-                all(type(key) in (str, int) for key in path)
-                and entry.get("empty", "dict") in EMPTY_CONTAINERS
-            )
-            if not entry:
-                sound &= leaf_name((path_name(path),)) in values
+            sound = entry.get("empty", "dict") in EMPTY_CONTAINERS
+            sound &= all(type(key) in (str, int) for key in path)
+            sound &= bool(entry) or leaf_name((path_name(path),)) in values
             if "shards" in entry:
                 _dtype(entry["dtype"])
                 if "impl" in entry:
                     jax.random.key(0, impl=entry["impl"])
-                # Distinct shards add up to the array: no memory is allocated without stored bytes
-                # for it.
-                sound &= len({tuple(offsets) for offsets, _, _ in entry["shards"]}) == len(entry["shards"])
-                sound &= sum(math.prod(sizes) for _, sizes, _ in entry["shards"]) == math.prod(entry["shape"])
-                for offsets, sizes, process in entry["shards"]:
-                    numbers = [*offsets, *sizes, *entry["shape"], process]
-                    sound &= all(type(n) is int and n >= 0 for n in numbers) and process < processes
-                    bounds = zip(offsets, sizes, entry["shape"], strict=True)
-                    sound &= all(offset + size <= length for offset, size, length in bounds)
+                boxes = [(offsets, sizes) for offsets, sizes, _ in entry["shards"]]
+                numbers = [*entry["shape"], *(n for box in boxes for side in box for n in side)]
+                owners = [process for *_, process in entry["shards"]]
+                sound &= all(type(n) is int and n >= 0 for n in (*numbers, *owners))
+                sound &= max(owners, default=0) < processes and make_up(entry["shape"], boxes)
             if not sound:
                 raise ValueError(f"{path}: {entry}")
     except (ValueError, TypeError, KeyError, RecursionError) as error:
@@ -301,7 +284,7 @@ def take_part(tree: Any, *, copy: bool = True) -> dict[str, Any]:
     take = np.array if copy else np.asarray
     arrays = {key: _storable(take(shard), name) for key, (shard, name) in own.items()}
     return {
-        "kind": KIND,
+        "kind": PYTREE_KIND,
         "version": VERSION,
         "process": process,
         "processes": jax.process_count(),
@@ -320,7 +303,7 @@ def part_roles(tree: Any, part: dict[str, Any]) -> dict[str, Assignment]:
     structural = roles(tree)
     shapes = {name: leaf.shape for name, leaf in leaves(tree) if hasattr(leaf, "shape")}
     found = assign_roles(shapes, None, structural)
-    by_path = {name.replace("~1", "/").replace("~0", "~"): assignment for name, assignment in found.items()}
+    by_path = {unescaped(name): assignment for name, assignment in found.items()}
     kept: dict[str, Assignment] = {}
     for key in part["arrays"]:
         ends = (key, key.rpartition("/")[0])  # with and without the offsets of a shard
@@ -352,7 +335,7 @@ def read_tree(directory: Path, target: Any = None) -> Any:
     with Parts(directory) as parts:
         if target is None:
             parts.fetch([(path_name(path), entry, [WHOLE_ARRAY]) for path, entry in parts.table])
-            return _containers([(path, parts.leaf(path, entry)) for path, entry in parts.table])
+            return parts.tree(parts.leaf)
         flat, structure = jax.tree_util.tree_flatten_with_path(target, is_leaf=_is_leaf)
         wanted = {path_name(_path(keys)): leaf for keys, leaf in flat}
         stored = {path_name(path): (path, entry) for path, entry in parts.table}
@@ -370,7 +353,7 @@ def read_tree(directory: Path, target: Any = None) -> Any:
 def abstract_tree(directory: Path) -> Any:
     """Return what `read_tree` returns without a target, with `jax.ShapeDtypeStruct` for arrays."""
     with Parts(directory) as parts:
-        return _containers([(path, parts.abstract(path, entry)) for path, entry in parts.table])
+        return parts.tree(parts.abstract)
 
 
 def _regions(leaf: Any, entry: Entry) -> list[Index]:
@@ -468,14 +451,3 @@ def _make(leaf: Any, path: KeyPath, entry: Entry, parts: Parts) -> Any:
     return jax.make_array_from_callback(
         tuple(entry["shape"]), sharding, lambda index: parts.region(name, entry, index or WHOLE_ARRAY)
     )
-
-
-def _containers(leaves: list[tuple[KeyPath, Any]]) -> Any:
-    """Return leaves in nested dicts and lists, by their paths."""
-    if len(leaves) == 1 and not leaves[0][0]:
-        return leaves[0][1]
-    groups: dict[str | int, list[tuple[KeyPath, Any]]] = {}
-    for path, leaf in leaves:
-        groups.setdefault(path[0], []).append((path[1:], leaf))
-    made = {key: _containers(group) for key, group in groups.items()}
-    return list(made.values()) if list(made) == list(range(len(made))) and made else made
