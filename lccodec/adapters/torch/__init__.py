@@ -41,8 +41,7 @@ except ImportError:
 
 from ..tree.matching import LoadReport
 from .roles import roles, roles_of
-from .single_file import load, load_file, save, save_file
-from .states import OnDevice, check, from_numpy, to_numpy
+from .states import OnDevice, check, from_numpy, load, load_file, save, save_file, to_numpy
 from .target import load_into
 from .update import apply_update, stage
 

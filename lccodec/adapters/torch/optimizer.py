@@ -22,22 +22,8 @@ from torch.nn.parameter import is_lazy
 
 from ...container.tree import leaf_name
 from ...errors import ArgumentError
-from ..tree.matching import Renaming, unwrapped
+from ..tree.matching import LoadReport, Renaming, unwrapped
 from .wrappers import TENSOR_TYPES, is_wrapper
-
-__all__ = [
-    "ELEMENTWISE",
-    "OptimizerMatch",
-    "Parameters",
-    "alike",
-    "describe",
-    "is_optimizer_state",
-    "load_optimizer",
-    "load_schedule",
-    "misfits",
-    "of_groups",
-    "uneven",
-]
 
 #: Entries with the shape of their parameter.
 ELEMENTWISE: Final = frozenset(
@@ -107,23 +93,15 @@ def is_optimizer_state(state: Any) -> bool:
 
 @dataclass
 class Parameters:
-    """The parameters in the modules of a call, by identity, and what a state calls them.
+    """The parameters in the modules of a call, by identity, and what a state calls them."""
 
-    Parameters
-    ----------
-    modules
-        Whether there are modules.
-    owners
-        Place and name of each parameter, by its id: several if it is tied.
-    saved
-        Ids by the names that the states of the modules have.
-    ranks
-        Of each module, for each id: its position in the module, and the one in the saved state.
-    """
-
+    #: Whether there are modules.
     modules: bool = False
+    #: Place and name of each parameter, by its id: several if it is tied.
     owners: dict[int, list[tuple[str, str]]] = field(default_factory=lambda: defaultdict(list))
+    #: Ids by the names that the states of the modules have.
     saved: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    #: Of each module, for each id: its position in the module, and the one in the saved state.
     ranks: list[dict[int, tuple[int, int]]] = field(default_factory=list)
 
     def name(self, parameter: torch.Tensor, other: str) -> str:
@@ -144,10 +122,9 @@ class OptimizerMatch:
         The state with the numbers and groups of the optimizer.
     sources
         For each group the saved group whose settings it has, or None if it is new.
-    loaded, fresh, left_over
-        Names of the parameters that both, only the optimizer, or only the state has.
-    settings
-        The saved value and the own one of settings that differ, by their place.
+    report
+        Names of the parameters that both, only the optimizer, or only the state has; and settings
+        that differ.
     problems, conflicts
         What cannot be matched, in words; and which settings nobody knows, unless the target's stay.
     reordered
@@ -162,10 +139,9 @@ class OptimizerMatch:
         renaming: Renaming,
     ) -> None:
         self.state, self.sources = state, list[int | None](range(len(state["param_groups"])))
-        self.loaded, self.fresh, self.left_over = list[str](), list[str](), list[str]()
+        self.report = LoadReport()
         self.problems: list[str] = []
         self.conflicts: list[str] = []
-        self.settings: dict[str, tuple[Any, Any]] = {}
         self.reordered = False
         self._groups, self._parameters, self._renaming = optimizer.param_groups, parameters, renaming
         self._saved: list[dict[str, Any]] = state["param_groups"]
@@ -347,7 +323,7 @@ class OptimizerMatch:
             start += len(places)
             settings = dict(group if source is None else self._saved[source])
             for key in _differing(settings, group):
-                self.settings[f"param_groups/{len(groups)}/{key}"] = settings[key], group[key]
+                self.report.settings[f"param_groups/{len(groups)}/{key}"] = settings[key], group[key]
             if "param_names" in group:  # in the place that it had in the saved group
                 settings["param_names"] = list(group["param_names"])
             elif names is not None and all(at in label_of for at in places):
@@ -358,14 +334,14 @@ class OptimizerMatch:
         self.state = {**self.state, "state": {**entries, **unknown}, "param_groups": groups}
         for at, parameter in enumerate(self._own):
             name = self._own_names[at] if self._own_names else self._parameters.name(parameter, str(at))
-            (self.loaded if at in label_of else self.fresh).append(name)
-        self.left_over += [label for label, at in zip(labels, chosen, strict=True) if at is None]
+            (self.report.loaded if at in label_of else self.report.missing).append(name)
+        self.report.left_over += [label for label, at in zip(labels, chosen, strict=True) if at is None]
 
     def _flat(self, entry: dict[str, Any], chosen: Sequence[int | None]) -> dict[int, Any]:
         """Return the state of LBFGS reordered: it has vectors of all parameters end to end."""
         sizes = [0 if at is None else self._own[at].numel() for at in chosen]
         if sorted(at for at in chosen if at is not None) != list(range(len(self._own))) or None in chosen:
-            self.left_over.append("the state of LBFGS, which is of all parameters together")
+            self.report.left_over.append("the state of LBFGS, which is of all parameters together")
             return {}
         self.reordered = True
         order = sorted(range(len(chosen)), key=lambda i: chosen[i] or 0)
@@ -428,29 +404,20 @@ def _regrouped(groups: Sequence[Mapping[str, Any]], saved: Sequence[Mapping[str,
     return keys != others and sorted(map(repr, keys)) == sorted(map(repr, others))
 
 
-def of_groups(
-    scheduler: torch.optim.lr_scheduler.LRScheduler, state: dict[str, Any], match: OptimizerMatch
-) -> dict[str, Any]:
-    """Return the state of a scheduler with its values for the groups that the optimizer has now."""
-    return _of_groups(scheduler.state_dict(), state, match.sources)
+def of_groups(own: Any, state: dict[str, Any], sources: Sequence[int | None]) -> dict[str, Any]:
+    """Return the state of a scheduler with its values for the groups that the optimizer has now.
 
-
-def _of_groups(own: Any, state: dict[str, Any], sources: Sequence[int | None]) -> dict[str, Any]:
-    made = dict(state)
+    `own` is the state that it has itself, and `sources` are those of an `OptimizerMatch`.
+    """
+    made, known = dict(state), [source for source in sources if source is not None]
     for key in _PER_GROUP & state.keys() & own.keys():
         saved, kept = state[key], own[key]
-        known = [source for source in sources if source is not None]
-        if (
-            isinstance(saved, list | tuple)
-            and len(saved) > max(known, default=0)
-            and len(kept) == len(sources)
-        ):
-            values = (kept[i] if at is None else saved[at] for i, at in enumerate(sources))
-            made[key] = type(saved)(values)
+        fits = isinstance(saved, list | tuple) and len(saved) > max(known, default=0)
+        if fits and len(kept) == len(sources):
+            made[key] = type(saved)(kept[i] if at is None else saved[at] for i, at in enumerate(sources))
     if isinstance(inner := state.get("_schedulers"), list | tuple):
-        made["_schedulers"] = [
-            _of_groups(*pair, sources) for pair in zip(own["_schedulers"], inner, strict=False)
-        ]
+        pairs = zip(own["_schedulers"], inner, strict=False)
+        made["_schedulers"] = [of_groups(*pair, sources) for pair in pairs]
     return made
 
 
@@ -487,12 +454,7 @@ def load_schedule(schedulers: Sequence[tuple[Any, dict[str, Any]]]) -> None:
     """Bring schedulers of one optimizer, with their own settings, to the steps of their states.
 
     They are stepped, together, as the program would have done from the start. What is observed,
-    such as the best loss, is loaded.
-
-    Raises
-    ------
-    ArgumentError
-        If a scheduler is further than its state.
+    such as the best loss, is loaded. A scheduler that is further than its state is an error.
     """
     left = []
     for scheduler, state in schedulers:

@@ -18,8 +18,8 @@ from ...container.tree import leaf_name
 from ...errors import ArgumentError
 from ..tree.matching import check_same, unwrapped
 from ..tree.plain import BYTE_TYPES, below, read_types
-from .arrays import as_tensor, wait_for
 from .optimizer import describe
+from .states import as_tensor, wait_for
 from .wrappers import inner_tensors, is_wrapper
 
 __all__ = ["Staged", "apply_update", "stage"]

@@ -73,6 +73,14 @@ class LoadReport:
                 parts.append(f"{len(names)} {words} ({some(names)})")
         return ", ".join(parts)
 
+    def add(self, more: LoadReport, place: str = "") -> None:
+        """Add what was loaded at a place of the target."""
+        start = f"{place}/" if place else ""
+        for kind in ("loaded", "missing", "left_over"):
+            getattr(self, kind).extend(start + name for name in getattr(more, kind))
+        self.renamed.update((start + name, start + new) for name, new in more.renamed.items())
+        self.settings.update((start + name, pair) for name, pair in more.settings.items())
+
     def warn_of_skipped(self) -> None:
         """Warn if only one of the two has some entries, with two examples of each kind."""
         if self.missing or self.left_over:
