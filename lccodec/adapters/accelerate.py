@@ -43,7 +43,8 @@ except ImportError:
     raise DependencyError("needs accelerate: pip install 'lccodec[accelerate]'") from None
 
 from .chains.saver import LinkSaver
-from .huggingface import PACKED, pack_with, unpack
+from .huggingface import pack_with, unpack
+from .whole import PACKED
 
 __all__ = ["register"]
 

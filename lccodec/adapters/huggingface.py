@@ -37,8 +37,6 @@ from .torch.roles import module_roles
 from .tree.matching import unwrapped
 from .whole import PACKED
 
-__all__ = ["PACKED", "pack", "pack_with", "unpack"]
-
 _RULE: Final = "folder"
 _WEIGHTS_SUFFIX: Final = ".safetensors"
 _WEIGHTS: Final = "model.safetensors"
@@ -53,10 +51,7 @@ _TORCH_FILE: Final = re.compile(r"(optimizer|pytorch_model)\w*\.(pt|bin)")
 
 
 def pack(
-    folder: str | os.PathLike[str],
-    chain: Chain | None = None,
-    *,
-    models: Iterable[torch.nn.Module] = (),
+    folder: str | os.PathLike[str], chain: Chain | None = None, *, models: Iterable[torch.nn.Module] = ()
 ) -> list[Path]:
     """Store the tensors of a folder's large files in one checkpoint, then remove the files.
 

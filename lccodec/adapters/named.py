@@ -21,14 +21,14 @@ from ..chain.mend.ranks.groups import renew_ranks
 from ..chain.mend.upkeep import recorded
 from ..chain.progress import Tell, untold
 from ..chain.read.checkpoint import open_file
-from ..chain.read.pointer import RECORD_KIND
+from ..chain.read.pointer import LINK_KEY, RECORD_KIND
 from ..chain.store.directory import DirectoryStore, chains_in, inner_directories
 from ..chain.store.opening import writable_store
 from ..container.disk.address import Address, Place
 from ..container.disk.system import checked_path, storage_errors
 from ..container.reader import open_checkpoint
 from ..errors import ArgumentError, FormatError
-from .link import LINK_KEY, read_link
+from .link import read_link
 
 __all__ = ["chains_below", "named_steps", "parts_of", "prune_named", "prune_together"]
 

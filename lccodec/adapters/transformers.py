@@ -44,7 +44,8 @@ except ImportError:
     raise DependencyError("needs transformers: pip install 'lccodec[transformers]'") from None
 
 from .chains.saver import LinkSaver
-from .huggingface import PACKED, pack_with, unpack
+from .huggingface import pack_with, unpack
+from .whole import PACKED
 
 __all__ = ["LCCallback", "unpacked"]
 

@@ -22,8 +22,6 @@ from ...policy.presets import resolve_policy
 from ...policy.record import Kept, check_newest
 from ...policy.roles import check_matches
 
-__all__ = ["ChainOptions", "OtherOptions"]
-
 
 class OtherOptions(TypedDict, total=False):
     """The types of the options that adapters take by keyword and hand on to `ChainOptions`."""
@@ -39,10 +37,7 @@ class OtherOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class ChainOptions:
-    """Where and how an adapter stores a chain of deltas.
-
-    The adapters for DCP, Orbax, Lightning, transformers and accelerate take these parameters under
-    the same names and with the same defaults.
+    """Where and how an adapter stores a chain of deltas: the parameters of all that have one.
 
     Parameters
     ----------
@@ -107,24 +102,26 @@ class ChainOptions:
             raise ArgumentError(
                 f"policy {policy.name!r} codes deltas, which need chain=, the directory of a chain"
             )
-        if check_newest(self.newest) == "exact" and self.chain is None:
-            raise ArgumentError("newest='exact' needs chain=; without a chain every checkpoint is exact")
         if not isinstance(self.background, bool):
             raise ArgumentError(f"background must be True or False; got {self.background!r}")
-        if self.background and self.chain is None:
-            raise ArgumentError("background=True needs chain=, the directory of a chain")
-        if check_keep(self.keep) is not None and self.chain is None:
-            raise ArgumentError("keep= needs chain=, the directory of a chain")
-        if check_hindsight(self.hindsight) and self.chain is None:
-            raise ArgumentError("hindsight= needs chain=, the directory of a chain")
+        for option, is_given in (
+            ("newest='exact'", check_newest(self.newest) == "exact"),
+            ("background=True", self.background),
+            ("keep=", check_keep(self.keep) is not None),
+            ("hindsight=", check_hindsight(self.hindsight)),
+        ):
+            if is_given and self.chain is None:
+                raise ArgumentError(
+                    f"{option} needs chain=, the directory of a chain; without it every checkpoint is exact"
+                )
         object.__setattr__(self, "only", check_only(self.only))
         if self.only is not None and (self.chain is None or self.hindsight):
             raise ArgumentError("only= needs chain=, the directory of a chain, and no hindsight=")
 
     def only_of(self, names: Iterable[str], *, alone: bool) -> Sequence[str] | None:
-        """Return which arrays of a process are saved; ``None`` for all of them.
+        """Return which arrays, of these, a process saves; ``None`` for all of them.
 
-        `names` are those of its arrays. If it is not alone, a pattern may fit none of them.
+        If it is not alone, a pattern may fit none of them.
         """
         if self.only is None or alone:
             return self.only

@@ -43,23 +43,13 @@ from ...printable import printable
 from ..link import chain_step, write_link
 from .options import ChainOptions
 
-__all__ = ["Begun", "LinkSaver"]
-
 _LOOK_SECONDS: Final = 0.1  # between looks whether a save is still to get its file
 
 _open: weakref.WeakSet[LinkSaver] = weakref.WeakSet()
 
 
 class Begun:
-    """A save in the background whose path has no file yet.
-
-    Parameters
-    ----------
-    chain, step
-        Where the checkpoint is going to be.
-    future
-        What `Chain.save_async` returned.
-    """
+    """A save in the background, to a step of a chain, whose path has no file yet."""
 
     def __init__(self, chain: Chain, step: int, future: Future[int | None]) -> None:
         self.chain, self.step, self.future = chain, step, future
@@ -82,14 +72,8 @@ class Begun:
 class LinkSaver:
     """Saves states to paths. The first save opens the chain.
 
-    Parameters
-    ----------
-    options
-        Where the chain is, and whether it saves in the background.
-    adapter
-        The adapter of the states' framework; by default states hold NumPy arrays.
-    part
-        The subdirectory of the chain, if it is that of one process.
+    `adapter` is that of the states' framework; by default they hold NumPy arrays. `part` is the
+    subdirectory of the chain, if it is that of one process.
     """
 
     def __init__(self, options: ChainOptions, adapter: Adapter | None = None, part: str = "") -> None:
@@ -122,23 +106,13 @@ class LinkSaver:
         step: int | None = None,
         names: Iterable[str] | None = None,
     ) -> None:
-        """Save a state to a step of the chain, and then to a file.
+        """Save a state to a step of the chain, and then to a file; `then` is called when it is there.
 
-        Parameters
-        ----------
-        then
-            Called when the file is on the disk.
-        step
-            The trainer's step, if it is known. The state that was saved last under it is not saved
-            again, and gets another name. If the trainer went back to it, the chain is rolled back.
-        names
-            The names of the arrays in `state`, if other processes save others.
-
-        Raises
-        ------
-        LccodecError
-            As `save_linked`. In the background: the failure of an earlier save; then nothing is
-            saved. A failure of this save is raised by the next call.
+        `step` is the trainer's, if it is known. The state that was saved last under it is not saved
+        again, and gets another name. If the trainer went back to it, the chain is rolled back.
+        `names` are those of the arrays, if other processes save others. In the background, the
+        failure of an earlier save is raised and nothing is saved; that of this one, by the next
+        call.
         """
         strings = dict(metadata or {})
         if self._options.chain is None:
@@ -259,7 +233,9 @@ class LinkSaver:
         So are they behind a save that has failed: the state may have got other arrays. A save of
         all tells what no array is named, as later ones would.
         """
-        if self._has_all and not (self._last is not None and _has_failed(self._last)):
+        last = self._last
+        failed = last is not None and last.done() and (last.cancelled() or last.exception() is not None)
+        if self._has_all and not failed:
             return self._options.only_of(names or (), alone=names is None)
         if names is None and self._options.only is not None:
             flat, *_ = from_framework(self._adapter, state, None, None, wanted=lambda _: False)
@@ -267,10 +243,10 @@ class LinkSaver:
         return None
 
     def after(self, action: Callable[[], object]) -> None:
-        """Call a function when all saves that are begun are on the disk, and not if one fails.
+        """Call a function when all saves that are begun are on the disk; at once if none runs.
 
-        So what a new checkpoint replaces stays until the new one is there. The function is called
-        at once if no save runs. It is not called either while a failure is still to be raised.
+        It is not called if one fails, or while a failure is still to be raised: what a new
+        checkpoint replaces stays until the new one is there.
         """
         self._leave_parent()
         if self._failed or (self._chain is not None and self._chain.failure is not None):
@@ -359,10 +335,6 @@ class LinkSaver:
             error = self._failed.popleft()
             if not isinstance(error, CancelledError):  # the chain raises that of a save
                 raise error
-
-
-def _has_failed(save: Future[int | None]) -> bool:
-    return save.done() and (save.cancelled() or save.exception() is not None)
 
 
 @atexit.register

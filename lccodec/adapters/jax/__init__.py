@@ -39,9 +39,8 @@ except ImportError:
 
 from ..tree.matching import LoadReport
 from .roles import roles
-from .single_file import load, load_file, save, save_file
 from .states import from_numpy, to_numpy
-from .target import load_into
+from .target import load, load_file, load_into, save, save_file
 
 __all__ = [
     "LoadReport",

@@ -29,8 +29,6 @@ from ...policy.vocabulary import MODELS
 from ..tree.plain import below
 from .tree import children_of, inside, leaves
 
-__all__ = ["roles"]
-
 _ADAM: Final[dict[str, Role]] = {"mu": "first_moment", "nu": "second_moment"}
 #: The named tuples of optax in which errors are known to be harmless, and the roles of their
 #: fields. Each was tried as the families of `lccodec.policy.vocabulary` were (optax 0.2).
@@ -79,11 +77,6 @@ _NO_PARAMETER: Final = Assignment("other", UNTRAINED)
 
 def roles(tree: Any) -> dict[str, Assignment]:
     """Return by name the roles of floating point arrays that follow from a tree's structure.
-
-    Parameters
-    ----------
-    tree
-        The tree that you save.
 
     Examples
     --------

@@ -17,8 +17,6 @@ from ...errors import ArgumentError, FormatError
 from ..tree.plain import BYTE_TYPES, TYPES, WITHOUT_ADAPTER, Keys, from_plain, to_plain
 from .tree import inside
 
-__all__ = ["from_numpy", "host_leaf", "placed", "to_numpy"]
-
 _KEY_TYPE: Final = re.compile(r"key<(\w+)>")
 _ONE_BYTE_TYPES: Final = {
     np.dtype(getattr(ml_dtypes, name)): name for name in BYTE_TYPES if hasattr(ml_dtypes, name)
@@ -41,13 +39,8 @@ def to_numpy(
         A pytree. Its leaves are JAX arrays (also random keys), NumPy arrays, int, float, bool, str,
         bytes, None, and the values that :mod:`lccodec.adapters.tree.values` lists. An array on
         several devices is gathered.
-    metadata
-        Your own strings.
-    room
-        Not used: JAX copies to memory of its own only.
-    wanted
-        Says of a name whether the array is needed. Of others nothing is copied; an empty array
-        stands in their place. A chain gives it for a save of some arrays.
+    metadata, room, wanted
+        As for `lccodec.Adapter`. The room is not used: JAX copies to memory of its own only.
 
     Returns
     -------
@@ -76,22 +69,10 @@ def is_elsewhere(array: jax.Array) -> bool:
 
 
 class _ToNumpy:
-    """Converts leaves to arrays. One object becomes one array, stored once.
-
-    Parameters
-    ----------
-    wanted
-        As for `to_numpy`.
-
-    Attributes
-    ----------
-    begins
-        Whether arrays of other devices are left out: copies of them are only begun.
-    begun
-        Whether there was one.
-    """
+    """Converts leaves to arrays. One object becomes one array, stored once."""
 
     def __init__(self, wanted: Wanted | None = None) -> None:
+        # Whether copies of arrays of other devices are only begun; and whether there was one.
         self.begins, self.begun = True, False
         self._wanted = wanted
         # The leaf is kept beside its array: an id can be used again after its object is deleted.
@@ -145,25 +126,17 @@ def _array(value: Any) -> tuple[Any, str | None]:
 
 
 def _as_bits(array: Any, kind: str | None) -> tuple[Any, str | None]:
-    return (
-        (array.view(np.uint8), _ONE_BYTE_TYPES[array.dtype])
-        if array.dtype in _ONE_BYTE_TYPES
-        else (array, kind)
-    )
+    if (name := _ONE_BYTE_TYPES.get(array.dtype)) is not None:
+        return array.view(np.uint8), name
+    return array, kind
 
 
 def from_numpy(state: Any, metadata: Mapping[str, str], name: str = "") -> Any:
     """Return NumPy arrays as JAX arrays, in plain containers. JAX may keep their memory.
 
-    Parameters
-    ----------
-    state
-        As `Chain.restore`, `lccodec.load_file` or `lccodec.open` returns it with ``dtype="bits"``.
-        Another framework may have saved it.
-    metadata
-        The metadata of the checkpoint.
-    name
-        The name of `state` in the saved state; empty if `state` is the whole.
+    `state` is as `Chain.restore`, `lccodec.load_file` or `lccodec.open` returns it with
+    ``dtype="bits"``, and `name` its name in the saved state; empty if it is the whole. Another
+    framework may have saved it.
 
     Raises
     ------

@@ -1,24 +1,32 @@
-"""A state gets the structure and types of a target; if anything differs, an error lists it."""
+"""A state gets the structure and types of a target; if anything differs, an error lists it.
+
+A checkpoint file is loaded to a target, too.
+"""
 
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final
 
 import jax
 import numpy as np
 
 from ...chain.read.arrivals import Arrivals
+from ...chain.read.checkpoint import OpenCheckpoint, open_file
+from ...chain.save import single_file
 from ...element_types import in_host_order
 from ...errors import ArgumentError
+from ...policy.policy import Policy
+from ...policy.roles import Role
 from ..tree.matching import LoadReport, Renaming, check_same, paired
 from ..tree.plain import from_outline, from_plain
-from .states import host_leaf, placed
+from .roles import roles as known_roles
+from .states import from_numpy, host_leaf, placed, to_numpy
 from .tree import described, leaves, rebuild
-
-__all__ = ["load_into"]
 
 _NO_ARRAY: Final = "no array"
 _NUMBER_KINDS: Final[dict[Any, Any]] = {bool: np.bool_, int: np.integer, float: np.floating}
@@ -122,12 +130,8 @@ def _arriving(
 class _Matched:
     """The leaves of a state as the target has them, by the names of the target.
 
-    Attributes
-    ----------
-    wanted, found
-        The leaves of the target, and those of the state that it has.
-    names
-        The name in the target of each leaf of the state.
+    `wanted` and `found` are the leaves of the target, and those of the state that it has; `names`
+    has the name in the target of each leaf of the state.
     """
 
     def __init__(
@@ -234,3 +238,56 @@ def _indivisible(name: str, value: Any) -> list[str]:
     except ValueError as error:
         return [f"{name}: {error}"]
     return []
+
+
+def save(
+    state: Any,
+    metadata: dict[str, str] | None = None,
+    *,
+    policy: str | Policy = "lossless",
+    roles: Mapping[str, Role] = MappingProxyType({}),
+    reference: Any = None,
+) -> bytes:
+    """Return a pytree as the bytes of a checkpoint file, as `lccodec.save` does.
+
+    Roles that the structure of the state says need not be given. The reference is a pytree, too.
+    Errors are also those of `to_numpy`.
+    """
+    before = None if reference is None else to_numpy(reference)[0]
+    return single_file.coded(*to_numpy(state, metadata), policy, roles, before, known_roles(state))
+
+
+def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str] | None = None) -> None:
+    """Write a pytree to a lossless checkpoint file, atomically.
+
+    The errors are those of `to_numpy` and `lccodec.save_file`.
+    """
+    plain, kept = to_numpy(state, metadata)
+    single_file.save_file(plain, path, kept)
+
+
+def load(data: bytes, target: Any = None, *, reference: Any = None) -> Any:
+    """Return the pytree in the bytes of a checkpoint file.
+
+    `target` is as in `load_file`, and `reference` as for `lccodec.load`, a pytree. The errors are
+    those of `load_file`, and of `lccodec.load`.
+    """
+    before = None if reference is None else to_numpy(reference)[0]
+    return _loaded(single_file.opened(data, before), target)
+
+
+def load_file(path: str | os.PathLike[str], target: Any = None) -> Any:
+    """Return the pytree in a checkpoint file; any framework may have written it.
+
+    With a target, arrays go straight to the devices of its shardings, each as soon as it is
+    decoded. None gives plain containers. The errors are those of `from_numpy`, `load_into` and
+    `lccodec.load_file`.
+    """
+    return _loaded(open_file(path), target)
+
+
+def _loaded(file: OpenCheckpoint, target: Any) -> Any:
+    if target is not None:
+        return load_into(target, Arrivals(file, dtype="bits"))
+    with file:
+        return file.restored(from_numpy)

@@ -12,8 +12,6 @@ from ...container.tree import leaf_name
 from ...errors import ArgumentError
 from ..tree.plain import below
 
-__all__ = ["children_of", "described", "inside", "leaves", "rebuild"]
-
 
 def _flatten(node: Any) -> tuple[list[tuple[Any, Any]] | None, Any]:
     """Return the keyed children of a node (None for a leaf), and its structure."""

@@ -116,6 +116,7 @@ class Filling:
             for _, module, part in modules:
                 if not any(module is before for _, before, _ in first):
                     _load_module(module, part, strict, assign=False)
+            undo.pop_all()
         return _contained(self._target, state, done)
 
     @contextmanager
@@ -214,12 +215,7 @@ def _load_module(module: torch.nn.Module, state: Any, strict: bool, *, assign: b
 
 
 class _Undo(ExitStack):
-    """Notes how things were. At the end of the block, after an error, they are so again."""
-
-    def __exit__(self, *error: Any) -> bool:
-        if error[0] is None:
-            self.pop_all()
-        return super().__exit__(*error)
+    """Notes how things were. At the end of the block they are so again, unless all is dropped."""
 
     def _attributes(self, thing: Any) -> None:
         before, inside = dict(vars(thing)), [(v, dict(v)) for v in vars(thing).values() if type(v) is dict]
@@ -343,7 +339,7 @@ class Layers:
                         self._wait(layer)
             elif isinstance(part, torch.Tensor) and not part.is_meta and id(own) in self._hollow:
                 self.tensors.add(id(part))
-                self._wait(_Layer({"": own}, 0, lambda entries, part=part: copy_into(part, entries[""])))
+                self._wait(_Layer({"": own}, 0, partial(_set, part)))
 
     def _wait(self, layer: _Layer) -> None:
         different = {id(entry) for entry in layer.entries.values()}
@@ -351,6 +347,10 @@ class Layers:
         for entry in different:
             self._waiting.setdefault(entry, []).append(layer)
             self._uses[entry] += 1
+
+
+def _set(target: torch.Tensor, entries: dict[str, Any]) -> None:
+    copy_into(target, entries[""])
 
 
 def _layers_of(target: torch.nn.Module, state: Mapping[str, Any]) -> list[_Layer] | None:

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
+from ...container.tree import unescaped
 from ...errors import ArgumentError, warn
 from ...policy.vocabulary import WRAPPERS
-
-__all__ = ["LoadReport", "Renaming", "check_same", "first_of", "paired", "part_of", "some", "unwrapped"]
 
 #: Problems of one kind that an error lists.
 _MAX_LISTED: Final = 10
@@ -172,18 +171,8 @@ def paired(
 ) -> tuple[dict[str, str], list[str]]:
     """Return what the target calls each name of a state; and in words the names that fit several.
 
-    Parameters
-    ----------
-    wanted, found
-        The names in the target and in the state.
-    renamed
-        Returns the name that the user gives to a name of the state.
-
-    Returns
-    -------
-    tuple
-        The name in the target for each one in the state. If the target lacks it, this is the name
-        that it would have there.
+    `renamed` returns the name that the user gives to a name of the state. If the target lacks a
+    name, what it would be there is returned.
 
     Examples
     --------
@@ -191,7 +180,11 @@ def paired(
     ({'_orig_mod.0.weight': '0.weight', '_orig_mod.new': 'new'}, [])
     """
     called = {name: renamed(name) for name in found}
-    problems = _twice(called)
+    problems = [
+        f"{_quoted(names)} of the state would both be {new!r}"
+        for new, names in _inverted(called, str).items()
+        if len(names) > 1
+    ]
     if problems or set(called.values()) == set(wanted):
         return called, problems
     # Prefixes that all names have are taken off first: a part of a model may be a `module` too.
@@ -209,14 +202,6 @@ def paired(
             elif fits:
                 problems.append(f"{_quoted(names)} of the state could be {_quoted(fits)} of the target")
     return {name: pairs.get(name, after + new) for name, new in short.items()}, problems
-
-
-def _twice(called: Mapping[str, str]) -> list[str]:
-    return [
-        f"{_quoted(names)} of the state would both be {new!r}"
-        for new, names in _inverted(called, str).items()
-        if len(names) > 1
-    ]
 
 
 def _inverted(names: Mapping[str, str], reduced: Callable[[str], str]) -> dict[str, list[str]]:
@@ -242,13 +227,7 @@ def _common_start(names: Iterable[str]) -> str:
 
 
 def part_of(state: Any, prefix: Any) -> tuple[Any, tuple[str, ...]]:
-    """Return the part of a state that a prefix names, and the path to it.
-
-    Raises
-    ------
-    ArgumentError
-        If the state has nothing there.
-    """
+    """Return the part of a state that a prefix names, and the path to it."""
     if not isinstance(prefix, str):
         raise ArgumentError(f"prefix must be a string such as 'model'; got {prefix!r}")
     path, dotted = prefix.rpartition("/")[::2] if prefix.endswith(".") else (prefix, "")
@@ -265,7 +244,7 @@ def part_of(state: Any, prefix: Any) -> tuple[Any, tuple[str, ...]]:
     if not part:
         raise ArgumentError(f"the state has nothing under the prefix {prefix!r}")
     if names:
-        part = {key.replace("~1", "/").replace("~0", "~"): value for key, value in part.items()}
+        part = {unescaped(key): value for key, value in part.items()}
     return part, keys
 
 
@@ -274,17 +253,8 @@ def check_same(
 ) -> None:
     """Compare the leaves of a target with the leaves of a state, each described in words.
 
-    Parameters
-    ----------
-    more
-        Misfits that are already known.
-    advice
-        What to do about leaves that only one of the two has.
-
-    Raises
-    ------
-    ArgumentError
-        Lists what is missing, unexpected, or of another shape or type; of each kind up to ten.
+    An ``ArgumentError`` lists what is missing, unexpected, or of another shape or type, and `more`
+    misfits; of each kind up to ten. `advice` says what to do about what only one of the two has.
     """
     problems = [
         [f"missing: {name} ({wanted[name]})" for name in wanted if name not in found],

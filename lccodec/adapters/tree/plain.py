@@ -40,23 +40,10 @@ from ...chain.adapter import TYPES
 from ...chain.read.arrivals import Arrivals
 from ...constants import MAX_NESTING
 from ...container.scalars import metadata_strings
-from ...container.tree import leaf_name
+from ...container.tree import leaf_name, unescaped
 from ...element_types import Array, in_host_order
 from ...errors import ArgumentError, FormatError
 from .values import OF_INT, from_stored, to_stored
-
-__all__ = [
-    "BYTE_TYPES",
-    "TYPES",
-    "WITHOUT_ADAPTER",
-    "below",
-    "from_outline",
-    "from_plain",
-    "names_by_type",
-    "read_types",
-    "to_plain",
-    "with_types",
-]
 
 #: One-byte types that NumPy does not have, under the names that all frameworks use.
 BYTE_TYPES: Final = frozenset(
@@ -84,18 +71,9 @@ def to_plain(
 ) -> tuple[Any, dict[str, str]]:
     """Return a framework's state as a plain state, and `metadata` with the note.
 
-    Parameters
-    ----------
-    inside
-        Returns a container of the framework as a dict, list or tuple, and any other value as it is.
-    leaf
-        Returns a leaf, whose path is given too, as an array, a scalar or a tuple of these; and its
-        type if the note must name it.
-
-    Raises
-    ------
-    ArgumentError
-        If `leaf` raises it. The message names the place.
+    `inside` returns a container of the framework as a dict, list or tuple, and any other value as
+    it is. `leaf` returns a leaf, whose path is given too, as an array, a scalar or a tuple of
+    these; and its type if the note must name it. An ``ArgumentError`` of theirs gets the place.
     """
     kept = metadata_strings(metadata)
     walk = _ToPlain(inside, leaf)
@@ -143,13 +121,7 @@ def _refused(keys: Keys, message: object) -> ArgumentError:
 
 
 def below(keys: Keys, key: str) -> Keys:
-    """Return the path of a child: one key longer.
-
-    Raises
-    ------
-    ArgumentError
-        If the nesting is deeper than a checkpoint allows, or endless.
-    """
+    """Return the path of a child: one key longer, unless a checkpoint allows no deeper nesting."""
     if len(keys) >= MAX_NESTING:
         raise _refused(keys[:3], f"nests deeper than {MAX_NESTING} containers, or contains itself")
     return (*keys, key)
@@ -187,7 +159,7 @@ def from_plain(
     if type(name) is not str:
         raise ArgumentError(f"the name of an entry must be a string; got {name!r}")
     return _FromPlain(read_types(metadata), leaf, constructors or {}).node(
-        state, tuple(map(_key, name.split("/"))) if name else ()
+        state, tuple(map(unescaped, name.split("/"))) if name else ()
     )
 
 
@@ -196,16 +168,8 @@ def from_outline(
 ) -> tuple[Any, dict[str, Any]]:
     """Return the state of a framework that the leaves of a chain form, before any is decoded.
 
-    Parameters
-    ----------
-    leaf, constructors
-        As in `from_plain`. The arrays have no values.
-
-    Returns
-    -------
-    tuple
-        The state; with keys, a dict of the leaves by name. And what `leaf` has made, by the name of
-        its array: by the first name, if an array is in several places of the state.
+    Its arrays have no values. With keys, it is a dict of the leaves by name. Also what `leaf` has
+    made, by the first name of its array. `leaf` and `constructors` are as in `from_plain`.
     """
     made: dict[str, Any] = {}
 
@@ -255,10 +219,6 @@ class _FromPlain:
             raise FormatError(TYPES, leaf_name(keys), f"is noted as {kind} but is not one") from error
 
 
-def _key(text: str) -> str:
-    return text.replace("~1", "/").replace("~0", "~")
-
-
 def _integer(key: str, name: str) -> int:
     try:
         if len(key) <= _MAX_KEY_DIGITS and str(int(key)) == key:
@@ -269,15 +229,7 @@ def _integer(key: str, name: str) -> int:
 
 
 def read_types(metadata: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the type of each name in the note in the metadata of a checkpoint.
-
-    Raises
-    ------
-    ArgumentError
-        If the metadata are not a dict.
-    FormatError
-        If the note is malformed.
-    """
+    """Return the type of each name in the note in the metadata of a checkpoint."""
     if not isinstance(metadata, Mapping):
         raise ArgumentError(f"metadata must be a dict of strings; got a {type(metadata).__name__}")
     text = metadata.get(TYPES, "{}")

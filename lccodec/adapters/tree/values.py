@@ -56,8 +56,6 @@ import numpy as np
 
 from ...errors import ArgumentError, FormatError, warn
 
-__all__ = ["OF_INT", "from_stored", "to_stored"]
-
 _RULE: Final = "lccodec.types"  # the note that says what is stored
 
 #: The end of the kind of a dict whose keys are integers.
@@ -123,10 +121,6 @@ def _dtype_text(dtype: np.dtype[Any]) -> str:
     raise ArgumentError(f"is the dtype {dtype}, which has fields or is not one of NumPy's")
 
 
-def _encode_time64(value: Any) -> list[Any]:
-    return [value.dtype.str, int(value.view(np.int64))]
-
-
 def _decode_time64(stored: Any) -> Any:
     text, count = stored
     if type(text) is not str or not re.fullmatch(r"[<>=|]?[mM]8(\[[0-9a-zA-Z]+\])?", text):
@@ -166,8 +160,10 @@ _CODECS: Final[dict[type, tuple[str, Encode, Decode]]] = {
     argparse.Namespace: ("Namespace", lambda v: dict(vars(v)), lambda d: argparse.Namespace(**d)),
     np.str_: ("numpy.str", str, _text_decoder(np.str_)),
     np.bytes_: ("numpy.bytes", bytes, _text_decoder(np.bytes_, bytes)),
-    np.datetime64: ("numpy.datetime64", _encode_time64, _decode_time64),
-    np.timedelta64: ("numpy.timedelta64", _encode_time64, _decode_time64),
+    **{
+        kind: (f"numpy.{kind.__name__}", lambda v: [v.dtype.str, int(v.view(np.int64))], _decode_time64)
+        for kind in (np.datetime64, np.timedelta64)
+    },
 }  # fmt: skip
 _DECODERS: Final[dict[str, Decode]] = {kind: decode for kind, _, decode in _CODECS.values()}
 
@@ -175,10 +171,7 @@ _DECODERS: Final[dict[str, Decode]] = {kind: decode for kind, _, decode in _CODE
 def to_stored(value: Any) -> tuple[str, Any] | None:
     """Return the kind of a value and its stored form; None if the value is not on the list.
 
-    Raises
-    ------
-    ArgumentError
-        For a value on the list that cannot be stored in full.
+    An ``ArgumentError`` says that a value on the list cannot be stored in full.
     """
     kind = type(value)
     if kind in _CODECS:
@@ -233,13 +226,7 @@ def _encode_enum(member: enum.Enum) -> list[Any]:
 
 
 def from_stored(kind: str, stored: Any, name: str) -> Any:
-    """Return the value of a kind; the stored form if the kind is not on the list.
-
-    Raises
-    ------
-    FormatError
-        If the stored form does not fit the kind.
-    """
+    """Return the value of a kind; the stored form if the kind is not on the list."""
     try:
         return _decoded(kind, stored)
     except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
