@@ -106,7 +106,7 @@ class LinkSaver:
         step: int | None = None,
         names: Iterable[str] | None = None,
     ) -> None:
-        """Save a state to a step of the chain, and then to a file; `then` is called when it is there.
+        """Save a state to a step of the chain, and then to a file; call `then` when it is there.
 
         `step` is the trainer's, if it is known. The state that was saved last under it is not saved
         again, and gets another name. If the trainer went back to it, the chain is rolled back.

@@ -181,10 +181,9 @@ class LCStorageReader(Location, StorageReader):
         metadata = self._recorded()
         entries, found = metadata.state_dict_metadata, dict[str, Any]()
         for name, entry in entries.items():
-            chunks = entry.chunks if isinstance(entry, TensorStorageMetadata) else None
-            if chunks is not None and not make_up(
-                entry.size, ((chunk.offsets, chunk.sizes) for chunk in chunks)
-            ):
+            if not isinstance(entry, TensorStorageMetadata):
+                continue
+            if not make_up(entry.size, ((chunk.offsets, chunk.sizes) for chunk in entry.chunks)):
                 raise FormatError(RULE, f"{self._path}: {name!r}", "the chunks do not make up the tensor")
         by_part: dict[Part, list[MetadataIndex]] = {}
         for index, stored in metadata.storage_data.items():

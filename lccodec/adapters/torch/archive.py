@@ -149,12 +149,9 @@ def load_archive(path: str | os.PathLike[str]) -> Any:
     ------
     ArgumentError
         If the file holds objects that the weights-only loader refuses. The message names them.
-    ChecksumError
-        If it is not as it was sealed (`lccodec.adapters.seals`).
-    FormatError
-        If it is not a file of ``torch.save``, or is damaged.
-    LimitError
-        If it asks for more memory than a file of its size may.
+    DataError
+        If it is not a file of ``torch.save``, is damaged, not as it was sealed
+        (`lccodec.adapters.seals`), or asks for more memory than a file of its size may.
     StorageError
         If the operating system cannot read it.
     """
@@ -182,14 +179,8 @@ def load_archive(path: str | os.PathLike[str]) -> Any:
 def save_archive(state: Any, path: str | os.PathLike[str], metadata: Mapping[str, str]) -> None:
     """Write a state of NumPy arrays as a file of ``torch.save``, with tensors.
 
-    `metadata` says which arrays were not tensors. The file has no place for them.
-
-    Raises
-    ------
-    ArgumentError
-        For an array of a type that PyTorch lacks.
-    StorageError
-        If the operating system refuses. An existing file is unchanged.
+    `metadata` says which arrays were not tensors. The file has no place for them. Errors are those
+    of `from_numpy`, and a ``StorageError``. An existing file is unchanged then.
     """
     tensors = from_numpy(state, metadata)
     with replacing(path) as temporary, temporary.open("wb") as stream:  # not to a path: torch stores its name

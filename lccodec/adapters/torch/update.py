@@ -22,8 +22,6 @@ from .optimizer import describe
 from .states import as_tensor, wait_for
 from .wrappers import inner_tensors, is_wrapper
 
-__all__ = ["Staged", "apply_update", "stage"]
-
 #: Integers of as many bytes, in which the bits of values are written.
 _INTEGERS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
