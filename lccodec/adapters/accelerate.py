@@ -17,13 +17,7 @@ looks for them. Everything else in the folder stays. Needs the extra ``accelerat
 
 In the background, a save returns as soon as the tensors are read from the folder and copied. The
 files are removed when worker processes have stored the tensors. The next save, a load and
-``end_training`` wait for that, and raise the error if it failed:
-
->>> accelerator = Accelerator(cpu=True)
->>> model = accelerator.prepare(torch.nn.Linear(3, 2))
->>> register(accelerator, chain=f"{run}/chain", policy="balanced", background=True)
->>> folder = accelerator.save_state(f"{run}/2")
->>> accelerator.end_training()
+``end_training`` wait for that, and raise the error if it failed.
 """
 
 from __future__ import annotations

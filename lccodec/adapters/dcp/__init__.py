@@ -14,12 +14,7 @@
 (True, 1)
 
 `dcp.async_save` copies the state, and saves it in a thread or in a process. With `workers`, the
-coding is done by worker processes, so that it does not hold up the training thread:
-
->>> writer = LCStorageWriter(f"{run}/latest", chain=f"{run}/chain", workers=1)
->>> future = dcp.async_save({"model": model.state_dict(), "step": 2}, checkpoint_id=f"{run}/2",
-...                         storage_writer=writer, no_dist=True)
->>> _ = future.result()  # raises what failed
+coding is done by worker processes, so that it does not hold up the training thread.
 
 Every rank writes the items of its plan into its own chain, ``CHAIN/rank-N``. When all ranks have
 finished, the coordinator writes the record, which is also a checkpoint file. It holds what DCP

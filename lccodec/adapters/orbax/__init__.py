@@ -15,19 +15,13 @@
 
 Each process writes its own file; Orbax makes the step visible when all have finished. A save copies
 the tree, and encodes and writes it in the background. Each step stands alone, so Orbax can delete
-any step. For deltas, give the handler a chain::
-
-    handler = LCCheckpointHandler(chain=..., policy="balanced")
-    manager = ocp.CheckpointManager(directory, item_handlers=handler)
-
-Then the states lie in the chain, where Orbax deletes nothing, and each step holds links to it
+any step. For deltas, give the manager ``item_handlers=LCCheckpointHandler(chain=...)``. Then the
+states lie in the chain, where Orbax deletes nothing, and each step holds links to it
 (`lccodec.adapters.link`).
 
 With ``background=True``, worker processes encode and write, in place of a thread of this process,
 and the copy of the tree lies in memory that they read. Orbax makes a step visible when the workers
-have finished, and raises what failed::
-
-    handler = LCCheckpointHandler(chain=..., policy="balanced", background=True)
+have finished, and raises what failed.
 
 In the v1 API, register the handler under the name of a checkpointable (Orbax uses the name
 ``state`` itself)::

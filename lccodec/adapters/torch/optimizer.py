@@ -10,6 +10,7 @@ scheduler are those of its optimizer. Source: torch.optim of torch 2.13.
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,21 +37,17 @@ ELEMENTWISE: Final = frozenset(
 
 def describe(value: Any) -> str:
     """Return the type and shape of a tensor, and the class of a wrapper, in words."""
-    return (
-        f"{_describe_values(value)} in {type(value).__name__}"
-        if is_wrapper(value)
-        else _describe_values(value)
-    )
+    return _values(value) + (f" in {type(value).__name__}" if is_wrapper(value) else "")
 
 
-def _describe_values(value: Any) -> str:
+def _values(value: Any) -> str:
     if is_lazy(value):
         return "a tensor without a shape yet"
-    if isinstance(value, torch.Tensor):
-        kind = type(value)
-        whose = f" in {kind.__name__}" if kind.__module__.startswith("torch.distributed.") else ""
-        return _words(value.dtype, value.shape) + whose
-    return "no tensor"
+    if not isinstance(value, torch.Tensor):
+        return "no tensor"
+    kind = type(value)
+    whose = f" in {kind.__name__}" if kind.__module__.startswith("torch.distributed.") else ""
+    return _words(value.dtype, value.shape) + whose
 
 
 @lru_cache(maxsize=1 << 12)
@@ -148,6 +145,8 @@ class OptimizerMatch:
         self._own = [parameter for group in self._groups for parameter in group["params"]]
         self._numbers = [number for group in self._saved for number in group["params"]]
         self._own_names = _names_of(self._groups)
+        places = iter(range(len(self._own)))
+        self._places = [[*itertools.islice(places, len(group["params"]))] for group in self._groups]
         if self._is_foreign():
             return
         names = _names_of(self._saved)
@@ -270,13 +269,10 @@ class OptimizerMatch:
     def _shapes_fit(self, order: Sequence[int]) -> bool:
         for number, at in zip(self._numbers, order, strict=True):
             entries = self.state["state"].get(number)
-            for entry, value in entries.items() if isinstance(entries, dict) else ():
-                if (
-                    entry in ELEMENTWISE
-                    and isinstance(value, torch.Tensor)
-                    and value.shape != self._own[at].shape
-                ):
-                    return False
+            kept = entries.items() if isinstance(entries, dict) else ()
+            moments = [value for entry, value in kept if entry in ELEMENTWISE]
+            if any(isinstance(v, torch.Tensor) and v.shape != self._own[at].shape for v in moments):
+                return False
         return True
 
     def _sources(self, chosen: Sequence[int | None]) -> list[int | None]:
@@ -285,14 +281,10 @@ class OptimizerMatch:
         source_of = dict(zip(chosen, flat, strict=True))
         empty = [i for i, group in enumerate(self._saved) if not group["params"]]
         found: list[int | None] = []
-        start = 0
-        for group in self._groups:
-            places = range(start, start + len(group["params"]))
-            start = places.stop
+        for places in self._places:
             sources = list(dict.fromkeys(source_of[at] for at in places if at in source_of))
-            if not places:
-                sources = empty[:1]
-                empty = empty[1:]
+            if not places and empty:
+                sources = [empty.pop(0)]
             found.append(sources[0] if sources else None)
             for other in sources[1:]:
                 if differing := _differing(self._saved[sources[0]], self._saved[other]):
@@ -316,11 +308,8 @@ class OptimizerMatch:
         known = set(self._numbers)
         unknown = {f"{number}": child for number, child in saved.items() if number not in known}
         groups: list[dict[str, Any]] = []
-        start = 0
         label_of = dict(zip(chosen, labels, strict=True))
-        for group, source in zip(self._groups, self.sources, strict=True):
-            places = list(range(start, start + len(group["params"])))
-            start += len(places)
+        for group, source, places in zip(self._groups, self.sources, self._places, strict=True):
             settings = dict(group if source is None else self._saved[source])
             for key in _differing(settings, group):
                 self.report.settings[f"param_groups/{len(groups)}/{key}"] = settings[key], group[key]
@@ -376,19 +365,15 @@ def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
 
 def _differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
     """Return the settings in which two groups differ; tensors are not compared."""
-    first, second = _settings(first), _settings(second)
-    return [
-        key
-        for key in first
-        if key in second
-        and not isinstance(first[key], torch.Tensor)
-        and not isinstance(second[key], torch.Tensor)
-        and _plain(first[key]) != _plain(second[key])
-    ]
-
-
-def _plain(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+    first, second = (
+        {
+            k: tuple(v) if isinstance(v, list) else v
+            for k, v in _settings(group).items()
+            if not torch.is_tensor(v)
+        }
+        for group in (first, second)
+    )
+    return [key for key in first if key in second and first[key] != second[key]]
 
 
 def _regrouped(groups: Sequence[Mapping[str, Any]], saved: Sequence[Mapping[str, Any]]) -> bool:
@@ -541,7 +526,7 @@ def _entry_misfits(
         pairs = []
         if shaped:
             # One of the two may be a wrapper: of low-bit moments, or of a low-bit weight.
-            pairs.append((_describe_values(value), _describe_values(parameter)))
+            pairs.append((_values(value), _values(parameter)))
         if isinstance(kept, torch.Tensor) and (not pairs or is_wrapper(kept) or is_wrapper(value)):
             pairs.append((describe(value), describe(kept)))
         for found, wanted in pairs:
