@@ -104,14 +104,6 @@ class LCStorageReader(Location, StorageReader):
             raise metadata.error
         self._metadata = metadata
 
-    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        """Return the plan as it is."""
-        return plan
-
-    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        """Return the plans as they are."""
-        return plans
-
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         """Read all items of the plan, then give them to the planner."""
         by_part: dict[Part, list[ReadItem]] = {}

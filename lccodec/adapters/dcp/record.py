@@ -55,6 +55,14 @@ class Location:
         if checkpoint_id is not None:
             self._path = checked_path(checkpoint_id)
 
+    def prepare_local_plan(self, plan: Any) -> Any:
+        """Return the plan as it is."""
+        return plan
+
+    def prepare_global_plan(self, plans: list[Any]) -> list[Any]:
+        """Return the plans as they are."""
+        return plans
+
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: StrPath) -> bool:
         """Return whether a checkpoint can have this name: it must be a path, not an address."""

@@ -27,7 +27,7 @@ from torch.futures import Future
 from ...chain.chain import Chain
 from ...chain.life.keep import Keep, check_keep
 from ...chain.life.whole import name_exact
-from ...chain.mend.redundancy import Redundancy, parse_redundancy
+from ...chain.mend.redundancy import parse_redundancy
 from ...chain.read.pointer import RECORD_KIND
 from ...chain.save.settings import KEYFRAME_EVERY
 from ...chain.store.directory import DirectoryStore
@@ -127,31 +127,23 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         self._is_coordinator = False
         self._chain: Chain | None = None  # of this rank; it keeps the last state for the next delta
         self._has_saved = False  # all arrays, to that chain
-        group = checked_group(process_group)
-        self._parity = None if parity is None else ParityOfRanks(_files(parity), group)
+        group, redundancy = checked_group(process_group), None if parity is None else parse_redundancy(parity)
+        if redundancy is not None and not redundancy.files:
+            raise ArgumentError(f"parity is the number of ranks that may lose their files; got {parity!r}")
+        self._parity = None if redundancy is None else ParityOfRanks(redundancy, group)
 
     def __getstate__(self) -> dict[str, Any]:
         # `dcp.async_save` sends the writer to a process, which reads the last state from the disk.
         return {**self.__dict__, "_chain": None}
 
     def set_up_storage_writer(self, is_coordinator: bool = True, *_: Any, **kwargs: Any) -> None:
-        """Learn the rank.
-
-        Raises
-        ------
-        ArgumentError
-            Without collectives: nobody would know whether every rank has finished.
-        """
+        """Learn the rank. Without collectives nobody would know whether every rank has finished."""
         if not kwargs.get("use_collectives", True):
             raise ArgumentError(
                 "a checkpoint is committed when every rank has finished: this needs collectives"
             )
         self._rank = kwargs.get("rank") or 0
         self._is_coordinator = is_coordinator
-
-    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """Return the plan as it is."""
-        return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """Return the plans as they are; for parity, each says how many ranks there are."""
@@ -280,13 +272,6 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         return StorageMeta(checkpoint_id=self._path)
 
 
-def _files(parity: int) -> Redundancy:
-    redundancy = parse_redundancy(parity)
-    if not redundancy.files:
-        raise ArgumentError(f"parity is the number of ranks that may lose their files; got {parity!r}")
-    return redundancy
-
-
 def item_roles(
     indices: Iterable[MetadataIndex], state: Mapping[str, torch.Tensor | Array]
 ) -> dict[str, Assignment]:
@@ -302,27 +287,17 @@ def stored_value(planner: SavePlanner, item: WriteItem) -> Value:
     """Return what a planner saves as an item that is not a tensor, to be stored in the record.
 
     DCP's own planner has the object. What another one makes is read by torch's weights-only loader.
-
-    Raises
-    ------
-    ArgumentError
-        If only a pickle can express it. The message says why.
+    An ``ArgumentError`` says why only a pickle can express it.
     """
-    methods = "resolve_data", "transform_object"
-    if isinstance(planner, DefaultSavePlanner) and all(
-        getattr(type(planner), name) is getattr(DefaultSavePlanner, name) for name in methods
-    ):
+    own, methods = DefaultSavePlanner, ("resolve_data", "transform_object")
+    if isinstance(planner, own) and all(getattr(type(planner), m) is getattr(own, m) for m in methods):
         value = planner.lookup_object(item.index)
     else:
-        value = _loaded(planner.resolve_data(item))
+        data: Any = planner.resolve_data(item)
+        try:
+            data.seek(0)
+            value = torch.load(data, weights_only=True)
+        except Exception as error:  # a class that is not plain, or bytes in a planner's own format
+            raise ArgumentError("is bytes that a planner makes, with classes that are not loaded") from error
     check_storable(value)
     return Value(value)
-
-
-def _loaded(data: Any) -> Any:
-    """Return the value in a planner's bytes."""
-    try:
-        data.seek(0)
-        return torch.load(data, weights_only=True)
-    except Exception as error:  # a class that is not plain, or bytes in a planner's own format
-        raise ArgumentError("is bytes that a planner makes, with classes that are not loaded") from error
