@@ -29,14 +29,13 @@ from typing import Any, Unpack
 from ..container.disk.system import checked_path
 from ..errors import DependencyError
 from ..policy.policy import Policy
-from .chains.options import ChainOptions, OtherOptions
+from .chains import ChainOptions, LinkSaver, OtherOptions
 
 try:
     import accelerate
 except ImportError:
     raise DependencyError("needs accelerate: pip install 'lccodec[accelerate]'") from None
 
-from .chains.saver import LinkSaver
 from .huggingface import pack_with, unpack
 from .whole import PACKED
 
@@ -54,7 +53,7 @@ def register(
     Parameters
     ----------
     chain, policy, keyframe_every, workers, newest, background, keep, hindsight, only
-        See `lccodec.adapters.chains.options.ChainOptions`, also for errors.
+        See `lccodec.adapters.chains.ChainOptions`, also for errors.
     """
     _Packer(accelerator, ChainOptions(chain, policy, **options))
 

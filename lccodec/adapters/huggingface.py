@@ -29,7 +29,7 @@ from ..container.tree import leaf_name
 from ..errors import FormatError, warn
 from ..policy.roles import Assignment
 from . import torch as adapter
-from .chains.saver import LinkSaver
+from .chains import LinkSaver
 from .files.disk import replacing
 from .link import open_linked, save_linked
 from .torch.archive import load_archive

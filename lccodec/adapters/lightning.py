@@ -38,8 +38,7 @@ from ..container.disk.folder import make_directory
 from ..container.disk.system import checked_path, storage_errors
 from ..errors import ArgumentError, DependencyError
 from ..policy.policy import Policy
-from .chains.options import ChainOptions, OtherOptions
-from .chains.saver import LinkSaver
+from .chains import ChainOptions, LinkSaver, OtherOptions
 from .link import open_linked
 
 try:
@@ -78,7 +77,7 @@ class LCCheckpointIO(CheckpointIO):
     Parameters
     ----------
     chain, policy, keyframe_every, workers, newest, background, keep, hindsight, only
-        See `lccodec.adapters.chains.options.ChainOptions`, also for errors.
+        See `lccodec.adapters.chains.ChainOptions`, also for errors.
     """
 
     def __init__(

@@ -42,7 +42,7 @@ from ...policy.policy import Policy
 from ...policy.record import Kept
 from ...policy.roles import Assignment, assign_roles
 from .. import torch as adapter
-from ..chains.options import ChainOptions
+from ..chains import ChainOptions
 from ..link import chain_step
 from ..named import prune_together
 from .behind import ParityOfRanks, Save, checked_group, written_by
@@ -69,7 +69,7 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         chain, and takes the bytes of a raw state once it is not the newest. With
         ``newest="history"`` it only has the record.
     policy, keyframe_every, workers, newest, keep, hindsight, only
-        The options of every rank's chain: see `lccodec.adapters.chains.options.ChainOptions`, also
+        The options of every rank's chain: see `lccodec.adapters.chains.ChainOptions`, also
         for errors. `keep` is about the checkpoints of `path`, and is for chains that lie there;
         after each save, what the records that stay do not name goes, of all ranks.
     allow_pickle

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from ...chain.adapter import TYPES
 from ...chain.progress import Progress
 from ...chain.save.single_file import save_file as save_checkpoint
 from ...constants import CHECKPOINT_SUFFIX
@@ -25,7 +26,6 @@ from ...container.scalars import metadata_strings
 from ...errors import ArgumentError, warn
 from ...policy.declared import ENTRY
 from ...policy.roles import Assignment
-from ..tree.plain import TYPES
 from ..whole import open_whole
 from .shards import INDEX_SUFFIX, SHARD_BYTES, is_index
 from .signature import Kind, recognize

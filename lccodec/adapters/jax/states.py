@@ -10,11 +10,11 @@ import jax
 import ml_dtypes
 import numpy as np
 
-from ...chain.adapter import Room, Wanted, left_out
+from ...chain.adapter import TYPES, Room, Wanted, left_out
 from ...container.tree import leaf_name
 from ...element_types import Array, element_type
 from ...errors import ArgumentError, FormatError
-from ..tree.plain import BYTE_TYPES, TYPES, WITHOUT_ADAPTER, Keys, from_plain, to_plain
+from ..tree.plain import BYTE_TYPES, WITHOUT_ADAPTER, Keys, from_plain, to_plain
 from .tree import inside
 
 _KEY_TYPE: Final = re.compile(r"key<(\w+)>")

@@ -17,8 +17,7 @@ from ...container.disk.system import checked_path
 from ...container.tree import leaf_name
 from ...errors import ArgumentError
 from ...policy.policy import Policy
-from ..chains.options import ChainOptions, OtherOptions
-from ..chains.saver import LinkSaver
+from ..chains import ChainOptions, LinkSaver, OtherOptions
 from ..files.steps import number_files
 from .pytree import abstract_tree, part_path, part_roles, read_tree, take_part
 
@@ -34,7 +33,7 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
     Parameters
     ----------
     chain, policy, keyframe_every, workers, newest, background, keep, hindsight, only
-        See `lccodec.adapters.chains.options.ChainOptions`, also for errors. Each process has its
+        See `lccodec.adapters.chains.ChainOptions`, also for errors. Each process has its
         own chain in the directory.
     """
 

@@ -4,27 +4,9 @@ A checkpoint holds dicts with string keys, lists, tuples, scalars and arrays of 
 SPEC 5.2. Frameworks have a little more: dicts with integer keys (the parameters of an optimizer),
 types such as float8, values such as a `collections.Counter` (:mod:`lccodec.adapters.tree.values`).
 These are stored in the nearest plain form under the same names, and a note in the metadata says
-what they are. The note has the key `TYPES`, which its errors name as their rule; it is a JSON
-object from a type to the names of the entries of that type. So the arrays can be read without any
-framework, and one framework understands what another one wrote. No module is imported because a
-file names it.
-
-=========================  =======================================================================
-type                       stored as
-=========================  =======================================================================
-``int``                    a dict: its keys in decimal
-``numpy``                  a NumPy array in a state of a framework
-``scalar``                 a NumPy scalar there: an array without dimensions
-a type of ``BYTE_TYPES``   uint8, the bit pattern of each element (or pair of elements)
-``complex32``              float16, with a last dimension of 2: real, imaginary
-``key<...>``               uint32, the data of JAX random keys with that implementation
-``tensor subclass``,       dicts: :mod:`lccodec.adapters.torch.wrappers`
-``instance``
-``torch.Size``             a tuple
-``torch.dtype``,           a string
-``torch.device``
-a kind of ``values``       see :mod:`lccodec.adapters.tree.values`
-=========================  =======================================================================
+what they are: SPEC 5.3 lists its types; :mod:`lccodec.adapters.torch.wrappers` has two more. So the
+arrays can be read without any framework, and one framework understands what another one wrote. No
+module is imported because a file names it.
 """
 
 from __future__ import annotations

@@ -1,39 +1,15 @@
 """Values of Python and NumPy that a checkpoint does not have, and how they are stored.
 
 A scheduler counts milestones in a `collections.Counter`; hyperparameters hold paths, dates and
-enums. Each value is stored as scalars, lists and dicts, with its kind in the note of
-:mod:`lccodec.adapters.tree.plain`. The list of kinds is fixed. No module is imported because a file
-names it: an enum is looked up among the enums that the program has defined, and a named tuple comes
-back as a new class with the same name and fields.
+enums. The kinds are: the containers of `collections` (deque, Counter, OrderedDict, defaultdict with
+a factory of Python), dicts with keys of any kind, sets, ranges, slices, named tuples, both kinds of
+namespaces; complex, Decimal, Fraction, UUID, bytearray; paths, dates, times; enums; and NumPy's
+dtypes, strings, dates and times.
 
-=========================  =======================================================================
-kind                       stored as
-=========================  =======================================================================
-``OrderedDict``,           a dict; if all keys are integers, they are decimal strings and the
-``Counter``,               kind ends in ``of int``; for keys of other types, a list of pairs
-``defaultdict<factory>``
-``dict``                   a list of pairs, if the keys are not all strings and not all integers
-``SimpleNamespace``,       a dict
-``Namespace``,
-``namedtuple<name>``
-``set``, ``frozenset``     a list, sorted
-``deque``                  a tuple: the maximum length, a list
-``range``, ``slice``       a list: start, stop, step
-``timedelta``              a list: days, seconds, microseconds
-``Fraction``               a list: numerator, denominator
-``complex``, ``Decimal``,  a string
-``UUID``, ``Path``,
-``PurePosixPath``,
-``PureWindowsPath``,
-``datetime``, ``date``,
-``time``, ``numpy.dtype``,
-``numpy.str``
-``bytearray``,             bytes
-``numpy.bytes``
-``numpy.datetime64``,      a list: dtype, integer
-``numpy.timedelta64``
-``enum``                   a list: class, name of the member or None, its value if that is plain
-=========================  =======================================================================
+Each value is stored as scalars, lists and dicts, with its kind in the note of
+:mod:`lccodec.adapters.tree.plain` (SPEC 5.3). The list is fixed. No module is imported because a
+file names it: an enum is looked up among the enums that the program has defined, and a named tuple
+comes back as a new class with the same name and fields.
 """
 
 from __future__ import annotations

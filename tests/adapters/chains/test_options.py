@@ -8,7 +8,7 @@ import pytest
 
 from lccodec import Keep
 from lccodec.adapters import torch as adapter
-from lccodec.adapters.chains.options import ChainOptions
+from lccodec.adapters.chains import ChainOptions
 from lccodec.errors import ArgumentError
 
 
