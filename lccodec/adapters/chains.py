@@ -85,34 +85,30 @@ class ChainOptions:
         The number of worker processes that code, as for `Chain`; by default this process does.
     newest
         What a chain keeps beside its history, as for `Chain`. With ``"exact"``, the default, a path
-        of the framework holds a whole file, which is exact and needs no chain: a second name of the
-        chain's exact file. It takes no bytes while it is the newest, and then those of a raw state.
-        With ``"history"`` a path is a link to a step of the chain, as that was saved: up to the
-        policy. No prune removes a step that a link names. ``"exact"`` needs a chain.
+        of the framework holds a whole file, which is exact and needs no chain
+        (`lccodec.adapters.link`). With ``"history"`` it is a link to a step of the chain, as that
+        was saved: up to the policy.
     background
         Whether a save copies the state, returns, and lets workers do the rest, as
-        `Chain.save_async` does. It needs a chain. What names a checkpoint is written when the
-        checkpoint is on the disk. A save waits for the one before. The failure of a save is raised
-        by the next save or load, or at the end of training; then that save is not begun. DCP has
-        its own option for that: `dcp.async_save`.
+        `Chain.save_async` does. It waits for the one before. The failure of a save is raised by the
+        next save or load, or at the end of training; then that save is not begun. DCP has its own
+        option for that: `dcp.async_save`.
     keep
         Which steps of the chain stay, as for `Chain`. Older ones go when a later save begins, or at
-        the end: the path of the checkpoint before is on the disk then. It needs a chain, except
-        with DCP.
+        the end: the path of the checkpoint before is on the disk then.
     hindsight
         As for `Chain`: how many checkpoints are in a group, of which those within are coded again.
-        It needs a chain, and a lossy policy.
     only
         Names or patterns of the arrays that change, such as ``["*lora*"]``, as for `Chain.save`:
         the first save stores all arrays, later ones of the same object only these. All others must
-        not change. Of several processes, one that has no such array saves all that it has. It needs
-        a chain, and cannot be used with `hindsight`.
+        not change. Of several processes, one that has no such array saves all that it has. It
+        cannot be used with `hindsight`.
 
     Raises
     ------
     ArgumentError
-        For an unknown policy; for a lossy policy, an exact state or saves in the background without
-        a chain; or for a chain that is not a local path.
+        For an unknown policy; for an option but the first two and `workers` without a chain; or for
+        a chain that is not a local path.
     """
 
     chain: str | os.PathLike[str] | None = None

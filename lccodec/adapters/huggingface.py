@@ -147,7 +147,11 @@ def _read(folder: Path, models: Iterable[torch.nn.Module]) -> _Content | None:
     for path in paths:
         name = path.relative_to(folder).as_posix()
         if path.suffix == _WEIGHTS_SUFFIX:
-            files[name], notes[name] = _read_weights(path)
+            try:
+                with safe_open(path, "pt") as file:
+                    files[name], notes[name] = load_file(path), file.metadata()
+            except SafetensorError as error:
+                raise FormatError(_RULE, str(path), str(error)) from error
         elif _TORCH_FILE.fullmatch(path.name):
             files[name] = load_archive(path)
     if not files:
@@ -199,7 +203,8 @@ def unpack(folder: str | os.PathLike[str]) -> list[Path]:
     for name, content in sorted(state["files"].items(), key=lambda item: not _is_of_optimizer(item[0])):
         path = folder / name
         inside = path.parent.resolve().is_relative_to(folder.resolve())  # a link may lead elsewhere
-        if ".." in path.parts or not inside or not _is_large(path):
+        is_large = path.suffix == _WEIGHTS_SUFFIX or _TORCH_FILE.fullmatch(path.name)
+        if ".." in path.parts or not inside or not is_large:
             raise FormatError(_RULE, str(folder / PACKED), f"{name!r} is not a large file of the folder")
         if path.exists():
             continue
@@ -219,15 +224,3 @@ def unpack(folder: str | os.PathLike[str]) -> list[Path]:
 
 def _is_of_optimizer(name: str) -> bool:
     return name.rpartition("/")[2].startswith("optimizer")
-
-
-def _is_large(path: Path) -> bool:
-    return path.suffix == _WEIGHTS_SUFFIX or _TORCH_FILE.fullmatch(path.name) is not None
-
-
-def _read_weights(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str] | None]:
-    try:
-        with safe_open(path, "pt") as file:
-            return load_file(path), file.metadata()
-    except SafetensorError as error:
-        raise FormatError(_RULE, str(path), str(error)) from error

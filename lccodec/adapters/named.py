@@ -30,8 +30,6 @@ from ..container.reader import open_checkpoint
 from ..errors import ArgumentError, FormatError
 from .link import read_link
 
-__all__ = ["chains_below", "named_steps", "parts_of", "prune_named", "prune_together"]
-
 _DCP_RULE: Final = "dcp"
 
 
@@ -118,15 +116,7 @@ def prune_together(
 
 
 def chains_below(directory: Path) -> list[Path]:
-    """Return a directory if it is a chain; otherwise its subdirectories that are chains.
-
-    Raises
-    ------
-    ArgumentError
-        If there is none.
-    StorageError
-        If a directory cannot be listed, so that nobody knows whether it is a chain.
-    """
+    """Return a directory if it is a chain; otherwise its subdirectories that are chains."""
     if DirectoryStore(directory).checkpoints():
         return [directory]
     found = chains_in(directory)

@@ -74,9 +74,9 @@ def load_into(
     Raises
     ------
     ArgumentError
-        Lists what is missing, unexpected, of another shape or dtype, or of a shape that the
-        sharding of the target cannot divide, up to ten leaves of each. Also for a name that fits
-        two leaves, if not one array fits, and if neither the state nor the target has a value.
+        Lists up to ten leaves of each kind that are missing, unexpected, of another shape or dtype,
+        of a shape that the sharding of the target cannot divide, of a name that fits two, or that
+        have a value nowhere. Also if not one array fits.
     DataError, ChainError, StorageError
         If leaves of a chain cannot be decoded.
     """

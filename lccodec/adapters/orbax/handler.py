@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final, Unpack
 
@@ -20,8 +21,6 @@ from ...policy.policy import Policy
 from ..chains import ChainOptions, LinkSaver, OtherOptions
 from ..files.steps import number_files
 from .pytree import abstract_tree, part_path, part_roles, read_tree, take_part
-
-__all__ = ["LCCheckpointHandler", "LCHandler", "LCRestore", "LCSave"]
 
 #: What Orbax writes behind the name of a directory until it is complete.
 _TEMPORARY: Final = ".orbax-checkpoint-tmp"
@@ -74,24 +73,11 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
             # The directory may not exist yet, and Orbax asks for the result: no failure is lost.
             begun = self._saver.begin(state, {}, roles, step, _names(state))
             return lambda directory: begun.link(part_path(directory, process))
-        saver = self._saver
-        names = _names(state)
-        return lambda directory: saver.save(
-            state, part_path(directory, process), {}, roles, step=step, names=names
-        )
+        save = partial(self._saver.save, state, metadata={}, roles=roles, step=step, names=_names(state))
+        return lambda directory: save(part_path(directory, process))
 
     def restore(self, directory: Any, args: LCRestore | None = None) -> Any:
-        """Return the tree.
-
-        Raises
-        ------
-        ArgumentError
-            If the checkpoint does not fit the target. The message lists every misfit.
-        ChainError
-            If a file is missing or belongs to another checkpoint.
-        DataError
-            If stored bytes break a rule.
-        """
+        """Return the tree; an ``ArgumentError`` lists every misfit with the target."""
         return read_tree(checked_path(directory), args and args.item)
 
     def metadata(self, directory: Any) -> Any:

@@ -243,24 +243,15 @@ _UNKNOWN_NAME: Final = Assignment("other", "of another name in the tree")
 def take_part(tree: Any, *, copy: bool = True) -> dict[str, Any]:
     """Return the part of a tree that this process stores, as a state.
 
-    Parameters
-    ----------
-    copy
-        Whether it is a copy, so that the buffers of the tree may be donated.
-
-    Raises
-    ------
-    ArgumentError
-        For a leaf that is not an array, number, bool, str, bytes or None, or two leaves with the
-        same name.
+    By default it is a copy, so that the buffers of the tree may be donated.
     """
     process = jax.process_index()
     table: list[tuple[KeyPath, Entry]] = []
     values: dict[str, Any] = {}
     own: dict[str, tuple[Any, str]] = {}  # a shard, and the name of its leaf
     names: set[str] = set()
-    for path, leaf in _leaves(tree):
-        name = path_name(path)
+    for keys, leaf in jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_leaf)[0]:
+        name = path_name(path := _path(keys))
         if name in names:
             raise ArgumentError(f"two leaves of the tree would both be named {name!r}")
         names.add(name)
@@ -362,11 +353,6 @@ def _regions(leaf: Any, entry: Entry) -> list[Index]:
     if sharding is None or "impl" in entry:
         return [WHOLE_ARRAY]
     return list(sharding.addressable_devices_indices_map(tuple(entry["shape"])).values())
-
-
-def _leaves(tree: Any) -> Iterator[tuple[KeyPath, Any]]:
-    for keys, leaf in jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_leaf)[0]:
-        yield _path(keys), leaf
 
 
 def _is_leaf(value: Any) -> bool:

@@ -38,10 +38,8 @@ def load_into(
 ) -> Target:
     """Check all of a state, then load it into modules, optimizers, schedulers and tensors.
 
-    All is matched together, by name. Prefixes of wrappers (DDP, FSDP, ``torch.compile``) are
-    ignored on both sides. The parameters of an optimizer are looked up in the modules of the call,
-    and moments go to the parameter that their name says; without names (``param_names``) the order
-    decides. A module is asked what else it accepts. Source: docs/resuming.md.
+    All is matched together, by name; docs/resuming.md says how. If anything does not fit, `target`
+    is unchanged.
 
     Parameters
     ----------
@@ -53,18 +51,16 @@ def load_into(
     state
         The saved state of the same things, or the leaves of a chain as ``chain.restore_iter()``
         yields them: then modules are set layer by layer while the rest is decoded. Settings of an
-        optimizer's groups and attributes of a scheduler may be missing: the target keeps its own.
-        The state may also have more of both than the target.
+        optimizer's groups and attributes of a scheduler may be missing, or be more.
     strict
         If False, entries that only one of the two has are skipped, parameters and groups of an
         optimizer too, and an `LccodecWarning` says which. Shapes and types must still fit.
     prefix
-        The part of the state that belongs to the target: an entry or the path of one, as
-        ``"model"`` or ``"run/model"``. A prefix that ends in a dot, as ``"module."``, stands for
-        all keys that begin with it.
+        The part of the state that belongs to the target: the path of an entry, as ``"run/model"``.
+        One that ends in a dot, as ``"module."``, stands for all keys that begin with it.
     rename
         New names for entries of the state, by name or pattern, as ``{"encoder.*": "backbone.*"}``
-        (see `LoadReport` and `lccodec.adapters.tree.matching.Renaming`).
+        (see `lccodec.adapters.tree.matching.Renaming`).
     settings
         ``"saved"``: settings of optimizers and schedulers are those of the state. ``"target"``:
         those of the target stay, and its schedulers are stepped as often as the saved ones were.
@@ -79,10 +75,8 @@ def load_into(
     Raises
     ------
     ArgumentError
-        Lists what is missing, unexpected, or of another shape or dtype, up to ten entries of each.
-        Also for a name that fits two entries, tied tensors with different values, an optimizer
-        whose parameters belong to no module of the call, an optimizer of whose moments nobody knows
-        the parameter, and if not one array fits. `target` is unchanged.
+        Lists up to ten entries of each kind that are missing, unexpected, of another shape or
+        dtype, or of which nobody knows what they belong to. Also if not one array fits.
     DataError, ChainError, StorageError
         If leaves of a chain cannot be decoded. Then a part of `target` may be set.
 
