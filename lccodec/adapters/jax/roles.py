@@ -27,7 +27,7 @@ from ...policy.optimizer import as_many, find_optimizers, path_of
 from ...policy.roles import PARAMETER, UNKNOWN, UNTRAINED, Assignment, Role, called_weight, is_exact
 from ...policy.vocabulary import MODELS
 from ..tree.plain import below
-from .tree import children_of, inside, leaves
+from .states import children_of, inside, leaves
 
 _ADAM: Final[dict[str, Role]] = {"mu": "first_moment", "nu": "second_moment"}
 #: The named tuples of optax in which errors are known to be harmless, and the roles of their

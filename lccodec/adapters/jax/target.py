@@ -25,8 +25,7 @@ from ...policy.roles import Role
 from ..tree.matching import LoadReport, Renaming, check_same, paired
 from ..tree.plain import from_outline, from_plain
 from .roles import roles as known_roles
-from .states import from_numpy, host_leaf, placed, to_numpy
-from .tree import described, leaves, rebuild
+from .states import described, from_numpy, host_leaf, leaves, placed, rebuild, to_numpy
 
 _NO_ARRAY: Final = "no array"
 _NUMBER_KINDS: Final[dict[Any, Any]] = {bool: np.bool_, int: np.integer, float: np.floating}

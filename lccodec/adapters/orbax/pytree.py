@@ -28,7 +28,7 @@ from ...element_types import Array, element_type, in_host_order
 from ...errors import ArgumentError, ChainError, FormatError, LccodecError, StorageError, UnsupportedError
 from ...policy.roles import Assignment, assign_roles
 from ..jax.roles import roles
-from ..jax.tree import described, leaves
+from ..jax.states import described, leaves
 from ..link import open_linked
 from ..tree.matching import check_same
 from ..tree.shards import listed, make_up, nested

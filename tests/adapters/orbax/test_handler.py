@@ -16,8 +16,8 @@ import pytest
 
 import lccodec
 from lccodec.adapters import chains as saver
+from lccodec.adapters import orbax as handler_module
 from lccodec.adapters.orbax import LCCheckpointHandler, LCHandler, LCRestore, LCSave
-from lccodec.adapters.orbax import handler as handler_module
 from lccodec.errors import ArgumentError, ChainError, StorageError
 
 from ...support.jax_processes import coordinator, with_devices
