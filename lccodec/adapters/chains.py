@@ -107,8 +107,8 @@ class ChainOptions:
     Raises
     ------
     ArgumentError
-        For an unknown policy; for an option but the first two and `workers` without a chain; or for
-        a chain that is not a local path.
+        For an unknown policy; for an option that needs a chain without one; or for a chain that is
+        not a local path.
     """
 
     chain: str | os.PathLike[str] | None = None
@@ -145,21 +145,23 @@ class ChainOptions:
         if self.only is not None and (self.chain is None or self.hindsight):
             raise ArgumentError("only= needs chain=, the directory of a chain, and no hindsight=")
 
-    def only_of(self, names: Iterable[str], *, alone: bool) -> Sequence[str] | None:
-        """Return which arrays, of these, a process saves; ``None`` for all of them.
+    def only_of(
+        self, names: Callable[[], Iterable[str]], *, alone: bool, has_all: bool
+    ) -> Sequence[str] | None:
+        """Return which arrays a process saves; ``None`` for all of them, until the chain has all.
 
-        If it is not alone, a pattern may fit none of them.
+        A save of all tells what no array is named, as later ones would. If the process is not
+        alone, a pattern may fit none of its arrays.
         """
-        if self.only is None or alone:
+        if self.only is None or (alone and has_all):
             return self.only
-        own = list(names)
-        return [
-            each for each in self.only if each in own or any(fnmatchcase(name, each) for name in own)
-        ] or None
-
-    def check_names(self, names: Iterable[str]) -> None:
-        """Raise ``ArgumentError`` if a name or pattern of `only` fits no array."""
-        check_matches("only", self.only or (), names)
+        own = list(names())
+        if has_all:
+            kept = [each for each in self.only if each in own or any(fnmatchcase(n, each) for n in own)]
+            return kept or None
+        if alone:
+            check_matches("only", self.only, own)
+        return None
 
     def open(self, part: str = "", adapter: Adapter | None = None) -> Chain:
         """Open the chain, or that of one process in a subdirectory. There must be one."""
@@ -358,19 +360,21 @@ class LinkSaver:
             )
 
     def _only(self, state: Any, names: Iterable[str] | None) -> Sequence[str] | None:
-        """Return which arrays are saved: all, until a save of all has come to the disk.
+        """Return which arrays are saved: all, also behind a save that has failed.
 
-        So are they behind a save that has failed: the state may have got other arrays. A save of
-        all tells what no array is named, as later ones would.
+        The state may have got other arrays.
         """
         last = self._last
         failed = last is not None and last.done() and (last.cancelled() or last.exception() is not None)
-        if self._has_all and not failed:
-            return self._options.only_of(names or (), alone=names is None)
-        if names is None and self._options.only is not None:
-            flat, *_ = from_framework(self._adapter, state, None, None, wanted=lambda _: False)
-            self._options.check_names(array_names(flat.tree))
-        return None
+
+        def own() -> Iterable[str]:
+            if names is not None:
+                return names
+            return array_names(
+                from_framework(self._adapter, state, None, None, wanted=lambda _: False)[0].tree
+            )
+
+        return self._options.only_of(own, alone=names is None, has_all=self._has_all and not failed)
 
     def after(self, action: Callable[[], object]) -> None:
         """Call a function when all saves that are begun are on the disk; at once if none runs.

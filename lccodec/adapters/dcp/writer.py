@@ -211,15 +211,12 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         """Save to the rank's chain; return the file and its size."""
         base = self._chain_directory or self._path
         directory = base / f"rank-{self._rank}"
-        only = None
         if self._chain is None or self._chain.directory != directory:
             newest: Kept | None = None if self._chain_directory is None else "exact"
             self._chain, self._has_saved = self._options.open_in(directory, adapter, newest), False
         alone = not dist.is_initialized() or dist.get_world_size() == 1
-        if alone and not self._has_saved:
-            self._options.check_names(leaf_name((name,)) for name in state)
-        if self._has_saved:
-            only = self._options.only_of((leaf_name((name,)) for name in state), alone=alone)
+        names = [leaf_name((name,)) for name in state]
+        only = self._options.only_of(lambda: names, alone=alone, has_all=self._has_saved)
         # Every rank counts its own steps: after a save that was cut short, some chains are longer.
         step = chain_step(None, self._chain.latest)
         self._has_saved = False  # behind a save that fails, all arrays are saved

@@ -36,8 +36,10 @@ def _flatten(node: Any) -> tuple[list[tuple[Any, Any]] | None, Any]:
     return [(path[0], child) for path, child in found], structure
 
 
-def described(leaf: Any) -> str:
-    """Return the type and shape of an array in words, without its byte order."""
+def described(leaf: Any) -> str | None:
+    """Return the type and shape of an array in words, without its byte order; else None."""
+    if not hasattr(leaf, "dtype") or not hasattr(leaf, "shape"):
+        return None
     dtype = leaf.dtype.newbyteorder("=") if isinstance(leaf.dtype, np.dtype) else leaf.dtype
     return f"{dtype} {tuple(leaf.shape)}"
 

@@ -163,8 +163,8 @@ class _Matched:
             [name for name in all_found if name not in wanted],
         )
         problems += [problem for name, leaf in wanted.items() for problem in _indivisible(name, leaf)]
-        own = {name: _describe(leaf) for name, leaf in wanted.items()}
-        theirs = {name: _describe(leaf) for name, leaf in all_found.items()}
+        own = {name: described(leaf) or _NO_ARRAY for name, leaf in wanted.items()}
+        theirs = {name: described(leaf) or _NO_ARRAY for name, leaf in all_found.items()}
         fits = any(own[name] == theirs[name] != _NO_ARRAY for name in self.found)
         if not strict and (fits or set(own.values()) <= {_NO_ARRAY}):
             problems += [
@@ -205,13 +205,10 @@ def _fitted(value: Any, like: Any) -> Any:
     would change, it is returned as it is.
     """
     number, array = (value, like) if type(value) in _NUMBER_KINDS else (like, value)
-    if (
-        type(number) not in _NUMBER_KINDS
-        or not hasattr(array, "dtype")
-        or getattr(array, "shape", None) != ()
-    ):
+    kind, dtype = _NUMBER_KINDS.get(type(number)), getattr(array, "dtype", None)
+    if kind is None or dtype is None or getattr(array, "shape", None) != ():
         return value
-    if not jax.numpy.issubdtype(array.dtype, _NUMBER_KINDS[type(number)]):
+    if not jax.numpy.issubdtype(dtype, kind):
         return value
     if array is value:
         return type(number)(np.asarray(value))
@@ -220,13 +217,6 @@ def _fitted(value: Any, like: Any) -> Any:
     except OverflowError:
         return value
     return made if type(value)(made) == value or value != value else value  # noqa: PLR0124 - NaN
-
-
-def _describe(value: Any) -> str:
-    """Return the type and shape of an array, in words."""
-    if not hasattr(value, "dtype") or not hasattr(value, "shape"):
-        return _NO_ARRAY
-    return described(value)
 
 
 def _indivisible(name: str, value: Any) -> list[str]:

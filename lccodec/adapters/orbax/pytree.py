@@ -415,11 +415,8 @@ def _storable(array: Array, name: str) -> Array:
 
 def _words(leaf: Any) -> str:
     """Describe a leaf; leaves that fit each other have the same description."""
-    if hasattr(leaf, "dtype") and hasattr(leaf, "shape"):
-        return described(leaf)
-    return _empty(leaf) or (
-        "a plain value" if isinstance(leaf, bool | int | float | str | bytes | None) else type(leaf).__name__
-    )
+    plain = isinstance(leaf, bool | int | float | str | bytes | None)
+    return described(leaf) or _empty(leaf) or ("a plain value" if plain else type(leaf).__name__)
 
 
 def _make(leaf: Any, path: KeyPath, entry: Entry, parts: Parts) -> Any:
