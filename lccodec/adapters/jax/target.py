@@ -94,10 +94,7 @@ def load_into(
             return _placed(found[name], like, name)
 
     made = rebuild(target, lambda name, like: leaf(name, like) if name in match.found else like)
-    if not strict:
-        match.report.warn_of_skipped()
-    if report is not None:
-        report(match.report)
+    match.report.tell(report, strict=strict)
     return made
 
 

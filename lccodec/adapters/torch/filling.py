@@ -17,11 +17,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import torch
 from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.module import _IncompatibleKeys
 from torch.nn.parameter import is_lazy
 
 from ...container.tree import leaf_name
@@ -61,7 +62,8 @@ class Filling:
         self.refused: int | None = None
         parts = [part for _, part, _ in together(target, target)]
         self._optimizers = [part for part in parts if isinstance(part, torch.optim.Optimizer)]
-        meta = [part for part in parts if isinstance(part, torch.nn.Module) and _on_meta(part)]
+        modules = [part for part in parts if isinstance(part, torch.nn.Module)]
+        meta = [m for m in modules if any(tensor.is_meta for tensor in (*m.parameters(), *m.buffers()))]
         self.meta = {id(module) for module in meta}
         self._slots = [
             (place, name, parameter)
@@ -98,7 +100,7 @@ class Filling:
                 with self._asking(keys, module):
                     told = _load_module(module, part, strict, assign=meta)
                     if id(module) in asked:
-                        self.told[id(module)] = told or _Told([], [])
+                        self.told[id(module)] = told or _IncompatibleKeys([], [])
                         if {*self.told[id(module)].missing_keys} >= {*module.state_dict()}:
                             raise ValueError("not one of its entries is there")
             self._rebind(undo)
@@ -170,15 +172,6 @@ class Filling:
                 group["params"][:] = [made.get(id(parameter), parameter) for parameter in group["params"]]
             for parameter in [parameter for parameter in optimizer.state if id(parameter) in made]:
                 optimizer.state[made[id(parameter)]] = optimizer.state.pop(parameter)
-
-
-class _Told(NamedTuple):
-    missing_keys: list[str]
-    unexpected_keys: list[str]
-
-
-def _on_meta(module: torch.nn.Module) -> bool:
-    return any(tensor.is_meta for tensor in (*module.parameters(), *module.buffers()))
 
 
 def _contained(target: Any, state: Any, done: Collection[int]) -> Any:

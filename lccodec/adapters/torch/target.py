@@ -99,8 +99,7 @@ def load_into(
             filled: Target = load.arriving(state)
     else:
         filled = load.whole(state)
-    if report is not None:
-        report(load.report)
+    load.report.tell(report, strict=strict)
     return filled
 
 
@@ -170,8 +169,6 @@ class _Load:
         report.add(self._match.report)
         if self._filling.meta:
             self._tell_meta()
-        if not self._strict:
-            report.warn_of_skipped()
         return filled
 
     def _tell_meta(self) -> None:

@@ -181,7 +181,7 @@ def put_together_like(like: Any, apart: Apart, where: str) -> Any:
     if about["class"] != class_name(type(like)):
         raise ArgumentError(f"{where}: a {about['class']}, where the target has a {class_name(type(like))}")
     context = like.__tensor_flatten__()[1]
-    if (found := _plain(about["context"])) != (wanted := _plain(_marked(context))):
+    if (found := _plain(about["context"])) != (wanted := _plain(context)):
         raise ArgumentError(f"{where}: made with {found}, where the target has {wanted}")
     try:
         return _assemble(type(like), apart, context)
@@ -191,10 +191,8 @@ def put_together_like(like: Any, apart: Apart, where: str) -> Any:
 
 def _plain(value: Any) -> Any:
     """Return what a wrapper says about itself in a form in which it can be compared."""
-    if isinstance(value, Instance):
-        value = value.stored()
-    elif _is_instance(value):
-        value = Instance(value).stored()
+    if isinstance(value, Instance) or _is_instance(value):
+        value = (value if isinstance(value, Instance) else Instance(value)).stored()
     if isinstance(value, list | tuple):
         return [_plain(child) for child in value]
     return {key: _plain(child) for key, child in value.items()} if isinstance(value, dict) else value

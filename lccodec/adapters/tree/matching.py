@@ -80,11 +80,13 @@ class LoadReport:
         self.renamed.update((start + name, start + new) for name, new in more.renamed.items())
         self.settings.update((start + name, pair) for name, pair in more.settings.items())
 
-    def warn_of_skipped(self) -> None:
-        """Warn if only one of the two has some entries, with two examples of each kind."""
-        if self.missing or self.left_over:
+    def tell(self, report: Callable[[LoadReport], object] | None, *, strict: bool) -> None:
+        """Warn of what was skipped, with two examples of each kind; give this to who wants it."""
+        if not strict and (self.missing or self.left_over):
             told = LoadReport(self.loaded, {}, self.missing, self.left_over)
             warn(f"load_into(strict=False): {told}; report= gets all names")
+        if report is not None:
+            report(self)
 
 
 def some(names: Collection[str]) -> str:
