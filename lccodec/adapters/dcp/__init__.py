@@ -24,9 +24,8 @@ files that nothing refers to, and earlier checkpoints stay as they were. With a 
 ``chain=``, each rank's state also lies beside the record, whole and exact (a second name of the
 exact file of its chain): the checkpoint loads bit for bit as long as its directory exists.
 
-With ``parity=1``, the files that the ranks of one save write form a group. If those of any rank are
-lost, ``lccodec repair`` and :func:`lccodec.adapters.ranks.repair_together` mend them. The ranks
-make the parity together behind the save, each from its own file.
+With ``parity=1``, ``lccodec repair`` and :func:`lccodec.adapters.ranks.repair_together` mend the
+files of any rank that are lost.
 
 No pickle is stored: a value that is not a tensor (an epoch, ``betas``, a random state of NumPy)
 lies in the record, if a chain would store it. For anything else, both sides need

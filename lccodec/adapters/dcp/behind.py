@@ -125,12 +125,8 @@ class ParityOfRanks:
         self._last: Save | None = None
         self._failures: list[str] = []
 
-    def __getstate__(self) -> dict[str, Any]:
-        # A process of `dcp.async_save` has ranks of its own.
-        return {"_redundancy": self._redundancy}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["_redundancy"], None)  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ParityOfRanks, (self._redundancy, None)  # a process of `dcp.async_save` has its own ranks
 
     def begin(self, save: Save) -> None:
         """Make parity of a save when it is committed; on all ranks, an error is only a warning."""

@@ -65,9 +65,8 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
     chain
         The directory of the ranks' chains; by default `path`. Checkpoints of several paths can
         share it: then each is a delta to the one before, and one path can be deleted without harm
-        to the others. Each path has its state whole, too: it is exact, may be copied without the
-        chain, and takes the bytes of a raw state once it is not the newest. With
-        ``newest="history"`` it only has the record.
+        to the others. Each path has its state whole, too; with ``newest="history"`` only the
+        record.
     policy, keyframe_every, workers, newest, keep, hindsight, only
         The options of every rank's chain: see `lccodec.adapters.chains.ChainOptions`, also
         for errors. `keep` is about the checkpoints of `path`, and is for chains that lie there;
@@ -76,10 +75,9 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         Store a value that a chain would refuse as the bytes that the planner makes. Tensors, NumPy
         arrays, and all values that :mod:`lccodec.adapters.tree.values` lists need no pickle.
     parity
-        How many ranks may lose their files: the files that the ranks of one save write form a
-        group, from which `repair` mends any that are lost. The ranks compute the parity together
-        behind the save, each from its own file. It lies in ``.parity`` beside the ranks' chains.
-        What goes wrong with it is a warning, and fails no save.
+        How many ranks may lose their files: those that the ranks of one save write form a group,
+        from which `repair` mends any that are lost. The ranks compute the parity together behind
+        the save. It lies in ``.parity`` beside their chains. What goes wrong with it is a warning.
     process_group
         The ranks that save, if those are not all, as a group of ``gloo`` that nobody else uses. By
         default one of all ranks is made, for parity alone.
