@@ -53,7 +53,7 @@ _TORCH_FILE: Final = re.compile(r"(optimizer|pytorch_model)\w*\.(pt|bin)")
 def pack(
     folder: str | os.PathLike[str], chain: Chain | None = None, *, models: Iterable[torch.nn.Module] = ()
 ) -> list[Path]:
-    """Store the tensors of a folder's large files in one checkpoint, then remove the files.
+    """Store the tensors of a folder's large files in one checkpoint; return the files it removes.
 
     Parameters
     ----------
@@ -62,19 +62,12 @@ def pack(
     models
         The modules of the weights, if they are at hand: their types show what is trained.
 
-    Returns
-    -------
-    list of Path
-        The removed files.
-
     Raises
     ------
     ArgumentError
         If a file holds something that cannot be stored. The message names it; nothing is removed.
-    FormatError
-        If a file is damaged.
-    StorageError
-        If the operating system refuses.
+    DataError, StorageError
+        If a file is damaged, or the operating system refuses.
     """
     found = _read(checked_path(folder), models)
     if found is None:
@@ -178,12 +171,7 @@ def _model_roles(
 
 
 def unpack(folder: str | os.PathLike[str]) -> list[Path]:
-    """Write the files that `pack` removed.
-
-    Returns
-    -------
-    list of Path
-        The written files. Existing files are left as they are.
+    """Write the files that `pack` removed, and return them. Existing files are left as they are.
 
     Raises
     ------

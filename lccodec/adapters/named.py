@@ -55,19 +55,12 @@ def prune_named(
     rewrite, dry_run, tell
         As for `lccodec.chain.life.prune.prune`, for each chain in turn.
 
-    Returns
-    -------
-    dict
-        What was removed of each chain.
-
     Raises
     ------
     ArgumentError
         If there is no chain, or nothing names a step of one of them. Nothing is removed then.
     DataError
         If a file is damaged, so that nobody knows what it names. Nothing is removed then.
-    StorageError
-        If the operating system refuses.
     """
     places = list(places)
     named, roots = named_steps(places), _whole_roots(places)

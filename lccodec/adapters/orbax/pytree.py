@@ -307,21 +307,9 @@ def part_roles(tree: Any, part: dict[str, Any]) -> dict[str, Assignment]:
 def read_tree(directory: Path, target: Any = None) -> Any:
     """Return the tree whose parts are in a directory.
 
-    Parameters
-    ----------
-    target
-        A tree with the same names. Where it has a `jax.Array` or `jax.ShapeDtypeStruct`, the result
-        has an array with its sharding; where it has a NumPy array, a NumPy array; elsewhere a plain
-        value. Without a target, the result is NumPy arrays (and random keys) in dicts and lists.
-
-    Raises
-    ------
-    ArgumentError
-        Lists all leaves that are missing, unexpected, or of another shape or dtype.
-    ChainError
-        If the part of a process is missing or belongs to another checkpoint.
-    DataError
-        If stored bytes break a rule.
+    Where the target, a tree with the same names, has a `jax.Array` or `jax.ShapeDtypeStruct`, the
+    result has an array with its sharding; where it has a NumPy array, a NumPy array; elsewhere a
+    plain value. Without a target, it is NumPy arrays (and random keys) in dicts and lists.
     """
     with Parts(directory) as parts:
         if target is None:

@@ -145,15 +145,9 @@ VALUE_GLOBALS: Final[list[Any]] = [
 def load_archive(path: str | os.PathLike[str]) -> Any:
     """Return the state in a file of ``torch.save``, with tensors on the CPU.
 
-    Raises
-    ------
-    ArgumentError
-        If the file holds objects that the weights-only loader refuses. The message names them.
-    DataError
-        If it is not a file of ``torch.save``, is damaged, not as it was sealed
-        (`lccodec.adapters.seals`), or asks for more memory than a file of its size may.
-    StorageError
-        If the operating system cannot read it.
+    An ``ArgumentError`` names the objects that the weights-only loader refuses. A ``DataError``
+    says that it is no such file, is damaged, not as it was sealed (`lccodec.adapters.seals`), or
+    asks for more memory than a file of its size may.
     """
     with sealed_file(path) as opened:
         size = os.fstat(opened.fileno()).st_size

@@ -44,22 +44,12 @@ _HOOKS: Final = ("_load_state_dict_pre_hooks", "_load_state_dict_post_hooks", "_
 
 
 class Filling:
-    """Loads a state into a target, before anything is loaded into it.
-
-    Attributes
-    ----------
-    meta
-        Ids of the modules that are on the meta device.
-    told
-        What ``load_state_dict`` of the modules that were asked has returned, by id.
-    refused
-        The id of what has refused its state.
-    """
+    """Loads a state into a target, which is looked at before anything is loaded."""
 
     def __init__(self, target: Any) -> None:
         self._target = target
-        self.told: dict[int, Any] = {}
-        self.refused: int | None = None
+        self.told: dict[int, Any] = {}  # what the modules that were asked have returned, by id
+        self.refused: int | None = None  # the id of what has refused its state
         parts = [part for _, part, _ in together(target, target)]
         self._optimizers = [part for part in parts if isinstance(part, torch.optim.Optimizer)]
         modules = [part for part in parts if isinstance(part, torch.nn.Module)]

@@ -85,22 +85,12 @@ def assembled(target: Any, state: Any, keys: Keys) -> Any:
 
 
 class Matching:
-    """What belongs to what in a target and a state.
-
-    Attributes
-    ----------
-    report
-        What is renamed, and the parameters of optimizers.
-    problems
-        What cannot be matched, in words.
-    needs_values
-        Whether values must be compared or moved, so that a hollow state is not enough.
-    """
+    """What belongs to what in a target and a state."""
 
     def __init__(self, target: Any, renaming: Renaming, settings: str) -> None:
-        self.report = LoadReport()
-        self.problems: list[str] = []
-        self.needs_values = False
+        self.report = LoadReport()  # what is renamed, and the parameters of optimizers
+        self.problems: list[str] = []  # what cannot be matched, in words
+        self.needs_values = False  # to compare or to move them, so that a hollow state is not enough
         self._renaming, self._settings = renaming, settings
         self._parameters = Parameters()
         self._optimizers: dict[int, OptimizerMatch] = {}

@@ -113,19 +113,7 @@ class Parameters:
 class OptimizerMatch:
     """What belongs to what in an optimizer and a saved state.
 
-    Attributes
-    ----------
-    state
-        The state with the numbers and groups of the optimizer.
-    sources
-        For each group the saved group whose settings it has, or None if it is new.
-    report
-        Names of the parameters that both, only the optimizer, or only the state has; and settings
-        that differ.
-    problems, conflicts
-        What cannot be matched, in words; and which settings nobody knows, unless the target's stay.
-    reordered
-        Whether values must be moved within tensors, so that a hollow state is not enough.
+    `state` gets the numbers and groups of the optimizer, and `report` the names of the parameters.
     """
 
     def __init__(
@@ -135,11 +123,13 @@ class OptimizerMatch:
         parameters: Parameters,
         renaming: Renaming,
     ) -> None:
-        self.state, self.sources = state, list[int | None](range(len(state["param_groups"])))
-        self.report = LoadReport()
-        self.problems: list[str] = []
-        self.conflicts: list[str] = []
-        self.reordered = False
+        self.state, self.report = state, LoadReport()
+        # For each group the saved group whose settings it has, or None if it is new.
+        self.sources = list[int | None](range(len(state["param_groups"])))
+        # What cannot be matched, in words; and the settings that nobody knows, unless the target's
+        # stay.
+        self.problems, self.conflicts = list[str](), list[str]()
+        self.reordered = False  # whether values move within tensors: a hollow state is not enough
         self._groups, self._parameters, self._renaming = optimizer.param_groups, parameters, renaming
         self._saved: list[dict[str, Any]] = state["param_groups"]
         self._own = [parameter for group in self._groups for parameter in group["params"]]

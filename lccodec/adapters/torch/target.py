@@ -190,24 +190,14 @@ def _has_apart(state: Any) -> bool:
 
 
 class _Check:
-    """The leaves of a target and of a state by name, each described in words.
-
-    Attributes
-    ----------
-    report
-        What is loaded, missing and left over, without optimizers.
-    wanted, found
-        What is compared.
-    asked
-        Of modules that may take what does not fit, place and what that is, by id.
-    """
+    """The leaves of a target and of a state by name, each described in words."""
 
     def __init__(self, strict: bool, settings: str) -> None:
-        self.report = LoadReport()
+        self.report = LoadReport()  # without optimizers
+        # Of modules that may take what does not fit, place and what that is, by id.
         self.asked: dict[int, tuple[Keys, _Check]] = {}
-        self.wanted: dict[str, str] = {}
-        self.found: dict[str, str] = {}
-        self._more: list[str] = []
+        self.wanted, self.found = dict[str, str](), dict[str, str]()
+        self._more = list[str]()
         self._arrays, self._common = 0, 0  # tensors of the target, and those that the state has too
         self._strict, self._settings = strict, settings
 

@@ -98,17 +98,9 @@ def some(names: Collection[str]) -> str:
 class Renaming:
     """The argument ``rename=``: new names for entries of a state, by name or pattern.
 
-    Parameters
-    ----------
-    rename
-        New names by pattern (as of :mod:`fnmatch`). A ``*`` in a new name stands for what the
-        wildcard at the same position of the pattern has matched. A pattern with a ``/`` is for the
-        path of an entry, any other one for its name in the module or dict that it is in.
-
-    Raises
-    ------
-    ArgumentError
-        If `rename` is not such a dict.
+    Patterns are those of :mod:`fnmatch`. A ``*`` in a new name stands for what the wildcard at the
+    same position of the pattern has matched. A pattern with a ``/`` is for the path of an entry,
+    any other one for its name in the module or dict that it is in.
 
     Examples
     --------

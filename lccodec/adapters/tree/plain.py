@@ -116,27 +116,11 @@ def from_plain(
     leaf: ArrayLeaf,
     constructors: Constructors | None = None,
 ) -> Any:
-    """Return a plain state as a state of a framework: the inverse of `to_plain`.
+    """Return a plain state, with bfloat16 as bits, as one of a framework: inverse of `to_plain`.
 
-    Parameters
-    ----------
-    state
-        The restored state, with bfloat16 as `lccodec.BFLOAT16_BITS`.
-    name
-        The name of `state` in the saved state; empty if `state` is the whole.
-    leaf
-        Converts an array to the framework's, given its type in the note and its name. It is called
-        once for an array that is in several places.
-    constructors
-        For each type of the framework that is not an array, the function that makes it from the
-        stored value. Without a function the stored value is returned.
-
-    Raises
-    ------
-    ArgumentError
-        If a dict has keys that are not strings: then it is not the state of a checkpoint.
-    FormatError
-        If the note does not fit the state.
+    `name` is that of the state in the saved one; empty if it is the whole. `leaf` converts an array
+    to the framework's, given its type in the note and its name; it is called once for an array that
+    is in several places. `constructors` make the other types from what is stored.
     """
     if type(name) is not str:
         raise ArgumentError(f"the name of an entry must be a string; got {name!r}")
