@@ -20,7 +20,7 @@ import lccodec
 from lccodec.adapters import jax as jax_adapter
 from lccodec.adapters import torch as torch_adapter
 from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter
-from lccodec.adapters.torch.arrays import copy_out
+from lccodec.adapters.torch.states import copy_out
 from lccodec.workers.memory import Arena
 
 TORCH_DEVICES = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]

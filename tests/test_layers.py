@@ -177,7 +177,7 @@ def test_one_function_of_the_program_prints() -> None:
                 printing.append(module)
     assert sorted(printing) == [
         "__main__",
-        "adapters/chains/saver",
+        "adapters/chains",
         "chain/save/background",
         "cli/program",
     ]

@@ -17,13 +17,7 @@ looks for them. Everything else in the folder stays. Needs the extra ``accelerat
 
 In the background, a save returns as soon as the tensors are read from the folder and copied. The
 files are removed when worker processes have stored the tensors. The next save, a load and
-``end_training`` wait for that, and raise the error if it failed:
-
->>> accelerator = Accelerator(cpu=True)
->>> model = accelerator.prepare(torch.nn.Linear(3, 2))
->>> register(accelerator, chain=f"{run}/chain", policy="balanced", background=True)
->>> folder = accelerator.save_state(f"{run}/2")
->>> accelerator.end_training()
+``end_training`` wait for that, and raise the error if it failed.
 """
 
 from __future__ import annotations
@@ -35,15 +29,15 @@ from typing import Any, Unpack
 from ..container.disk.system import checked_path
 from ..errors import DependencyError
 from ..policy.policy import Policy
-from .chains.options import ChainOptions, OtherOptions
+from .chains import ChainOptions, LinkSaver, OtherOptions
 
 try:
     import accelerate
 except ImportError:
     raise DependencyError("needs accelerate: pip install 'lccodec[accelerate]'") from None
 
-from .chains.saver import LinkSaver
-from .huggingface import PACKED, pack_with, unpack
+from .huggingface import pack_with, unpack
+from .whole import PACKED
 
 __all__ = ["register"]
 
@@ -59,7 +53,7 @@ def register(
     Parameters
     ----------
     chain, policy, keyframe_every, workers, newest, background, keep, hindsight, only
-        See `lccodec.adapters.chains.options.ChainOptions`, also for errors.
+        See `lccodec.adapters.chains.ChainOptions`, also for errors.
     """
     _Packer(accelerator, ChainOptions(chain, policy, **options))
 

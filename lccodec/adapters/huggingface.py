@@ -29,15 +29,13 @@ from ..container.tree import leaf_name
 from ..errors import FormatError, warn
 from ..policy.roles import Assignment
 from . import torch as adapter
-from .chains.saver import LinkSaver
+from .chains import LinkSaver
 from .files.disk import replacing
 from .link import open_linked, save_linked
 from .torch.archive import load_archive
 from .torch.roles import module_roles
 from .tree.matching import unwrapped
 from .whole import PACKED
-
-__all__ = ["PACKED", "pack", "pack_with", "unpack"]
 
 _RULE: Final = "folder"
 _WEIGHTS_SUFFIX: Final = ".safetensors"
@@ -53,12 +51,9 @@ _TORCH_FILE: Final = re.compile(r"(optimizer|pytorch_model)\w*\.(pt|bin)")
 
 
 def pack(
-    folder: str | os.PathLike[str],
-    chain: Chain | None = None,
-    *,
-    models: Iterable[torch.nn.Module] = (),
+    folder: str | os.PathLike[str], chain: Chain | None = None, *, models: Iterable[torch.nn.Module] = ()
 ) -> list[Path]:
-    """Store the tensors of a folder's large files in one checkpoint, then remove the files.
+    """Store the tensors of a folder's large files in one checkpoint; return the files it removes.
 
     Parameters
     ----------
@@ -67,19 +62,12 @@ def pack(
     models
         The modules of the weights, if they are at hand: their types show what is trained.
 
-    Returns
-    -------
-    list of Path
-        The removed files.
-
     Raises
     ------
     ArgumentError
         If a file holds something that cannot be stored. The message names it; nothing is removed.
-    FormatError
-        If a file is damaged.
-    StorageError
-        If the operating system refuses.
+    DataError, StorageError
+        If a file is damaged, or the operating system refuses.
     """
     found = _read(checked_path(folder), models)
     if found is None:
@@ -152,7 +140,11 @@ def _read(folder: Path, models: Iterable[torch.nn.Module]) -> _Content | None:
     for path in paths:
         name = path.relative_to(folder).as_posix()
         if path.suffix == _WEIGHTS_SUFFIX:
-            files[name], notes[name] = _read_weights(path)
+            try:
+                with safe_open(path, "pt") as file:
+                    files[name], notes[name] = load_file(path), file.metadata()
+            except SafetensorError as error:
+                raise FormatError(_RULE, str(path), str(error)) from error
         elif _TORCH_FILE.fullmatch(path.name):
             files[name] = load_archive(path)
     if not files:
@@ -179,12 +171,7 @@ def _model_roles(
 
 
 def unpack(folder: str | os.PathLike[str]) -> list[Path]:
-    """Write the files that `pack` removed.
-
-    Returns
-    -------
-    list of Path
-        The written files. Existing files are left as they are.
+    """Write the files that `pack` removed, and return them. Existing files are left as they are.
 
     Raises
     ------
@@ -204,7 +191,8 @@ def unpack(folder: str | os.PathLike[str]) -> list[Path]:
     for name, content in sorted(state["files"].items(), key=lambda item: not _is_of_optimizer(item[0])):
         path = folder / name
         inside = path.parent.resolve().is_relative_to(folder.resolve())  # a link may lead elsewhere
-        if ".." in path.parts or not inside or not _is_large(path):
+        is_large = path.suffix == _WEIGHTS_SUFFIX or _TORCH_FILE.fullmatch(path.name)
+        if ".." in path.parts or not inside or not is_large:
             raise FormatError(_RULE, str(folder / PACKED), f"{name!r} is not a large file of the folder")
         if path.exists():
             continue
@@ -224,15 +212,3 @@ def unpack(folder: str | os.PathLike[str]) -> list[Path]:
 
 def _is_of_optimizer(name: str) -> bool:
     return name.rpartition("/")[2].startswith("optimizer")
-
-
-def _is_large(path: Path) -> bool:
-    return path.suffix == _WEIGHTS_SUFFIX or _TORCH_FILE.fullmatch(path.name) is not None
-
-
-def _read_weights(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str] | None]:
-    try:
-        with safe_open(path, "pt") as file:
-            return load_file(path), file.metadata()
-    except SafetensorError as error:
-        raise FormatError(_RULE, str(path), str(error)) from error

@@ -21,16 +21,9 @@ back. ``Module.load_from_checkpoint`` ignores plugins: use what `load_checkpoint
 extra ``lightning``.
 
 With ``background=True`` a save only copies the state, and worker processes do the rest. What a new
-checkpoint replaces is deleted when the new one is on the disk. The trainer's teardown waits:
-
->>> plugin = LCCheckpointIO(chain=f"{run}/chain", policy="balanced", background=True)
->>> plugin.save_checkpoint({"epoch": 2, "state_dict": {"w": torch.ones(3)}}, f"{run}/2.ckpt")
->>> plugin.teardown()
->>> plugin.load_checkpoint(f"{run}/2.ckpt")["epoch"]
-2
-
-Then Lightning's `AsyncCheckpointIO` is not needed. It can wrap a plugin that saves at once: it
-copies the state once more, and codes in a thread of the training process.
+checkpoint replaces is deleted when the new one is on the disk. The trainer's teardown waits. Then
+Lightning's `AsyncCheckpointIO` is not needed. It can wrap a plugin that saves at once: it copies
+the state once more, and codes in a thread of the training process.
 """
 
 from __future__ import annotations
@@ -45,8 +38,7 @@ from ..container.disk.folder import make_directory
 from ..container.disk.system import checked_path, storage_errors
 from ..errors import ArgumentError, DependencyError
 from ..policy.policy import Policy
-from .chains.options import ChainOptions, OtherOptions
-from .chains.saver import LinkSaver
+from .chains import ChainOptions, LinkSaver, OtherOptions
 from .link import open_linked
 
 try:
@@ -85,7 +77,7 @@ class LCCheckpointIO(CheckpointIO):
     Parameters
     ----------
     chain, policy, keyframe_every, workers, newest, background, keep, hindsight, only
-        See `lccodec.adapters.chains.options.ChainOptions`, also for errors.
+        See `lccodec.adapters.chains.ChainOptions`, also for errors.
     """
 
     def __init__(

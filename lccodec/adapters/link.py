@@ -32,16 +32,6 @@ from ..container.disk.system import checked_path
 from ..errors import ChainError, FormatError, StorageError
 from ..policy.roles import Assignment
 
-__all__ = [
-    "LINK_KEY",
-    "chain_step",
-    "open_linked",
-    "open_named",
-    "read_link",
-    "save_linked",
-    "write_link",
-]
-
 
 def save_linked(
     state: Any,
@@ -54,23 +44,9 @@ def save_linked(
 ) -> None:
     """Write a state to a lossless file; with a chain, to a step of it, and then to the file.
 
-    An existing file is replaced after the state is on the disk.
-
-    Parameters
-    ----------
-    roles
-        The roles that the framework knows, by the names of the arrays in `state`.
-    step
-        The trainer's step; see `chain_step`.
-    only
-        Which arrays are saved to the chain, as for `Chain.save`.
-
-    Raises
-    ------
-    ArgumentError
-        If the state holds something that cannot be stored. The message names it.
-    ChainError, StorageError
-        As `write_link`. An existing file is unchanged.
+    An existing file is replaced after the state is on the disk. `step` is the trainer's (see
+    `chain_step`); `roles` and `only` are as for `Chain.save`. Errors are those of `Chain.save` and
+    `write_link`.
     """
     if chain is None:
         save_file(state, path, metadata)
@@ -100,15 +76,9 @@ def chain_step(wanted: int | None, latest: int | None) -> int:
 def write_link(chain: Chain, step: int, path: Path) -> int:
     """Give the newest step of a chain its name at a path; return the bytes of a whole file there.
 
-    An existing file is replaced. Of a chain that keeps only its history, the name is a link, and
-    the number is 0.
-
-    Raises
-    ------
-    ChainError
-        If the exact state is not there any more, as its file could not be written.
-    StorageError
-        If the operating system refuses. An existing file is unchanged.
+    An existing file is replaced, and after an error unchanged. Of a chain that keeps only its
+    history, the name is a link, and the number is 0. A ``ChainError`` says that the exact state is
+    not there any more, as its file could not be written.
     """
     store = DirectoryStore(Path(chain.directory))
     if chain.newest == "history":
@@ -130,15 +100,8 @@ def write_link(chain: Chain, step: int, path: Path) -> int:
 def open_linked(path: str | os.PathLike[str]) -> OpenCheckpoint:
     """Open a file of `save_linked`: the state itself, or the checkpoint that a link names.
 
-    Raises
-    ------
-    ChainError
-        If the linked checkpoint is missing or has another root hash than the link says. The message
-        names its chain.
-    DataError
-        If a file breaks a rule of the format, or the link is malformed.
-    StorageError
-        If the operating system cannot read the file.
+    A ``ChainError``, which names the chain, says that the linked checkpoint is missing or has
+    another root hash than the link says. Other errors are those of `open_file`.
     """
     path = checked_path(path)
     file = open_file(path)
@@ -156,13 +119,7 @@ def open_linked(path: str | os.PathLike[str]) -> OpenCheckpoint:
 
 
 def read_link(path: Path, text: str) -> tuple[Path, str]:
-    """Return the checkpoint that a link at `path` names, by its text, and the checkpoint's root.
-
-    Raises
-    ------
-    FormatError
-        If the link is malformed.
-    """
+    """Return the checkpoint that a link at `path` names, by its text, and the checkpoint's root."""
     try:
         link = json.loads(text)
         directory, step, root = path.parent / link["chain"], int(link["step"]), str(link["root"])
@@ -175,14 +132,8 @@ def open_named(path: Path, root: str, by: str | os.PathLike[str]) -> OpenCheckpo
     """Open a checkpoint whose root hash another file gives; errors call that file `by`.
 
     If the exact file beside it is of that checkpoint, it is opened in its place. The root may be
-    that of the checkpoint's exact file: when it was noted, only that file had the step.
-
-    Raises
-    ------
-    ChainError
-        If the checkpoint is missing or has another root hash.
-    DataError, StorageError
-        As `open_linked`.
+    that of the checkpoint's exact file: when it was noted, only that file had the step. A
+    ``ChainError`` says that the checkpoint is missing or has another root hash.
     """
     if (exact := open_exact_of(path, root)) is not None:
         return exact

@@ -20,16 +20,14 @@ from ..chain.mend.protect import recorded
 from ..chain.mend.ranks import renew_ranks
 from ..chain.progress import Tell, untold
 from ..chain.read.checkpoint import open_file
-from ..chain.read.newest import RECORD_KIND
+from ..chain.read.newest import LINK_KEY, RECORD_KIND
 from ..chain.store.directory import DirectoryStore, chains_in, inner_directories
 from ..chain.store.opening import writable_store
 from ..container.disk.address import Address, Place
 from ..container.disk.system import checked_path, storage_errors
 from ..container.reader import open_checkpoint
 from ..errors import ArgumentError, FormatError
-from .link import LINK_KEY, read_link
-
-__all__ = ["chains_below", "named_steps", "parts_of", "prune_named", "prune_together"]
+from .link import read_link
 
 _DCP_RULE: Final = "dcp"
 
@@ -56,19 +54,12 @@ def prune_named(
     rewrite, dry_run, tell
         As for `lccodec.chain.life.prune.prune`, for each chain in turn.
 
-    Returns
-    -------
-    dict
-        What was removed of each chain.
-
     Raises
     ------
     ArgumentError
         If there is no chain, or nothing names a step of one of them. Nothing is removed then.
     DataError
         If a file is damaged, so that nobody knows what it names. Nothing is removed then.
-    StorageError
-        If the operating system refuses.
     """
     places = list(places)
     named, roots = named_steps(places), _whole_roots(places)
@@ -117,15 +108,7 @@ def prune_together(
 
 
 def chains_below(directory: Path) -> list[Path]:
-    """Return a directory if it is a chain; otherwise its subdirectories that are chains.
-
-    Raises
-    ------
-    ArgumentError
-        If there is none.
-    StorageError
-        If a directory cannot be listed, so that nobody knows whether it is a chain.
-    """
+    """Return a directory if it is a chain; otherwise its subdirectories that are chains."""
     if DirectoryStore(directory).checkpoints():
         return [directory]
     found = chains_in(directory)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..byteorder import little_endian, read_numbers, stored_bytes
+from ..chain.adapter import TYPES
 from ..container.disk.system import checked_path
 from ..container.scalars import metadata_strings
 from ..container.tree import leaf_name
@@ -30,7 +31,7 @@ from .files.header import DTYPE_NAMES, FLOAT8_NAMES
 from .files.shards import SHARD_BYTES, is_index, load_shards, read_index, save_shards
 from .files.structure import STATE, named_leaves, plain_names, rebuild, with_structure
 from .seals.reading import read_sealed, sealed_file
-from .tree.plain import TYPES, names_by_type, read_types, with_types
+from .tree.plain import names_by_type, read_types, with_types
 
 try:
     import safetensors as library

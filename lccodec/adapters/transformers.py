@@ -36,15 +36,15 @@ from typing import Any, Unpack
 from ..container.disk.system import checked_path
 from ..errors import DependencyError
 from ..policy.policy import Policy
-from .chains.options import ChainOptions, OtherOptions
+from .chains import ChainOptions, LinkSaver, OtherOptions
 
 try:
     from transformers import TrainerCallback
 except ImportError:
     raise DependencyError("needs transformers: pip install 'lccodec[transformers]'") from None
 
-from .chains.saver import LinkSaver
-from .huggingface import PACKED, pack_with, unpack
+from .huggingface import pack_with, unpack
+from .whole import PACKED
 
 __all__ = ["LCCallback", "unpacked"]
 
@@ -55,7 +55,7 @@ class LCCallback(TrainerCallback):
     Parameters
     ----------
     chain, policy, keyframe_every, workers, newest, background, keep, hindsight, only
-        See `lccodec.adapters.chains.options.ChainOptions`, also for errors.
+        See `lccodec.adapters.chains.ChainOptions`, also for errors.
     """
 
     def __init__(

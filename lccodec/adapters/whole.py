@@ -16,7 +16,6 @@ from typing import Any, Final, Literal, Self, TypeAlias
 
 from ..chain.bounds import UNBOUNDED, Bounds
 from ..chain.mend.ranks import rank_folders
-from ..chain.progress import Progress
 from ..chain.read.checkpoint import OpenCheckpoint, checked_names
 from ..chain.read.info import CheckpointInfo
 from ..chain.read.newest import LINK_KEY, PYTREE_KIND, RECORD_KIND, kept, kind_of, open_path
@@ -27,8 +26,6 @@ from ..element_types import Array, components, from_components
 from ..errors import ArgumentError, DependencyError, warn
 from ..policy.roles import Assignment
 from .link import open_linked
-
-__all__ = ["PACKED", "OpenState", "Together", "open_whole"]
 
 #: The name of the checkpoint in a folder of Hugging Face's libraries that was packed.
 PACKED: Final = "lccodec.lcc.h5"
@@ -50,17 +47,10 @@ class Together:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def _nothing(self, *_: object) -> None:
+        """Do nothing: all is read, its checksums were compared, and all files are closed."""
 
-    def close(self) -> None:
-        """Do nothing: all files are closed."""
-
-    def show(self, progress: Progress) -> None:
-        """Do nothing: all is read."""
-
-    def verify(self) -> None:
-        """Do nothing: all is read, and its checksums were compared."""
+    __exit__ = close = show = verify = _nothing
 
     def keys(self) -> list[str]:
         """Return the names of the arrays."""
@@ -100,21 +90,8 @@ def open_whole(
 ) -> OpenState:
     """Open the whole state of a checkpoint file, a step of a chain or a bundle, or a directory.
 
-    Parameters
-    ----------
-    path, step, exact, bounds
-        As for `lccodec.chain.read.newest.open_path`. Bounds are those of single checkpoints.
-
-    Raises
-    ------
-    ArgumentError
-        If the path has a share of a state, or bounds are given for what many files make up.
-    ChainError
-        If there is no such step, or a file that is named is missing.
-    DataError, StorageError
-        As for `open_path`.
-    DependencyError
-        If PyTorch or Orbax is needed, and missing.
+    Parameters and errors are those of `lccodec.chain.read.newest.open_path`; bounds are for single
+    checkpoints. A ``DependencyError`` says that PyTorch or Orbax is needed, and missing.
     """
     place = checked_place(path)
     if isinstance(place, Path) and os.path.isdir(place) and not DirectoryStore(place).steps():  # noqa: PTH112 - Path.is_dir raises for a name that is too long
@@ -138,7 +115,11 @@ def open_whole(
         return kept(open_linked(place), bounds)
     if bounds != UNBOUNDED:
         raise ArgumentError(f"{place}: bounds are for a single checkpoint, and this one names others")
-    return _MAKERS[kind](place, info)
+    what, made = _MAKERS[kind]
+    try:
+        return made(place, info)
+    except DependencyError as error:
+        raise DependencyError(f"{place} is {what}, which {error}") from error
 
 
 def _ends(place: Place) -> tuple[str, ...]:
@@ -148,32 +129,25 @@ def _ends(place: Place) -> tuple[str, ...]:
 
 def _recorded(place: Path, info: CheckpointInfo) -> Together:
     """Put a distributed checkpoint together."""
-    try:
-        from . import torch
-        from .dcp import LCStorageReader
-    except DependencyError as error:
-        raise DependencyError(f"{place} is a distributed checkpoint, which {error}") from error
-    directory = place if place.is_dir() else place.parent
-    state = LCStorageReader(directory, step=info.step).state()
-    plain, metadata = torch.to_numpy(state)
-    return Together(plain, metadata, info, torch.roles(state))
+    from . import torch
+    from .dcp import LCStorageReader
+
+    state = LCStorageReader(place if place.is_dir() else place.parent, step=info.step).state()
+    return Together(*torch.to_numpy(state), info, torch.roles(state))
 
 
 def _of_processes(place: Path, info: CheckpointInfo) -> Together:
     """Put a checkpoint of Orbax together."""
-    try:
-        from . import jax
-        from .orbax.pytree import read_tree
-    except DependencyError as error:
-        raise DependencyError(f"{place} is of a checkpoint of Orbax, which {error}") from error
+    from . import jax
+    from .orbax.pytree import read_tree
+
     tree = read_tree(place.parent)
-    plain, metadata = jax.to_numpy(tree)
-    return Together(plain, metadata, info, jax.roles(tree))
+    return Together(*jax.to_numpy(tree), info, jax.roles(tree))
 
 
-_MAKERS: Final[dict[str, Callable[[Path, CheckpointInfo], Together]]] = {
-    RECORD_KIND: _recorded,
-    PYTREE_KIND: _of_processes,
+_MAKERS: Final[dict[str, tuple[str, Callable[[Path, CheckpointInfo], Together]]]] = {
+    RECORD_KIND: ("a distributed checkpoint", _recorded),
+    PYTREE_KIND: ("of a checkpoint of Orbax", _of_processes),
 }
 
 

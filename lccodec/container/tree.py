@@ -116,6 +116,11 @@ def _escaped(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1") if "~" in key or "/" in key else key
 
 
+def unescaped(name: str) -> str:
+    """Return a key, or a path of keys without a slash in them, as it was before `leaf_name`."""
+    return name.replace("~1", "/").replace("~0", "~")
+
+
 def array_names(tree: Json) -> dict[str, int]:
     """Return the index of the array at each path, in document order; two places are two names.
 

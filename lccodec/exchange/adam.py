@@ -16,11 +16,8 @@ import numpy as np
 
 from ..errors import ArgumentError
 from .mapping import exchange
-from .patterns import SEPARATORS
-from .rules import Rule
+from .rules import SEPARATORS, Rule
 from .trees import children, leaves, nested, rebuilt, replaced
-
-__all__ = ["adam_to_flax", "adam_to_torch"]
 
 #: The names of the moments in torch and in optax.
 _MOMENT_NAMES: Final = {"exp_avg": "mu", "exp_avg_sq": "nu"}

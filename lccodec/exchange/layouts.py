@@ -22,8 +22,6 @@ import numpy as np
 from ..element_types import Array, add, components, from_components, is_bfloat16_bits, work
 from ..errors import ArgumentError
 
-__all__ = ["LAYOUTS", "Layout", "Shape"]
-
 Shape: TypeAlias = tuple[int, ...]
 Arrays: TypeAlias = Sequence[Array]
 #: The shapes that the other side wants; None for each that is not known.
@@ -37,36 +35,26 @@ _ANY_RANK: Final = range(65)  # NumPy's arrays have at most 64 dimensions
 
 @dataclass(frozen=True)
 class Layout:
-    """How the arrays of a layer are arranged on both sides.
+    """How the arrays of a layer are arranged on both sides."""
 
-    Parameters
-    ----------
-    to_flax, to_torch
-        The conversions. They raise ArgumentError for arrays that do not fit.
-    torch, flax
-        The possible numbers of arrays on each side.
-    ranks
-        The possible numbers of dimensions of torch's arrays.
-    extra_flax_dimensions
-        How many more dimensions Flax's arrays have.
-    sized
-        Whether a rule has a size.
-    moments
-        Whether Adam's moments can be converted too.
-    """
-
-    to_flax: Transform
+    to_flax: Transform  # raises ArgumentError for arrays that do not fit
     to_torch: Transform
-    torch: range = range(1, 2)
+    torch: range = range(1, 2)  # possible numbers of arrays on each side
     flax: range = range(1, 2)
-    ranks: range = _ANY_RANK
-    extra_flax_dimensions: int = 0
-    sized: Literal["never", "maybe", "always"] = "never"
-    moments: bool = True
+    ranks: range = _ANY_RANK  # possible numbers of dimensions of torch's arrays
+    extra_flax_dimensions: int = 0  # that Flax's arrays have
+    sized: Literal["never", "maybe", "always"] = "never"  # whether a rule has a size
+    moments: bool = True  # whether Adam's moments can be converted too
 
 
-def _same(arrays: Arrays, *_: object) -> Arrays:
-    return arrays
+def _one(change: Callable[[Array], Array]) -> Transform:
+    """Return what makes one array of one."""
+    return lambda arrays, *_: [np.ascontiguousarray(change(arrays[0]))]
+
+
+def _stacked(change: Callable[[Array], Array]) -> Transform:
+    """Return what makes one array in torch of several in Flax, each changed."""
+    return lambda arrays, *_: [_joined([change(array) for array in arrays])]
 
 
 def _tied_to_flax(arrays: Arrays, *_: object) -> Arrays:
@@ -85,10 +73,6 @@ def _linear_to_flax(arrays: Arrays, shapes: Shapes, _: object) -> Arrays:
     return [np.ascontiguousarray(block.T) for block in _blocks(arrays[0], len(shapes))]
 
 
-def _linear_to_torch(arrays: Arrays, *_: object) -> Arrays:
-    return [_joined([array.T for array in arrays])]
-
-
 def _flattened_to_flax(arrays: Arrays, _: object, size: int | None) -> Arrays:
     rows, columns = arrays[0].shape
     channels, pixels = _split(columns, size, "channels")
@@ -101,22 +85,6 @@ def _flattened_to_torch(arrays: Arrays, _: object, size: int | None) -> Arrays:
     channels, pixels = _split(rows, size, "channels")
     planes = arrays[0].reshape(pixels, channels, columns)
     return [np.ascontiguousarray(planes.transpose(2, 1, 0)).reshape(columns, rows)]
-
-
-def _conv_to_flax(arrays: Arrays, *_: object) -> Arrays:
-    return [np.ascontiguousarray(np.moveaxis(arrays[0], (1, 0), (-2, -1)))]
-
-
-def _conv_to_torch(arrays: Arrays, *_: object) -> Arrays:
-    return [np.ascontiguousarray(np.moveaxis(arrays[0], (-2, -1), (1, 0)))]
-
-
-def _conv_transposed_to_flax(arrays: Arrays, *_: object) -> Arrays:
-    return [np.ascontiguousarray(np.moveaxis(_turned(arrays[0], 2), (0, 1), (-2, -1)))]
-
-
-def _conv_transposed_to_torch(arrays: Arrays, *_: object) -> Arrays:
-    return [np.ascontiguousarray(np.moveaxis(_turned(arrays[0], 0), (-2, -1), (0, 1)))]
 
 
 def _turned(kernel: Array, first: int) -> Array:
@@ -133,19 +101,10 @@ def _heads_to_flax(arrays: Arrays, shapes: Shapes, size: int | None) -> Arrays:
     ]
 
 
-def _heads_to_torch(arrays: Arrays, *_: object) -> Arrays:
-    return [_joined([array.reshape(*array.shape[:-2], math.prod(array.shape[-2:])).T for array in arrays])]
-
-
 def _heads_out_to_flax(arrays: Arrays, shapes: Shapes, size: int | None) -> Arrays:
     rows, columns = arrays[0].shape
     heads = _split(columns, _heads(shapes[0], -3, size), "heads")
     return [np.ascontiguousarray(arrays[0].T).reshape(*heads, rows)]
-
-
-def _heads_out_to_torch(arrays: Arrays, *_: object) -> Arrays:
-    heads, features, columns = arrays[0].shape
-    return [np.ascontiguousarray(arrays[0].reshape(heads * features, columns).T)]
 
 
 def _heads(shape: Shape | None, axis: int, size: int | None) -> int:
@@ -212,22 +171,30 @@ _ANY_NUMBER: Final = range(1, 1 << 16)
 #: The layouts by name.
 LAYOUTS: Final = MappingProxyType(
     {
-        "same": Layout(_same, _same),
+        "same": Layout(lambda arrays, *_: arrays, lambda arrays, *_: arrays),
         # One array in Flax has several names in torch.
         "tied": Layout(_tied_to_flax, _tied_to_torch, torch=_ANY_NUMBER),
         # (out, in) in torch and (in, out) in Flax
-        "linear": Layout(_linear_to_flax, _linear_to_torch, flax=_ANY_NUMBER, ranks=_MATRIX_RANKS),
+        "linear": Layout(_linear_to_flax, _stacked(np.transpose), flax=_ANY_NUMBER, ranks=_MATRIX_RANKS),
         # The same after flattening an image of `size` channels: they come first in torch, last in
         # Flax.
         "flattened": Layout(_flattened_to_flax, _flattened_to_torch, ranks=_MATRIX_RANKS, sized="always"),
         # (out, in, *window) and (*window, in, out)
-        "conv": Layout(_conv_to_flax, _conv_to_torch, ranks=_KERNEL_RANKS),
+        "conv": Layout(
+            _one(lambda kernel: np.moveaxis(kernel, (1, 0), (-2, -1))),
+            _one(lambda kernel: np.moveaxis(kernel, (-2, -1), (1, 0))),
+            ranks=_KERNEL_RANKS,
+        ),
         # (in, out, *window) and (*window turned over, in, out)
-        "conv-transposed": Layout(_conv_transposed_to_flax, _conv_transposed_to_torch, ranks=_KERNEL_RANKS),
+        "conv-transposed": Layout(
+            _one(lambda kernel: np.moveaxis(_turned(kernel, 2), (0, 1), (-2, -1))),
+            _one(lambda kernel: np.moveaxis(_turned(kernel, 0), (-2, -1), (0, 1))),
+            ranks=_KERNEL_RANKS,
+        ),
         # (heads x features, in) and (in, heads, features), a bias without `in`; `size` heads
         "heads": Layout(
             _heads_to_flax,
-            _heads_to_torch,
+            _stacked(lambda array: array.reshape(*array.shape[:-2], math.prod(array.shape[-2:])).T),
             flax=_ANY_NUMBER,
             ranks=range(1, 3),
             extra_flax_dimensions=1,
@@ -236,7 +203,7 @@ LAYOUTS: Final = MappingProxyType(
         # (out, heads x features) and (heads, features, out); `size` heads
         "heads-out": Layout(
             _heads_out_to_flax,
-            _heads_out_to_torch,
+            _one(lambda array: array.reshape(-1, array.shape[-1]).T),
             ranks=_MATRIX_RANKS,
             extra_flax_dimensions=1,
             sized="maybe",

@@ -12,11 +12,8 @@ import numpy as np
 from ..element_types import in_host_order, is_bfloat16_bits
 from ..errors import ArgumentError
 from .layouts import Shape
-from .patterns import SEPARATORS, Side, fill, match
-from .rules import MODULE, RULES, TIED, Rule, translated
+from .rules import MODULE, RULES, SEPARATORS, TIED, Rule, Side, fill, match, translated
 from .trees import leaves, nested, replaced
-
-__all__ = ["exchange", "to_flax", "to_torch"]
 
 
 def to_flax(state: Any, rules: Iterable[Rule] = (), like: Any = None) -> Any:

@@ -1,5 +1,10 @@
 """Rules: which names in torch correspond to which names in Flax, and in which layout.
 
+A name consists of segments, joined by the separator of its side: ``layer1.0.weight`` in torch,
+``layer1/0/kernel`` in Flax. In a pattern ``*`` stands for one or more characters of one segment,
+and ``**`` for any number of whole segments, even none. The first ``*`` on one side corresponds to
+the first on the other side, and so on; ``**`` corresponds to ``**``.
+
 `RULES` are the rules for common layers. A user's own rules come first: the first that matches
 counts. Of the common rules exactly one must be possible. torch uses the name ``weight`` for a
 Linear (in Flax a transposed ``kernel``) and for an Embedding (in Flax an ``embedding``, not
@@ -8,21 +13,23 @@ transposed). So names and ranks are not always enough; then a target or a rule o
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import re
 import reprlib
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from ..errors import ArgumentError, StorageError
 from .layouts import LAYOUTS, Layout
-from .patterns import SEPARATORS, Binding, Side, fault, fill, match, wildcards
 
-__all__ = ["MODULE", "RULES", "TIED", "Rule", "load_rules", "translated"]
+Side: TypeAlias = Literal["torch", "flax"]
 
+SEPARATORS: Final[dict[Side, str]] = {"torch": ".", "flax": "/"}
 #: The layout of a rule that translates the path of a module.
 MODULE: Final = "module"
 #: The layout of several names for one array.
@@ -37,6 +44,85 @@ _KINDS: Final = {  # of the values in a file
 }
 
 
+class Binding(NamedTuple):
+    """What the wildcards of a pattern stand for: ``**`` (`path`) and each ``*`` (`parts`)."""
+
+    path: str
+    parts: tuple[str, ...]
+
+
+def match(pattern: str, name: str, side: Side) -> Binding | None:
+    """Return what the wildcards of a pattern stand for in a name, or None if it does not match.
+
+    Examples
+    --------
+    >>> match("**.h.*.weight", "gpt.h.3.weight", "torch")
+    Binding(path='gpt', parts=('3',))
+    >>> match("**.weight", "weight", "torch")
+    Binding(path='', parts=())
+    """
+    found = _compiled(pattern, SEPARATORS[side]).fullmatch(name)
+    if found is None:
+        return None
+    parts = tuple(text for name, text in found.groupdict().items() if name != "path")
+    return Binding(found.groupdict().get("path") or "", parts)
+
+
+def fill(pattern: str, binding: Binding, side: Side) -> str:
+    """Return the name that a pattern makes with a binding: the inverse of `match`.
+
+    Examples
+    --------
+    >>> fill("**/h/*/kernel", Binding("gpt", ("3",)), "flax")
+    'gpt/h/3/kernel'
+    >>> fill("**/kernel", Binding("", ()), "flax")
+    'kernel'
+    """
+    parts = iter(binding.parts)
+    segments = (
+        binding.path if segment == "**" else re.sub(r"\*", lambda _: next(parts), segment)
+        for segment in pattern.split(SEPARATORS[side])
+    )
+    return SEPARATORS[side].join(filter(None, segments))
+
+
+def wildcards(pattern: str, side: Side) -> tuple[int, int]:
+    """Return the numbers of ``**`` and of ``*`` in a pattern."""
+    segments = pattern.split(SEPARATORS[side])
+    return segments.count("**"), sum(segment.count("*") for segment in segments if segment != "**")
+
+
+def fault(pattern: str, side: Side) -> str | None:
+    """Return why a pattern is ambiguous or can never match, or None if it is sound."""
+    segments = pattern.split(SEPARATORS[side])
+    if not all(segments):
+        return "has an empty segment"
+    if any(segment.count("*") > 1 for segment in segments if segment != "**"):
+        return "has more than one * in a segment"
+    return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled(pattern: str, separator: str) -> re.Pattern[str]:
+    """Return a pattern as a regular expression; ``**`` includes one separator beside it."""
+    gap, part = re.escape(separator), f"[^{re.escape(separator)}]+"
+    groups = (f"(?P<part{number}>{part})" for number in range(pattern.count("*")))
+    named = iter(["?P<path>"])  # only the first ** is read; only one-sided patterns have a second one
+    written = ""
+    pending = ""  # the separator before the next segment, unless a ** has included it
+    for number, segment in enumerate(segments := pattern.split(separator)):
+        if segment != "**":
+            written += pending + re.sub(r"\*", lambda _: next(groups), re.escape(segment).replace(r"\*", "*"))
+            pending = gap
+        elif len(segments) == 1:
+            written = "(?P<path>.*)"
+        elif number == 0:
+            written = f"(?:({next(named)}.+){gap})?"
+        else:
+            written += f"(?:{gap}({next(named, '')}.+))?"
+    return re.compile(written, re.DOTALL)
+
+
 @dataclass(frozen=True)
 class Rule:
     """Names in torch, the corresponding names in Flax, and the layout.
@@ -44,9 +130,9 @@ class Rule:
     Parameters
     ----------
     torch, flax
-        A pattern, or several if one array on one side is several arrays on the other; see
-        `lccodec.exchange.patterns`. If None, what the pattern of the other side matches is left
-        out, and kept unchanged in a target.
+        A pattern, or several if one array on one side is several arrays on the other. ``*`` stands
+        for characters of one segment of a name, ``**`` for any number of segments. If None, what
+        the pattern of the other side matches is left out, and kept unchanged in a target.
     layout
         A name in `lccodec.exchange.LAYOUTS`, or ``"module"`` if the rule translates the path of a
         module. The first such rule that matches translates the path that ``**`` stands for in other
@@ -122,15 +208,15 @@ class Rule:
 
 def translated(binding: Binding, rules: tuple[Rule, ...], side: Side, other: Side) -> Binding:
     """Return a binding with the path of the other side, by the first module rule that matches."""
+
+    def respelled(path: str) -> str:
+        return path.replace(SEPARATORS[side], SEPARATORS[other])
+
     for rule in rules:
         if rule.layout == MODULE and (found := match(rule.patterns(side)[0], binding.path, side)):
-            inner = found._replace(path=_respelled(found.path, side, other))
+            inner = found._replace(path=respelled(found.path))
             return binding._replace(path=fill(rule.patterns(other)[0], inner, other))
-    return binding._replace(path=_respelled(binding.path, side, other))
-
-
-def _respelled(path: str, side: Side, other: Side) -> str:
-    return path.replace(SEPARATORS[side], SEPARATORS[other])
+    return binding._replace(path=respelled(binding.path))
 
 
 def load_rules(path: str | os.PathLike[str]) -> tuple[Rule, ...]:

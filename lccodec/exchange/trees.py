@@ -8,8 +8,6 @@ from typing import Any
 from ..constants import MAX_NESTING
 from ..errors import ArgumentError
 
-__all__ = ["children", "leaves", "nested", "rebuilt", "replaced"]
-
 
 def children(node: Any) -> list[tuple[str, Any]] | None:
     """Return the children of a container by key, field or position; None for a leaf."""

@@ -9,9 +9,9 @@ from accelerate.utils import ProjectConfiguration
 from safetensors.torch import load_file, save_file
 
 import lccodec
+from lccodec.adapters import chains as saver
 from lccodec.adapters.accelerate import register
-from lccodec.adapters.chains import saver
-from lccodec.adapters.huggingface import PACKED
+from lccodec.adapters.whole import PACKED
 from lccodec.errors import ArgumentError, StorageError
 
 

@@ -8,8 +8,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import lccodec
-from lccodec.adapters.huggingface import PACKED, pack, unpack
+from lccodec.adapters.huggingface import pack, unpack
 from lccodec.adapters.transformers import unpacked
+from lccodec.adapters.whole import PACKED
 from lccodec.errors import ArgumentError, ChainError, FormatError, StorageError
 
 

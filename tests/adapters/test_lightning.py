@@ -18,7 +18,7 @@ from lightning.pytorch.plugins.io import AsyncCheckpointIO
 
 import lccodec
 import lccodec.adapters.torch as adapter
-from lccodec.adapters.chains import saver as link_saver
+from lccodec.adapters import chains as link_saver
 from lccodec.adapters.lightning import LCCheck, LCCheckpointIO
 from lccodec.errors import ArgumentError, ChainError, StorageError
 

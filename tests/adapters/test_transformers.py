@@ -8,9 +8,9 @@ from safetensors.torch import load_file
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
 import lccodec
-from lccodec.adapters.chains import saver
-from lccodec.adapters.huggingface import PACKED
+from lccodec.adapters import chains as saver
 from lccodec.adapters.transformers import LCCallback, unpacked
+from lccodec.adapters.whole import PACKED
 from lccodec.errors import StorageError
 
 

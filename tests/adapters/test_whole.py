@@ -27,7 +27,7 @@ import lccodec
 from lccodec import ArgumentError, Chain, FormatError
 from lccodec.adapters import torch as adapter
 from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter
-from lccodec.adapters.dcp.record import KIND, Part, Value, to_record
+from lccodec.adapters.dcp.record import Part, Value, to_record
 from lccodec.adapters.files.formats import load_file
 from lccodec.adapters.huggingface import pack
 from lccodec.adapters.link import save_linked
@@ -35,6 +35,7 @@ from lccodec.adapters.orbax import LCCheckpointHandler, LCSave
 from lccodec.adapters.weights import pull
 from lccodec.adapters.whole import open_whole
 from lccodec.chain.bounds import Bounds
+from lccodec.chain.read.newest import RECORD_KIND
 from lccodec.inspect.examination import examine
 
 from ..support.commands import run, run_json
@@ -75,7 +76,7 @@ def of_two_ranks(directory: Path, **changes: Any) -> Path:
     )
     record = to_record(metadata, ".") | changes
     with Chain(directory, "lossless") as chain:
-        chain.save(0, *adapter.to_numpy(record, {"kind": KIND}))
+        chain.save(0, *adapter.to_numpy(record, {"kind": RECORD_KIND}))
     return directory
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import lccodec
 from lccodec import ArgumentError, Chain, Keep, LccodecWarning, StorageError
-from lccodec.adapters.chains.options import ChainOptions
+from lccodec.adapters.chains import ChainOptions
 from lccodec.adapters.link import open_linked, save_linked
 from lccodec.container.bundle import Bundle
 from lccodec.container.disk.system import checked_path

@@ -14,12 +14,7 @@
 (True, 1)
 
 `dcp.async_save` copies the state, and saves it in a thread or in a process. With `workers`, the
-coding is done by worker processes, so that it does not hold up the training thread:
-
->>> writer = LCStorageWriter(f"{run}/latest", chain=f"{run}/chain", workers=1)
->>> future = dcp.async_save({"model": model.state_dict(), "step": 2}, checkpoint_id=f"{run}/2",
-...                         storage_writer=writer, no_dist=True)
->>> _ = future.result()  # raises what failed
+coding is done by worker processes, so that it does not hold up the training thread.
 
 Every rank writes the items of its plan into its own chain, ``CHAIN/rank-N``. When all ranks have
 finished, the coordinator writes the record, which is also a checkpoint file. It holds what DCP
@@ -29,9 +24,8 @@ files that nothing refers to, and earlier checkpoints stay as they were. With a 
 ``chain=``, each rank's state also lies beside the record, whole and exact (a second name of the
 exact file of its chain): the checkpoint loads bit for bit as long as its directory exists.
 
-With ``parity=1``, the files that the ranks of one save write form a group. If those of any rank are
-lost, ``lccodec repair`` and :func:`lccodec.adapters.ranks.repair_together` mend them. The ranks
-make the parity together behind the save, each from its own file.
+With ``parity=1``, ``lccodec repair`` and :func:`lccodec.adapters.ranks.repair_together` mend the
+files of any rank that are lost.
 
 No pickle is stored: a value that is not a tensor (an epoch, ``betas``, a random state of NumPy)
 lies in the record, if a chain would store it. For anything else, both sides need

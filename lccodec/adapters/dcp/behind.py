@@ -1,19 +1,22 @@
 """Parity behind the saves of all ranks: a thread of each rank takes part, and no save waits for it.
 
-The thread waits until the checkpoint is committed. Only the coordinator knows that, and tells the
-others. Each rank begins with every save, also if its own part has failed: so the ranks agree about
-what they do next.
+The ranks talk by the collectives of a process group. The thread waits until the checkpoint is
+committed. Only the coordinator knows that, and tells the others. Each rank begins with every save,
+also if its own part has failed: so the ranks agree about what they do next.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+import numpy as np
+import torch
 import torch.distributed as dist
 
 from ...chain.mend.protect import Redundancy, protect
@@ -21,33 +24,67 @@ from ...chain.mend.ranks import Alone, Peers, Written, files_of, protect_togethe
 from ...chain.store.directory import DirectoryStore
 from ...errors import ArgumentError, LccodecError, reason_of, warn
 from ...parallel import Line
-from .peers import TorchPeers, group_of_all
-
-__all__ = ["ParityOfRanks", "Save", "written_by"]
+from ...parity.code import Block
 
 _LOOK_SECONDS: Final = 0.5  # between looks whether the program is at its end
+
+#: Of each default group, the one for parity.
+_own: WeakKeyDictionary[dist.ProcessGroup, dist.ProcessGroup] = WeakKeyDictionary()
+#: Of each group, its thread: ranks that talk about two saves at a time would not understand each
+#: other.
+_lines: WeakKeyDictionary[dist.ProcessGroup, Line] = WeakKeyDictionary()
+
+
+class TorchPeers:
+    """The ranks of a process group. Nobody else uses it at the same time."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self._group = group
+        self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
+
+    def gather(self, value: Any, /) -> list[Any]:
+        """Return the values of all ranks."""
+        found: list[Any] = [None] * self.size
+        dist.all_gather_object(found, value, group=self._group)
+        return found
+
+    def exchange(self, pieces: Sequence[Block], sizes: Sequence[int], /) -> list[Block]:
+        """Send a piece to each rank; return those of all ranks for this one, of these sizes."""
+        sent = torch.from_numpy(np.concatenate(pieces))
+        received = torch.empty(sum(sizes), dtype=torch.uint8)
+        dist.all_to_all_single(
+            received, sent, list(sizes), [len(piece) for piece in pieces], group=self._group
+        )
+        return np.split(received.numpy(), np.cumsum(sizes)[:-1])
+
+
+def checked_group(group: dist.ProcessGroup | None) -> dist.ProcessGroup | None:
+    """Return a group that can talk over the CPU; raise ``ArgumentError`` for another one."""
+    if group is not None and torch.device("cpu") not in group._device_types:
+        raise ArgumentError("process_group must have a backend for the CPU, such as gloo")
+    return group
+
+
+def group_of_all() -> dist.ProcessGroup:
+    """Return a group of all ranks for parity alone. The first call makes it, on all ranks."""
+    default = dist.group.WORLD
+    if default is None:
+        raise ArgumentError("torch.distributed is not initialized")
+    if default not in _own:
+        ranks = list(range(dist.get_world_size()))
+        # Made among these ranks, so that it does not matter which groups others make meanwhile.
+        _own[default] = dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
+    return _own[default]
 
 
 @dataclass
 class Save:
-    """A save of one rank.
+    """A save of one rank."""
 
-    Parameters
-    ----------
-    ranks
-        How many ranks save; ``None`` if nobody knows, and then it is all.
-    base
-        The directory of the ranks' chains.
-    records
-        The directory of the record, for the coordinator; it protects that, too.
-    written
-        What this rank has written; ``None`` if it has failed.
-    """
-
-    ranks: int | None
-    base: Path
-    records: Path | None
-    written: Written | None
+    ranks: int | None  # how many ranks save; None if nobody knows, and then it is all
+    base: Path  # the directory of the ranks' chains
+    records: Path | None  # the directory of the record, for the coordinator; it protects that, too
+    written: Written | None  # what this rank has written; None if it has failed
     _end: threading.Event = field(default_factory=threading.Event)
     _is_committed: bool = False
 
@@ -73,38 +110,20 @@ def written_by(base: Path, rank: int, name: str | None) -> Written:
     return Written(folder, name, tuple(files))
 
 
-#: Ranks that talk about two saves at a time would not understand each other.
-_lines: WeakKeyDictionary[dist.ProcessGroup, Line] = WeakKeyDictionary()
-
-
-def _line() -> Line:
-    return Line()
-
-
 class ParityOfRanks:
     """Makes parity of what the ranks of each save have written.
 
-    Parameters
-    ----------
-    redundancy
-        How many ranks may be lost.
-    group
-        The ranks, if not all save; nobody else uses the group. By default one is made.
+    `redundancy` says how many ranks may be lost. `group` has the ranks, if not all save.
     """
 
     def __init__(self, redundancy: Redundancy, group: dist.ProcessGroup | None) -> None:
         self._redundancy, self._group = redundancy, group
-        self._alone = _line()
-        self._line = self._alone
+        self._alone = self._line = Line()
         self._last: Save | None = None
         self._failures: list[str] = []
 
-    def __getstate__(self) -> dict[str, Any]:
-        # A process of `dcp.async_save` has ranks of its own.
-        return {"_redundancy": self._redundancy}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["_redundancy"], None)  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ParityOfRanks, (self._redundancy, None)  # a process of `dcp.async_save` has its own ranks
 
     def begin(self, save: Save) -> None:
         """Make parity of a save when it is committed; on all ranks, an error is only a warning."""
@@ -144,7 +163,7 @@ class ParityOfRanks:
                 f"{ranks} ranks save, and the process group has {dist.get_world_size(group)}:"
                 " give process_group= the ranks that save"
             )
-        return TorchPeers(group), _lines.setdefault(group, _line())
+        return TorchPeers(group), _lines.setdefault(group, Line())
 
     def _make(self, save: Save, peers: Peers) -> None:
         """Make the parity of a save; in the thread."""

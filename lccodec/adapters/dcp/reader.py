@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
-import math
+import pickle
+import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 from torch.distributed.checkpoint.metadata import (
@@ -22,7 +23,6 @@ from torch.futures import Future
 
 from ...chain.read.checkpoint import OpenCheckpoint, open_file, open_name
 from ...chain.store.directory import DirectoryStore
-from ...constants import MAX_NESTING
 from ...container.disk.system import StrPath, storage_errors
 from ...container.tree import leaf_name
 from ...element_types import Array
@@ -31,11 +31,8 @@ from .. import torch as adapter
 from ..link import open_named
 from ..torch.states import has_wrappers
 from ..torch.wrappers import Apart, copy_into, is_wrapper, put_together_like
-from .items import item_name, torch_bytes
-from .location import Location
-from .record import RULE, Part, Value, from_record
-
-__all__ = ["LCStorageReader"]
+from ..tree.shards import make_up, nested
+from .record import RULE, Location, Part, Value, from_record, item_name
 
 _MAX_SHOWN_NAMES: Final = 3  # of files, in an error
 
@@ -107,14 +104,6 @@ class LCStorageReader(Location, StorageReader):
             raise metadata.error
         self._metadata = metadata
 
-    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        """Return the plan as it is."""
-        return plan
-
-    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        """Return the plans as they are."""
-        return plans
-
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         """Read all items of the plan, then give them to the planner."""
         by_part: dict[Part, list[ReadItem]] = {}
@@ -184,8 +173,10 @@ class LCStorageReader(Location, StorageReader):
         metadata = self._recorded()
         entries, found = metadata.state_dict_metadata, dict[str, Any]()
         for name, entry in entries.items():
-            if isinstance(entry, TensorStorageMetadata):
-                _check_chunks(entry, f"{self._path}: {name!r}")
+            if not isinstance(entry, TensorStorageMetadata):
+                continue
+            if not make_up(entry.size, ((chunk.offsets, chunk.sizes) for chunk in entry.chunks)):
+                raise FormatError(RULE, f"{self._path}: {name!r}", "the chunks do not make up the tensor")
         by_part: dict[Part, list[MetadataIndex]] = {}
         for index, stored in metadata.storage_data.items():
             if isinstance(stored, Value):
@@ -200,7 +191,13 @@ class LCStorageReader(Location, StorageReader):
             for index, name in zip(indices, names, strict=True):
                 chunk = adapter.from_numpy(arrays.pop(name), notes, name)
                 self._put(found, index, entries[index.fqn], chunk)
-        return _nested({name: found[name] for name in entries}, metadata.planner_data, str(self._path))
+        paths = metadata.planner_data
+        if not isinstance(paths, Mapping):
+            return {name: found[name] for name in entries}
+        leaves = [(paths.get(name, (name,)), found[name]) for name in entries]
+        if not all(type(path) is tuple for path, _ in leaves):
+            raise FormatError(RULE, str(self._path), "the planner's data are not paths")
+        return nested(leaves, RULE, str(self._path))
 
     def _put(self, found: dict[str, Any], index: MetadataIndex, entry: Any, chunk: Any) -> None:
         """Put a chunk into its tensor."""
@@ -259,49 +256,6 @@ class _Unread(Metadata):
         return super().__getattribute__(name)
 
 
-def _check_chunks(entry: TensorStorageMetadata, where: str) -> None:
-    """Raise ``FormatError`` if chunks do not make up their tensor, which is allocated then."""
-    volume, sound = 0, len({chunk.offsets for chunk in entry.chunks}) == len(entry.chunks)
-    for chunk in entry.chunks:
-        bounds = zip(chunk.offsets, chunk.sizes, entry.size, strict=True)
-        sound &= all(start >= 0 and size >= 0 and start + size <= end for start, size, end in bounds)
-        volume += math.prod(chunk.sizes)
-    if not sound or volume != math.prod(entry.size):
-        raise FormatError(RULE, where, "the chunks do not make up the tensor")
-
-
-def _nested(flat: dict[str, Any], paths: Any, where: str) -> dict[str, Any]:
-    """Return values by their paths in the planner's data; those without a path stay as they are."""
-    if not isinstance(paths, Mapping):
-        return flat
-    root: dict[Any, Any] = {}
-    for name, value in flat.items():
-        path = paths.get(name, (name,))
-        if type(path) is not tuple or not 0 < len(path) <= MAX_NESTING or {*map(type, path)} - {str, int}:
-            raise FormatError(RULE, where, f"the path of {name!r} is not one")
-        node = root
-        for key in path[:-1]:
-            node = node.setdefault(key, _Node())
-            if not isinstance(node, _Node):
-                raise FormatError(RULE, where, f"{name!r} lies below another value")
-        if path[-1] in node:
-            raise FormatError(RULE, where, f"two values lie at {'/'.join(map(str, path))!r}")
-        node[path[-1]] = value
-    return {key: _plain_containers(value) for key, value in root.items()}
-
-
-class _Node(dict[Any, Any]):
-    """A container that is being made; no value is one."""
-
-
-def _plain_containers(value: Any) -> Any:
-    """Return a node as a dict, or as a list if the keys are its indices; another value as it is."""
-    if not isinstance(value, _Node):
-        return value
-    made = {key: _plain_containers(child) for key, child in value.items()}
-    return [made[i] for i in range(len(made))] if made.keys() == set(range(len(made))) else made
-
-
 def _rows(
     items: Sequence[ReadItem], names: Sequence[str], notes: Mapping[str, str]
 ) -> dict[str, slice | None]:
@@ -352,3 +306,42 @@ def _what_is(directory: Path) -> str:
 
 def _sums(left: Sequence[int], right: Sequence[int]) -> list[int]:
     return [a + b for a, b in zip(left, right, strict=True)]
+
+
+def torch_bytes(value: Any) -> io.BytesIO:
+    """Return a value as the bytes that planners read. They are not stored anywhere.
+
+    A class that was made when the value was loaded has no name to which a pickle could refer: then
+    the bytes only name a value of this process.
+    """
+    data: io.BytesIO = io.BytesIO()
+    try:
+        torch.save(value, data)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        data = _Handed(value)
+    data.seek(0)
+    return data
+
+
+class _Handed(io.BytesIO):
+    """A pickle that names a value of this process, as long as it is alive."""
+
+    alive: ClassVar[weakref.WeakValueDictionary[int, _Handed]] = weakref.WeakValueDictionary()
+
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.value = value
+        self.alive[id(self)] = self
+        torch.save(_Reference(id(self)), self)
+
+
+class _Reference:
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _named, (self._number,)
+
+
+def _named(number: int) -> Any:
+    return _Handed.alive[number].value

@@ -24,16 +24,53 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
-from ...chain.read.newest import RECORD_KIND as KIND
+from ...chain.read.newest import RECORD_KIND
+from ...container.disk.system import StrPath, checked_path
 from ...container.tree import flatten
 from ...element_types import element_type
 from ...errors import ArgumentError, FormatError, LccodecError, UnsupportedError
 from .. import torch as adapter
 
-__all__ = ["KIND", "RULE", "Part", "Value", "check_storable", "from_record", "to_record"]
-
 RULE: Final = "dcp"
 _VERSION: Final = 1
+
+
+class Location:
+    """The directory of a checkpoint. Every save and load can change it.
+
+    In the list of base classes it stands before DCP's own, whose abstract methods it provides.
+    """
+
+    def __init__(self, path: StrPath) -> None:
+        super().__init__()
+        self._path = checked_path(path)
+
+    @property
+    def checkpoint_id(self) -> StrPath:
+        """The path of the checkpoint."""
+        return self._path
+
+    def reset(self, checkpoint_id: StrPath | None = None) -> None:
+        """Begin to save or load a checkpoint."""
+        if checkpoint_id is not None:
+            self._path = checked_path(checkpoint_id)
+
+    def prepare_local_plan(self, plan: Any) -> Any:
+        """Return the plan as it is."""
+        return plan
+
+    def prepare_global_plan(self, plans: list[Any]) -> list[Any]:
+        """Return the plans as they are."""
+        return plans
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: StrPath) -> bool:
+        """Return whether a checkpoint can have this name: it must be a path, not an address."""
+        try:
+            checked_path(checkpoint_id)
+        except ArgumentError:
+            return False
+        return True
 
 
 @dataclass(frozen=True)
@@ -54,6 +91,12 @@ class Value:
     """What is not a tensor, stored in the record itself; NumPy arrays in it are lossless."""
 
     value: Any
+
+
+def item_name(index: MetadataIndex) -> str:
+    """Return the key of an item in its rank's state: its name, and the offset of a shard."""
+    offset = index.offset or ()
+    return f"{index.fqn}/{','.join(map(str, offset))}" if any(offset) else index.fqn
 
 
 def check_storable(value: Any) -> None:
@@ -89,7 +132,7 @@ def to_record(metadata: Metadata, base: str) -> dict[str, Any]:
     except ArgumentError as error:
         raise ArgumentError(f"the planner's data cannot be stored: {error}") from error
     return {
-        "kind": KIND,
+        "kind": RECORD_KIND,
         "version": _VERSION,
         "base": base,
         "parts": [[part.file, part.root] for part in parts],
@@ -107,7 +150,7 @@ def _whole(name: Any, root: Any) -> tuple[str, str]:
 
 def from_record(record: Any, path: Path) -> tuple[Metadata, Path]:
     """Return DCP's metadata and the directory of the chains: the inverse of `to_record`."""
-    if not isinstance(record, dict) or record.get("kind") != KIND:
+    if not isinstance(record, dict) or record.get("kind") != RECORD_KIND:
         raise FormatError(RULE, str(path), "not the record of a distributed checkpoint")
     if record.get("version") != _VERSION:
         raise UnsupportedError(RULE, str(path), f"a record of version {record.get('version')}")
@@ -125,9 +168,8 @@ def from_record(record: Any, path: Path) -> tuple[Metadata, Path]:
                 continue
             dtype = getattr(torch, entry["dtype"], None)
             if not isinstance(dtype, torch.dtype):
-                raise UnsupportedError(
-                    RULE, f"{path}: {fqn!r}", f"this PyTorch has no dtype {entry['dtype']}"
-                )
+                where = f"{path}: {fqn!r}"
+                raise UnsupportedError(RULE, where, f"this PyTorch has no dtype {entry['dtype']}")
             chunks = []
             for offsets, sizes, part in entry["chunks"]:
                 chunks.append(ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -17,8 +17,9 @@ from typing import Any, Final
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, StorageMeta
-from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItemType
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem, WriteItemType
 from torch.distributed.checkpoint.staging import BlockingAsyncStager
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
@@ -26,30 +27,26 @@ from torch.futures import Future
 from ...chain.chain import Chain
 from ...chain.life.pins import name_exact
 from ...chain.life.prune import Keep, check_keep
-from ...chain.mend.protect import Redundancy, parse_redundancy
+from ...chain.mend.protect import parse_redundancy
+from ...chain.read.newest import RECORD_KIND
 from ...chain.save.settings import KEYFRAME_EVERY
 from ...chain.store.directory import DirectoryStore
 from ...chain.store.names import checkpoint_name
 from ...container.disk.folder import make_directory
 from ...container.disk.system import StrPath, checked_path, storage_errors
 from ...container.reader import open_checkpoint
-from ...container.tree import leaf_name
+from ...container.tree import leaf_name, unescaped
 from ...element_types import Array
 from ...errors import ArgumentError, LccodecError, warn
 from ...policy.policy import Policy
 from ...policy.record import Kept
-from ...policy.roles import Assignment
+from ...policy.roles import Assignment, assign_roles
 from .. import torch as adapter
-from ..chains.options import ChainOptions
+from ..chains import ChainOptions
 from ..link import chain_step
 from ..named import prune_together
-from .behind import ParityOfRanks, Save, written_by
-from .items import item_name, item_roles, stored_value
-from .location import Location
-from .peers import checked_group
-from .record import KIND, Part, Value, to_record
-
-__all__ = ["LCStorageWriter"]
+from .behind import ParityOfRanks, Save, checked_group, written_by
+from .record import Location, Part, Value, check_storable, item_name, to_record
 
 _WHOLE: Final = re.compile(r"rank-[0-9]+-[0-9]+\.exact")
 
@@ -68,21 +65,19 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
     chain
         The directory of the ranks' chains; by default `path`. Checkpoints of several paths can
         share it: then each is a delta to the one before, and one path can be deleted without harm
-        to the others. Each path has its state whole, too: it is exact, may be copied without the
-        chain, and takes the bytes of a raw state once it is not the newest. With
-        ``newest="history"`` it only has the record.
+        to the others. Each path has its state whole, too; with ``newest="history"`` only the
+        record.
     policy, keyframe_every, workers, newest, keep, hindsight, only
-        The options of every rank's chain: see `lccodec.adapters.chains.options.ChainOptions`, also
+        The options of every rank's chain: see `lccodec.adapters.chains.ChainOptions`, also
         for errors. `keep` is about the checkpoints of `path`, and is for chains that lie there;
         after each save, what the records that stay do not name goes, of all ranks.
     allow_pickle
         Store a value that a chain would refuse as the bytes that the planner makes. Tensors, NumPy
         arrays, and all values that :mod:`lccodec.adapters.tree.values` lists need no pickle.
     parity
-        How many ranks may lose their files: the files that the ranks of one save write form a
-        group, from which `repair` mends any that are lost. The ranks compute the parity together
-        behind the save, each from its own file. It lies in ``.parity`` beside the ranks' chains.
-        What goes wrong with it is a warning, and fails no save.
+        How many ranks may lose their files: those that the ranks of one save write form a group,
+        from which `repair` mends any that are lost. The ranks compute the parity together behind
+        the save. It lies in ``.parity`` beside their chains. What goes wrong with it is a warning.
     process_group
         The ranks that save, if those are not all, as a group of ``gloo`` that nobody else uses. By
         default one of all ranks is made, for parity alone.
@@ -130,31 +125,23 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         self._is_coordinator = False
         self._chain: Chain | None = None  # of this rank; it keeps the last state for the next delta
         self._has_saved = False  # all arrays, to that chain
-        group = checked_group(process_group)
-        self._parity = None if parity is None else ParityOfRanks(_files(parity), group)
+        group, redundancy = checked_group(process_group), None if parity is None else parse_redundancy(parity)
+        if redundancy is not None and not redundancy.files:
+            raise ArgumentError(f"parity is the number of ranks that may lose their files; got {parity!r}")
+        self._parity = None if redundancy is None else ParityOfRanks(redundancy, group)
 
     def __getstate__(self) -> dict[str, Any]:
         # `dcp.async_save` sends the writer to a process, which reads the last state from the disk.
         return {**self.__dict__, "_chain": None}
 
     def set_up_storage_writer(self, is_coordinator: bool = True, *_: Any, **kwargs: Any) -> None:
-        """Learn the rank.
-
-        Raises
-        ------
-        ArgumentError
-            Without collectives: nobody would know whether every rank has finished.
-        """
+        """Learn the rank. Without collectives nobody would know whether every rank has finished."""
         if not kwargs.get("use_collectives", True):
             raise ArgumentError(
                 "a checkpoint is committed when every rank has finished: this needs collectives"
             )
         self._rank = kwargs.get("rank") or 0
         self._is_coordinator = is_coordinator
-
-    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """Return the plan as it is."""
-        return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """Return the plans as they are; for parity, each says how many ranks there are."""
@@ -222,15 +209,12 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         """Save to the rank's chain; return the file and its size."""
         base = self._chain_directory or self._path
         directory = base / f"rank-{self._rank}"
-        only = None
         if self._chain is None or self._chain.directory != directory:
             newest: Kept | None = None if self._chain_directory is None else "exact"
             self._chain, self._has_saved = self._options.open_in(directory, adapter, newest), False
         alone = not dist.is_initialized() or dist.get_world_size() == 1
-        if alone and not self._has_saved:
-            self._options.check_names(leaf_name((name,)) for name in state)
-        if self._has_saved:
-            only = self._options.only_of((leaf_name((name,)) for name in state), alone=alone)
+        names = [leaf_name((name,)) for name in state]
+        only = self._options.only_of(lambda: names, alone=alone, has_all=self._has_saved)
         # Every rank counts its own steps: after a save that was cut short, some chains are longer.
         step = chain_step(None, self._chain.latest)
         self._has_saved = False  # behind a save that fails, all arrays are saved
@@ -266,7 +250,7 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         directory = self._chain_directory or self._path
         record = to_record(metadata, os.path.relpath(directory, self._path))
         with Chain(self._path, "lossless", keyframe_every=0) as records:
-            records.save(chain_step(None, records.latest), *adapter.to_numpy(record, {"kind": KIND}))
+            records.save(chain_step(None, records.latest), *adapter.to_numpy(record, {"kind": RECORD_KIND}))
         named = {name for name, _ in filter(None, record.get("whole", ()))}
         for path in self._path.glob("rank-*-*.exact"):
             if _WHOLE.fullmatch(path.name) and path.name not in named:
@@ -283,8 +267,32 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         return StorageMeta(checkpoint_id=self._path)
 
 
-def _files(parity: int) -> Redundancy:
-    redundancy = parse_redundancy(parity)
-    if not redundancy.files:
-        raise ArgumentError(f"parity is the number of ranks that may lose their files; got {parity!r}")
-    return redundancy
+def item_roles(
+    indices: Iterable[MetadataIndex], state: Mapping[str, torch.Tensor | Array]
+) -> dict[str, Assignment]:
+    """Return the roles of a rank's items. A shard has the role of its tensor."""
+    tensors = {index.fqn: state[item_name(index)] for index in indices if item_name(index) in state}
+    structural = {unescaped(name): role for name, role in adapter.roles(tensors).items()}
+    found = assign_roles({name: tensor.shape for name, tensor in tensors.items()}, None, structural)
+    items = ((item_name(index), index.fqn) for index in indices if index.fqn in found)
+    return {leaf_name((item,)): found[name] for item, name in items}
+
+
+def stored_value(planner: SavePlanner, item: WriteItem) -> Value:
+    """Return what a planner saves as an item that is not a tensor, to be stored in the record.
+
+    DCP's own planner has the object. What another one makes is read by torch's weights-only loader.
+    An ``ArgumentError`` says why only a pickle can express it.
+    """
+    own, methods = DefaultSavePlanner, ("resolve_data", "transform_object")
+    if isinstance(planner, own) and all(getattr(type(planner), m) is getattr(own, m) for m in methods):
+        value = planner.lookup_object(item.index)
+    else:
+        data: Any = planner.resolve_data(item)
+        try:
+            data.seek(0)
+            value = torch.load(data, weights_only=True)
+        except Exception as error:  # a class that is not plain, or bytes in a planner's own format
+            raise ArgumentError("is bytes that a planner makes, with classes that are not loaded") from error
+    check_storable(value)
+    return Value(value)

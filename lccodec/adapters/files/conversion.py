@@ -11,7 +11,7 @@ import numpy as np
 
 from ...errors import ArgumentError, warn
 from ...exchange import Rule, adam_to_flax, adam_to_torch, to_flax, to_torch
-from ...exchange.patterns import SEPARATORS
+from ...exchange.rules import SEPARATORS
 from ...exchange.trees import leaves
 from ..tree.plain import BYTE_TYPES, from_plain, to_plain
 from .formats import load_file

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO, Final
 
+from ...chain.adapter import TYPES
 from ...chain.progress import Progress
 from ...chain.save.single_file import save_file as save_checkpoint
 from ...constants import (
@@ -36,7 +37,6 @@ from ...container.scalars import metadata_strings
 from ...errors import ArgumentError, DataError, warn
 from ...policy.declared import ENTRY
 from ...policy.roles import Assignment
-from ..tree.plain import TYPES
 from ..whole import open_whole
 from .disk import regular_file
 from .shards import INDEX_SUFFIX, SHARD_BYTES, is_index

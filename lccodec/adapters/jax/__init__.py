@@ -13,13 +13,7 @@
 >>> type(restored["opt"][0]).__name__, restored["params"]["b"].dtype, restored["step"]
 ('ScaleByAdamState', dtype(bfloat16), 7)
 
-In a training loop, save in the background. The call copies the state, so that its buffers may be
-donated, and worker processes do the rest:
-
->>> with lccodec.Chain(tempfile.mkdtemp(), adapter=adapter) as chain:
-...     future = chain.save_async(7, tree)
->>> chain.steps  # the end of the block waits
-[7]
+`Chain.save_async` copies the tree, so that its buffers may be donated.
 
 The names in a checkpoint are the key paths of `jax.tree_util`. The value of an NNX Variable has the
 name of the Variable, as in ``nnx.to_pure_dict``. The types of nodes are not stored, and no module
@@ -39,9 +33,8 @@ except ImportError:
 
 from ..tree.matching import LoadReport
 from .roles import roles
-from .single_file import load, load_file, save, save_file
 from .states import from_numpy, to_numpy
-from .target import load_into
+from .target import load, load_file, load_into, save, save_file
 
 __all__ = [
     "LoadReport",

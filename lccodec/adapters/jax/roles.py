@@ -27,9 +27,7 @@ from ...policy.optimizer import as_many, find_optimizers, path_of
 from ...policy.roles import PARAMETER, UNKNOWN, UNTRAINED, Assignment, Role, called_weight, is_exact
 from ...policy.vocabulary import MODELS
 from ..tree.plain import below
-from .tree import children_of, inside, leaves
-
-__all__ = ["roles"]
+from .states import children_of, inside, leaves
 
 _ADAM: Final[dict[str, Role]] = {"mu": "first_moment", "nu": "second_moment"}
 #: The named tuples of optax in which errors are known to be harmless, and the roles of their
@@ -80,11 +78,6 @@ _NO_PARAMETER: Final = Assignment("other", UNTRAINED)
 def roles(tree: Any) -> dict[str, Assignment]:
     """Return by name the roles of floating point arrays that follow from a tree's structure.
 
-    Parameters
-    ----------
-    tree
-        The tree that you save.
-
     Examples
     --------
     >>> import optax, jax.numpy as jnp
@@ -114,6 +107,18 @@ def _variable(value: Any) -> Assignment | None:
     return _PARAM if "Param" in names else Assignment("other", f"nnx.{type(value).__name__}")
 
 
+@dataclass(frozen=True)
+class _Field:
+    """A field of a named tuple of optax that holds arrays."""
+
+    what: str
+    keys: _Keys
+    shapes: dict[_Keys, _Shape]
+    role: Role
+    known: bool  # whether the named tuple is listed
+    factored: bool  # whether the arrays do not have the shapes of the parameters
+
+
 class _Search:
     """Walks through a tree and collects roles."""
 
@@ -134,7 +139,9 @@ class _Search:
                 shapes = {inner: array.shape for inner, array in _arrays(child, ()) if _is_inexact(array)}
                 mirrors = key in _MOMENTS[kind] if kind in _MOMENTS else True
                 if mirrors and any(math.prod(shape) > 1 for shape in shapes.values()):
-                    self._fields.append(_Field(f"{kind}.{key}", below(keys, key), shapes, role))
+                    known, factored = kind in _MOMENTS or kind in _EXACT, key in _FACTORED_FIELDS
+                    field = _Field(f"{kind}.{key}", below(keys, key), shapes, role, known, factored)
+                    self._fields.append(field)
             return
         if not optax:
             assigned = _variable(value) or assigned
@@ -154,12 +161,13 @@ class _Search:
         if not self._fields:
             return
         alone = not self._arrays  # a state of optax alone has nothing to mirror
-        known = all(field.kind in _MOMENTS or field.kind in _EXACT for field in self._fields)
+        known = all(field.known for field in self._fields)
         other = _NO_PARAMETER if known else Assignment("other", UNKNOWN)
         self.found.update((keys, other) for keys in self._arrays if not is_exact(leaf_name(keys)))
         groups: dict[object, list[_Field]] = {}
-        for field in self._fields:
-            groups.setdefault(field.structure, []).append(field)
+        for field in self._fields:  # those of the same parameters have one structure
+            shapes = frozenset((k, None if field.factored else shape) for k, shape in field.shapes.items())
+            groups.setdefault(shapes, []).append(field)
         for fields in groups.values():
             starts = {leaf_name(start): start for start in self._starts(fields[0])}
             count = min(Counter(field.what for field in fields).values())
@@ -195,31 +203,6 @@ class _Search:
             for keys, assigned in self.found.items():
                 if assigned is _PARAM and leaf_name(keys) not in optimizers.parameters:
                     self.found[keys] = _NO_PARAMETER
-
-
-@dataclass(frozen=True)
-class _Field:
-    """A field of a named tuple of optax that holds arrays."""
-
-    what: str
-    keys: _Keys
-    shapes: dict[_Keys, _Shape]
-    role: Role
-
-    @property
-    def kind(self) -> str:
-        """The class of the named tuple."""
-        return self.what.partition(".")[0]
-
-    @property
-    def factored(self) -> bool:
-        """Whether the arrays do not have the shapes of the parameters."""
-        return self.what.rpartition(".")[2] in _FACTORED_FIELDS
-
-    @property
-    def structure(self) -> object:
-        """What fields of the same parameters have in common."""
-        return frozenset((keys, None if self.factored else shape) for keys, shape in self.shapes.items())
 
 
 def _is_optax(value: Any) -> bool:

@@ -1,23 +1,24 @@
-"""Conversion of pytrees of JAX arrays to states of NumPy arrays, and back."""
+"""Pytrees of JAX arrays as states of NumPy arrays, and back.
+
+A tree is seen one level at a time: the children of a node are those that `jax.tree_util` knows.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import jax
 import ml_dtypes
 import numpy as np
+from jax.tree_util import DictKey, GetAttrKey, tree_flatten_with_path
 
-from ...chain.adapter import Room, Wanted, left_out
+from ...chain.adapter import TYPES, Room, Wanted, left_out
 from ...container.tree import leaf_name
 from ...element_types import Array, element_type
 from ...errors import ArgumentError, FormatError
-from ..tree.plain import BYTE_TYPES, TYPES, WITHOUT_ADAPTER, Keys, from_plain, to_plain
-from .tree import inside
-
-__all__ = ["from_numpy", "host_leaf", "placed", "to_numpy"]
+from ..tree.plain import BYTE_TYPES, WITHOUT_ADAPTER, Keys, below, from_plain, to_plain
 
 _KEY_TYPE: Final = re.compile(r"key<(\w+)>")
 _ONE_BYTE_TYPES: Final = {
@@ -25,6 +26,80 @@ _ONE_BYTE_TYPES: Final = {
 }
 #: Those of NumPy arrays alone: JAX 0.10 has names for them and makes no arrays of them.
 _NUMPY_ONLY: Final = frozenset(["float6_e2m3fn", "float6_e3m2fn", "int1", "uint1"])
+
+
+def _flatten(node: Any) -> tuple[list[tuple[Any, Any]] | None, Any]:
+    """Return the keyed children of a node (None for a leaf), and its structure."""
+    found, structure = tree_flatten_with_path(node, is_leaf=lambda child: child is not node)
+    if node is None or any(not path for path, _ in found):
+        return None, structure
+    return [(path[0], child) for path, child in found], structure
+
+
+def described(leaf: Any) -> str | None:
+    """Return the type and shape of an array in words, without its byte order; else None."""
+    if not hasattr(leaf, "dtype") or not hasattr(leaf, "shape"):
+        return None
+    dtype = leaf.dtype.newbyteorder("=") if isinstance(leaf.dtype, np.dtype) else leaf.dtype
+    return f"{dtype} {tuple(leaf.shape)}"
+
+
+def _is_wrapper(children: list[tuple[Any, Any]]) -> bool:
+    """Whether a node only wraps a value, as an NNX Variable: its value has the name of the node."""
+    return len(children) == 1 and children[0][0] == GetAttrKey("value")
+
+
+def _key(key: Any) -> Any:
+    return key.key if isinstance(key, DictKey) else getattr(key, "name", getattr(key, "idx", None))
+
+
+def inside(value: Any) -> Any:
+    """Return a node as a dict, list or tuple of its children, a wrapper as its value."""
+    if isinstance(value, dict) or type(value) in (list, tuple):
+        return value
+    children, _ = _flatten(value)
+    if children is None:
+        return value
+    if _is_wrapper(children):
+        return inside(children[0][1])
+    if not all(isinstance(key, DictKey | GetAttrKey) for key, _ in children):
+        return tuple(child for _, child in children)
+    inner = {_key(key): child for key, child in children}
+    if len(inner) != len(children):
+        raise ArgumentError(f"is a {type(value).__qualname__} with several children of one name")
+    return inner
+
+
+def children_of(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the children of a dict, list or tuple with their keys in a checkpoint."""
+    if isinstance(value, dict):
+        return ((str(key), child) for key, child in value.items())
+    return ((str(i), child) for i, child in enumerate(value))
+
+
+def leaves(tree: Any, keys: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Yield the leaves of a tree with their names in a checkpoint; None is a leaf."""
+    tree = inside(tree)
+    if not isinstance(tree, dict | list | tuple):
+        yield leaf_name(keys), tree
+        return
+    for key, child in children_of(tree):
+        yield from leaves(child, below(keys, key))
+
+
+def rebuild(tree: Any, leaf: Callable[[str, Any], Any], keys: tuple[str, ...] = ()) -> Any:
+    """Return a tree of the same structure; `leaf` makes each leaf of its name and the old one."""
+    children, structure = _flatten(tree)
+    if children is None:
+        return leaf(leaf_name(keys), tree)
+    if _is_wrapper(children):
+        return structure.unflatten([rebuild(children[0][1], leaf, keys)])
+    # Children without names are named by position, as in `inside`.
+    named = all(isinstance(key, DictKey | GetAttrKey) for key, _ in children)
+    return structure.unflatten(
+        rebuild(child, leaf, (*keys, str(_key(key) if named else position)))
+        for position, (key, child) in enumerate(children)
+    )
 
 
 def to_numpy(
@@ -41,13 +116,8 @@ def to_numpy(
         A pytree. Its leaves are JAX arrays (also random keys), NumPy arrays, int, float, bool, str,
         bytes, None, and the values that :mod:`lccodec.adapters.tree.values` lists. An array on
         several devices is gathered.
-    metadata
-        Your own strings.
-    room
-        Not used: JAX copies to memory of its own only.
-    wanted
-        Says of a name whether the array is needed. Of others nothing is copied; an empty array
-        stands in their place. A chain gives it for a save of some arrays.
+    metadata, room, wanted
+        As for `lccodec.Adapter`. The room is not used: JAX copies to memory of its own only.
 
     Returns
     -------
@@ -76,22 +146,10 @@ def is_elsewhere(array: jax.Array) -> bool:
 
 
 class _ToNumpy:
-    """Converts leaves to arrays. One object becomes one array, stored once.
-
-    Parameters
-    ----------
-    wanted
-        As for `to_numpy`.
-
-    Attributes
-    ----------
-    begins
-        Whether arrays of other devices are left out: copies of them are only begun.
-    begun
-        Whether there was one.
-    """
+    """Converts leaves to arrays. One object becomes one array, stored once."""
 
     def __init__(self, wanted: Wanted | None = None) -> None:
+        # Whether copies of arrays of other devices are only begun; and whether there was one.
         self.begins, self.begun = True, False
         self._wanted = wanted
         # The leaf is kept beside its array: an id can be used again after its object is deleted.
@@ -145,25 +203,17 @@ def _array(value: Any) -> tuple[Any, str | None]:
 
 
 def _as_bits(array: Any, kind: str | None) -> tuple[Any, str | None]:
-    return (
-        (array.view(np.uint8), _ONE_BYTE_TYPES[array.dtype])
-        if array.dtype in _ONE_BYTE_TYPES
-        else (array, kind)
-    )
+    if (name := _ONE_BYTE_TYPES.get(array.dtype)) is not None:
+        return array.view(np.uint8), name
+    return array, kind
 
 
 def from_numpy(state: Any, metadata: Mapping[str, str], name: str = "") -> Any:
     """Return NumPy arrays as JAX arrays, in plain containers. JAX may keep their memory.
 
-    Parameters
-    ----------
-    state
-        As `Chain.restore`, `lccodec.load_file` or `lccodec.open` returns it with ``dtype="bits"``.
-        Another framework may have saved it.
-    metadata
-        The metadata of the checkpoint.
-    name
-        The name of `state` in the saved state; empty if `state` is the whole.
+    `state` is as `Chain.restore`, `lccodec.load_file` or `lccodec.open` returns it with
+    ``dtype="bits"``, and `name` its name in the saved state; empty if it is the whole. Another
+    framework may have saved it.
 
     Raises
     ------

@@ -1,24 +1,30 @@
-"""A state gets the structure and types of a target; if anything differs, an error lists it."""
+"""A state gets the structure and types of a target; if anything differs, an error lists it.
+
+A checkpoint file is loaded to a target, too.
+"""
 
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final
 
 import jax
 import numpy as np
 
-from ...chain.read.checkpoint import Arrivals
+from ...chain.read.checkpoint import Arrivals, OpenCheckpoint, open_file
+from ...chain.save import single_file
 from ...element_types import in_host_order
 from ...errors import ArgumentError
+from ...policy.policy import Policy
+from ...policy.roles import Role
 from ..tree.matching import LoadReport, Renaming, check_same, paired
 from ..tree.plain import from_outline, from_plain
-from .states import host_leaf, placed
-from .tree import described, leaves, rebuild
-
-__all__ = ["load_into"]
+from .roles import roles as known_roles
+from .states import described, from_numpy, host_leaf, leaves, placed, rebuild, to_numpy
 
 _NO_ARRAY: Final = "no array"
 _NUMBER_KINDS: Final[dict[Any, Any]] = {bool: np.bool_, int: np.integer, float: np.floating}
@@ -66,9 +72,9 @@ def load_into(
     Raises
     ------
     ArgumentError
-        Lists what is missing, unexpected, of another shape or dtype, or of a shape that the
-        sharding of the target cannot divide, up to ten leaves of each. Also for a name that fits
-        two leaves, if not one array fits, and if neither the state nor the target has a value.
+        Lists up to ten leaves of each kind that are missing, unexpected, of another shape or dtype,
+        of a shape that the sharding of the target cannot divide, of a name that fits two, or that
+        have a value nowhere. Also if not one array fits.
     DataError, ChainError, StorageError
         If leaves of a chain cannot be decoded.
     """
@@ -87,10 +93,7 @@ def load_into(
             return _placed(found[name], like, name)
 
     made = rebuild(target, lambda name, like: leaf(name, like) if name in match.found else like)
-    if not strict:
-        match.report.warn_of_skipped()
-    if report is not None:
-        report(match.report)
+    match.report.tell(report, strict=strict)
     return made
 
 
@@ -122,12 +125,8 @@ def _arriving(
 class _Matched:
     """The leaves of a state as the target has them, by the names of the target.
 
-    Attributes
-    ----------
-    wanted, found
-        The leaves of the target, and those of the state that it has.
-    names
-        The name in the target of each leaf of the state.
+    `wanted` and `found` are the leaves of the target, and those of the state that it has; `names`
+    has the name in the target of each leaf of the state.
     """
 
     def __init__(
@@ -160,8 +159,8 @@ class _Matched:
             [name for name in all_found if name not in wanted],
         )
         problems += [problem for name, leaf in wanted.items() for problem in _indivisible(name, leaf)]
-        own = {name: _describe(leaf) for name, leaf in wanted.items()}
-        theirs = {name: _describe(leaf) for name, leaf in all_found.items()}
+        own = {name: described(leaf) or _NO_ARRAY for name, leaf in wanted.items()}
+        theirs = {name: described(leaf) or _NO_ARRAY for name, leaf in all_found.items()}
         fits = any(own[name] == theirs[name] != _NO_ARRAY for name in self.found)
         if not strict and (fits or set(own.values()) <= {_NO_ARRAY}):
             problems += [
@@ -202,13 +201,10 @@ def _fitted(value: Any, like: Any) -> Any:
     would change, it is returned as it is.
     """
     number, array = (value, like) if type(value) in _NUMBER_KINDS else (like, value)
-    if (
-        type(number) not in _NUMBER_KINDS
-        or not hasattr(array, "dtype")
-        or getattr(array, "shape", None) != ()
-    ):
+    kind, dtype = _NUMBER_KINDS.get(type(number)), getattr(array, "dtype", None)
+    if kind is None or dtype is None or getattr(array, "shape", None) != ():
         return value
-    if not jax.numpy.issubdtype(array.dtype, _NUMBER_KINDS[type(number)]):
+    if not jax.numpy.issubdtype(dtype, kind):
         return value
     if array is value:
         return type(number)(np.asarray(value))
@@ -219,13 +215,6 @@ def _fitted(value: Any, like: Any) -> Any:
     return made if type(value)(made) == value or value != value else value  # noqa: PLR0124 - NaN
 
 
-def _describe(value: Any) -> str:
-    """Return the type and shape of an array, in words."""
-    if not hasattr(value, "dtype") or not hasattr(value, "shape"):
-        return _NO_ARRAY
-    return described(value)
-
-
 def _indivisible(name: str, value: Any) -> list[str]:
     sharding = getattr(value, "sharding", None)
     try:
@@ -234,3 +223,56 @@ def _indivisible(name: str, value: Any) -> list[str]:
     except ValueError as error:
         return [f"{name}: {error}"]
     return []
+
+
+def save(
+    state: Any,
+    metadata: dict[str, str] | None = None,
+    *,
+    policy: str | Policy = "lossless",
+    roles: Mapping[str, Role] = MappingProxyType({}),
+    reference: Any = None,
+) -> bytes:
+    """Return a pytree as the bytes of a checkpoint file, as `lccodec.save` does.
+
+    Roles that the structure of the state says need not be given. The reference is a pytree, too.
+    Errors are also those of `to_numpy`.
+    """
+    before = None if reference is None else to_numpy(reference)[0]
+    return single_file.coded(*to_numpy(state, metadata), policy, roles, before, known_roles(state))
+
+
+def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str] | None = None) -> None:
+    """Write a pytree to a lossless checkpoint file, atomically.
+
+    The errors are those of `to_numpy` and `lccodec.save_file`.
+    """
+    plain, kept = to_numpy(state, metadata)
+    single_file.save_file(plain, path, kept)
+
+
+def load(data: bytes, target: Any = None, *, reference: Any = None) -> Any:
+    """Return the pytree in the bytes of a checkpoint file.
+
+    `target` is as in `load_file`, and `reference` as for `lccodec.load`, a pytree. The errors are
+    those of `load_file`, and of `lccodec.load`.
+    """
+    before = None if reference is None else to_numpy(reference)[0]
+    return _loaded(single_file.opened(data, before), target)
+
+
+def load_file(path: str | os.PathLike[str], target: Any = None) -> Any:
+    """Return the pytree in a checkpoint file; any framework may have written it.
+
+    With a target, arrays go straight to the devices of its shardings, each as soon as it is
+    decoded. None gives plain containers. The errors are those of `from_numpy`, `load_into` and
+    `lccodec.load_file`.
+    """
+    return _loaded(open_file(path), target)
+
+
+def _loaded(file: OpenCheckpoint, target: Any) -> Any:
+    if target is not None:
+        return load_into(target, Arrivals(file, dtype="bits"))
+    with file:
+        return file.restored(from_numpy)

@@ -11,9 +11,8 @@ of their implementation.
 from __future__ import annotations
 
 import json
-import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, TypeAlias
@@ -23,34 +22,16 @@ import ml_dtypes
 import numpy as np
 
 from ...chain.read.checkpoint import OpenCheckpoint
-from ...chain.read.newest import PYTREE_KIND as KIND
-from ...container.tree import leaf_name
+from ...chain.read.newest import PYTREE_KIND
+from ...container.tree import leaf_name, unescaped
 from ...element_types import Array, element_type, in_host_order
 from ...errors import ArgumentError, ChainError, FormatError, LccodecError, StorageError, UnsupportedError
 from ...policy.roles import Assignment, assign_roles
 from ..jax.roles import roles
-from ..jax.tree import described, leaves
+from ..jax.states import described, leaves
 from ..link import open_linked
 from ..tree.matching import check_same
-
-__all__ = [
-    "EMPTY_CONTAINERS",
-    "KIND",
-    "VERSION",
-    "WHOLE_ARRAY",
-    "Entry",
-    "Index",
-    "KeyPath",
-    "Parts",
-    "abstract_tree",
-    "part_path",
-    "part_roles",
-    "path_name",
-    "read_tree",
-    "shard_key",
-    "take_part",
-]
-
+from ..tree.shards import listed, make_up, nested
 
 Entry: TypeAlias = dict[str, Any]  # of the table
 KeyPath: TypeAlias = list[str | int]
@@ -115,7 +96,11 @@ class Parts:
             head: dict[str, Any] = file.state(["kind", "version", "process", "processes", "table", "values"])
         except ArgumentError:
             head = {"kind": None}
-        if head["kind"] != KIND or type(head["processes"]) is not int or type(head["table"]) is not str:
+        if (
+            head["kind"] != PYTREE_KIND
+            or type(head["processes"]) is not int
+            or type(head["table"]) is not str
+        ):
             raise FormatError(_RULE, where, "not a part of a pytree")
         if head["version"] != VERSION:
             raise UnsupportedError(_RULE, where, f"a pytree of version {head['version']}")
@@ -124,6 +109,13 @@ class Parts:
             raise ChainError(f"{where} is the part of another process or checkpoint")
         self._files[process] = file
         return head
+
+    def tree(self, leaf: Callable[[KeyPath, Entry], Any]) -> Any:
+        """Return what `leaf` makes of all entries, in nested dicts and lists."""
+        made = [(path, leaf(path, entry)) for path, entry in self.table]
+        return (
+            made[0][1] if len(made) == 1 and not made[0][0] else listed(nested(made, _RULE, self._place(0)))
+        )
 
     def abstract(self, path: KeyPath, entry: Entry) -> Any:
         """Return a plain value, or the shape and dtype of an array."""
@@ -166,11 +158,9 @@ class Parts:
         if "shards" not in entry:
             return self._values[leaf_name((path_name(path),))]
         whole = self.region(path_name(path), entry, WHOLE_ARRAY)
-        return (
-            jax.random.wrap_key_data(jax.numpy.asarray(whole), impl=entry["impl"])
-            if "impl" in entry
-            else whole
-        )
+        if "impl" not in entry:
+            return whole
+        return jax.random.wrap_key_data(jax.numpy.asarray(whole), impl=entry["impl"])
 
     def region(self, name: str, entry: Entry, index: Index) -> Array:
         """Return a region of an array, assembled from the shards that it overlaps."""
@@ -222,25 +212,18 @@ def _parse_table(
     try:
         table = [(list(path), dict(entry)) for path, entry in json.loads(text)]
         for path, entry in table:
-            sound = (
-                all(type(key) in (str, int) for key in path)
-                and entry.get("empty", "dict") in EMPTY_CONTAINERS
-            )
-            if not entry:
-                sound &= leaf_name((path_name(path),)) in values
+            sound = entry.get("empty", "dict") in EMPTY_CONTAINERS
+            sound &= all(type(key) in (str, int) for key in path)
+            sound &= bool(entry) or leaf_name((path_name(path),)) in values
             if "shards" in entry:
                 _dtype(entry["dtype"])
                 if "impl" in entry:
                     jax.random.key(0, impl=entry["impl"])
-                # Distinct shards add up to the array: no memory is allocated without stored bytes
-                # for it.
-                sound &= len({tuple(offsets) for offsets, _, _ in entry["shards"]}) == len(entry["shards"])
-                sound &= sum(math.prod(sizes) for _, sizes, _ in entry["shards"]) == math.prod(entry["shape"])
-                for offsets, sizes, process in entry["shards"]:
-                    numbers = [*offsets, *sizes, *entry["shape"], process]
-                    sound &= all(type(n) is int and n >= 0 for n in numbers) and process < processes
-                    bounds = zip(offsets, sizes, entry["shape"], strict=True)
-                    sound &= all(offset + size <= length for offset, size, length in bounds)
+                boxes = [(offsets, sizes) for offsets, sizes, _ in entry["shards"]]
+                numbers = [*entry["shape"], *(n for box in boxes for side in box for n in side)]
+                owners = [process for *_, process in entry["shards"]]
+                sound &= all(type(n) is int and n >= 0 for n in (*numbers, *owners))
+                sound &= max(owners, default=0) < processes and make_up(entry["shape"], boxes)
             if not sound:
                 raise ValueError(f"{path}: {entry}")
     except (ValueError, TypeError, KeyError, RecursionError) as error:
@@ -260,24 +243,15 @@ _UNKNOWN_NAME: Final = Assignment("other", "of another name in the tree")
 def take_part(tree: Any, *, copy: bool = True) -> dict[str, Any]:
     """Return the part of a tree that this process stores, as a state.
 
-    Parameters
-    ----------
-    copy
-        Whether it is a copy, so that the buffers of the tree may be donated.
-
-    Raises
-    ------
-    ArgumentError
-        For a leaf that is not an array, number, bool, str, bytes or None, or two leaves with the
-        same name.
+    By default it is a copy, so that the buffers of the tree may be donated.
     """
     process = jax.process_index()
     table: list[tuple[KeyPath, Entry]] = []
     values: dict[str, Any] = {}
     own: dict[str, tuple[Any, str]] = {}  # a shard, and the name of its leaf
     names: set[str] = set()
-    for path, leaf in _leaves(tree):
-        name = path_name(path)
+    for keys, leaf in jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_leaf)[0]:
+        name = path_name(path := _path(keys))
         if name in names:
             raise ArgumentError(f"two leaves of the tree would both be named {name!r}")
         names.add(name)
@@ -301,7 +275,7 @@ def take_part(tree: Any, *, copy: bool = True) -> dict[str, Any]:
     take = np.array if copy else np.asarray
     arrays = {key: _storable(take(shard), name) for key, (shard, name) in own.items()}
     return {
-        "kind": KIND,
+        "kind": PYTREE_KIND,
         "version": VERSION,
         "process": process,
         "processes": jax.process_count(),
@@ -320,7 +294,7 @@ def part_roles(tree: Any, part: dict[str, Any]) -> dict[str, Assignment]:
     structural = roles(tree)
     shapes = {name: leaf.shape for name, leaf in leaves(tree) if hasattr(leaf, "shape")}
     found = assign_roles(shapes, None, structural)
-    by_path = {name.replace("~1", "/").replace("~0", "~"): assignment for name, assignment in found.items()}
+    by_path = {unescaped(name): assignment for name, assignment in found.items()}
     kept: dict[str, Assignment] = {}
     for key in part["arrays"]:
         ends = (key, key.rpartition("/")[0])  # with and without the offsets of a shard
@@ -333,26 +307,14 @@ def part_roles(tree: Any, part: dict[str, Any]) -> dict[str, Assignment]:
 def read_tree(directory: Path, target: Any = None) -> Any:
     """Return the tree whose parts are in a directory.
 
-    Parameters
-    ----------
-    target
-        A tree with the same names. Where it has a `jax.Array` or `jax.ShapeDtypeStruct`, the result
-        has an array with its sharding; where it has a NumPy array, a NumPy array; elsewhere a plain
-        value. Without a target, the result is NumPy arrays (and random keys) in dicts and lists.
-
-    Raises
-    ------
-    ArgumentError
-        Lists all leaves that are missing, unexpected, or of another shape or dtype.
-    ChainError
-        If the part of a process is missing or belongs to another checkpoint.
-    DataError
-        If stored bytes break a rule.
+    Where the target, a tree with the same names, has a `jax.Array` or `jax.ShapeDtypeStruct`, the
+    result has an array with its sharding; where it has a NumPy array, a NumPy array; elsewhere a
+    plain value. Without a target, it is NumPy arrays (and random keys) in dicts and lists.
     """
     with Parts(directory) as parts:
         if target is None:
             parts.fetch([(path_name(path), entry, [WHOLE_ARRAY]) for path, entry in parts.table])
-            return _containers([(path, parts.leaf(path, entry)) for path, entry in parts.table])
+            return parts.tree(parts.leaf)
         flat, structure = jax.tree_util.tree_flatten_with_path(target, is_leaf=_is_leaf)
         wanted = {path_name(_path(keys)): leaf for keys, leaf in flat}
         stored = {path_name(path): (path, entry) for path, entry in parts.table}
@@ -370,7 +332,7 @@ def read_tree(directory: Path, target: Any = None) -> Any:
 def abstract_tree(directory: Path) -> Any:
     """Return what `read_tree` returns without a target, with `jax.ShapeDtypeStruct` for arrays."""
     with Parts(directory) as parts:
-        return _containers([(path, parts.abstract(path, entry)) for path, entry in parts.table])
+        return parts.tree(parts.abstract)
 
 
 def _regions(leaf: Any, entry: Entry) -> list[Index]:
@@ -379,11 +341,6 @@ def _regions(leaf: Any, entry: Entry) -> list[Index]:
     if sharding is None or "impl" in entry:
         return [WHOLE_ARRAY]
     return list(sharding.addressable_devices_indices_map(tuple(entry["shape"])).values())
-
-
-def _leaves(tree: Any) -> Iterator[tuple[KeyPath, Any]]:
-    for keys, leaf in jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_leaf)[0]:
-        yield _path(keys), leaf
 
 
 def _is_leaf(value: Any) -> bool:
@@ -446,11 +403,8 @@ def _storable(array: Array, name: str) -> Array:
 
 def _words(leaf: Any) -> str:
     """Describe a leaf; leaves that fit each other have the same description."""
-    if hasattr(leaf, "dtype") and hasattr(leaf, "shape"):
-        return described(leaf)
-    return _empty(leaf) or (
-        "a plain value" if isinstance(leaf, bool | int | float | str | bytes | None) else type(leaf).__name__
-    )
+    plain = isinstance(leaf, bool | int | float | str | bytes | None)
+    return described(leaf) or _empty(leaf) or ("a plain value" if plain else type(leaf).__name__)
 
 
 def _make(leaf: Any, path: KeyPath, entry: Entry, parts: Parts) -> Any:
@@ -468,14 +422,3 @@ def _make(leaf: Any, path: KeyPath, entry: Entry, parts: Parts) -> Any:
     return jax.make_array_from_callback(
         tuple(entry["shape"]), sharding, lambda index: parts.region(name, entry, index or WHOLE_ARRAY)
     )
-
-
-def _containers(leaves: list[tuple[KeyPath, Any]]) -> Any:
-    """Return leaves in nested dicts and lists, by their paths."""
-    if len(leaves) == 1 and not leaves[0][0]:
-        return leaves[0][1]
-    groups: dict[str | int, list[tuple[KeyPath, Any]]] = {}
-    for path, leaf in leaves:
-        groups.setdefault(path[0], []).append((path[1:], leaf))
-    made = {key: _containers(group) for key, group in groups.items()}
-    return list(made.values()) if list(made) == list(range(len(made))) and made else made

@@ -15,16 +15,6 @@
 True
 >>> _ = adapter.load_into(target, chain.restore_iter())  # the same, layer by layer
 
-In a training loop, save in the background. The call copies the state, and worker processes do the
-rest; tensors on CUDA devices are copied straight into memory that these read:
-
->>> with lccodec.Chain(tempfile.mkdtemp(), adapter=adapter) as chain:
-...     for step in range(2):
-...         optimizer.step()
-...         future = chain.save_async(step, {"model": model.state_dict(), "step": step})
->>> chain.steps  # the end of the block waits
-[0, 1]
-
 Nothing is pickled. `Chain.save` reads the memory of a CPU tensor in place, and copies tensors on
 other devices to the CPU. Tensors that share all their memory, such as tied weights, are stored once
 and restored as one tensor. A tensor comes back contiguous and without its gradient.
@@ -41,8 +31,7 @@ except ImportError:
 
 from ..tree.matching import LoadReport
 from .roles import roles, roles_of
-from .single_file import load, load_file, save, save_file
-from .states import OnDevice, check, from_numpy, to_numpy
+from .states import OnDevice, check, from_numpy, load, load_file, save, save_file, to_numpy
 from .target import load_into
 from .update import apply_update, stage
 

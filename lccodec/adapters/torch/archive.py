@@ -1,17 +1,28 @@
 """Files of ``torch.save`` (``.pt``, ``.pth``, ``.ckpt``): read by torch's weights-only loader.
 
-Such a file is a pickle, and a pickle may run any code. The weights-only loader makes tensors, plain
-values, arrays of NumPy, dates, paths and such (`pickled`), and refuses everything else; the error
-names what it refused. Before anything is made of the file, its members are checked to be what they
-say and to lie apart; afterwards tensors that repeat their values must stay within a bound of the
-file's size.
+Such a file is a pickle, and a pickle may run any code. The weights-only loader makes tensors and
+plain values, and calls only functions that are registered. NumPy's own are not, because they make
+arrays of objects and of any size. Those of `VALUE_GLOBALS` are: they take bool, integer, floating
+point and complex types, and no more bytes than the file has. Of the values that a chain stores
+(:mod:`lccodec.adapters.tree.values`) those are registered whose constructors take plain values of
+the file's size. The loader fills no deque and no defaultdict, and enums and named tuples are
+classes of the program. An error names what was refused.
+
+Before anything is made of the file, its members are checked to be what they say and to lie apart;
+afterwards tensors that repeat their values must stay within a bound of the file's size.
 """
 
 from __future__ import annotations
 
+import argparse
+import datetime
+import decimal
 import errno
+import fractions
+import functools
 import io
 import os
+import pathlib
 import re
 import types
 from collections.abc import Iterable, Mapping
@@ -22,14 +33,12 @@ import torch
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
 from ...constants import MAX_NAME_CHARACTERS
+from ...element_types import Array
 from ...errors import ArgumentError, FormatError, LccodecError, LimitError
 from ..files.disk import MAX_FILE_EXPANSION, replacing
 from ..files.zip_archive import read_members
 from ..seals.reading import sealed_file
-from .pickled import VALUE_GLOBALS
 from .states import from_numpy
-
-__all__ = ["load_archive", "save_archive"]
 
 _RULE: Final = "torch.save"
 _ZIP_START: Final = b"PK\x03\x04"
@@ -38,23 +47,107 @@ _REASON: Final = re.compile(r"WeightsUnpickler error: *(.+)")
 _MAX_LISTED: Final = 8  # names of refused types in one error
 _LARGE_READ: Final = 1 << 16
 _ENTRIES_PER_BYTE: Final = 4  # of a file: looking at each takes time
+_CODE: Final = re.compile(r"[<>=|]?[biufc][0-9]{1,2}")
+_FRACTION: Final = re.compile(r"-?[0-9]{1,4000}(/[0-9]{1,4000})?")  # as Python reads integers
+_ORDERS: Final = ("<", ">", "=", "|")
+
+
+class _Kind:
+    """Stands for a dtype: its code, and the byte order that the pickle gives afterwards."""
+
+    def __init__(self, code: object, *_: object) -> None:
+        if not isinstance(code, str) or not _CODE.fullmatch(code):
+            raise ArgumentError(f"holds an array of the NumPy type {code!r:.100}; save numbers")
+        self.dtype = np.dtype(code)
+
+    def __setstate__(self, state: Any) -> None:
+        order = state[1]
+        if order not in _ORDERS:
+            raise ValueError("not the byte order of a NumPy type")
+        self.dtype = self.dtype.newbyteorder(order)
+
+
+class _Pickled(np.ndarray):
+    """An array whose values a pickle gives afterwards."""
+
+    def __setstate__(self, state: Any) -> None:
+        _, shape, kind, fortran, data = state
+        if not isinstance(kind, _Kind) or not isinstance(data, bytes):
+            raise ValueError("not the values of a NumPy array")
+        values: Any = (1, shape, kind.dtype, bool(fortran), data)
+        super().__setstate__(values)
+
+
+class _ArrayName:
+    """Stands for ``numpy.ndarray``, which a pickle names and does not call."""
+
+
+def _reconstruct(*_: object) -> Array:
+    return np.ndarray.__new__(_Pickled, (0,), np.int8)
+
+
+def _no_bytes(*arguments: object) -> bytes:
+    """Return no bytes: that is how an old pickle writes the values of an empty array."""
+    if arguments:
+        raise ValueError("not the values of an empty array")
+    return b""
+
+
+def _scalar(kind: Any, data: Any) -> Any:
+    if not isinstance(kind, _Kind) or not isinstance(data, bytes):
+        raise ValueError("not a NumPy number")
+    (value,) = np.frombuffer(data, kind.dtype)
+    return value
+
+
+def _fraction(*stored: Any) -> fractions.Fraction:
+    """Return a fraction of integers or digits: that of an exponent may take any memory."""
+    if not all(type(part) is int or (type(part) is str and _FRACTION.fullmatch(part)) for part in stored):
+        raise ValueError("not a fraction")
+    return fractions.Fraction(*stored)
+
+
+def _path(kind: type[pathlib.PurePath], *parts: Any) -> pathlib.PurePath:
+    if not all(type(part) is str for part in parts):
+        raise ValueError("not a path")
+    return kind(*parts)
+
+
+#: What to call for the names in a pickle, as `torch.serialization.safe_globals` takes it. NumPy 2
+#: has other names than NumPy 1; a path of another system becomes one of this.
+VALUE_GLOBALS: Final[list[Any]] = [
+    *(frozenset, range, slice, decimal.Decimal),
+    *(types.SimpleNamespace, argparse.Namespace),
+    *(datetime.datetime, datetime.date, datetime.time, datetime.timedelta, datetime.timezone),
+    (_fraction, "fractions.Fraction"),
+    *(
+        (functools.partial(_path, kind), f"{module}.{name}")
+        for module in ("pathlib", "pathlib._local")
+        for name, kind in (
+            ("PosixPath", pathlib.Path),
+            ("WindowsPath", pathlib.Path),
+            ("PurePosixPath", pathlib.PurePosixPath),
+            ("PureWindowsPath", pathlib.PureWindowsPath),
+        )
+    ),
+    (_Kind, "numpy.dtype"),
+    (_ArrayName, "numpy.ndarray"),
+    _Pickled,
+    *((_no_bytes, name) for name in ("bytes", "builtins.bytes", "__builtin__.bytes")),
+    *(
+        (function, f"numpy.{core}.multiarray.{name}")
+        for core in ("core", "_core")
+        for function, name in ((_reconstruct, "_reconstruct"), (_scalar, "scalar"))
+    ),
+]
 
 
 def load_archive(path: str | os.PathLike[str]) -> Any:
     """Return the state in a file of ``torch.save``, with tensors on the CPU.
 
-    Raises
-    ------
-    ArgumentError
-        If the file holds objects that the weights-only loader refuses. The message names them.
-    ChecksumError
-        If it is not as it was sealed (`lccodec.adapters.seals`).
-    FormatError
-        If it is not a file of ``torch.save``, or is damaged.
-    LimitError
-        If it asks for more memory than a file of its size may.
-    StorageError
-        If the operating system cannot read it.
+    An ``ArgumentError`` names the objects that the weights-only loader refuses. A ``DataError``
+    says that it is no such file, is damaged, not as it was sealed (`lccodec.adapters.seals`), or
+    asks for more memory than a file of its size may.
     """
     with sealed_file(path) as opened:
         size = os.fstat(opened.fileno()).st_size
@@ -80,14 +173,8 @@ def load_archive(path: str | os.PathLike[str]) -> Any:
 def save_archive(state: Any, path: str | os.PathLike[str], metadata: Mapping[str, str]) -> None:
     """Write a state of NumPy arrays as a file of ``torch.save``, with tensors.
 
-    `metadata` says which arrays were not tensors. The file has no place for them.
-
-    Raises
-    ------
-    ArgumentError
-        For an array of a type that PyTorch lacks.
-    StorageError
-        If the operating system refuses. An existing file is unchanged.
+    `metadata` says which arrays were not tensors. The file has no place for them. Errors are those
+    of `from_numpy`, and a ``StorageError``. An existing file is unchanged then.
     """
     tensors = from_numpy(state, metadata)
     with replacing(path) as temporary, temporary.open("wb") as stream:  # not to a path: torch stores its name
@@ -169,7 +256,7 @@ def _check_sizes(state: Any, size: int, where: str) -> None:
             children = value.values()
         elif isinstance(value, list | tuple | set | frozenset) and not isinstance(value, torch.Size):
             children = value
-        elif isinstance(value, types.SimpleNamespace):
+        elif isinstance(value, types.SimpleNamespace | argparse.Namespace):
             children = vars(value).values()
         for child in children:
             nodes += 1

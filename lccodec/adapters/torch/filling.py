@@ -2,7 +2,8 @@
 
 What may refuse a state comes first, and can be undone: modules that load in a way of their own,
 optimizers, schedulers, and what else has a ``load_state_dict``. What cannot fail comes last, and is
-not copied before: all other modules and tensors.
+not copied before: all other modules and tensors. While a chain is decoded, layers of these are set
+as soon as all of their own entries have arrived; a layer is a module without its children.
 
 A module on the meta device gets new parameters. Whatever knows the old ones then gets the new ones:
 names that are tied, and optimizers.
@@ -11,55 +12,48 @@ names that are tied, and optimizers.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
-from types import TracebackType
-from typing import Any, Final, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
 
+import numpy as np
 import torch
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.module import _IncompatibleKeys
 from torch.nn.parameter import is_lazy
 
 from ...container.tree import leaf_name
 from ...errors import ArgumentError, LccodecError
-from ..tree.plain import below
-from .layers import SET, is_special
-from .matching import inner, is_stateful
+from ..tree.plain import Keys
+from .matching import ABSENT, is_stateful, together
 from .optimizer import load_optimizer, load_schedule
 from .wrappers import copy_into, is_wrapper
 
-__all__ = ["Filling"]
-
-Keys = tuple[str, ...]
-
 #: Characters of what others say that an error repeats: PyTorch lists every name.
 _MAX_WORDS: Final = 500
+#: What `Layers.rest` has in the place of the state of a module that is set already.
+SET: Final = object()
+
+#: Ways to load the entries of one module that take what has the names and shapes of its own. That
+#: of norms also counts batches from 0 if the state does not say how many there were.
+_USUAL: Final = (torch.nn.Module._load_from_state_dict, _NormBase._load_from_state_dict)
+_HOOKS: Final = ("_load_state_dict_pre_hooks", "_load_state_dict_post_hooks", "_state_dict_hooks")
 
 
 class Filling:
-    """Loads a state into a target.
-
-    Parameters
-    ----------
-    target
-        As in `load_into`, before anything is loaded.
-
-    Attributes
-    ----------
-    meta
-        Ids of the modules that are on the meta device.
-    told
-        What ``load_state_dict`` of the modules that were asked has returned, by id.
-    refused
-        The id of what has refused its state.
-    """
+    """Loads a state into a target, which is looked at before anything is loaded."""
 
     def __init__(self, target: Any) -> None:
         self._target = target
-        self.told: dict[int, Any] = {}
-        self.refused: int | None = None
-        parts = [part for _, part in inner(target)]
+        self.told: dict[int, Any] = {}  # what the modules that were asked have returned, by id
+        self.refused: int | None = None  # the id of what has refused its state
+        parts = [part for _, part, _ in together(target, target)]
         self._optimizers = [part for part in parts if isinstance(part, torch.optim.Optimizer)]
-        meta = [part for part in parts if isinstance(part, torch.nn.Module) and _on_meta(part)]
+        modules = [part for part in parts if isinstance(part, torch.nn.Module)]
+        meta = [m for m in modules if any(tensor.is_meta for tensor in (*m.parameters(), *m.buffers()))]
         self.meta = {id(module) for module in meta}
         self._slots = [
             (place, name, parameter)
@@ -74,21 +68,14 @@ class Filling:
     ) -> Any:
         """Load a state that fits, and return the target with the plain values of the state.
 
-        Parameters
-        ----------
-        settings, strict
-            As in `load_into`.
-        asked
-            Ids of the modules of which only they themselves know what fits.
-        done
-            Ids of the tensors that are set already.
-
-        Raises
-        ------
-        ArgumentError
-            If something refuses its state. The target is unchanged.
+        `asked` has the ids of the modules of which only they themselves know what fits, and `done`
+        those of the tensors that are set already. If something refuses its state, an
+        ``ArgumentError`` says so, and the target is unchanged.
         """
-        parts = [part for part in _together(self._target, state, ()) if part[2] is not SET]
+        both = together(self._target, state)
+        parts = [
+            part for part in both if is_stateful(part[1]) and part[2] is not SET and part[2] is not ABSENT
+        ]
         modules = [part for part in parts if isinstance(part[1], torch.nn.Module)]
         others = [part for part in parts if not isinstance(part[1], torch.nn.Module)]
         first = [
@@ -103,7 +90,7 @@ class Filling:
                 with self._asking(keys, module):
                     told = _load_module(module, part, strict, assign=meta)
                     if id(module) in asked:
-                        self.told[id(module)] = told or _Told([], [])
+                        self.told[id(module)] = told or _IncompatibleKeys([], [])
                         if {*self.told[id(module)].missing_keys} >= {*module.state_dict()}:
                             raise ValueError("not one of its entries is there")
             self._rebind(undo)
@@ -121,6 +108,7 @@ class Filling:
             for _, module, part in modules:
                 if not any(module is before for _, before, _ in first):
                     _load_module(module, part, strict, assign=False)
+            undo.pop_all()
         return _contained(self._target, state, done)
 
     @contextmanager
@@ -176,28 +164,6 @@ class Filling:
                 optimizer.state[made[id(parameter)]] = optimizer.state.pop(parameter)
 
 
-class _Told(NamedTuple):
-    missing_keys: list[str]
-    unexpected_keys: list[str]
-
-
-def _on_meta(module: torch.nn.Module) -> bool:
-    return any(tensor.is_meta for tensor in (*module.parameters(), *module.buffers()))
-
-
-def _together(target: Any, state: Any, keys: Keys) -> Iterator[tuple[Keys, Any, Any]]:
-    """Yield all that loads a state in a way of its own, with its place and its state."""
-    if is_stateful(target):
-        yield keys, target, state
-    elif isinstance(target, dict):
-        for key, child in target.items():
-            if key in state:
-                yield from _together(child, state[key], below(keys, str(key)))
-    elif isinstance(target, list | tuple):
-        for i, (child, part) in enumerate(zip(target, state, strict=False)):
-            yield from _together(child, part, below(keys, str(i)))
-
-
 def _contained(target: Any, state: Any, done: Collection[int]) -> Any:
     """Put the values of a state into tensors and containers; return what is there then."""
     if is_stateful(target) or state is SET or id(target) in done:
@@ -231,18 +197,8 @@ def _load_module(module: torch.nn.Module, state: Any, strict: bool, *, assign: b
     return told
 
 
-class _Undo:
-    """Notes how things were. At the end of the block, after an error, they are so again."""
-
-    def __init__(self) -> None:
-        self._steps: list[Callable[[], object]] = []
-
-    def __enter__(self) -> _Undo:
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for step in reversed(self._steps) if error is not None else ():
-            step()
+class _Undo(ExitStack):
+    """Notes how things were. At the end of the block they are so again, unless all is dropped."""
 
     def _attributes(self, thing: Any) -> None:
         before, inside = dict(vars(thing)), [(v, dict(v)) for v in vars(thing).values() if type(v) is dict]
@@ -254,7 +210,7 @@ class _Undo:
                 value.clear()
                 value.update(items)
 
-        self._steps.append(again)
+        self.callback(again)
 
     def module(self, module: torch.nn.Module, *, contents: bool) -> None:
         """Note a module, and the values of its tensors if these may be overwritten."""
@@ -262,7 +218,7 @@ class _Undo:
             if type(part).set_extra_state is not torch.nn.Module.set_extra_state:
                 with suppress(Exception):
                     state = copy.deepcopy(part.get_extra_state())
-                    self._steps.append(lambda part=part, state=state: part.set_extra_state(state))  # type: ignore[misc]
+                    self.callback(part.set_extra_state, state)
             self._attributes(part)
         for tensor in {*module.parameters(), *module.buffers()} if contents else ():
             if not tensor.is_meta:
@@ -278,7 +234,7 @@ class _Undo:
             if values is not None:
                 copy_into(tensor.detach(), values)
 
-        self._steps.append(again)
+        self.callback(again)
 
     def optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Note an optimizer: which parameters it has, and the objects of its state."""
@@ -293,7 +249,7 @@ class _Undo:
             optimizer.state.clear()
             optimizer.state.update(kept)
 
-        self._steps.append(again)
+        self.callback(again)
         self._attributes(optimizer)
 
     def scheduler(self, scheduler: Any) -> None:
@@ -307,4 +263,113 @@ class _Undo:
         """Note what has a state that is its own business."""
         with suppress(Exception):
             state = copy.deepcopy(thing.state_dict())
-            self._steps.append(lambda: thing.load_state_dict(state))
+            self.callback(thing.load_state_dict, state)
+
+
+@dataclass
+class _Layer:
+    entries: dict[str, Any]  # what stands for each entry until it arrives
+    missing: int  # entries that have not arrived
+    load: Callable[[dict[str, Any]], object]
+
+
+class Layers:
+    """The layers of a target that fit a hollow state, each set as soon as it has arrived.
+
+    `hollow` has what stands in the state for arrays. `tensors` are the ids of the tensors of the
+    target that are set here.
+    """
+
+    def __init__(self, target: Any, state: Any, hollow: Mapping[str, Any]) -> None:
+        self.tensors: set[int] = set()
+        self._state = state
+        self._hollow = {id(value) for value in hollow.values()}
+        self._waiting: dict[int, list[_Layer]] = {}  # layers, by the id of what they wait for
+        self._uses: Counter[int] = Counter()  # layers that are not set, by the id of what they need
+        self._found: dict[int, Any] = {}  # the value of what has arrived, by the id of what stood for it
+        self._collect(target, state)
+        # A copy of the state notes all that it meets: what is needed beside the layers.
+        met = self._found | {id(value): value for value in hollow.values() if isinstance(value, np.ndarray)}
+        copy.deepcopy(state, met)
+        self._uses.update(self._hollow.intersection(met))
+
+    def arrived(self, hollow: Any, value: Any) -> None:
+        """Put a value in the place of what stands for it; set the layers that it completes."""
+        self._found[id(hollow)] = value
+        for layer in self._waiting.pop(id(hollow), ()):
+            layer.missing -= 1
+            if layer.missing:
+                continue
+            layer.load({name: self._found[id(entry)] for name, entry in layer.entries.items()})
+            for entry in {id(entry) for entry in layer.entries.values()}:
+                self._uses[entry] -= 1
+                if not self._uses[entry]:
+                    del self._found[entry]
+
+    def rest(self) -> Any:
+        """Return the state with its values, and with `SET` in the place of what is set."""
+        return copy.deepcopy(self._state, self._found)
+
+    def _collect(self, target: Any, state: Any) -> None:
+        """Find the layers of a target."""
+        for _, part, own in together(target, state):
+            if isinstance(part, torch.nn.Module):
+                hollow = isinstance(own, dict) and all(id(value) in self._hollow for value in own.values())
+                layers = _layers_of(part, own) if hollow else None
+                if layers is not None:
+                    self._found[id(own)] = SET
+                    for layer in layers:
+                        self._wait(layer)
+            elif isinstance(part, torch.Tensor) and not part.is_meta and id(own) in self._hollow:
+                self.tensors.add(id(part))
+                self._wait(_Layer({"": own}, 0, partial(_set, part)))
+
+    def _wait(self, layer: _Layer) -> None:
+        different = {id(entry) for entry in layer.entries.values()}
+        layer.missing = len(different)
+        for entry in different:
+            self._waiting.setdefault(entry, []).append(layer)
+            self._uses[entry] += 1
+
+
+def _set(target: torch.Tensor, entries: dict[str, Any]) -> None:
+    copy_into(target, entries[""])
+
+
+def _layers_of(target: torch.nn.Module, state: Mapping[str, Any]) -> list[_Layer] | None:
+    """Return the layers of a module; ``None`` if the module must load its state as a whole."""
+    modules = dict(target.named_modules(remove_duplicate=False))
+    if any(map(is_special, modules.values())):
+        return None
+    wanted = target.state_dict()
+    assign = any(isinstance(value, torch.Tensor) and value.is_meta for value in wanted.values())
+    own: dict[str, dict[str, Any]] = {}
+    for key, value in state.items():
+        if key in wanted:
+            place, _, name = key.rpartition(".")
+            own.setdefault(place, {})[name] = value
+    if not own.keys() <= modules.keys():
+        return None
+    return [
+        _Layer(entries, 0, partial(modules[place].load_state_dict, strict=False, assign=assign))
+        for place, entries in own.items()
+    ]
+
+
+def loads_otherwise(module: torch.nn.Module) -> bool:
+    """Return whether a module may take a state whose names and shapes are not those of its own."""
+    return any(
+        is_special(part)
+        or type(part)._load_from_state_dict not in _USUAL
+        or type(part).set_extra_state is not torch.nn.Module.set_extra_state
+        for part in module.modules()
+    )
+
+
+def is_special(module: torch.nn.Module) -> bool:
+    """Return whether a module loads more than its own entries in a way of its own."""
+    kind, usual = type(module), torch.nn.Module
+    overridden = kind.load_state_dict is not usual.load_state_dict or (
+        kind._load_from_state_dict is not usual._load_from_state_dict and any(module.children())
+    )
+    return overridden or any(getattr(module, name, None) for name in _HOOKS)

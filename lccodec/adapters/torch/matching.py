@@ -7,23 +7,25 @@ the state of an optimizer. The groups of an optimizer say which values of a sche
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final
 
 import torch
 
 from ...container.tree import leaf_name
 from ..tree.matching import LoadReport, Renaming, paired, unwrapped
-from ..tree.plain import below
+from ..tree.plain import Keys, below
 from .optimizer import OptimizerMatch, Parameters, is_optimizer_state, of_groups
-from .wrappers import Apart, is_wrapper
+from .wrappers import Apart, is_wrapper, put_together_like
 
-__all__ = ["Matching", "inner", "is_stateful"]
-
-Keys = tuple[str, ...]
 _Scheduler = torch.optim.lr_scheduler.LRScheduler
 #: The order in which the parts of a target are matched; None is all else.
-_STAGES = (None, torch.optim.Optimizer, _Scheduler)
+_STAGES: Final = (None, torch.optim.Optimizer, _Scheduler)
+#: Stands for what only one of a target and a state has.
+ABSENT: Final = object()
+
+Change = Callable[[Any, Any, Keys], Any]
 
 
 def is_stateful(target: Any) -> bool:
@@ -31,49 +33,70 @@ def is_stateful(target: Any) -> bool:
     return hasattr(target, "state_dict") and hasattr(target, "load_state_dict")
 
 
-def inner(target: Any, keys: Keys = ()) -> Iterator[tuple[Keys, Any]]:
-    """Yield the leaves of nested dicts, lists and tuples, and what is stateful, with paths."""
-    children: Any = ()
-    if not is_stateful(target) and isinstance(target, dict):
-        children = target.items()
-    elif isinstance(target, list | tuple):
-        children = enumerate(target)
-    else:
-        yield keys, target
-    for key, child in children:
-        yield from inner(child, below(keys, str(key)))
+def together(target: Any, state: Any, keys: Keys = ()) -> Iterator[tuple[Keys, Any, Any]]:
+    """Yield what a target and a state have in one place: leaves, and what is stateful.
+
+    `ABSENT` is in the place of what one of them lacks. If only the target has a container, the two
+    are yielded.
+    """
+    wanted, found = target, state
+    if isinstance(target, list | tuple) and isinstance(state, list | tuple):
+        wanted, found = dict(enumerate(target)), dict(enumerate(state))
+    if is_stateful(target) or not (isinstance(wanted, dict) and isinstance(found, dict)):
+        yield keys, target, state
+        return
+    for key in {**wanted, **found}:
+        inside = below(keys, str(key))
+        if key in wanted and key in found:
+            yield from together(wanted[key], found[key], inside)
+        else:
+            yield inside, wanted.get(key, ABSENT), found.get(key, ABSENT)
+
+
+def changed(target: Any, state: Any, change: Change, keys: Keys = (), entries: Change | None = None) -> Any:
+    """Return a state with what `change` makes of it in the places of a target's parts.
+
+    `entries` returns a dict of the state with the names of the target's.
+    """
+    if isinstance(state, Apart) or is_stateful(target):
+        return change(target, state, keys)
+    if isinstance(target, dict) and isinstance(state, dict):
+        named = state if entries is None else entries(target, state, keys)
+        return {
+            key: changed(target[key], child, change, below(keys, str(key)), entries)
+            if key in target
+            else child
+            for key, child in named.items()
+        }
+    if isinstance(target, list | tuple) and type(state) in (list, tuple):
+        pairs = enumerate(zip(target, state, strict=False))
+        items = [changed(*pair, change, below(keys, str(i)), entries) for i, pair in pairs]
+        return type(state)([*items, *state[len(items) :]])
+    return state
+
+
+def assembled(target: Any, state: Any, keys: Keys) -> Any:
+    """Return a state with its wrappers made where the target has one of their class."""
+    if isinstance(state, Apart):
+        return (
+            put_together_like(target, state, leaf_name(keys) or "the state") if is_wrapper(target) else state
+        )
+    return changed(target.state_dict() if is_stateful(target) else target, state, assembled, keys)
 
 
 class Matching:
-    """What belongs to what in a target and a state.
-
-    Parameters
-    ----------
-    target
-        As in `load_into`.
-    renaming
-        The argument ``rename``.
-
-    Attributes
-    ----------
-    report
-        What is renamed, and the parameters of optimizers.
-    problems
-        What cannot be matched, in words.
-    needs_values
-        Whether values must be compared or moved, so that a hollow state is not enough.
-    """
+    """What belongs to what in a target and a state."""
 
     def __init__(self, target: Any, renaming: Renaming, settings: str) -> None:
-        self.report = LoadReport()
-        self.problems: list[str] = []
-        self.needs_values = False
+        self.report = LoadReport()  # what is renamed, and the parameters of optimizers
+        self.problems: list[str] = []  # what cannot be matched, in words
+        self.needs_values = False  # to compare or to move them, so that a hollow state is not enough
         self._renaming, self._settings = renaming, settings
         self._parameters = Parameters()
         self._optimizers: dict[int, OptimizerMatch] = {}
         # Path and value of each tensor of the target, by id; and itself, so that ids stay its own.
         self._values: dict[int, tuple[Keys, Any, Any]] = {}
-        for keys, part in inner(target):
+        for keys, part, _ in together(target, target):
             if isinstance(part, torch.nn.Module):
                 for name, parameter in part.named_parameters(remove_duplicate=False):
                     self._parameters.modules = True
@@ -88,32 +111,23 @@ class Matching:
         return state
 
     def _walk(self, target: Any, state: Any, keys: Keys, stage: type | None) -> Any:
-        if isinstance(state, Apart):
+        entries = self._entries if stage is None else None
+        return changed(target, state, partial(self._part, stage), keys, entries)
+
+    def _part(self, stage: type | None, target: Any, state: Any, keys: Keys) -> Any:
+        """Return the state of what is stateful in its terms, if it is its turn."""
+        kind = next((kind for kind in _STAGES[1:] if isinstance(target, kind)), None)
+        if isinstance(state, Apart) or kind is not stage or not isinstance(state, dict):
             return state
-        if is_stateful(target):
-            kind = next((kind for kind in _STAGES[1:] if isinstance(target, kind)), None)
-            if kind is not stage or not isinstance(state, dict):
-                return state
-            if isinstance(target, torch.nn.Module):
-                return self._module(target, state, keys)
-            if isinstance(target, torch.optim.Optimizer):
-                return self._optimizer(target, state, keys)
-            if isinstance(target, _Scheduler):
-                match = self._optimizers.get(id(target.optimizer))
-                return state if match is None else of_groups(target, state, match)
-            if isinstance(own := target.state_dict(), dict):  # as of an average of weights
-                return self._walk(own, state, keys, stage)
-        elif isinstance(target, dict) and isinstance(state, dict):
-            named = self._entries(target, state, keys) if stage is None else state
-            return {
-                key: self._walk(target[key], child, below(keys, str(key)), stage) if key in target else child
-                for key, child in named.items()
-            }
-        elif isinstance(target, list | tuple) and type(state) in (list, tuple):
-            pairs = zip(target, state, strict=False)
-            items = [self._walk(*pair, below(keys, str(i)), stage) for i, pair in enumerate(pairs)]
-            return type(state)([*items, *state[len(items) :]])
-        return state
+        if isinstance(target, torch.nn.Module):
+            return self._module(target, state, keys)
+        if isinstance(target, torch.optim.Optimizer):
+            return self._optimizer(target, state, keys)
+        if isinstance(target, _Scheduler):
+            match = self._optimizers.get(id(target.optimizer))
+            return state if match is None else of_groups(target.state_dict(), state, match.sources)
+        own = target.state_dict()  # as of an average of weights
+        return self._walk(own, state, keys, stage) if isinstance(own, dict) else state
 
     def _entries(self, target: dict[Any, Any], state: dict[Any, Any], keys: Keys) -> dict[Any, Any]:
         """Return the entries of a dict under the names that the target has for them."""
@@ -128,13 +142,16 @@ class Matching:
         names = self._named(target, state, renamed, keys)
         return {names[key] if names[key] in target else renamed(key): child for key, child in state.items()}
 
-    def _named(self, target: Any, state: Any, renamed: Any, keys: Keys) -> dict[str, str]:
+    def _named(self, target: Any, state: Any, renamed: Callable[[str], str], keys: Keys) -> dict[str, str]:
         names, problems = paired(target.keys(), state.keys(), renamed)
-        self.problems += [f"{leaf_name(keys) or 'the state'}: {problem}" for problem in problems]
+        self._note(problems, keys)
         for found, wanted in names.items():
             if found != wanted and wanted in target:
                 self.report.renamed[leaf_name((*keys, found))] = leaf_name((*keys, wanted))
         return names
+
+    def _note(self, problems: list[str], keys: Keys) -> None:
+        self.problems += [f"{leaf_name(keys) or 'the state'}: {problem}" for problem in problems]
 
     def _module(self, module: torch.nn.Module, state: dict[str, Any], keys: Keys) -> dict[str, Any]:
         wanted, place = module.state_dict(keep_vars=True), leaf_name(keys)
@@ -174,17 +191,11 @@ class Matching:
     def _optimizer(self, optimizer: torch.optim.Optimizer, state: dict[str, Any], keys: Keys) -> Any:
         if not is_optimizer_state(state):
             return state
-        place = leaf_name(keys)
         match = OptimizerMatch(optimizer, state, self._parameters, self._renaming)
         self._optimizers[id(optimizer)] = match
         self.needs_values |= match.reordered
-        found = match.problems + (match.conflicts if self._settings == "saved" else [])
-        self.problems += [f"{place or 'the state'}: {problem}" for problem in found]
-        start = f"{place}/" if place else ""
-        self.report.loaded += [start + name for name in match.loaded]
-        self.report.missing += [start + name for name in match.fresh]
-        self.report.left_over += [start + name for name in match.left_over]
-        self.report.settings.update((start + name, pair) for name, pair in match.settings.items())
+        self._note(match.problems + (match.conflicts if self._settings == "saved" else []), keys)
+        self.report.add(match.report, leaf_name(keys))
         return match.state
 
 

@@ -10,6 +10,7 @@ scheduler are those of its optimizer. Source: torch.optim of torch 2.13.
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,22 +23,8 @@ from torch.nn.parameter import is_lazy
 
 from ...container.tree import leaf_name
 from ...errors import ArgumentError
-from ..tree.matching import Renaming, unwrapped
+from ..tree.matching import LoadReport, Renaming, unwrapped
 from .wrappers import TENSOR_TYPES, is_wrapper
-
-__all__ = [
-    "ELEMENTWISE",
-    "OptimizerMatch",
-    "Parameters",
-    "alike",
-    "describe",
-    "is_optimizer_state",
-    "load_optimizer",
-    "load_schedule",
-    "misfits",
-    "of_groups",
-    "uneven",
-]
 
 #: Entries with the shape of their parameter.
 ELEMENTWISE: Final = frozenset(
@@ -50,21 +37,17 @@ ELEMENTWISE: Final = frozenset(
 
 def describe(value: Any) -> str:
     """Return the type and shape of a tensor, and the class of a wrapper, in words."""
-    return (
-        f"{_describe_values(value)} in {type(value).__name__}"
-        if is_wrapper(value)
-        else _describe_values(value)
-    )
+    return _values(value) + (f" in {type(value).__name__}" if is_wrapper(value) else "")
 
 
-def _describe_values(value: Any) -> str:
+def _values(value: Any) -> str:
     if is_lazy(value):
         return "a tensor without a shape yet"
-    if isinstance(value, torch.Tensor):
-        kind = type(value)
-        whose = f" in {kind.__name__}" if kind.__module__.startswith("torch.distributed.") else ""
-        return _words(value.dtype, value.shape) + whose
-    return "no tensor"
+    if not isinstance(value, torch.Tensor):
+        return "no tensor"
+    kind = type(value)
+    whose = f" in {kind.__name__}" if kind.__module__.startswith("torch.distributed.") else ""
+    return _words(value.dtype, value.shape) + whose
 
 
 @lru_cache(maxsize=1 << 12)
@@ -107,23 +90,15 @@ def is_optimizer_state(state: Any) -> bool:
 
 @dataclass
 class Parameters:
-    """The parameters in the modules of a call, by identity, and what a state calls them.
+    """The parameters in the modules of a call, by identity, and what a state calls them."""
 
-    Parameters
-    ----------
-    modules
-        Whether there are modules.
-    owners
-        Place and name of each parameter, by its id: several if it is tied.
-    saved
-        Ids by the names that the states of the modules have.
-    ranks
-        Of each module, for each id: its position in the module, and the one in the saved state.
-    """
-
+    #: Whether there are modules.
     modules: bool = False
+    #: Place and name of each parameter, by its id: several if it is tied.
     owners: dict[int, list[tuple[str, str]]] = field(default_factory=lambda: defaultdict(list))
+    #: Ids by the names that the states of the modules have.
     saved: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    #: Of each module, for each id: its position in the module, and the one in the saved state.
     ranks: list[dict[int, tuple[int, int]]] = field(default_factory=list)
 
     def name(self, parameter: torch.Tensor, other: str) -> str:
@@ -138,20 +113,7 @@ class Parameters:
 class OptimizerMatch:
     """What belongs to what in an optimizer and a saved state.
 
-    Attributes
-    ----------
-    state
-        The state with the numbers and groups of the optimizer.
-    sources
-        For each group the saved group whose settings it has, or None if it is new.
-    loaded, fresh, left_over
-        Names of the parameters that both, only the optimizer, or only the state has.
-    settings
-        The saved value and the own one of settings that differ, by their place.
-    problems, conflicts
-        What cannot be matched, in words; and which settings nobody knows, unless the target's stay.
-    reordered
-        Whether values must be moved within tensors, so that a hollow state is not enough.
+    `state` gets the numbers and groups of the optimizer, and `report` the names of the parameters.
     """
 
     def __init__(
@@ -161,17 +123,20 @@ class OptimizerMatch:
         parameters: Parameters,
         renaming: Renaming,
     ) -> None:
-        self.state, self.sources = state, list[int | None](range(len(state["param_groups"])))
-        self.loaded, self.fresh, self.left_over = list[str](), list[str](), list[str]()
-        self.problems: list[str] = []
-        self.conflicts: list[str] = []
-        self.settings: dict[str, tuple[Any, Any]] = {}
-        self.reordered = False
+        self.state, self.report = state, LoadReport()
+        # For each group the saved group whose settings it has, or None if it is new.
+        self.sources = list[int | None](range(len(state["param_groups"])))
+        # What cannot be matched, in words; and the settings that nobody knows, unless the target's
+        # stay.
+        self.problems, self.conflicts = list[str](), list[str]()
+        self.reordered = False  # whether values move within tensors: a hollow state is not enough
         self._groups, self._parameters, self._renaming = optimizer.param_groups, parameters, renaming
         self._saved: list[dict[str, Any]] = state["param_groups"]
         self._own = [parameter for group in self._groups for parameter in group["params"]]
         self._numbers = [number for group in self._saved for number in group["params"]]
         self._own_names = _names_of(self._groups)
+        places = iter(range(len(self._own)))
+        self._places = [[*itertools.islice(places, len(group["params"]))] for group in self._groups]
         if self._is_foreign():
             return
         names = _names_of(self._saved)
@@ -294,13 +259,10 @@ class OptimizerMatch:
     def _shapes_fit(self, order: Sequence[int]) -> bool:
         for number, at in zip(self._numbers, order, strict=True):
             entries = self.state["state"].get(number)
-            for entry, value in entries.items() if isinstance(entries, dict) else ():
-                if (
-                    entry in ELEMENTWISE
-                    and isinstance(value, torch.Tensor)
-                    and value.shape != self._own[at].shape
-                ):
-                    return False
+            kept = entries.items() if isinstance(entries, dict) else ()
+            moments = [value for entry, value in kept if entry in ELEMENTWISE]
+            if any(isinstance(v, torch.Tensor) and v.shape != self._own[at].shape for v in moments):
+                return False
         return True
 
     def _sources(self, chosen: Sequence[int | None]) -> list[int | None]:
@@ -309,14 +271,10 @@ class OptimizerMatch:
         source_of = dict(zip(chosen, flat, strict=True))
         empty = [i for i, group in enumerate(self._saved) if not group["params"]]
         found: list[int | None] = []
-        start = 0
-        for group in self._groups:
-            places = range(start, start + len(group["params"]))
-            start = places.stop
+        for places in self._places:
             sources = list(dict.fromkeys(source_of[at] for at in places if at in source_of))
-            if not places:
-                sources = empty[:1]
-                empty = empty[1:]
+            if not places and empty:
+                sources = [empty.pop(0)]
             found.append(sources[0] if sources else None)
             for other in sources[1:]:
                 if differing := _differing(self._saved[sources[0]], self._saved[other]):
@@ -340,14 +298,11 @@ class OptimizerMatch:
         known = set(self._numbers)
         unknown = {f"{number}": child for number, child in saved.items() if number not in known}
         groups: list[dict[str, Any]] = []
-        start = 0
         label_of = dict(zip(chosen, labels, strict=True))
-        for group, source in zip(self._groups, self.sources, strict=True):
-            places = list(range(start, start + len(group["params"])))
-            start += len(places)
+        for group, source, places in zip(self._groups, self.sources, self._places, strict=True):
             settings = dict(group if source is None else self._saved[source])
             for key in _differing(settings, group):
-                self.settings[f"param_groups/{len(groups)}/{key}"] = settings[key], group[key]
+                self.report.settings[f"param_groups/{len(groups)}/{key}"] = settings[key], group[key]
             if "param_names" in group:  # in the place that it had in the saved group
                 settings["param_names"] = list(group["param_names"])
             elif names is not None and all(at in label_of for at in places):
@@ -358,14 +313,14 @@ class OptimizerMatch:
         self.state = {**self.state, "state": {**entries, **unknown}, "param_groups": groups}
         for at, parameter in enumerate(self._own):
             name = self._own_names[at] if self._own_names else self._parameters.name(parameter, str(at))
-            (self.loaded if at in label_of else self.fresh).append(name)
-        self.left_over += [label for label, at in zip(labels, chosen, strict=True) if at is None]
+            (self.report.loaded if at in label_of else self.report.missing).append(name)
+        self.report.left_over += [label for label, at in zip(labels, chosen, strict=True) if at is None]
 
     def _flat(self, entry: dict[str, Any], chosen: Sequence[int | None]) -> dict[int, Any]:
         """Return the state of LBFGS reordered: it has vectors of all parameters end to end."""
         sizes = [0 if at is None else self._own[at].numel() for at in chosen]
         if sorted(at for at in chosen if at is not None) != list(range(len(self._own))) or None in chosen:
-            self.left_over.append("the state of LBFGS, which is of all parameters together")
+            self.report.left_over.append("the state of LBFGS, which is of all parameters together")
             return {}
         self.reordered = True
         order = sorted(range(len(chosen)), key=lambda i: chosen[i] or 0)
@@ -400,19 +355,15 @@ def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
 
 def _differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
     """Return the settings in which two groups differ; tensors are not compared."""
-    first, second = _settings(first), _settings(second)
-    return [
-        key
-        for key in first
-        if key in second
-        and not isinstance(first[key], torch.Tensor)
-        and not isinstance(second[key], torch.Tensor)
-        and _plain(first[key]) != _plain(second[key])
-    ]
-
-
-def _plain(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+    first, second = (
+        {
+            k: tuple(v) if isinstance(v, list) else v
+            for k, v in _settings(group).items()
+            if not torch.is_tensor(v)
+        }
+        for group in (first, second)
+    )
+    return [key for key in first if key in second and first[key] != second[key]]
 
 
 def _regrouped(groups: Sequence[Mapping[str, Any]], saved: Sequence[Mapping[str, Any]]) -> bool:
@@ -428,29 +379,20 @@ def _regrouped(groups: Sequence[Mapping[str, Any]], saved: Sequence[Mapping[str,
     return keys != others and sorted(map(repr, keys)) == sorted(map(repr, others))
 
 
-def of_groups(
-    scheduler: torch.optim.lr_scheduler.LRScheduler, state: dict[str, Any], match: OptimizerMatch
-) -> dict[str, Any]:
-    """Return the state of a scheduler with its values for the groups that the optimizer has now."""
-    return _of_groups(scheduler.state_dict(), state, match.sources)
+def of_groups(own: Any, state: dict[str, Any], sources: Sequence[int | None]) -> dict[str, Any]:
+    """Return the state of a scheduler with its values for the groups that the optimizer has now.
 
-
-def _of_groups(own: Any, state: dict[str, Any], sources: Sequence[int | None]) -> dict[str, Any]:
-    made = dict(state)
+    `own` is the state that it has itself, and `sources` are those of an `OptimizerMatch`.
+    """
+    made, known = dict(state), [source for source in sources if source is not None]
     for key in _PER_GROUP & state.keys() & own.keys():
         saved, kept = state[key], own[key]
-        known = [source for source in sources if source is not None]
-        if (
-            isinstance(saved, list | tuple)
-            and len(saved) > max(known, default=0)
-            and len(kept) == len(sources)
-        ):
-            values = (kept[i] if at is None else saved[at] for i, at in enumerate(sources))
-            made[key] = type(saved)(values)
+        fits = isinstance(saved, list | tuple) and len(saved) > max(known, default=0)
+        if fits and len(kept) == len(sources):
+            made[key] = type(saved)(kept[i] if at is None else saved[at] for i, at in enumerate(sources))
     if isinstance(inner := state.get("_schedulers"), list | tuple):
-        made["_schedulers"] = [
-            _of_groups(*pair, sources) for pair in zip(own["_schedulers"], inner, strict=False)
-        ]
+        pairs = zip(own["_schedulers"], inner, strict=False)
+        made["_schedulers"] = [of_groups(*pair, sources) for pair in pairs]
     return made
 
 
@@ -487,12 +429,7 @@ def load_schedule(schedulers: Sequence[tuple[Any, dict[str, Any]]]) -> None:
     """Bring schedulers of one optimizer, with their own settings, to the steps of their states.
 
     They are stepped, together, as the program would have done from the start. What is observed,
-    such as the best loss, is loaded.
-
-    Raises
-    ------
-    ArgumentError
-        If a scheduler is further than its state.
+    such as the best loss, is loaded. A scheduler that is further than its state is an error.
     """
     left = []
     for scheduler, state in schedulers:
@@ -579,7 +516,7 @@ def _entry_misfits(
         pairs = []
         if shaped:
             # One of the two may be a wrapper: of low-bit moments, or of a low-bit weight.
-            pairs.append((_describe_values(value), _describe_values(parameter)))
+            pairs.append((_values(value), _values(parameter)))
         if isinstance(kept, torch.Tensor) and (not pairs or is_wrapper(kept) or is_wrapper(value)):
             pairs.append((describe(value), describe(kept)))
         for found, wanted in pairs:

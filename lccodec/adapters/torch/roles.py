@@ -27,8 +27,6 @@ from ..tree.matching import unwrapped
 from ..tree.plain import below
 from .wrappers import inner_tensors, is_wrapper
 
-__all__ = ["module_roles", "roles", "roles_of"]
-
 #: Why an array of an optimizer is kept exactly, and one of a wrapper such as a low-bit weight.
 _INSIDE: Final = "inside a torch optimizer"
 _WRAPPED: Final = "inside a wrapper of tensors"
@@ -39,11 +37,8 @@ _Keys = tuple[str, ...]
 def roles(state: Any) -> dict[str, Assignment]:
     """Return by name the roles of floating point tensors that follow from a state's structure.
 
-    Parameters
-    ----------
-    state
-        States of modules and optimizers, nested as you save them. A state that was made with
-        ``module.state_dict(keep_vars=True)`` shows by its types what is trained.
+    The state holds those of modules and optimizers, nested as you save them. One that was made with
+    ``module.state_dict(keep_vars=True)`` shows by its types what is trained.
 
     Examples
     --------
@@ -68,12 +63,8 @@ def roles(state: Any) -> dict[str, Assignment]:
 def roles_of(module: torch.nn.Module, prefix: str = "") -> dict[str, Role]:
     """Return the role of every tensor of a module: parameters are weights, buffers are exact.
 
-    Use it for ``roles=`` of a chain, where types say more than names.
-
-    Parameters
-    ----------
-    prefix
-        The name of the module's state in the saved state, as ``"model"``.
+    Use it for ``roles=`` of a chain, where types say more than names. `prefix` is the name of the
+    module's state in the saved state, as ``"model"``.
 
     Examples
     --------

@@ -1,46 +1,63 @@
-"""Conversion of states of tensors to states of NumPy arrays, and back."""
+"""States of tensors as NumPy arrays, and back: by values, or by bits where NumPy lacks the type.
+
+Tensors of other devices are copied straight to where a chain's workers read them. All copies are
+begun before the first is waited for. There is no other copy in this process: CUDA writes to the
+shared memory itself, which is pinned for it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import os
+import weakref
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 import torch
+from torch.nn.parameter import is_lazy
 
-from ...chain.adapter import Room, Wanted, left_out
-from ...chain.read.checkpoint import Arrivals
+from ...chain.adapter import TYPES, Room, Wanted, left_out
+from ...chain.read.checkpoint import Arrivals, open_file
+from ...chain.save import single_file
 from ...container.tree import flatten, leaf_name
-from ...element_types import Array, element_type
-from ...errors import ArgumentError
-from ..tree.plain import Keys, from_outline, from_plain, read_types, to_plain
-from .arrays import array_of_bytes, as_tensor, copy_out, host_array, is_elsewhere, why_unfit
-from .roles import roles
+from ...element_table import ELEMENT_TYPES
+from ...element_types import BFLOAT16_BITS, Array, element_type
+from ...errors import ArgumentError, FormatError
+from ...policy.policy import Policy
+from ...policy.roles import Role
+from ...workers.memory import Arena, Segment, place_of
+from ..tree.plain import BYTE_TYPES, WITHOUT_ADAPTER, Keys, from_outline, from_plain, read_types, to_plain
+from .roles import roles as known_roles
 from .wrappers import (
     INSTANCE,
+    TENSOR_TYPES,
     WRAPPER,
     Apart,
     Instance,
+    class_name,
     is_wrapper,
     make_instance,
     put_together,
     take_apart,
 )
 
-__all__ = [
-    "Device",
-    "OnDevice",
-    "arrived",
-    "check",
-    "from_numpy",
-    "has_wrappers",
-    "hollow",
-    "to_numpy",
-    "usable_device",
-]
-
 Device = str | torch.device
+
+#: The names of the one-byte types. torch.int4 and similar types are left out: torch cannot make
+#: values of them yet.
+_ONE_BYTE_TYPES: Final = {
+    getattr(torch, name): name
+    for name in sorted(BYTE_TYPES)
+    if name.startswith("float") and hasattr(torch, name)
+}
+#: What is stored by value or as a view of another type: bfloat16 and complex32.
+_STORED_TYPES: Final = frozenset(
+    [torch.complex32, *_ONE_BYTE_TYPES, *(getattr(torch, kind.name) for kind in ELEMENT_TYPES)]
+)
 
 
 def to_numpy(
@@ -57,14 +74,8 @@ def to_numpy(
         A nested dict, list or tuple. Its leaves are tensors, NumPy arrays, int, float, bool, str,
         bytes, None, and the values that :mod:`lccodec.adapters.tree.values` lists. A dict subclass
         that is not listed there becomes a `dict`.
-    metadata
-        Your own strings.
-    room
-        Where tensors of other devices are copied to, all at a time. A chain gives it for a save in
-        the background.
-    wanted
-        Says of a name whether the tensor is needed. Of others nothing is copied; an empty array
-        stands in their place. A chain gives it for a save of some arrays.
+    metadata, room, wanted
+        As for `lccodec.Adapter`. Tensors of other devices are copied to the room all at a time.
 
     Returns
     -------
@@ -91,12 +102,7 @@ def to_numpy(
 class _ToNumpy:
     """Converts leaves to arrays. Tensors with the same memory become one array, stored once.
 
-    Parameters
-    ----------
-    wanted
-        As for `to_numpy`.
-    waits
-        Whether tensors of other devices are left out until `fetch` copies them all.
+    If it `waits`, tensors of other devices are left out until `fetch` copies them all.
     """
 
     def __init__(self, wanted: Wanted | None = None, *, waits: bool = False) -> None:
@@ -108,7 +114,7 @@ class _ToNumpy:
     def __call__(self, value: Any, keys: Keys) -> tuple[Any, str | None]:
         if not isinstance(value, torch.Tensor) or is_wrapper(value):
             return _other_leaf(value)
-        if reason := why_unfit(value):
+        if reason := _why_unfit(value):
             raise ArgumentError(reason)
         if self._wanted is not None and not self._wanted(leaf_name(keys)):
             return left_out(), None
@@ -185,15 +191,7 @@ def check(state: Any) -> None:
     ArgumentError
         As `to_numpy` and saving; the message names the place.
     """
-
-    def leaf(value: Any, _: Keys) -> tuple[Any, str | None]:
-        if not isinstance(value, torch.Tensor) or is_wrapper(value):
-            return _other_leaf(value)
-        if reason := why_unfit(value):
-            raise ArgumentError(reason)
-        return None, None
-
-    flat = flatten(to_plain(state, None, _inside, leaf)[0])
+    flat = flatten(to_plain(state, None, _inside, _ToNumpy(lambda _: False))[0])
     for array, name in zip(flat.arrays, flat.names, strict=True):
         try:
             element_type(array.dtype)
@@ -204,22 +202,9 @@ def check(state: Any) -> None:
 def from_numpy(state: Any, metadata: Mapping[str, str], name: str = "", *, device: Device = "cpu") -> Any:
     """Return a state of NumPy arrays as a state of tensors: the inverse of `to_numpy`.
 
-    Parameters
-    ----------
-    state
-        As `Chain.restore`, `lccodec.load_file` or `lccodec.open` returns it with ``dtype="bits"``.
-        Another framework may have saved it.
-    metadata
-        The metadata of the checkpoint.
-    name
-        The name of `state` in the saved state; empty if `state` is the whole.
-    device
-        The device of the tensors.
-
-    Returns
-    -------
-    object
-        The state. Tensors on the CPU share the memory of the arrays.
+    `state` is as `Chain.restore`, `lccodec.load_file` or `lccodec.open` returns it with
+    ``dtype="bits"``, and `name` its name in the saved state; empty if it is the whole. Another
+    framework may have saved it. Tensors on the CPU share the memory of the arrays.
 
     Raises
     ------
@@ -237,14 +222,7 @@ def from_numpy(state: Any, metadata: Mapping[str, str], name: str = "", *, devic
 
 
 def hollow(arrivals: Arrivals) -> tuple[Any, dict[str, Any]]:
-    """Return the state that the leaves of a chain form, before any is decoded.
-
-    Returns
-    -------
-    tuple
-        The state, with tensors on the meta device; and what stands there for each array, by name
-        (see `from_outline`).
-    """
+    """Return what `from_outline` does, with tensors on the meta device."""
     meta = torch.device("meta")
     return from_outline(arrivals, lambda array, kind, name: _leaf(array, kind, name, meta), _CONSTRUCTORS)
 
@@ -271,11 +249,6 @@ def arrived(arrivals: Arrivals, device: Device) -> Any:
 class OnDevice:
     """This adapter for a chain whose restored tensors go to a device.
 
-    Parameters
-    ----------
-    device
-        As for `load_file`.
-
     Examples
     --------
     >>> import tempfile, lccodec
@@ -288,7 +261,7 @@ class OnDevice:
     device: Device
 
     to_numpy = staticmethod(to_numpy)
-    roles = staticmethod(roles)
+    roles = staticmethod(known_roles)
 
     def from_numpy(self, state: Any, metadata: Mapping[str, str], name: str = "", /) -> Any:
         """Return a state of NumPy arrays as tensors on the device, as the function does."""
@@ -308,3 +281,187 @@ def usable_device(device: Device) -> torch.device:
         return torch.empty(0, device=device).device
     except (RuntimeError, AssertionError, TypeError) as error:  # PyTorch has no error class for this
         raise ArgumentError(f"device {device!r} is not available: {error}") from None
+
+
+def _why_unfit(tensor: torch.Tensor) -> str | None:
+    """Return why a tensor cannot be stored, or None."""
+    if type(tensor) not in TENSOR_TYPES:
+        return f"is a {class_name(type(tensor))}, {_why_other(tensor)}"
+    if tensor.device.type == "meta":
+        return "is on the meta device and has no values: load a state into its module, or leave it out"
+    if tensor.is_nested:
+        return "is a nested tensor: save the tensors in it (unbind)"
+    if tensor.is_quantized:
+        return "is quantized: save its int_repr and its scale"
+    if tensor.layout is not torch.strided:
+        return f"has the layout {tensor.layout}: save its indices and values"
+    return None if tensor.dtype in _STORED_TYPES else f"has dtype {tensor.dtype}, which cannot be stored"
+
+
+def _why_other(tensor: torch.Tensor) -> str:
+    """Return what to do with a tensor of another class."""
+    name = class_name(type(tensor))
+    if is_lazy(tensor):
+        return "which has no values before its module has run: run the module once, or load a state into it"
+    if tensor.is_nested:
+        return "a jagged tensor: save its values() and offsets(), or the tensors in it (unbind)"
+    if name.startswith(("torch.distributed.", "torch.testing._internal.distributed.")):
+        return "which means more than its values: lccodec.adapters.dcp saves sharded tensors"
+    if name.startswith("torch._subclasses."):
+        return "which has no values"
+    return "which means more than its values: save the tensors that it is made of"
+
+
+def host_array(tensor: torch.Tensor) -> tuple[Array, str | None]:
+    """Return a tensor as an array, and what the note calls its type; None if NumPy has that.
+
+    Memory of the CPU is shared.
+    """
+    host = tensor.detach().cpu().resolve_conj().resolve_neg()
+    if host.dtype in _ONE_BYTE_TYPES:
+        return host.view(torch.uint8).numpy(), _ONE_BYTE_TYPES[host.dtype]
+    if host.dtype == torch.bfloat16:
+        return host.view(torch.int16).numpy().view(BFLOAT16_BITS), None
+    if host.dtype == torch.complex32:
+        return torch.view_as_real(host).numpy(), "complex32"
+    return host.numpy(), None
+
+
+def array_of_bytes(copy: Array, tensor: torch.Tensor) -> tuple[Array, str | None]:
+    """Return copied bytes (uint8) of a tensor in the form that `host_array` gives its values."""
+    name = str(tensor.dtype).removeprefix("torch.")
+    if tensor.dtype in _ONE_BYTE_TYPES:
+        return copy.reshape(tensor.shape), _ONE_BYTE_TYPES[tensor.dtype]
+    if tensor.dtype == torch.complex32:
+        return copy.view(np.float16).reshape(*tensor.shape, 2), "complex32"
+    dtype = BFLOAT16_BITS if tensor.dtype == torch.bfloat16 else np.dtype(name)
+    return copy.view(dtype).reshape(tensor.shape), None
+
+
+def as_tensor(array: Array, kind: str | None, name: str) -> torch.Tensor:
+    """Return the tensor of an array with a type of the note: the inverse of `host_array`.
+
+    Memory is shared. An ``ArgumentError`` says that PyTorch lacks the type, a ``FormatError`` that
+    the note does not fit the array, which is called `name`.
+    """
+    where = f"array {name!r}"
+    if kind is None:
+        if element_type(array.dtype).name == "bfloat16":
+            return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+        return torch.from_numpy(array)
+    if kind == "complex32":
+        if array.dtype != np.float16 or array.shape[-1:] != (2,):
+            raise FormatError(TYPES, where, f"{array.dtype} {array.shape} is noted as complex32")
+        return torch.view_as_complex(torch.from_numpy(array))
+    if kind not in _ONE_BYTE_TYPES.values():
+        raise ArgumentError(f"{where} is of type {kind}, which PyTorch does not have: {WITHOUT_ADAPTER}")
+    if array.dtype != np.uint8:
+        raise FormatError(TYPES, where, f"{array.dtype} is noted as {kind}")
+    dtype: torch.dtype = getattr(torch, kind)
+    return torch.from_numpy(array).view(dtype)
+
+
+#: Shared memory that was pinned, or cannot be.
+_asked: weakref.WeakSet[Segment] = weakref.WeakSet()
+
+
+def is_elsewhere(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor's values lie in the memory of another device."""
+    return tensor.device.type != "cpu"
+
+
+def copy_out(tensors: Sequence[torch.Tensor], room: Room) -> list[Array]:
+    """Copy tensors to arrays of their bytes, in C order. The arrays are from `room`.
+
+    Tensors on CUDA devices are copied side by side; those on other devices one after the other.
+    """
+    sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]
+    more = sum(size + Arena.ALIGNMENT_BYTES for size in sizes)
+    found = []
+    try:
+        for tensor, size in zip(tensors, sizes, strict=True):
+            copy = room.empty(size, np.dtype(np.uint8), more)
+            more -= size + Arena.ALIGNMENT_BYTES
+            if tensor.is_cuda:
+                _pin(copy, tensor.device)
+            target = torch.from_numpy(copy).view(tensor.dtype).view(tensor.shape)
+            # Of other devices, PyTorch does not say what to wait for.
+            target.copy_(tensor.detach(), non_blocking=tensor.is_cuda)
+            found.append(copy)
+    finally:  # also after an error: nothing may still be written to the room then
+        wait_for(tensors)
+    return found
+
+
+def wait_for(tensors: Iterable[torch.Tensor]) -> None:
+    """Wait until what was queued on the current streams of the tensors' CUDA devices is done."""
+    for device in {tensor.device for tensor in tensors if tensor.is_cuda}:
+        torch.cuda.current_stream(device).synchronize()
+
+
+def _pin(copy: Array, device: torch.device) -> None:
+    """Pin the shared memory that an array lies in, for as long as it is mapped.
+
+    A chain uses it again for every save. Memory that is not pinned is copied to through buffers of
+    the driver, which takes four to five times as long (``benchmarks/devices.py``).
+    """
+    place = place_of(copy)
+    if place is None or place[0] in _asked:
+        return
+    segment, _ = place
+    _asked.add(segment)
+    cuda: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+    if cuda.cudaHostRegister(segment.address, len(segment), 0) == cuda.cudaError.success:
+        weakref.finalize(segment, cuda.cudaHostUnregister, segment.address).atexit = False
+    else:  # the runtime keeps this error, and gives it to the operation that asks next
+        with suppress(RuntimeError):
+            torch.empty(1, device=device).fill_(1)
+
+
+def save(
+    state: Any,
+    metadata: dict[str, str] | None = None,
+    *,
+    policy: str | Policy = "lossless",
+    roles: Mapping[str, Role] = MappingProxyType({}),
+    reference: Any = None,
+) -> bytes:
+    """Return a state of tensors as the bytes of a checkpoint file, as `lccodec.save` does.
+
+    Roles that the structure of the state says need not be given. The reference is a state of
+    tensors, too. Errors are also those of `to_numpy`.
+    """
+    before = None if reference is None else to_numpy(reference)[0]
+    return single_file.coded(*to_numpy(state, metadata), policy, roles, before, known_roles(state))
+
+
+def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str] | None = None) -> None:
+    """Write a state of tensors to a lossless checkpoint file, atomically.
+
+    The errors are those of `to_numpy` and `lccodec.save_file`.
+    """
+    plain, kept = to_numpy(state, metadata)
+    single_file.save_file(plain, path, kept)
+
+
+def load(data: bytes, device: Device = "cpu", *, reference: Any = None) -> Any:
+    """Return the state in the bytes of a checkpoint file as tensors.
+
+    `reference` is as for `lccodec.load`, with tensors. The errors are those of `load_file`, and of
+    `lccodec.load`.
+    """
+    device = usable_device(device)  # before any work
+    before = None if reference is None else to_numpy(reference)[0]
+    with single_file.opened(data, before) as file:
+        return file.restored(partial(from_numpy, device=device))
+
+
+def load_file(path: str | os.PathLike[str], device: Device = "cpu") -> Any:
+    """Return the state in a checkpoint file as tensors; any framework may have written it.
+
+    The tensors do not share memory with anything else, so ``load_state_dict(state, assign=True)``
+    may keep them. The errors are those of `from_numpy` and `lccodec.load_file`.
+    """
+    device = usable_device(device)
+    with open_file(path) as file:
+        return file.restored(partial(from_numpy, device=device))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import torch
 
@@ -11,19 +11,14 @@ from ...chain.read.checkpoint import Arrivals
 from ...container.tree import leaf_name
 from ...errors import ArgumentError, warn
 from ..tree.matching import LoadReport, Renaming, check_same, part_of, some
-from ..tree.plain import below
-from .filling import Filling
-from .layers import Layers, loads_otherwise
-from .matching import Matching, inner, is_stateful
+from ..tree.plain import Keys, below
+from .filling import Filling, Layers, loads_otherwise
+from .matching import ABSENT, Matching, assembled, is_stateful, together
 from .optimizer import alike, describe, misfits, uneven
-from .states import OnDevice, arrived, from_numpy, has_wrappers, hollow
-from .wrappers import Apart, is_wrapper, put_together_like
-
-__all__ = ["load_into"]
+from .states import OnDevice, arrived, has_wrappers, hollow
+from .wrappers import Apart
 
 Target = TypeVar("Target")
-
-Keys: TypeAlias = tuple[str, ...]
 
 _CONTAINERS: Final = (dict, list, tuple)
 _WITH_ARRAYS: Final = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer)
@@ -43,10 +38,8 @@ def load_into(
 ) -> Target:
     """Check all of a state, then load it into modules, optimizers, schedulers and tensors.
 
-    All is matched together, by name. Prefixes of wrappers (DDP, FSDP, ``torch.compile``) are
-    ignored on both sides. The parameters of an optimizer are looked up in the modules of the call,
-    and moments go to the parameter that their name says; without names (``param_names``) the order
-    decides. A module is asked what else it accepts. Source: docs/resuming.md.
+    All is matched together, by name; docs/resuming.md says how. If anything does not fit, `target`
+    is unchanged.
 
     Parameters
     ----------
@@ -58,18 +51,16 @@ def load_into(
     state
         The saved state of the same things, or the leaves of a chain as ``chain.restore_iter()``
         yields them: then modules are set layer by layer while the rest is decoded. Settings of an
-        optimizer's groups and attributes of a scheduler may be missing: the target keeps its own.
-        The state may also have more of both than the target.
+        optimizer's groups and attributes of a scheduler may be missing, or be more.
     strict
         If False, entries that only one of the two has are skipped, parameters and groups of an
         optimizer too, and an `LccodecWarning` says which. Shapes and types must still fit.
     prefix
-        The part of the state that belongs to the target: an entry or the path of one, as
-        ``"model"`` or ``"run/model"``. A prefix that ends in a dot, as ``"module."``, stands for
-        all keys that begin with it.
+        The part of the state that belongs to the target: the path of an entry, as ``"run/model"``.
+        One that ends in a dot, as ``"module."``, stands for all keys that begin with it.
     rename
         New names for entries of the state, by name or pattern, as ``{"encoder.*": "backbone.*"}``
-        (see `LoadReport` and `lccodec.adapters.tree.matching.Renaming`).
+        (see `lccodec.adapters.tree.matching.Renaming`).
     settings
         ``"saved"``: settings of optimizers and schedulers are those of the state. ``"target"``:
         those of the target stay, and its schedulers are stepped as often as the saved ones were.
@@ -84,10 +75,8 @@ def load_into(
     Raises
     ------
     ArgumentError
-        Lists what is missing, unexpected, or of another shape or dtype, up to ten entries of each.
-        Also for a name that fits two entries, tied tensors with different values, an optimizer
-        whose parameters belong to no module of the call, an optimizer of whose moments nobody knows
-        the parameter, and if not one array fits. `target` is unchanged.
+        Lists up to ten entries of each kind that are missing, unexpected, of another shape or
+        dtype, or of which nobody knows what they belong to. Also if not one array fits.
     DataError, ChainError, StorageError
         If leaves of a chain cannot be decoded. Then a part of `target` may be set.
 
@@ -110,8 +99,7 @@ def load_into(
             filled: Target = load.arriving(state)
     else:
         filled = load.whole(state)
-    if report is not None:
-        report(load.report)
+    load.report.tell(report, strict=strict)
     return filled
 
 
@@ -133,28 +121,23 @@ class _Load:
         All leaves are decoded first if their values decide what fits, and if there is a wrapper: it
         is made of several leaves.
         """
-        own = arrivals.adapter if isinstance(arrivals.adapter, OnDevice) else None
-        device = own.device if own else "cpu"
+        own = arrivals.adapter if isinstance(arrivals.adapter, OnDevice) else OnDevice("cpu")
         if has_wrappers(arrivals.metadata):
-            return self.whole(arrived(arrivals, device))
+            return self.whole(arrived(arrivals, own.device))
         state, expected = hollow(arrivals)
         part = self._fitting(state)
         if self._match.needs_values or self._check.asked:
-            return self.whole(arrived(arrivals, device))
+            return self.whole(arrived(arrivals, own.device))
         layers = Layers(self._target, part, expected)
-        convert = own.from_numpy if own else from_numpy
         for name, value in arrivals.arrays:
             if name in expected:
-                layers.arrived(expected[name], convert(value, arrivals.metadata, name))
+                layers.arrived(expected[name], own.from_numpy(value, arrivals.metadata, name))
         return self._fill(layers.rest(), layers.tensors)
 
     def _fitting(self, state: Any) -> Any:
         """Return the part of a state that the prefix names, in the terms of the target.
 
-        Raises
-        ------
-        ArgumentError
-            If it does not fit.
+        Raises an ``ArgumentError`` if it does not fit.
         """
         part, keys = part_of(state, self._prefix)
         renaming = Renaming(self._rename)
@@ -162,7 +145,7 @@ class _Load:
         part = match.in_terms_of(self._target, part, keys)
         renaming.check_used()
         if isinstance(part, _CONTAINERS) and _has_apart(part):
-            part = _assembled(self._target, part, keys)
+            part = assembled(self._target, part, keys)
         self._check = check = _Check(self._strict, self._settings)
         check.compare(self._target, part, keys)
         check.raise_problems(match)
@@ -176,32 +159,22 @@ class _Load:
             if self._filling.refused in asked:
                 asked[self._filling.refused][1].raise_problems(self._match, str(refusal))
             raise
-        self.report = self._reported()
+        self.report = report = self._check.report
+        for number, told in self._filling.told.items():
+            keys, inside = asked[number]
+            report.missing += (lacking := [leaf_name((*keys, key)) for key in told.missing_keys])
+            report.left_over += [leaf_name((*keys, key)) for key in told.unexpected_keys]
+            both = dict.fromkeys([*inside.report.loaded, *inside.wanted])
+            report.loaded += [name for name in both if name not in lacking]
+        report.add(self._match.report)
         if self._filling.meta:
             self._tell_meta()
-        if not self._strict:
-            self.report.warn_of_skipped()
         return filled
-
-    def _reported(self) -> LoadReport:
-        check, match = self._check, self._match.report
-        for number, told in self._filling.told.items():
-            keys, inside = check.asked[number]
-            check.missing += (lacking := [leaf_name((*keys, key)) for key in told.missing_keys])
-            check.left_over += [leaf_name((*keys, key)) for key in told.unexpected_keys]
-            check.loaded += [n for n in dict.fromkeys([*inside.loaded, *inside._wanted]) if n not in lacking]
-        return LoadReport(
-            [*check.loaded, *match.loaded],
-            match.renamed,
-            [*check.missing, *match.missing],
-            [*check.left_over, *match.left_over],
-            match.settings,
-        )
 
     def _tell_meta(self) -> None:
         left = [
             leaf_name((*keys, name))
-            for keys, part in inner(self._target)
+            for keys, part, _ in together(self._target, self._target)
             if isinstance(part, torch.nn.Module)
             for name, tensor in (*part.named_parameters(), *part.named_buffers())
             if tensor.is_meta
@@ -216,39 +189,15 @@ def _has_apart(state: Any) -> bool:
     return isinstance(state, Apart) or any(_has_apart(v) for v in items if isinstance(v, _CONTAINERS))
 
 
-def _assembled(target: Any, state: Any, keys: Keys) -> Any:
-    """Return a state with its wrappers made where the target has one of their class."""
-    if isinstance(state, Apart) and is_wrapper(target):
-        return put_together_like(target, state, leaf_name(keys) or "the state")
-    items = target.state_dict() if is_stateful(target) else target
-    if isinstance(state, dict) and isinstance(items, dict) and type(state) is not Apart:
-        return {
-            key: _assembled(items[key], child, below(keys, str(key))) if key in items else child
-            for key, child in state.items()
-        }
-    if type(state) in (list, tuple) and isinstance(items, list | tuple) and len(items) == len(state):
-        pairs = zip(items, state, strict=True)
-        return type(state)(_assembled(*pair, below(keys, str(i))) for i, pair in enumerate(pairs))
-    return state
-
-
 class _Check:
-    """The leaves of a target and of a state by name, each described in words.
-
-    Attributes
-    ----------
-    loaded, missing, left_over
-        As in `LoadReport`, without optimizers.
-    asked
-        Of modules that may take what does not fit, place and what that is, by id.
-    """
+    """The leaves of a target and of a state by name, each described in words."""
 
     def __init__(self, strict: bool, settings: str) -> None:
-        self.loaded, self.missing, self.left_over = list[str](), list[str](), list[str]()
+        self.report = LoadReport()  # without optimizers
+        # Of modules that may take what does not fit, place and what that is, by id.
         self.asked: dict[int, tuple[Keys, _Check]] = {}
-        self._wanted: dict[str, str] = {}
-        self._found: dict[str, str] = {}
-        self._more: list[str] = []
+        self.wanted, self.found = dict[str, str](), dict[str, str]()
+        self._more = list[str]()
         self._arrays, self._common = 0, 0  # tensors of the target, and those that the state has too
         self._strict, self._settings = strict, settings
 
@@ -257,74 +206,60 @@ class _Check:
         more = [*match.problems, *self._more]
         if refusal is not None:
             more.append(refusal)
-        elif self.asked and (more or self._differs()):
+        elif self.asked and (more or self.wanted != self.found):
             for _, check in self.asked.values():  # it is refused in any case, so nobody is asked
-                both = check._wanted.keys() & check._found.keys()
-                for own, theirs in ((self._wanted, check._wanted), (self._found, check._found)):
+                both = check.wanted.keys() & check.found.keys()
+                for own, theirs in ((self.wanted, check.wanted), (self.found, check.found)):
                     own |= {name: words for name, words in theirs.items() if self._strict or name in both}
         if self._strict:
-            self._wanted |= dict.fromkeys(match.report.missing, "a parameter that the saved optimizer lacks")
-            self._found |= dict.fromkeys(match.report.left_over, "a parameter of the saved optimizer")
+            self.wanted |= dict.fromkeys(match.report.missing, "a parameter that the saved optimizer lacks")
+            self.found |= dict.fromkeys(match.report.left_over, "a parameter of the saved optimizer")
         elif self._arrays and not self._common and not match.report.loaded and not self.asked:
             more.append("not one array of the state fits the target")
-            self._wanted |= dict.fromkeys(self.missing, "not in the state")
-            self._found |= dict.fromkeys(self.left_over, "not in the target")
+            self.wanted |= dict.fromkeys(self.report.missing, "not in the state")
+            self.found |= dict.fromkeys(self.report.left_over, "not in the target")
         advice = "strict=False skips what only one of the two has" if self._strict else ""
-        check_same(self._wanted, self._found, more, advice)
-
-    def _differs(self) -> bool:
-        return self._wanted != self._found
+        check_same(self.wanted, self.found, more, advice)
 
     def compare(self, target: Any, state: Any, keys: Keys) -> None:
         """Compare all of a target with a state in its terms."""
-        if isinstance(target, torch.optim.Optimizer):
-            self._more += misfits(target, state, keys, self._strict, self._settings)
-        elif isinstance(target, torch.nn.Module):
-            self._module(target, state, keys)
-        elif is_stateful(target):
-            self._other(target, state, keys)
-        elif isinstance(target, dict):
-            self._items(target, state, keys)
-        elif isinstance(target, list | tuple):
-            items = dict(enumerate(state)) if isinstance(state, list | tuple) else state
-            self._items(dict(enumerate(target)), items, keys)
-        else:
-            self._leaf(target, state, keys)
+        for place, part, other in together(target, state, keys):
+            if part is ABSENT or other is ABSENT:
+                self._alone(part, other, leaf_name(place))
+            elif isinstance(part, torch.optim.Optimizer):
+                self._more += misfits(part, other, place, self._strict, self._settings)
+            elif isinstance(part, torch.nn.Module):
+                self._module(part, other, place)
+            elif is_stateful(part):
+                self._other(part, other, place)
+            elif isinstance(part, _CONTAINERS):
+                self._more.append(_instead(other, place))
+            else:
+                self._leaf(part, other, place)
 
     def _module(self, module: torch.nn.Module, state: Any, keys: Keys) -> None:
         wanted, check = module.state_dict(), _Check(True, self._settings)
-        check._items(wanted, state, keys, whole=True)
-        if (
-            isinstance(state, dict)
-            and check._differs()
-            and (loads_otherwise(module) or check._lacks_counts())
-        ):
+        check._items(wanted, state, keys)
+        lacking = loads_otherwise(module) or check._lacks_counts()
+        if isinstance(state, dict) and check.wanted != check.found and lacking:
             check._strict = self._strict
             self.asked[id(module)] = keys, check
-            for name in check._wanted.keys() & check._found.keys():  # modules cast; here that is refused
-                own, theirs = check._wanted[name], check._found[name]
+            for name in check.wanted.keys() & check.found.keys():  # modules cast; here that is refused
+                own, theirs = check.wanted[name], check.found[name]
                 if own != theirs and own.partition(" ")[2] == theirs.partition(" ")[2] != "tensor":
-                    self._wanted[name], self._found[name] = own, theirs
+                    self.wanted[name], self.found[name] = own, theirs
             return
-        if not self._strict:
-            check = _Check(False, self._settings)
-            check._items(wanted, state, keys, whole=True)
-        if state and not self._strict and check._arrays and not check._common:
-            place = leaf_name(keys) or "the state"
-            self._more.append(f"{place}: not one of the {check._arrays} tensors of the module is there")
-        for name in ("loaded", "missing", "left_over", "_more"):
-            getattr(self, name).extend(getattr(check, name))
-        self._wanted |= check._wanted
-        self._found |= check._found
-        self._arrays += check._arrays
-        self._common += check._common
+        arrays, common = self._arrays, self._common
+        self._items(wanted, state, keys)
+        if state and not self._strict and self._arrays > arrays and self._common == common:
+            place, count = leaf_name(keys) or "the state", self._arrays - arrays
+            self._more.append(f"{place}: not one of the {count} tensors of the module is there")
 
     def _lacks_counts(self) -> bool:
         """Return whether all that does not fit are counts of batches that the state lacks."""
-        differing = {**self._wanted, **self._found}.keys() - {
-            name for name, words in self._found.items() if self._wanted.get(name) == words
-        }
-        return all(n.endswith("num_batches_tracked") and n not in self._found for n in differing)
+        both = {**self.wanted, **self.found}
+        differing = [name for name in both if self.wanted.get(name) != self.found.get(name)]
+        return all(n.endswith("num_batches_tracked") and n not in self.found for n in differing)
 
     def _other(self, target: Any, state: Any, keys: Keys) -> None:
         """Compare the tensors in what has a state of its own. The state may have more entries."""
@@ -336,39 +271,39 @@ class _Check:
             wanted = {key: wanted[key] for key in wanted if key in state or key in _NEEDED_OF_SCHEDULERS}
         if isinstance(state, dict):
             state = {key: state[key] for key in state if key in wanted}
-        self._items(wanted, state, keys, whole=True)
+        self._items(wanted, state, keys)
 
-    def _items(self, target: dict[Any, Any], state: Any, keys: Keys, whole: bool = False) -> None:
+    def _items(self, target: dict[Any, Any], state: Any, keys: Keys) -> None:
+        """Compare the entries of what loads them itself."""
         if not isinstance(state, dict):
-            self._more.append(
-                f"{leaf_name(keys) or 'the state'}: {describe(state)}, where the target has several"
-            )
+            self._more.append(_instead(state, keys))
             return
-        for key in [*target, *(key for key in state if key not in target)]:
-            inner_keys = below(keys, str(key))
+        for key in {**target, **state}:
+            place = below(keys, str(key))
             if key in target and key in state:
-                (self._leaf if whole else self.compare)(target[key], state[key], inner_keys)
-                continue
-            name = leaf_name(inner_keys)
-            if key in target:
-                self._arrays += any(isinstance(part, _WITH_ARRAYS) for _, part in inner(target[key]))
-                if self._strict:
-                    self._wanted[name] = _words(target[key])
-                else:
-                    self.missing.append(name)
-            elif self._strict:
-                self._found[name] = _words(state[key])
+                self._leaf(target[key], state[key], place)
             else:
-                self.left_over.append(name)
+                self._alone(target.get(key, ABSENT), state.get(key, ABSENT), leaf_name(place))
+
+    def _alone(self, target: Any, state: Any, name: str) -> None:
+        """Note what only one of the two has."""
+        if target is not ABSENT:
+            parts = (part for _, part, _ in together(target, target))
+            self._arrays += any(isinstance(part, _WITH_ARRAYS) for part in parts)
+        if self._strict:
+            own, words = (self.found, state) if target is ABSENT else (self.wanted, target)
+            own[name] = describe(words) if isinstance(words, torch.Tensor) else type(words).__name__
+        else:
+            (self.report.left_over if target is ABSENT else self.report.missing).append(name)
 
     def _leaf(self, target: Any, state: Any, keys: Keys) -> None:
         name = leaf_name(keys)
-        self.loaded.append(name)
+        self.report.loaded.append(name)
         self._arrays += isinstance(target, torch.Tensor)
         self._common += isinstance(target, torch.Tensor)
         if not alike(target, state):
-            self._wanted[name], self._found[name] = describe(target), describe(state)
+            self.wanted[name], self.found[name] = describe(target), describe(state)
 
 
-def _words(value: Any) -> str:
-    return describe(value) if isinstance(value, torch.Tensor) else type(value).__name__
+def _instead(state: Any, keys: Keys) -> str:
+    return f"{leaf_name(keys) or 'the state'}: {describe(state)}, where the target has several"

@@ -17,12 +17,11 @@ from ...chain.read.follow.watch import Patch, Update
 from ...container.tree import leaf_name
 from ...errors import ArgumentError
 from ..tree.matching import check_same, unwrapped
-from ..tree.plain import BYTE_TYPES, below, read_types
-from .arrays import as_tensor, wait_for
+from ..tree.plain import BYTE_TYPES, Keys, read_types
+from .matching import together
 from .optimizer import describe
+from .states import as_tensor, wait_for
 from .wrappers import inner_tensors, is_wrapper
-
-__all__ = ["Staged", "apply_update", "stage"]
 
 #: Integers of as many bytes, in which the bits of values are written.
 _INTEGERS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -108,7 +107,7 @@ def stage(target: Any, update: Update, *, prefix: str = "") -> Staged:
     """
     if not isinstance(prefix, str):
         raise ArgumentError(f"prefix must be a string such as 'model'; got {prefix!r}")
-    tensors, types = dict(_tensors(target, ())), read_types(update.metadata)
+    tensors, types = dict(_tensors(target)), read_types(update.metadata)
     plain: dict[str, list[str]] = {}
     for own in tensors:
         plain.setdefault(unwrapped(own), []).append(own)
@@ -140,16 +139,12 @@ def _staged(tensor: torch.Tensor, patch: Patch, values: torch.Tensor) -> _Write:
     return _Write(tensor, torch.from_numpy(patch.places).to(tensor.device, non_blocking=True), here)
 
 
-def _tensors(target: Any, keys: tuple[str, ...]) -> Iterator[tuple[str, torch.Tensor]]:
+def _tensors(target: Any, keys: Keys = ()) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the tensors of a target by their names in a state, in the memory of its modules."""
-    if isinstance(target, torch.Tensor) and not is_wrapper(target):
-        yield leaf_name(keys), target
-        return
-    items = target.state_dict() if isinstance(target, torch.nn.Module) else target
-    if is_wrapper(items):
-        items = inner_tensors(items)
-    if isinstance(items, list | tuple):
-        items = dict(enumerate(items))
-    if isinstance(items, dict):
-        for key, child in items.items():
-            yield from _tensors(child, below(keys, str(key)))
+    for inside, part, _ in together(target, target, keys):
+        if isinstance(part, torch.nn.Module):
+            yield from _tensors(part.state_dict(), inside)
+        elif is_wrapper(part):
+            yield from _tensors(inner_tensors(part), inside)
+        elif isinstance(part, torch.Tensor):
+            yield leaf_name(inside), part

@@ -25,23 +25,6 @@ from torch.serialization import get_safe_globals
 
 from ...errors import ArgumentError, warn
 
-__all__ = [
-    "ABOUT",
-    "INSTANCE",
-    "TENSOR_TYPES",
-    "WRAPPER",
-    "Apart",
-    "Instance",
-    "class_name",
-    "copy_into",
-    "inner_tensors",
-    "is_wrapper",
-    "make_instance",
-    "put_together",
-    "put_together_like",
-    "take_apart",
-]
-
 #: The types of tensors that have values of their own.
 TENSOR_TYPES: Final = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 #: The kinds in the note of `lccodec.adapters.tree.plain`: a wrapper, and an instance of a dataclass
@@ -85,13 +68,13 @@ def class_name(kind: type) -> str:
 
 def is_wrapper(value: Any) -> bool:
     """Return whether a value is a tensor that is stored as its inner tensors."""
-    return type(value) not in TENSOR_TYPES and _is_wrapper_class(type(value))
+    return _is_wrapper_class(type(value))
 
 
 def _is_wrapper_class(kind: type) -> bool:
     return (
-        issubclass(kind, torch.Tensor)
-        and kind not in TENSOR_TYPES
+        kind not in TENSOR_TYPES
+        and issubclass(kind, torch.Tensor)
         and hasattr(kind, "__tensor_flatten__")
         and hasattr(kind, "__tensor_unflatten__")
         and not f"{kind.__module__}.".startswith(_UNFIT_MODULES)
@@ -161,15 +144,8 @@ def _in_order(tensor: torch.Tensor, order: Any) -> torch.Tensor:
 def put_together(stored: Any) -> Any:
     """Return the wrapper that inner tensors form: the inverse of `take_apart`.
 
-    Returns
-    -------
-    object
-        The wrapper; an `Apart` if the program does not allow its class.
-
-    Raises
-    ------
-    ValueError, TypeError, KeyError
-        If the inner tensors do not form one.
+    An `Apart` if the program does not allow its class. A ``ValueError``, ``TypeError`` or
+    ``KeyError`` says that the inner tensors do not form one.
     """
     about = _about(stored)
     kind = _allowed(about["class"])
@@ -199,16 +175,13 @@ def make_instance(stored: Any) -> Any:
 def put_together_like(like: Any, apart: Apart, where: str) -> Any:
     """Return the wrapper that inner tensors form, of the class and with the values of another.
 
-    Raises
-    ------
-    ArgumentError
-        If they were saved from another class, or say something else about themselves.
+    They must have been saved from its class, and say the same about themselves.
     """
     about = _about(apart)
     if about["class"] != class_name(type(like)):
         raise ArgumentError(f"{where}: a {about['class']}, where the target has a {class_name(type(like))}")
     context = like.__tensor_flatten__()[1]
-    if (found := _plain(about["context"])) != (wanted := _plain(_marked(context))):
+    if (found := _plain(about["context"])) != (wanted := _plain(context)):
         raise ArgumentError(f"{where}: made with {found}, where the target has {wanted}")
     try:
         return _assemble(type(like), apart, context)
@@ -218,10 +191,8 @@ def put_together_like(like: Any, apart: Apart, where: str) -> Any:
 
 def _plain(value: Any) -> Any:
     """Return what a wrapper says about itself in a form in which it can be compared."""
-    if isinstance(value, Instance):
-        value = value.stored()
-    elif _is_instance(value):
-        value = Instance(value).stored()
+    if isinstance(value, Instance) or _is_instance(value):
+        value = (value if isinstance(value, Instance) else Instance(value)).stored()
     if isinstance(value, list | tuple):
         return [_plain(child) for child in value]
     return {key: _plain(child) for key, child in value.items()} if isinstance(value, dict) else value

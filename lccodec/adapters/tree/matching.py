@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
+from ...container.tree import unescaped
 from ...errors import ArgumentError, warn
 from ...policy.vocabulary import WRAPPERS
-
-__all__ = ["LoadReport", "Renaming", "check_same", "first_of", "paired", "part_of", "some", "unwrapped"]
 
 #: Problems of one kind that an error lists.
 _MAX_LISTED: Final = 10
@@ -73,11 +72,21 @@ class LoadReport:
                 parts.append(f"{len(names)} {words} ({some(names)})")
         return ", ".join(parts)
 
-    def warn_of_skipped(self) -> None:
-        """Warn if only one of the two has some entries, with two examples of each kind."""
-        if self.missing or self.left_over:
+    def add(self, more: LoadReport, place: str = "") -> None:
+        """Add what was loaded at a place of the target."""
+        start = f"{place}/" if place else ""
+        for kind in ("loaded", "missing", "left_over"):
+            getattr(self, kind).extend(start + name for name in getattr(more, kind))
+        self.renamed.update((start + name, start + new) for name, new in more.renamed.items())
+        self.settings.update((start + name, pair) for name, pair in more.settings.items())
+
+    def tell(self, report: Callable[[LoadReport], object] | None, *, strict: bool) -> None:
+        """Warn of what was skipped, with two examples of each kind; give this to who wants it."""
+        if not strict and (self.missing or self.left_over):
             told = LoadReport(self.loaded, {}, self.missing, self.left_over)
             warn(f"load_into(strict=False): {told}; report= gets all names")
+        if report is not None:
+            report(self)
 
 
 def some(names: Collection[str]) -> str:
@@ -89,17 +98,9 @@ def some(names: Collection[str]) -> str:
 class Renaming:
     """The argument ``rename=``: new names for entries of a state, by name or pattern.
 
-    Parameters
-    ----------
-    rename
-        New names by pattern (as of :mod:`fnmatch`). A ``*`` in a new name stands for what the
-        wildcard at the same position of the pattern has matched. A pattern with a ``/`` is for the
-        path of an entry, any other one for its name in the module or dict that it is in.
-
-    Raises
-    ------
-    ArgumentError
-        If `rename` is not such a dict.
+    Patterns are those of :mod:`fnmatch`. A ``*`` in a new name stands for what the wildcard at the
+    same position of the pattern has matched. A pattern with a ``/`` is for the path of an entry,
+    any other one for its name in the module or dict that it is in.
 
     Examples
     --------
@@ -164,18 +165,8 @@ def paired(
 ) -> tuple[dict[str, str], list[str]]:
     """Return what the target calls each name of a state; and in words the names that fit several.
 
-    Parameters
-    ----------
-    wanted, found
-        The names in the target and in the state.
-    renamed
-        Returns the name that the user gives to a name of the state.
-
-    Returns
-    -------
-    tuple
-        The name in the target for each one in the state. If the target lacks it, this is the name
-        that it would have there.
+    `renamed` returns the name that the user gives to a name of the state. If the target lacks a
+    name, what it would be there is returned.
 
     Examples
     --------
@@ -183,7 +174,11 @@ def paired(
     ({'_orig_mod.0.weight': '0.weight', '_orig_mod.new': 'new'}, [])
     """
     called = {name: renamed(name) for name in found}
-    problems = _twice(called)
+    problems = [
+        f"{_quoted(names)} of the state would both be {new!r}"
+        for new, names in _inverted(called, str).items()
+        if len(names) > 1
+    ]
     if problems or set(called.values()) == set(wanted):
         return called, problems
     # Prefixes that all names have are taken off first: a part of a model may be a `module` too.
@@ -201,14 +196,6 @@ def paired(
             elif fits:
                 problems.append(f"{_quoted(names)} of the state could be {_quoted(fits)} of the target")
     return {name: pairs.get(name, after + new) for name, new in short.items()}, problems
-
-
-def _twice(called: Mapping[str, str]) -> list[str]:
-    return [
-        f"{_quoted(names)} of the state would both be {new!r}"
-        for new, names in _inverted(called, str).items()
-        if len(names) > 1
-    ]
 
 
 def _inverted(names: Mapping[str, str], reduced: Callable[[str], str]) -> dict[str, list[str]]:
@@ -234,13 +221,7 @@ def _common_start(names: Iterable[str]) -> str:
 
 
 def part_of(state: Any, prefix: Any) -> tuple[Any, tuple[str, ...]]:
-    """Return the part of a state that a prefix names, and the path to it.
-
-    Raises
-    ------
-    ArgumentError
-        If the state has nothing there.
-    """
+    """Return the part of a state that a prefix names, and the path to it."""
     if not isinstance(prefix, str):
         raise ArgumentError(f"prefix must be a string such as 'model'; got {prefix!r}")
     path, dotted = prefix.rpartition("/")[::2] if prefix.endswith(".") else (prefix, "")
@@ -257,7 +238,7 @@ def part_of(state: Any, prefix: Any) -> tuple[Any, tuple[str, ...]]:
     if not part:
         raise ArgumentError(f"the state has nothing under the prefix {prefix!r}")
     if names:
-        part = {key.replace("~1", "/").replace("~0", "~"): value for key, value in part.items()}
+        part = {unescaped(key): value for key, value in part.items()}
     return part, keys
 
 
@@ -266,17 +247,8 @@ def check_same(
 ) -> None:
     """Compare the leaves of a target with the leaves of a state, each described in words.
 
-    Parameters
-    ----------
-    more
-        Misfits that are already known.
-    advice
-        What to do about leaves that only one of the two has.
-
-    Raises
-    ------
-    ArgumentError
-        Lists what is missing, unexpected, or of another shape or type; of each kind up to ten.
+    An ``ArgumentError`` lists what is missing, unexpected, or of another shape or type, and `more`
+    misfits; of each kind up to ten. `advice` says what to do about what only one of the two has.
     """
     problems = [
         [f"missing: {name} ({wanted[name]})" for name in wanted if name not in found],

@@ -4,27 +4,9 @@ A checkpoint holds dicts with string keys, lists, tuples, scalars and arrays of 
 SPEC 5.2. Frameworks have a little more: dicts with integer keys (the parameters of an optimizer),
 types such as float8, values such as a `collections.Counter` (:mod:`lccodec.adapters.tree.values`).
 These are stored in the nearest plain form under the same names, and a note in the metadata says
-what they are. The note has the key `TYPES`, which its errors name as their rule; it is a JSON
-object from a type to the names of the entries of that type. So the arrays can be read without any
-framework, and one framework understands what another one wrote. No module is imported because a
-file names it.
-
-=========================  =======================================================================
-type                       stored as
-=========================  =======================================================================
-``int``                    a dict: its keys in decimal
-``numpy``                  a NumPy array in a state of a framework
-``scalar``                 a NumPy scalar there: an array without dimensions
-a type of ``BYTE_TYPES``   uint8, the bit pattern of each element (or pair of elements)
-``complex32``              float16, with a last dimension of 2: real, imaginary
-``key<...>``               uint32, the data of JAX random keys with that implementation
-``tensor subclass``,       dicts: :mod:`lccodec.adapters.torch.wrappers`
-``instance``
-``torch.Size``             a tuple
-``torch.dtype``,           a string
-``torch.device``
-a kind of ``values``       see :mod:`lccodec.adapters.tree.values`
-=========================  =======================================================================
+what they are: SPEC 5.3 lists its types; :mod:`lccodec.adapters.torch.wrappers` has two more. So the
+arrays can be read without any framework, and one framework understands what another one wrote. No
+module is imported because a file names it.
 """
 
 from __future__ import annotations
@@ -40,23 +22,10 @@ from ...chain.adapter import TYPES
 from ...chain.read.checkpoint import Arrivals
 from ...constants import MAX_NESTING
 from ...container.scalars import metadata_strings
-from ...container.tree import leaf_name
+from ...container.tree import leaf_name, unescaped
 from ...element_types import Array, in_host_order
 from ...errors import ArgumentError, FormatError
 from .values import OF_INT, from_stored, to_stored
-
-__all__ = [
-    "BYTE_TYPES",
-    "TYPES",
-    "WITHOUT_ADAPTER",
-    "below",
-    "from_outline",
-    "from_plain",
-    "names_by_type",
-    "read_types",
-    "to_plain",
-    "with_types",
-]
 
 #: One-byte types that NumPy does not have, under the names that all frameworks use.
 BYTE_TYPES: Final = frozenset(
@@ -84,18 +53,9 @@ def to_plain(
 ) -> tuple[Any, dict[str, str]]:
     """Return a framework's state as a plain state, and `metadata` with the note.
 
-    Parameters
-    ----------
-    inside
-        Returns a container of the framework as a dict, list or tuple, and any other value as it is.
-    leaf
-        Returns a leaf, whose path is given too, as an array, a scalar or a tuple of these; and its
-        type if the note must name it.
-
-    Raises
-    ------
-    ArgumentError
-        If `leaf` raises it. The message names the place.
+    `inside` returns a container of the framework as a dict, list or tuple, and any other value as
+    it is. `leaf` returns a leaf, whose path is given too, as an array, a scalar or a tuple of
+    these; and its type if the note must name it. An ``ArgumentError`` of theirs gets the place.
     """
     kept = metadata_strings(metadata)
     walk = _ToPlain(inside, leaf)
@@ -143,13 +103,7 @@ def _refused(keys: Keys, message: object) -> ArgumentError:
 
 
 def below(keys: Keys, key: str) -> Keys:
-    """Return the path of a child: one key longer.
-
-    Raises
-    ------
-    ArgumentError
-        If the nesting is deeper than a checkpoint allows, or endless.
-    """
+    """Return the path of a child: one key longer, unless a checkpoint allows no deeper nesting."""
     if len(keys) >= MAX_NESTING:
         raise _refused(keys[:3], f"nests deeper than {MAX_NESTING} containers, or contains itself")
     return (*keys, key)
@@ -162,32 +116,16 @@ def from_plain(
     leaf: ArrayLeaf,
     constructors: Constructors | None = None,
 ) -> Any:
-    """Return a plain state as a state of a framework: the inverse of `to_plain`.
+    """Return a plain state, with bfloat16 as bits, as one of a framework: inverse of `to_plain`.
 
-    Parameters
-    ----------
-    state
-        The restored state, with bfloat16 as `lccodec.BFLOAT16_BITS`.
-    name
-        The name of `state` in the saved state; empty if `state` is the whole.
-    leaf
-        Converts an array to the framework's, given its type in the note and its name. It is called
-        once for an array that is in several places.
-    constructors
-        For each type of the framework that is not an array, the function that makes it from the
-        stored value. Without a function the stored value is returned.
-
-    Raises
-    ------
-    ArgumentError
-        If a dict has keys that are not strings: then it is not the state of a checkpoint.
-    FormatError
-        If the note does not fit the state.
+    `name` is that of the state in the saved one; empty if it is the whole. `leaf` converts an array
+    to the framework's, given its type in the note and its name; it is called once for an array that
+    is in several places. `constructors` make the other types from what is stored.
     """
     if type(name) is not str:
         raise ArgumentError(f"the name of an entry must be a string; got {name!r}")
     return _FromPlain(read_types(metadata), leaf, constructors or {}).node(
-        state, tuple(map(_key, name.split("/"))) if name else ()
+        state, tuple(map(unescaped, name.split("/"))) if name else ()
     )
 
 
@@ -196,16 +134,8 @@ def from_outline(
 ) -> tuple[Any, dict[str, Any]]:
     """Return the state of a framework that the leaves of a chain form, before any is decoded.
 
-    Parameters
-    ----------
-    leaf, constructors
-        As in `from_plain`. The arrays have no values.
-
-    Returns
-    -------
-    tuple
-        The state; with keys, a dict of the leaves by name. And what `leaf` has made, by the name of
-        its array: by the first name, if an array is in several places of the state.
+    Its arrays have no values. With keys, it is a dict of the leaves by name. Also what `leaf` has
+    made, by the first name of its array. `leaf` and `constructors` are as in `from_plain`.
     """
     made: dict[str, Any] = {}
 
@@ -255,10 +185,6 @@ class _FromPlain:
             raise FormatError(TYPES, leaf_name(keys), f"is noted as {kind} but is not one") from error
 
 
-def _key(text: str) -> str:
-    return text.replace("~1", "/").replace("~0", "~")
-
-
 def _integer(key: str, name: str) -> int:
     try:
         if len(key) <= _MAX_KEY_DIGITS and str(int(key)) == key:
@@ -269,15 +195,7 @@ def _integer(key: str, name: str) -> int:
 
 
 def read_types(metadata: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the type of each name in the note in the metadata of a checkpoint.
-
-    Raises
-    ------
-    ArgumentError
-        If the metadata are not a dict.
-    FormatError
-        If the note is malformed.
-    """
+    """Return the type of each name in the note in the metadata of a checkpoint."""
     if not isinstance(metadata, Mapping):
         raise ArgumentError(f"metadata must be a dict of strings; got a {type(metadata).__name__}")
     text = metadata.get(TYPES, "{}")

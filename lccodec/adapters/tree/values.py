@@ -1,39 +1,15 @@
 """Values of Python and NumPy that a checkpoint does not have, and how they are stored.
 
 A scheduler counts milestones in a `collections.Counter`; hyperparameters hold paths, dates and
-enums. Each value is stored as scalars, lists and dicts, with its kind in the note of
-:mod:`lccodec.adapters.tree.plain`. The list of kinds is fixed. No module is imported because a file
-names it: an enum is looked up among the enums that the program has defined, and a named tuple comes
-back as a new class with the same name and fields.
+enums. The kinds are: the containers of `collections` (deque, Counter, OrderedDict, defaultdict with
+a factory of Python), dicts with keys of any kind, sets, ranges, slices, named tuples, both kinds of
+namespaces; complex, Decimal, Fraction, UUID, bytearray; paths, dates, times; enums; and NumPy's
+dtypes, strings, dates and times.
 
-=========================  =======================================================================
-kind                       stored as
-=========================  =======================================================================
-``OrderedDict``,           a dict; if all keys are integers, they are decimal strings and the
-``Counter``,               kind ends in ``of int``; for keys of other types, a list of pairs
-``defaultdict<factory>``
-``dict``                   a list of pairs, if the keys are not all strings and not all integers
-``SimpleNamespace``,       a dict
-``Namespace``,
-``namedtuple<name>``
-``set``, ``frozenset``     a list, sorted
-``deque``                  a tuple: the maximum length, a list
-``range``, ``slice``       a list: start, stop, step
-``timedelta``              a list: days, seconds, microseconds
-``Fraction``               a list: numerator, denominator
-``complex``, ``Decimal``,  a string
-``UUID``, ``Path``,
-``PurePosixPath``,
-``PureWindowsPath``,
-``datetime``, ``date``,
-``time``, ``numpy.dtype``,
-``numpy.str``
-``bytearray``,             bytes
-``numpy.bytes``
-``numpy.datetime64``,      a list: dtype, integer
-``numpy.timedelta64``
-``enum``                   a list: class, name of the member or None, its value if that is plain
-=========================  =======================================================================
+Each value is stored as scalars, lists and dicts, with its kind in the note of
+:mod:`lccodec.adapters.tree.plain` (SPEC 5.3). The list is fixed. No module is imported because a
+file names it: an enum is looked up among the enums that the program has defined, and a named tuple
+comes back as a new class with the same name and fields.
 """
 
 from __future__ import annotations
@@ -55,8 +31,6 @@ from typing import Any, Final
 import numpy as np
 
 from ...errors import ArgumentError, FormatError, warn
-
-__all__ = ["OF_INT", "from_stored", "to_stored"]
 
 _RULE: Final = "lccodec.types"  # the note that says what is stored
 
@@ -123,10 +97,6 @@ def _dtype_text(dtype: np.dtype[Any]) -> str:
     raise ArgumentError(f"is the dtype {dtype}, which has fields or is not one of NumPy's")
 
 
-def _encode_time64(value: Any) -> list[Any]:
-    return [value.dtype.str, int(value.view(np.int64))]
-
-
 def _decode_time64(stored: Any) -> Any:
     text, count = stored
     if type(text) is not str or not re.fullmatch(r"[<>=|]?[mM]8(\[[0-9a-zA-Z]+\])?", text):
@@ -166,8 +136,10 @@ _CODECS: Final[dict[type, tuple[str, Encode, Decode]]] = {
     argparse.Namespace: ("Namespace", lambda v: dict(vars(v)), lambda d: argparse.Namespace(**d)),
     np.str_: ("numpy.str", str, _text_decoder(np.str_)),
     np.bytes_: ("numpy.bytes", bytes, _text_decoder(np.bytes_, bytes)),
-    np.datetime64: ("numpy.datetime64", _encode_time64, _decode_time64),
-    np.timedelta64: ("numpy.timedelta64", _encode_time64, _decode_time64),
+    **{
+        kind: (f"numpy.{kind.__name__}", lambda v: [v.dtype.str, int(v.view(np.int64))], _decode_time64)
+        for kind in (np.datetime64, np.timedelta64)
+    },
 }  # fmt: skip
 _DECODERS: Final[dict[str, Decode]] = {kind: decode for kind, _, decode in _CODECS.values()}
 
@@ -175,10 +147,7 @@ _DECODERS: Final[dict[str, Decode]] = {kind: decode for kind, _, decode in _CODE
 def to_stored(value: Any) -> tuple[str, Any] | None:
     """Return the kind of a value and its stored form; None if the value is not on the list.
 
-    Raises
-    ------
-    ArgumentError
-        For a value on the list that cannot be stored in full.
+    An ``ArgumentError`` says that a value on the list cannot be stored in full.
     """
     kind = type(value)
     if kind in _CODECS:
@@ -233,13 +202,7 @@ def _encode_enum(member: enum.Enum) -> list[Any]:
 
 
 def from_stored(kind: str, stored: Any, name: str) -> Any:
-    """Return the value of a kind; the stored form if the kind is not on the list.
-
-    Raises
-    ------
-    FormatError
-        If the stored form does not fit the kind.
-    """
+    """Return the value of a kind; the stored form if the kind is not on the list."""
     try:
         return _decoded(kind, stored)
     except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:

@@ -8,7 +8,7 @@ import pytest
 
 from lccodec import Keep
 from lccodec.adapters import torch as adapter
-from lccodec.adapters.chains.options import ChainOptions
+from lccodec.adapters.chains import ChainOptions
 from lccodec.errors import ArgumentError
 
 
@@ -64,16 +64,19 @@ def test_processes_have_chains_of_their_own(tmp_path):
 
 def test_a_pattern_may_fit_no_array_of_one_process_of_many():
     options = ChainOptions("run", only=["*lora*", "head"])
-    assert options.only_of(["a/lora/w", "a/w"], alone=False) == ["*lora*"]
-    assert options.only_of(["head"], alone=False) == ["head"]
-    assert options.only_of(["a/w"], alone=False) is None  # all that it has
-    assert options.only_of(["a/w"], alone=True) == ("*lora*", "head")  # which is an error of the save
-    assert ChainOptions("run").only_of(["a/w"], alone=True) is None
+    assert options.only_of(lambda: ["a/lora/w", "a/w"], alone=False, has_all=True) == ["*lora*"]
+    assert options.only_of(lambda: ["head"], alone=False, has_all=True) == ["head"]
+    assert options.only_of(lambda: ["a/w"], alone=False, has_all=True) is None  # all that it has
+    assert options.only_of(lambda: ["a/w"], alone=True, has_all=True) == (
+        "*lora*",
+        "head",
+    )  # which is an error of the save
+    assert ChainOptions("run").only_of(lambda: ["a/w"], alone=True, has_all=True) is None
 
 
 def test_the_case_of_names_counts_on_every_system(monkeypatch):
     options = ChainOptions("run", only=["*lora*"])
     with monkeypatch.context() as windows:
         windows.setattr(os, "path", ntpath)
-        found = options.only_of(["a/LoRA/w"], alone=False)
+        found = options.only_of(lambda: ["a/LoRA/w"], alone=False, has_all=True)
     assert found is None

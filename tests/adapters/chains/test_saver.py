@@ -18,9 +18,8 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec.adapters.chains import saver as link_saver
-from lccodec.adapters.chains.options import ChainOptions
-from lccodec.adapters.chains.saver import LinkSaver
+from lccodec.adapters import chains as link_saver
+from lccodec.adapters.chains import ChainOptions, LinkSaver
 from lccodec.adapters.link import open_linked
 from lccodec.errors import ArgumentError, StorageError, WorkerError
 
@@ -283,8 +282,8 @@ def test_a_copy_goes_on_from_the_disk(saver: LinkSaver, tmp_path: Path) -> None:
 FORK = """
 import os, sys, threading, numpy as np
 from pathlib import Path
-from lccodec.adapters.chains import saver as link_saver
-from lccodec.adapters.chains.options import ChainOptions
+from lccodec.adapters import chains as link_saver
+from lccodec.adapters.chains import ChainOptions
 gate, write, place = threading.Event(), link_saver.write_link, Path(sys.argv[1])
 link_saver.write_link = lambda *given: [gate.wait(60), write(*given)][1]
 saver = link_saver.LinkSaver(ChainOptions(place / "chain", background=True))
@@ -313,8 +312,8 @@ def test_a_fork_does_not_wait_for_the_saves_of_its_parent(tmp_path: Path) -> Non
 AT_EXIT = """
 import sys, numpy as np
 from pathlib import Path
-from lccodec.adapters.chains import saver as link_saver
-from lccodec.adapters.chains.options import ChainOptions
+from lccodec.adapters import chains as link_saver
+from lccodec.adapters.chains import ChainOptions
 saver = link_saver.LinkSaver(ChainOptions(sys.argv[1] + "/chain", background=True))
 if sys.argv[2] == "fails":
     def refuse(*_): raise OSError("no room for the link")

@@ -16,7 +16,8 @@ from torch.distributed.checkpoint.metadata import (
 )
 
 import lccodec
-from lccodec.adapters.dcp.record import KIND, Part, Value, check_storable, from_record, to_record
+from lccodec.adapters.dcp.record import Location, Part, Value, check_storable, from_record, to_record
+from lccodec.chain.read.newest import RECORD_KIND as KIND
 from lccodec.errors import ArgumentError, FormatError, UnsupportedError
 
 PARTS = [Part(f"rank-{rank}/000000000003.lcc.h5", f"{rank:064x}") for rank in range(2)]
@@ -124,3 +125,19 @@ def test_what_a_chain_stores_is_storable(value):
 def test_what_a_chain_refuses_is_not(value):
     with pytest.raises(ArgumentError):
         check_storable(value)
+
+
+def test_a_save_or_a_load_can_change_the_path(tmp_path):
+    location = Location(str(tmp_path))
+    location.reset()
+    assert location.checkpoint_id == tmp_path
+    location.reset(tmp_path / "0")
+    assert location.checkpoint_id == tmp_path / "0"
+    with pytest.raises(ArgumentError, match="the address"):
+        location.reset("s3://bucket/run")
+    assert location.checkpoint_id == tmp_path / "0"
+
+
+@pytest.mark.parametrize(("path", "valid"), [("run", True), ("s3://bucket/run", False), ("", False)])
+def test_only_a_path_is_the_name_of_a_checkpoint(path, valid):
+    assert Location.validate_checkpoint_id(path) is valid

@@ -1,14 +1,23 @@
-"""The writer in the threads and processes of `dcp.async_save`."""
+"""The writer: items of plans, with names, roles and values; and the saves of `dcp.async_save`."""
 
+import collections
+import io
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint import DefaultSavePlanner
+from torch.distributed.checkpoint.metadata import MetadataIndex
 
 import lccodec
 from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter
+from lccodec.adapters.dcp.reader import torch_bytes
+from lccodec.adapters.dcp.record import item_name
+from lccodec.adapters.dcp.writer import item_roles, stored_value
+from lccodec.errors import ArgumentError
 
 ASYNC = """
 import sys, torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
@@ -68,3 +77,64 @@ def test_some_tensors_are_saved_once_all_of_them_are(tmp_path):
     dcp.save(state, checkpoint_id=tmp_path / "4", storage_writer=writer, no_dist=True)
     dcp.load(found := dict(state), storage_reader=LCStorageReader(tmp_path / "4"), no_dist=True)
     assert (found["base"][0], found["moments"][0]) == (2, 1)  # all arrays were saved
+
+
+def test_the_role_of_a_shard_is_that_of_its_tensor():
+    names = [
+        "optimizer.state.fc.table.exp_avg",
+        "optimizer.state.fc.table.exp_avg_sq",
+        "model.fc.table",
+        "model.fc.cluster_size",
+        "model.fc.weight",
+    ]
+    for offset in ([8], [8, 0]):
+        indices = [MetadataIndex(name, offset) for name in names]
+        state = {item_name(index): torch.ones(8) for index in indices}
+        assert [assignment.role for assignment in item_roles(indices, state).values()] == [
+            "first_moment", "second_moment", "weight", "other", "other",
+        ]  # fmt: skip
+
+
+def test_a_shard_has_its_offset_in_its_name():
+    assert item_name(MetadataIndex("w")) == item_name(MetadataIndex("w", [0, 0])) == "w"
+    assert item_name(MetadataIndex("w", [0, 8])) == "w/0,8"
+
+
+class OtherPlanner(DefaultSavePlanner):
+    """A planner that makes the bytes itself, so that its objects are not looked at."""
+
+    def transform_object(self, write_item, object):
+        return super().transform_object(write_item, object)
+
+
+class BytesPlanner(DefaultSavePlanner):
+    def resolve_data(self, _):
+        return io.BytesIO(b"made by a planner")
+
+
+def stored(planner, value):
+    planner.set_up_planner({"x": value}, is_coordinator=True)
+    (item,) = planner.create_local_plan().items
+    return stored_value(planner, item).value
+
+
+@pytest.mark.parametrize("planner", [DefaultSavePlanner, OtherPlanner])
+def test_plain_values_need_no_pickle(planner):
+    assert stored(planner(), (0.9, None, b"x")) == (0.9, None, b"x")
+
+
+def test_values_of_numpy_need_no_pickle_of_the_planner():
+    name, keys, *rest = stored(DefaultSavePlanner(), np.random.RandomState(3).get_state())
+    assert (name, keys.dtype, rest[1:]) == ("MT19937", np.uint32, [0, 0.0])
+
+
+@pytest.mark.parametrize(("planner", "value"), [(OtherPlanner, object()), (BytesPlanner, 3)])
+def test_bytes_that_are_not_read_are_refused(planner, value):
+    with pytest.raises(ArgumentError):
+        stored(planner(), value)
+
+
+def test_a_class_without_a_name_is_handed_on():
+    value = collections.namedtuple("nowhere", "x")(3)
+    data = torch_bytes(value)
+    assert torch.load(data, weights_only=False) is value

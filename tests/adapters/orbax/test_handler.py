@@ -15,9 +15,9 @@ import orbax.checkpoint.experimental.v1 as ocp1
 import pytest
 
 import lccodec
-from lccodec.adapters.chains import saver
+from lccodec.adapters import chains as saver
+from lccodec.adapters import orbax as handler_module
 from lccodec.adapters.orbax import LCCheckpointHandler, LCHandler, LCRestore, LCSave
-from lccodec.adapters.orbax import handler as handler_module
 from lccodec.errors import ArgumentError, ChainError, StorageError
 
 from ...support.jax_processes import coordinator, with_devices

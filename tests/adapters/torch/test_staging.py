@@ -11,7 +11,7 @@ import torch
 import lccodec
 from lccodec.adapters import torch as adapter
 from lccodec.adapters.torch import states
-from lccodec.adapters.torch.arrays import copy_out, is_elsewhere
+from lccodec.adapters.torch.states import copy_out, is_elsewhere
 from lccodec.chain.save import background
 from lccodec.workers.memory import Arena, place_of
 

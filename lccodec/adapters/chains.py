@@ -1,4 +1,4 @@
-"""The saves of an adapter to the paths of its framework: at once, or in the background.
+"""The chain of an adapter: its options, and its saves to the paths of the framework.
 
 In the background a call copies the state, and workers do the rest (`Chain.save_async`). The path
 gets its file when the checkpoint is on the disk, and then everything is done that must wait for it.
@@ -19,45 +19,166 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
-from ...chain.adapter import Adapter, from_framework
-from ...chain.chain import Chain
-from ...chain.life.pins import linked_steps, name_again
-from ...chain.life.prune import Keep, thin_out
-from ...chain.save.settings import LOG
-from ...chain.save.single_file import save_file
-from ...chain.store.directory import DirectoryStore
-from ...chain.store.lineage import Ancestry
-from ...chain.store.opening import writable_store
-from ...container.tree import array_names
-from ...errors import ArgumentError, ChainError, DataError, StorageError
-from ...parallel import Line
-from ...policy.roles import Assignment
-from ...printable import printable
-from ..link import chain_step, write_link
-from .options import ChainOptions
-
-__all__ = ["Begun", "LinkSaver"]
+from ..chain.adapter import Adapter, from_framework
+from ..chain.chain import Chain
+from ..chain.life.pins import linked_steps, name_again
+from ..chain.life.prune import Keep, check_keep, thin_out
+from ..chain.save.partial import check_only
+from ..chain.save.settings import KEYFRAME_EVERY, LOG, check_hindsight
+from ..chain.save.single_file import save_file
+from ..chain.store.directory import DirectoryStore
+from ..chain.store.lineage import Ancestry
+from ..chain.store.opening import writable_store
+from ..container.disk.system import checked_path
+from ..container.tree import array_names
+from ..errors import ArgumentError, ChainError, DataError, StorageError
+from ..parallel import Line
+from ..policy.policy import Policy
+from ..policy.presets import resolve_policy
+from ..policy.record import Kept, check_newest
+from ..policy.roles import Assignment, check_matches
+from ..printable import printable
+from .link import chain_step, write_link
 
 _LOOK_SECONDS: Final = 0.1  # between looks whether a save is still to get its file
 
 _open: weakref.WeakSet[LinkSaver] = weakref.WeakSet()
 
 
-class Begun:
-    """A save in the background whose path has no file yet.
+class OtherOptions(TypedDict, total=False):
+    """The types of the options that adapters take by keyword and hand on to `ChainOptions`."""
+
+    keyframe_every: int
+    workers: int | None
+    newest: Kept | None
+    background: bool
+    keep: Keep | None
+    hindsight: int
+    only: Sequence[str] | None
+
+
+@dataclass(frozen=True)
+class ChainOptions:
+    """Where and how an adapter stores a chain of deltas: the parameters of all that have one.
 
     Parameters
     ----------
-    chain, step
-        Where the checkpoint is going to be.
-    future
-        What `Chain.save_async` returned.
+    chain
+        The directory of the chain. The first save makes it. Without it each checkpoint is a
+        lossless file that stands alone; DCP then keeps the chains in the directory of the
+        checkpoint.
+    policy
+        A preset (a name in `lccodec.POLICIES`) or a `Policy`, as for `Chain`. The default is exact.
+        A lossy policy needs a chain.
+    keyframe_every
+        The largest number of deltas that a restore may replay, as for `Chain`.
+    workers
+        The number of worker processes that code, as for `Chain`; by default this process does.
+    newest
+        What a chain keeps beside its history, as for `Chain`. With ``"exact"``, the default, a path
+        of the framework holds a whole file, which is exact and needs no chain
+        (`lccodec.adapters.link`). With ``"history"`` it is a link to a step of the chain, as that
+        was saved: up to the policy.
+    background
+        Whether a save copies the state, returns, and lets workers do the rest, as
+        `Chain.save_async` does. It waits for the one before. The failure of a save is raised by the
+        next save or load, or at the end of training; then that save is not begun. DCP has its own
+        option for that: `dcp.async_save`.
+    keep
+        Which steps of the chain stay, as for `Chain`. Older ones go when a later save begins, or at
+        the end: the path of the checkpoint before is on the disk then.
+    hindsight
+        As for `Chain`: how many checkpoints are in a group, of which those within are coded again.
+    only
+        Names or patterns of the arrays that change, such as ``["*lora*"]``, as for `Chain.save`:
+        the first save stores all arrays, later ones of the same object only these. All others must
+        not change. Of several processes, one that has no such array saves all that it has. It
+        cannot be used with `hindsight`.
+
+    Raises
+    ------
+    ArgumentError
+        For an unknown policy; for an option that needs a chain without one; or for a chain that is
+        not a local path.
     """
+
+    chain: str | os.PathLike[str] | None = None
+    policy: str | Policy = "lossless"
+    keyframe_every: int = KEYFRAME_EVERY
+    workers: int | None = None
+    newest: Kept | None = None
+    background: bool = False
+    keep: Keep | None = None
+    hindsight: int = 0
+    only: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.chain is not None:
+            object.__setattr__(self, "chain", checked_path(self.chain))
+        policy = resolve_policy(self.policy)
+        if self.chain is None and policy != resolve_policy("lossless"):
+            raise ArgumentError(
+                f"policy {policy.name!r} codes deltas, which need chain=, the directory of a chain"
+            )
+        if not isinstance(self.background, bool):
+            raise ArgumentError(f"background must be True or False; got {self.background!r}")
+        for option, is_given in (
+            ("newest='exact'", check_newest(self.newest) == "exact"),
+            ("background=True", self.background),
+            ("keep=", check_keep(self.keep) is not None),
+            ("hindsight=", check_hindsight(self.hindsight)),
+        ):
+            if is_given and self.chain is None:
+                raise ArgumentError(
+                    f"{option} needs chain=, the directory of a chain; without it every checkpoint is exact"
+                )
+        object.__setattr__(self, "only", check_only(self.only))
+        if self.only is not None and (self.chain is None or self.hindsight):
+            raise ArgumentError("only= needs chain=, the directory of a chain, and no hindsight=")
+
+    def only_of(
+        self, names: Callable[[], Iterable[str]], *, alone: bool, has_all: bool
+    ) -> Sequence[str] | None:
+        """Return which arrays a process saves; ``None`` for all of them, until the chain has all.
+
+        A save of all tells what no array is named, as later ones would. If the process is not
+        alone, a pattern may fit none of its arrays.
+        """
+        if self.only is None or (alone and has_all):
+            return self.only
+        own = list(names())
+        if has_all:
+            kept = [each for each in self.only if each in own or any(fnmatchcase(n, each) for n in own)]
+            return kept or None
+        if alone:
+            check_matches("only", self.only, own)
+        return None
+
+    def open(self, part: str = "", adapter: Adapter | None = None) -> Chain:
+        """Open the chain, or that of one process in a subdirectory. There must be one."""
+        return self.open_in(Path(self.chain or "", part), adapter, "exact")
+
+    def open_in(self, directory: Path, adapter: Adapter | None = None, newest: Kept | None = None) -> Chain:
+        """Open a chain with these options in the given directory; `newest` if that is not given."""
+        return Chain(
+            directory,
+            self.policy,
+            keyframe_every=self.keyframe_every,
+            workers=self.workers,
+            adapter=adapter,
+            newest=self.newest or newest,
+            hindsight=self.hindsight,
+        )
+
+
+class Begun:
+    """A save in the background, to a step of a chain, whose path has no file yet."""
 
     def __init__(self, chain: Chain, step: int, future: Future[int | None]) -> None:
         self.chain, self.step, self.future = chain, step, future
@@ -80,14 +201,8 @@ class Begun:
 class LinkSaver:
     """Saves states to paths. The first save opens the chain.
 
-    Parameters
-    ----------
-    options
-        Where the chain is, and whether it saves in the background.
-    adapter
-        The adapter of the states' framework; by default states hold NumPy arrays.
-    part
-        The subdirectory of the chain, if it is that of one process.
+    `adapter` is that of the states' framework; by default they hold NumPy arrays. `part` is the
+    subdirectory of the chain, if it is that of one process.
     """
 
     def __init__(self, options: ChainOptions, adapter: Adapter | None = None, part: str = "") -> None:
@@ -120,23 +235,13 @@ class LinkSaver:
         step: int | None = None,
         names: Iterable[str] | None = None,
     ) -> None:
-        """Save a state to a step of the chain, and then to a file.
+        """Save a state to a step of the chain, and then to a file; call `then` when it is there.
 
-        Parameters
-        ----------
-        then
-            Called when the file is on the disk.
-        step
-            The trainer's step, if it is known. The state that was saved last under it is not saved
-            again, and gets another name. If the trainer went back to it, the chain is rolled back.
-        names
-            The names of the arrays in `state`, if other processes save others.
-
-        Raises
-        ------
-        LccodecError
-            As `save_linked`. In the background: the failure of an earlier save; then nothing is
-            saved. A failure of this save is raised by the next call.
+        `step` is the trainer's, if it is known. The state that was saved last under it is not saved
+        again, and gets another name. If the trainer went back to it, the chain is rolled back.
+        `names` are those of the arrays, if other processes save others. In the background, the
+        failure of an earlier save is raised and nothing is saved; that of this one, by the next
+        call.
         """
         strings = dict(metadata or {})
         if self._options.chain is None:
@@ -252,23 +357,27 @@ class LinkSaver:
             )
 
     def _only(self, state: Any, names: Iterable[str] | None) -> Sequence[str] | None:
-        """Return which arrays are saved: all, until a save of all has come to the disk.
+        """Return which arrays are saved: all, also behind a save that has failed.
 
-        So are they behind a save that has failed: the state may have got other arrays. A save of
-        all tells what no array is named, as later ones would.
+        The state may have got other arrays.
         """
-        if self._has_all and not (self._last is not None and _has_failed(self._last)):
-            return self._options.only_of(names or (), alone=names is None)
-        if names is None and self._options.only is not None:
-            flat, *_ = from_framework(self._adapter, state, None, None, wanted=lambda _: False)
-            self._options.check_names(array_names(flat.tree))
-        return None
+        last = self._last
+        failed = last is not None and last.done() and (last.cancelled() or last.exception() is not None)
+
+        def own() -> Iterable[str]:
+            if names is not None:
+                return names
+            return array_names(
+                from_framework(self._adapter, state, None, None, wanted=lambda _: False)[0].tree
+            )
+
+        return self._options.only_of(own, alone=names is None, has_all=self._has_all and not failed)
 
     def after(self, action: Callable[[], object]) -> None:
-        """Call a function when all saves that are begun are on the disk, and not if one fails.
+        """Call a function when all saves that are begun are on the disk; at once if none runs.
 
-        So what a new checkpoint replaces stays until the new one is there. The function is called
-        at once if no save runs. It is not called either while a failure is still to be raised.
+        It is not called if one fails, or while a failure is still to be raised: what a new
+        checkpoint replaces stays until the new one is there.
         """
         self._leave_parent()
         if self._failed or (self._chain is not None and self._chain.failure is not None):
@@ -357,10 +466,6 @@ class LinkSaver:
             error = self._failed.popleft()
             if not isinstance(error, CancelledError):  # the chain raises that of a save
                 raise error
-
-
-def _has_failed(save: Future[int | None]) -> bool:
-    return save.done() and (save.cancelled() or save.exception() is not None)
 
 
 @atexit.register
