@@ -25,9 +25,10 @@ from ...container.disk.system import SYSTEM, StrPath, System, checked_path, stor
 from ...errors import ArgumentError, ChainError, DataError, StorageError
 from ..files.header import read_header
 from ..tree.matching import first_of
-from .layout import SINGLE_NAME, read_layout
+from .layout import SINGLE_NAME, Layout, read_layout
 from .lock import locked
 from .names import Prefix
+from .rounding import check_types
 from .versions import CHECKSUMS, ENCODINGS, Checksum, Encoding, read_index_of, version_name, versions_in
 from .writer import Differ, Part, Target, is_delta, other_files, remove_leftovers, write_full
 
@@ -195,6 +196,7 @@ class Publisher:
         ArgumentError
             For a tensor that the format lacks, one that two ranks have with other values, or a full
             version that would take the other files of the model from engines that have them. For
+            the first delta, if `like` has tensors of other types, as bfloat16 for float32. For
             names that fit several tensors, and for tied weights if nobody knows which of their
             names the engines have.
         ChainError, DataError, StorageError
@@ -225,7 +227,8 @@ class Publisher:
         last = _last_version(self._output)
         known = self._hold(last)
         newest = _newest_step(self._stores)
-        there = _names_of(self._like)
+        like = _layout_of(self._like)
+        there = None if like is None else like.tensors.keys()
         parts = [self._next(watch, newest if len(self._ranks) > 1 else None, there) for watch in self._ranks]
         if known and not full and all(part.update is None for part in parts):
             return None
@@ -233,8 +236,11 @@ class Publisher:
         metadata = {_STEP_KEY: str(step), _ROOT_KEY: ",".join(roots)}
         target, base = Target(self._output, last.version + 1, metadata, self._system), None
         if known and not full and is_delta(parts):
-            if there is None and self._newest_full(last) is None:
+            if like is None and self._newest_full(last) is None:
                 _check_untied(parts)
+            if like is not None and not last.version:
+                for part in parts:
+                    check_types(like, *part.patches_by_name(like.tensors))
             base, nbytes = last.version, self._differ.write(target, parts)
             for part in parts:
                 part.commit()
@@ -366,10 +372,10 @@ def _resume(watch: Watch, last: _Last, rank: int, start: int | None) -> bool:
     return not last.version or watch.link.reader.root.hex() in last.roots[rank : rank + 1]
 
 
-def _names_of(model: Path | None) -> Collection[str] | None:
-    """Return the names of the tensors of a model; ``None`` if it has no weights that are read."""
+def _layout_of(model: Path | None) -> Layout | None:
+    """Return the tensors of a model; ``None`` if it has no weights that are read."""
     with suppress(DataError, StorageError):
-        return None if model is None else read_layout(model).tensors.keys()
+        return None if model is None else read_layout(model)
     return None
 
 

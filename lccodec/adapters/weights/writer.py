@@ -7,7 +7,7 @@ not at all.
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,6 +77,13 @@ class Part:
         """What is new of each tensor."""
         found = () if self.update is None else self.update.patches("bits")
         return [patch for patch in found if patch.name in self.names]
+
+    def patches_by_name(self, there: Container[str]) -> tuple[dict[str, Patch], dict[str, str]]:
+        """Return what is new of the tensors that a model has, and their types that NumPy lacks."""
+        found = {self.names[patch.name]: patch for patch in self.patches}
+        types = read_types(self.link.manifest.metadata)
+        kinds = {name: types[path] for path, name in self.names.items() if path in types}
+        return {name: patch for name, patch in found.items() if name in there}, kinds
 
     def commit(self) -> None:
         """Let the watch hold the step of the version."""
