@@ -36,6 +36,7 @@ def test_a_trainer_in_float32(tmp_path: Path) -> None:
     """The model has a bias in float32; all else is rounded, tied weights stay tied."""
     model = torch.nn.ModuleDict({"up": torch.nn.Linear(4, 3), "down": torch.nn.Linear(3, 4)})
     model["tied"] = model["up"]
+    torch.nn.init.constant_(model["up"].weight, 0.5)
     state = model.state_dict()
     base = {n: adapter.to_numpy(t if "bias" in n else t.bfloat16())[0] for n, t in state.items()}
     write_model(tmp_path / "like", {name: base[name] for name in base if "tied" not in name})
