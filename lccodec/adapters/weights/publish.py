@@ -29,7 +29,7 @@ from .layout import SINGLE_NAME, Layout, read_layout
 from .lock import locked
 from .names import Prefix
 from .rounding import check_types
-from .versions import CHECKSUMS, ENCODINGS, Checksum, Encoding, read_index_of, version_name, versions_in
+from .versions import FORMS, Checksum, Encoding, Form, FormName, read_index_of
 from .writer import Differ, Part, Target, is_delta, other_files, remove_leftovers, write_full
 
 __all__ = ["Published", "Publisher", "publish"]
@@ -91,8 +91,9 @@ class PublishOptions(TypedDict, total=False):
     prefix: str
     rename: Mapping[str, str] | None
     start: int | None
+    form: FormName
     encoding: Encoding
-    checksum: Checksum
+    checksum: Checksum | None
     like: StrPath | None
     exact: bool
     system: System
@@ -121,10 +122,14 @@ class Publisher:
     start
         The step that the engines have already, as their version 0: the base model that the run
         began with. Then the first version is a delta to it; by default it is a full one.
+    form
+        ``"weight-versions"`` for slime, miles and SGLang; ``"skyrl"`` for SkyRL, which has no full
+        versions, so that `start` is needed.
     encoding
-        ``"xor"``, or ``"overwrite"``, which is larger and may be applied twice.
+        ``"xor"``, or ``"overwrite"``, which is larger, may be applied twice, and is not of SkyRL.
     checksum
-        Of each tensor: ``"adler32"``, ``"xxh3-128"`` or ``"blake3"``. The last two need packages.
+        Of each tensor: ``"adler32"``, ``"xxh3-128"`` or ``"blake3"``; for SkyRL ``"xxh3-128"`` or
+        ``"sha256"``. The first is the default. ``xxh3-128`` and ``blake3`` need packages.
     like
         The model that the engines began with. Its other files, such as ``config.json``, go into
         full versions: engines that take one have no other files left. By default they are those of
@@ -137,7 +142,8 @@ class Publisher:
     Raises
     ------
     ArgumentError
-        For an unknown encoding or checksum, or a path that cannot be any.
+        For an unknown form, encoding or checksum, for a form without full versions and no `start`,
+        or a path that cannot be any.
     """
 
     def __init__(  # what, and in which form, by keyword
@@ -148,14 +154,21 @@ class Publisher:
         prefix: str = "",
         rename: Mapping[str, str] | None = None,
         start: int | None = None,
+        form: FormName = "weight-versions",
         encoding: Encoding = "xor",
-        checksum: Checksum = "adler32",
+        checksum: Checksum | None = None,
         like: StrPath | None = None,
         exact: bool = True,
         system: System = SYSTEM,
     ) -> None:
-        if encoding not in ENCODINGS or checksum not in CHECKSUMS:
-            raise ArgumentError(f"no such encoding or checksum: {encoding!r}, {checksum!r}")
+        if form not in FORMS:
+            raise ArgumentError(f"form must be one of {', '.join(FORMS)}; got {form!r}")
+        self._form = FORMS[form]
+        checksum = self._form.checksums[0] if checksum is None else checksum
+        if encoding not in self._form.encodings or checksum not in self._form.checksums:
+            raise ArgumentError(f"no such encoding or checksum of {form}: {encoding!r}, {checksum!r}")
+        if start is None and not self._form.has_full:
+            raise ArgumentError(f"{form} has no full versions: start must say which step engines have")
         self._output, self._prefix = checked_path(output), Prefix(prefix, rename)
         self._like = None if like is None else checked_path(like)
         runs = [run] if isinstance(run, str | os.PathLike) else run
@@ -224,27 +237,33 @@ class Publisher:
             return None if not glances or None in glances else (glances, os.listdir(self._output))  # noqa: PTH208
 
     def _publish(self, full: bool) -> Published | None:
-        last = _last_version(self._output)
+        last = _last_version(self._output, self._form)
         known = self._hold(last)
         newest = _newest_step(self._stores)
         like = _layout_of(self._like)
-        there = None if like is None else like.tensors.keys()
-        parts = [self._next(watch, newest if len(self._ranks) > 1 else None, there) for watch in self._ranks]
+        names = None if like is None else like.tensors.keys()
+        parts = [self._next(watch, newest if len(self._ranks) > 1 else None, names) for watch in self._ranks]
         if known and not full and all(part.update is None for part in parts):
             return None
         step, roots = parts[0].link.manifest.step or 0, [part.link.reader.root.hex() for part in parts]
         metadata = {_STEP_KEY: str(step), _ROOT_KEY: ",".join(roots)}
-        target, base = Target(self._output, last.version + 1, metadata, self._system), None
+        target = Target(self._output, last.version + 1, metadata, self._system, self._form)
+        base = None
         if known and not full and is_delta(parts):
             if like is None and self._newest_full(last) is None:
                 _check_untied(parts)
             if like is not None and not last.version:
                 for part in parts:
-                    check_types(like, *part.patches_by_name(like.tensors))
+                    new = {part.names[patch.name]: patch for patch in part.patches}
+                    there = {name: patch for name, patch in new.items() if name in like.tensors}
+                    check_types(like, there, part.types())
             base, nbytes = last.version, self._differ.write(target, parts)
             for part in parts:
                 part.commit()
         else:
+            if not self._form.has_full:
+                why = "it was asked for" if full else "no delta leads there from the last version"
+                raise ArgumentError(f"{self._output}: {why}, and this form has no full versions: go on in a new directory")
             others = self._other_files(last)
             for part in parts:
                 part.commit()
@@ -293,7 +312,10 @@ class Publisher:
 
     def _newest_full(self, last: _Last) -> Path | None:
         """Return the newest full version, if there is one."""
-        places = (self._output / version_name(version) for version in range(last.version, 0, -1))
+        if not self._form.has_full:
+            return None
+        versions = range(last.version, 0, -1)
+        places = (self._output / self._form.version_name(version) for version in versions)
         return next((p for p in places if p.is_dir() and read_index_of(p) is None), None)
 
     def _next(self, watch: Watch, step: int | None, there: Collection[str] | None) -> Part:
@@ -323,12 +345,12 @@ class _Last:
     roots: tuple[str, ...] = ()
 
 
-def _last_version(directory: Path) -> _Last:
+def _last_version(directory: Path, form: Form) -> _Last:
     with storage_errors("cannot list", directory):
-        versions = versions_in(path.name for path in directory.iterdir())
+        versions = form.versions_in([path.name for path in directory.iterdir()])
     if not versions:
         return _Last()
-    newest = directory / version_name(versions[-1])
+    newest = directory / form.version_name(versions[-1])
     index = read_index_of(newest)
     metadata: Mapping[str, str] = {}
     if index is not None:

@@ -10,10 +10,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from ...byteorder import read_numbers, stored_view
 from ...chain.read.follow.changes import Change, difference
 from ...chain.read.follow.follower import POLL_SECONDS, Follower, checked_waits
 from ...chain.read.follow.held import CancelledError
@@ -23,13 +24,22 @@ from ...chain.read.replay import DecodedArray
 from ...container.disk.system import checked_path, storage_errors
 from ...container.tree import leaf_name
 from ...element_types import Array, components
-from ...errors import ArgumentError, ChainError, DataError, FormatError, LccodecError, StorageError, warn
+from ...errors import (
+    ArgumentError,
+    ChainError,
+    ChecksumError,
+    DataError,
+    FormatError,
+    LccodecError,
+    StorageError,
+    warn,
+)
 from ..files.disk import regular_file
-from ..files.header import FLOAT8_NAMES, read_header
+from ..files.header import FLOAT8_NAMES, Tensor, read_header
 from ..tree.plain import names_by_type, with_types
-from .layout import INDEX_NAME, Layout, read_layout
+from .layout import SINGLE_NAME, Layout, read_layout
 from .names import Prefix
-from .versions import RULE, VersionIndex, apply, check_digest, read_index_of, version_name, versions_in
+from .versions import RULE, VersionIndex, find_form, make, read_index_of
 
 __all__ = ["follow"]
 
@@ -75,6 +85,7 @@ class _State:
 class _Way(NamedTuple):
     update: Update | None
     state: _State
+    changes: Mapping[str, Change]
 
 
 class _Versions:
@@ -82,7 +93,7 @@ class _Versions:
 
     def __init__(self, directory: Path, base: Path | None) -> None:
         self.place: object = directory
-        self._directory, self._base = directory, base
+        self._directory, self._base, self._form = directory, base, find_form(())
         self._held: _State | None = None
         self._refused: dict[int, tuple[tuple[int, ...], str]] = {}
         self._unread: set[int] = set()  # of those, the ones that may be read later
@@ -116,7 +127,10 @@ class _Versions:
         return None
 
     def commit(self, way: _Way) -> None:
-        """Go a way that was prepared."""
+        """Go a way that was prepared. Doing it again does nothing."""
+        for name, change in way.changes.items():
+            if change.places is not None and way.state.arrays[name] is self._array(name):
+                change.write(way.state.arrays[name].bits)
         self._held = way.state
         self._refused = {v: why for v, why in self._refused.items() if v > way.state.version}
         self._unread = set(self._refused)  # they may have needed what could not be read before
@@ -142,7 +156,10 @@ class _Versions:
 
     def array(self, path: str) -> DecodedArray | None:
         """Return a tensor of the held version; it must not be changed."""
-        return None if self._held is None else self._held.arrays.get(Prefix("").name(path))
+        return self._array(Prefix("").name(path))
+
+    def _array(self, name: str) -> DecodedArray | None:
+        return None if self._held is None else self._held.arrays.get(name)
 
     def close(self) -> None:
         """Release the memory."""
@@ -152,11 +169,19 @@ class _Versions:
         if not self._directory.is_dir():
             return []
         with storage_errors("cannot list", self._directory):
-            found = versions_in(path.name for path in self._directory.iterdir())
-        return [version for version in found if _is_complete(self._path(version))]
+            names = os.listdir(self._directory)  # noqa: PTH208
+        self._form = find_form(names)
+        return [version for version in self._form.versions_in(names) if self._is_complete(version)]
+
+    def _is_complete(self, version: int) -> bool:
+        """Return whether a version has its index, which is written last, or its one file."""
+        if (self._path(version) / self._form.index).is_file():
+            return True
+        found = [path.name for path in self._path(version).glob("*.safetensors")]
+        return self._form.has_full and found == [SINGLE_NAME]
 
     def _path(self, version: int) -> Path:
-        return self._directory / version_name(version)
+        return self._directory / self._form.version_name(version)
 
     def _size(self, version: int) -> int:
         with storage_errors("cannot look at", self._path(version)):
@@ -205,46 +230,75 @@ class _Versions:
             state.arrays = _loaded(layout)
         elif held is not None:
             state.arrays, state.types = dict(held.arrays), held.types
-        changed = {} if full is None else dict(state.arrays)
-        for index in reversed(deltas):
+        read = [index.version for index in deltas]
+        changes = self._changes(state, deltas[::-1], owns=full is not None, wanted=wanted)
+        return self._way(state, changes, read if full in (None, self._base) else [*read, number])
+
+    def _changes(
+        self, state: _State, deltas: Sequence[VersionIndex], *, owns: bool, wanted: Callable[[], bool]
+    ) -> dict[str, Change]:
+        """Return what deltas change of the held state; `state` gets the arrays that are new whole.
+
+        It may change the arrays of `state` if it `owns` them. Else each tensor is made in memory
+        that the next one uses again, since mostly few values differ.
+        """
+        sources: dict[str, list[tuple[VersionIndex, Path, Tensor, object]]] = {}
+        for index in deltas:
+            for name, source in self._sources(index).items():
+                sources.setdefault(name, []).append((index, *source))
+        if unknown := sorted(sources.keys() - state.arrays.keys()):
+            where = f"{sources[unknown[0]][0][1]}: {unknown[0]!r}"
+            raise FormatError(RULE, where, "the version before has no such tensor")
+        held = {} if self._held is None else self._held.arrays
+        buffer, changes = np.empty(0, np.uint8), dict[str, Change]()
+        for name in state.arrays if owns else sources:
             if not wanted():
                 raise CancelledError
-            for name, array in self._applied(index, state, own=changed.keys()).items():
-                state.arrays[name] = changed[name] = array
-        read = [index.version for index in deltas]
-        return self._way(state, changed, read if full in (None, self._base) else [*read, number])
+            before = state.arrays[name]
+            old = stored_view(before.bits)
+            if not owns and buffer.size < old.size:
+                buffer = np.empty(old.size, np.uint8)
+            new = old if owns else buffer[: old.size]
+            for number, (index, path, tensor, expected) in enumerate(sources.get(name, ())):
+                where = f"{path}: {name!r}"
+                with regular_file(path) as stream:
+                    stream.seek(tensor.offset)
+                    data = stream.read(tensor.nbytes)
+                found = make(data, new if number else old, new, index.encoding, index.checksum, where)
+                if found != expected:
+                    message = (
+                        f"the tensor has the digest {found} after the delta, and {expected!r:.80} is noted"
+                    )
+                    raise ChecksumError(RULE, where, message)
+            bits = read_numbers(new, before.bits.dtype)
+            after = DecodedArray(before.kind, before.shape, bits)
+            if (change := difference(held.get(name), after)) is not None:
+                changes[name] = change
+                if change.places is None and not owns:
+                    buffer = np.empty(0, np.uint8)  # the array keeps the memory
+            if owns or (change is not None and change.places is None):
+                state.arrays[name] = after
+        return changes
 
-    def _applied(self, index: VersionIndex, state: _State, own: Any) -> dict[str, DecodedArray]:
-        """Return the tensors that a delta changes, with its digests compared."""
-        found, files = dict[str, DecodedArray](), dict[str, list[str]]()
-        for name, file in index.weights.items():
-            files.setdefault(file, []).append(name)
+    def _sources(self, index: VersionIndex) -> dict[str, tuple[Path, Tensor, object]]:
+        """Return where the tensors of a delta lie, and their digests."""
+        found, files = dict[str, tuple[Path, Tensor, object]](), dict[str, list[str]]()
+        for name, entry in index.tensors.items():
+            files.setdefault(entry.file, []).append(name)
         for file, names in sorted(files.items()):
             path = self._path(index.version) / file
             tensors, digests = read_header(path)
-            if differing := sorted(set(names) ^ set(tensors)):
+            keys = {index.tensors[name].key: name for name in names}
+            if differing := sorted(keys.keys() ^ tensors.keys()):
                 raise FormatError(RULE, str(path), f"only one of index and file has {', '.join(differing)}")
-            with regular_file(path) as stream:
-                for name, tensor in tensors.items():
-                    where, before = f"{path}: {name!r}", state.arrays.get(name)
-                    if before is None:
-                        raise FormatError(RULE, where, "the version before has no such tensor")
-                    stream.seek(tensor.offset)
-                    bits = before.bits if name in own else before.bits.copy()
-                    # Little-endian: other hosts have bytes of another order.
-                    data = bits.astype(bits.dtype.newbyteorder("<"), copy=False).view(np.uint8)
-                    apply(stream.read(tensor.nbytes), data, index.encoding, where)
-                    check_digest(index.checksum, data, digests.get(name), where)
-                    new = data.view(bits.dtype.newbyteorder("<")).astype(bits.dtype, copy=False)
-                    found[name] = DecodedArray(before.kind, before.shape, new)
+            for key, name in keys.items():
+                noted = index.tensors[name].digest
+                found[name] = path, tensors[key], digests.get(key) if noted is None else noted
         return found
 
-    def _way(self, state: _State, changed: Mapping[str, DecodedArray], read: Sequence[int]) -> _Way:
+    def _way(self, state: _State, changed: Mapping[str, Change], read: Sequence[int]) -> _Way:
         before = {} if self._held is None else self._held.arrays
-        changes = dict[str, Change]()
-        for name, array in changed.items():
-            if (change := difference(before.get(name), array)) is not None:
-                changes[leaf_name((name,))] = change
+        changes = {leaf_name((name,)): change for name, change in changed.items()}
         newest = self._path(state.version)
         index = read_index_of(newest)
         metadata = dict(index.metadata) if index is not None else {}
@@ -261,14 +315,7 @@ class _Versions:
             base_root=None if self._held is None else "",
             _changes=changes,
         )
-        return _Way(update, state)
-
-
-def _is_complete(version: Path) -> bool:
-    """Return whether the index of a version is there, which is written last, or its one file."""
-    return (version / INDEX_NAME).is_file() or [p.name for p in version.glob("*.safetensors")] == [
-        "model.safetensors"
-    ]
+        return _Way(update, state, changed)
 
 
 def _loaded(layout: Layout) -> dict[str, DecodedArray]:

@@ -7,7 +7,7 @@ not at all.
 from __future__ import annotations
 
 import stat
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,16 +29,18 @@ from ...element_types import Array, components
 from ...errors import ArgumentError, warn
 from ..files.header import DTYPE_NAMES, FLOAT8_NAMES
 from ..tree.plain import read_types
-from .layout import INDEX_NAME, SINGLE_NAME, tensor_file
+from .layout import SINGLE_NAME, tensor_file
 from .versions import (
     Checksum,
     Encoding,
+    Entry,
+    Form,
+    Made,
     VersionIndex,
     changed_adler32,
     compressed,
-    digest,
+    digest_of,
     encoded,
-    version_name,
 )
 
 __all__ = ["Differ", "Part", "Target", "is_delta", "other_files", "remove_leftovers", "write_full"]
@@ -78,12 +80,10 @@ class Part:
         found = () if self.update is None else self.update.patches("bits")
         return [patch for patch in found if patch.name in self.names]
 
-    def patches_by_name(self, there: Container[str]) -> tuple[dict[str, Patch], dict[str, str]]:
-        """Return what is new of the tensors that a model has, and their types that NumPy lacks."""
-        found = {self.names[patch.name]: patch for patch in self.patches}
+    def types(self) -> dict[str, str]:
+        """Return the types of tensors that NumPy lacks."""
         types = read_types(self.link.manifest.metadata)
-        kinds = {name: types[path] for path, name in self.names.items() if path in types}
-        return {name: patch for name, patch in found.items() if name in there}, kinds
+        return {name: types[path] for path, name in self.names.items() if path in types}
 
     def commit(self) -> None:
         """Let the watch hold the step of the version."""
@@ -99,6 +99,7 @@ class Target:
     version: int
     metadata: Mapping[str, str]
     system: System
+    form: Form
 
     def write(self, files: Mapping[str, Iterable[Bytes]], more: Iterable[Path] = ()) -> int:
         """Write the files of the version, and give it its name; return the bytes of the files."""
@@ -117,7 +118,7 @@ class Target:
                             file.write(piece)
                         file.commit()
                         nbytes += file.size
-            folder.rename(temporary, version_name(self.version))
+            folder.rename(temporary, self.form.version_name(self.version))
             folder.sync()
         return nbytes
 
@@ -148,30 +149,34 @@ class Differ:
 
     def write(self, target: Target, parts: Sequence[Part]) -> int:
         """Write a delta, each part in a file of its own; return the bytes of the files."""
-        ranks, known = list[tuple[dict[str, bytes], dict[str, str]]](), dict[str, str]()
+        ranks, known = list[dict[str, Made]](), dict[str, str]()
         for part in parts:
-            tensors, digests = dict[str, bytes](), dict[str, str]()
+            tensors, types = dict[str, Made](), part.types()
             for patch in part.patches:
                 before, name = part.watch.array(patch.name), part.names[patch.name]
                 if before is None:  # `is_delta` would have found it
                     continue
                 change = _Bytes.of(before, patch)
-                found = self._digest(name, change)
+                digest = self._digest(name, change)
                 if name not in known:
-                    tensors[name], digests[name] = self._encoded(change), found
-                elif known[name] != found:
+                    what = types.get(name, patch.dtype), patch.shape, before.bits.nbytes
+                    tensors[name] = Made(*what, digest, self._encoded(change))
+                elif known[name] != digest:
                     raise _differ(name)
-                known[name] = found
+                known[name] = digest
             if tensors:
-                ranks.append((tensors, digests))
-        files, weights = dict[str, Iterable[Bytes]](), dict[str, str]()
-        for number, (tensors, digests) in enumerate(ranks):
-            file = f"model-{number:05d}-of-{len(ranks):05d}.safetensors"
-            files[file] = tensor_file([(n, "U8", (len(data),), data) for n, data in tensors.items()], digests)
-            weights.update(dict.fromkeys(tensors, file))
-        base = target.version - 1
-        index = VersionIndex(target.version, base, self._encoding, self._checksum, weights, target.metadata)
-        nbytes = target.write({**files, INDEX_NAME: [index.to_json()]})
+                ranks.append(tensors)
+        form, files, entries = target.form, dict[str, Iterable[Bytes]](), dict[str, Entry]()
+        for number, tensors in enumerate(ranks):
+            file = form.file.format(number, len(ranks))
+            digests = {name: made.digest for name, made in tensors.items()} if form.has_full else {}
+            stored = [(name, "U8", (len(made.data),), made.data) for name, made in tensors.items()]
+            files[file] = tensor_file(stored, digests)
+            entries.update({name: Entry(file, name) for name in tensors})
+        numbers = target.version, target.version - 1
+        index = VersionIndex(*numbers, self._encoding, self._checksum, entries, target.metadata)
+        made = {name: each for tensors in ranks for name, each in tensors.items()}
+        nbytes = target.write({**files, form.index: [index.to_json(form, made)]})
         self._digests.update(known)
         return nbytes
 
@@ -180,7 +185,7 @@ class Differ:
         before = self._digests.get(name)
         if self._checksum == "adler32" and before is not None and change.places is not None:
             return changed_adler32(before, change.bits.nbytes, change.places, change.old, change.new)
-        return digest(self._checksum, stored_view(change.after()))
+        return digest_of(self._checksum, stored_view(change.after()))
 
     def _encoded(self, change: _Bytes) -> bytes:
         if self._encoding != "xor" or change.places is None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from lccodec import ArgumentError, Chain, ChainError, Keep
 from lccodec.adapters.weights import Published, Publisher, publish
-from lccodec.adapters.weights.versions import changed_adler32, digest
+from lccodec.adapters.weights.versions import changed_adler32, digest_of
 from lccodec.adapters.weights.writer import Target
 from lccodec.byteorder import stored_view
 
@@ -182,9 +182,9 @@ def test_a_digest_of_changed_numbers(dtype: str, size: int, seed: int) -> None:
     places = np.flatnonzero(rng.random(old.size) < 0.3)
     new = old.copy()
     new[places] = np.frombuffer(rng.bytes(places.size * old.itemsize), dtype)
-    before = digest("adler32", stored_view(old))
+    before = digest_of("adler32", stored_view(old))
     found = changed_adler32(before, old.nbytes, places, old[places], new[places])
-    assert found == digest("adler32", stored_view(new))
+    assert found == digest_of("adler32", stored_view(new))
 
 
 def nbytes_of(output: Path, version: int) -> int:
