@@ -263,7 +263,9 @@ class Publisher:
         else:
             if not self._form.has_full:
                 why = "it was asked for" if full else "no delta leads there from the last version"
-                raise ArgumentError(f"{self._output}: {why}, and this form has no full versions: go on in a new directory")
+                raise ArgumentError(
+                    f"{self._output}: {why}, and this form has no full versions: go on in a new directory"
+                )
             others = self._other_files(last)
             for part in parts:
                 part.commit()
