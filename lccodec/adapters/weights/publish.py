@@ -245,6 +245,10 @@ class Publisher:
         parts = [self._next(watch, newest if len(self._ranks) > 1 else None, names) for watch in self._ranks]
         if known and not full and all(part.update is None for part in parts):
             return None
+        if names is not None and not any(name in names for part in parts for name in part.names.values()):
+            example = next(iter(parts[0].names.values()), "")
+            told = f"{self._like} has no tensor of the state, such as {example!r}"
+            raise ArgumentError(f"{told}: prefix=, or --model, names the entry that has the weights")
         step, roots = parts[0].link.manifest.step or 0, [part.link.reader.root.hex() for part in parts]
         metadata = {_STEP_KEY: str(step), _ROOT_KEY: ",".join(roots)}
         target = Target(self._output, last.version + 1, metadata, self._system, self._form)

@@ -29,7 +29,7 @@ from ...element_types import Array, rounded_copy
 from ...parallel import slices
 from ..optimizer import name_parts, path_of
 from ..policy import Candidate
-from ..roles import MASTER, OUTSIDE, ROUNDED, UNNAMED, UNSAFE, UNTRAINED
+from ..roles import MASTER, OUTSIDE, PERHAPS, ROUNDED, UNNAMED, UNSAFE, UNTRAINED
 from ..vocabulary import meaning
 
 #: An array of fewer elements takes about as many bytes as to say what it is a copy of.
@@ -39,7 +39,7 @@ _MIN_ELEMENTS: Final = 16
 _SAMPLE: Final = 64
 
 #: Why an array is exact, if nothing says what it is.
-_SILENT: Final = frozenset([UNNAMED, UNTRAINED, UNSAFE, OUTSIDE])
+_SILENT: Final = frozenset([UNNAMED, UNTRAINED, PERHAPS, UNSAFE, OUTSIDE])
 
 
 def mark_rounded(arrays: Sequence[Candidate]) -> set[str]:

@@ -21,11 +21,12 @@ from copy import copy
 from typing import Final, Self
 
 from ....constants import CHECKPOINT_SUFFIX, EXACT_NAME, ROLLED_BACK_NAME
-from ....container.disk.address import Address
+from ....container.disk.address import Address, Place
 from ....container.disk.source import Source
 from ....container.reader import CheckpointReader
 from ....container.writer import CheckpointWriter
 from ....errors import ChainError, FormatError, StorageError
+from ..names import checkpoints_among
 from ..store import Held, Store, WritableStore
 from .backend import ExistsError, MissingError
 from .cache import Disk
@@ -167,6 +168,11 @@ class BucketStore(WritableStore):
     def names(self) -> list[str]:
         """Return the names of all files."""
         return self._listed().names
+
+    def chains(self) -> dict[Place, list[int]]:
+        """Return the chains whose prefixes go on from this one."""
+        found = sorted(self._listed().chains.items())
+        return {self.path / below: list(checkpoints_among(names)) for below, names in found}
 
     def has(self, name: str) -> bool:
         """Return whether there is a file of that name."""
