@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import os
 import random
 import subprocess
 import sys
@@ -29,7 +30,8 @@ from .support import pages, weight_versions
 from .support.models import bytes_of, read_model, small_model, trained, write_model
 from .support.torch_states import assert_same
 
-FLEET_PROCESSES, FLEET_STEPS = 3, 20
+#: Processes and steps of the fleet; ``LCCODEC_FLEET=8x200`` is as large as a node of many engines.
+FLEET_PROCESSES, FLEET_STEPS = map(int, os.environ.get("LCCODEC_FLEET", "3x20").split("x"))
 
 
 class Trainer:
@@ -466,5 +468,9 @@ def test_a_fleet(tmp_path: Path) -> None:
             for process in processes:
                 process.kill()
                 process.wait()
+        counts = [(server.calls, len(server.versions)) for server in servers]
+        print(f"calls of each engine, and those that it confirmed: {counts}")
+        older = [server for server in servers if server.version != str(fleet.step)]
+        assert not older, f"{len(older)} of {len(servers)} engines end at an older step"
         for server in servers:
             fleet.check(server)

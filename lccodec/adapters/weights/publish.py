@@ -10,16 +10,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self, TypedDict, Unpack
+from typing import Final, Self, TypeAlias, TypedDict, Unpack
 
-from ...chain.read.follow.watch import Watch, Way, glance
+from ...chain.chain import Chain
+from ...chain.read.follow.watch import AtHand, Watch, Way, glance
 from ...chain.store.names import step_index
 from ...chain.store.opening import open_store
 from ...chain.store.store import Store
-from ...container.disk.address import checked_place
+from ...container.disk.address import Address, checked_place
 from ...container.disk.folder import make_directory
 from ...container.disk.system import SYSTEM, StrPath, System, checked_path, storage_errors
 from ...errors import ArgumentError, ChainError, DataError, StorageError
@@ -33,6 +34,9 @@ from .versions import FORMS, Checksum, Encoding, Form, FormName, read_index_of
 from .writer import Differ, Part, Target, is_delta, other_files, remove_leftovers, write_full
 
 __all__ = ["Published", "Publisher", "publish"]
+
+#: A chain, or those of ranks.
+Runs: TypeAlias = StrPath | Chain | Sequence[StrPath]
 
 #: Members of the metadata of a version that name what it was made of.
 _STEP_KEY: Final = "lccodec_step"
@@ -63,7 +67,7 @@ class Published:
 
 
 def publish(
-    run: StrPath | Sequence[StrPath],
+    run: Runs,
     output: StrPath,
     *,
     full: bool = False,
@@ -109,9 +113,10 @@ class Publisher:
     Parameters
     ----------
     run
-        The directory of a chain, or a bundle. Or several: the chains of ranks, each of which saves
-        some of the tensors. Then the newest step that all of them have is published, the tensors of
-        each rank in a file of its own, and one index names them all.
+        The directory of a chain, or a bundle; or the `Chain` itself, in the process that saves:
+        what it saved last is in memory, and is not read. Or several: the chains of ranks, each of
+        which saves some of the tensors. Then the newest step that all of them have is published,
+        the tensors of each rank in a file of its own, and one index names them all.
     output
         The directory of the versions. The first call makes it if it does not exist.
     prefix
@@ -148,7 +153,7 @@ class Publisher:
 
     def __init__(  # what, and in which form, by keyword
         self,
-        run: StrPath | Sequence[StrPath],
+        run: Runs,
         output: StrPath,
         *,
         prefix: str = "",
@@ -171,7 +176,9 @@ class Publisher:
             raise ArgumentError(f"{form} has no full versions: start must say which step engines have")
         self._output, self._prefix = checked_path(output), Prefix(prefix, rename)
         self._like = None if like is None else checked_path(like)
-        runs = [run] if isinstance(run, str | os.PathLike) else run
+        self._chain = run if isinstance(run, Chain) else None
+        one = run.directory if isinstance(run, Chain) else run
+        runs = [one] if isinstance(one, str | os.PathLike | Address) else one
         self._places = [checked_place(each) for each in runs]
         self._start = None if start is None else step_index(start)
         self._differ = Differ(encoding, checksum)
@@ -223,7 +230,9 @@ class Publisher:
         try:
             with locked(self._output, self._system):
                 remove_leftovers(self._output, self._system)
-                done = self._publish(full)
+                with nullcontext() if self._chain is None else self._chain._writer.newest_held() as tail:
+                    at_hand = None if tail is None else (tail.links[-1].root, tail.arrays)
+                    done = self._publish(full, at_hand)
             self._idle = seen if done is None else None
             return done
         except BaseException:  # what the watches hold may be half of one version and half of another
@@ -236,10 +245,11 @@ class Publisher:
         with storage_errors("cannot list", self._output):
             return None if not glances or None in glances else (glances, os.listdir(self._output))  # noqa: PTH208
 
-    def _publish(self, full: bool) -> Published | None:
+    def _publish(self, full: bool, at_hand: AtHand | None) -> Published | None:
         last = _last_version(self._output, self._form)
         known = self._hold(last)
         newest = _newest_step(self._stores)
+        self._ranks[0].at_hand = at_hand
         like = _layout_of(self._like)
         names = None if like is None else like.tensors.keys()
         parts = [self._next(watch, newest if len(self._ranks) > 1 else None, names) for watch in self._ranks]

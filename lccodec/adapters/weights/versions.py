@@ -32,7 +32,7 @@ import zlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -62,7 +62,8 @@ _PIECE_BYTES: Final = 1 << 20  # stay in the cache while they are used
 _ADLER_PRIME: Final = 65521  # RFC 1950
 
 
-class Form(NamedTuple):
+@dataclass(frozen=True)
+class Form:
     """A form of versions.
 
     Parameters
@@ -278,7 +279,7 @@ def make(
             done += piece.size
         if done != before.size:
             raise FormatError(RULE, where, f"{done} bytes for a tensor of {before.size}")
-        return digests.hexdigest()
+        return str(digests.hexdigest())
     pieces = list(_decompressed(data, 4 + 5 * before.size, where))
     found = np.concatenate(pieces) if pieces else np.empty(0, np.uint8)
     count = int(found[:4].view("<u4")[0]) if found.size >= 4 else -1
@@ -291,14 +292,14 @@ def make(
         out[:] = before
     out[places] = found[4 + 4 * count :]
     digests.update(out.data)
-    return digests.hexdigest()
+    return str(digests.hexdigest())
 
 
 def digest_of(checksum: Checksum, data: Array) -> str:
     """Return the digest of bytes, hexadecimal."""
     digests = _digests(checksum)
     digests.update(data.data)
-    return digests.hexdigest()
+    return str(digests.hexdigest())
 
 
 class _Adler32:

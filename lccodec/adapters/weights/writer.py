@@ -141,7 +141,7 @@ class Differ:
     def __init__(self, encoding: Encoding, checksum: Checksum) -> None:
         self._encoding, self._checksum = encoding, checksum
         self._digests: dict[str, str] = {}  # by the names of tensors
-        self._zeros = np.zeros(0, np.uint8)
+        self._zeros = np.zeros(0, np.uint8)  # whenever no difference is made in them
 
     def forget(self) -> None:
         """Forget the digests: the engines get other tensors."""
@@ -188,12 +188,19 @@ class Differ:
         return digest_of(self._checksum, stored_view(change.after()))
 
     def _encoded(self, change: _Bytes) -> bytes:
-        if self._encoding != "xor" or change.places is None:
+        nbytes = change.bits.nbytes
+        if self._encoding != "xor":
             return encoded(stored_view(change.bits), stored_view(change.after()), self._encoding)
+        if self._zeros.size < nbytes:
+            self._zeros = np.zeros(nbytes, np.uint8)
+        zeros = self._zeros[:nbytes]
+        if change.places is None:
+            try:
+                np.bitwise_xor(stored_view(change.bits), stored_view(change.new), out=zeros)
+                return compressed(zeros)
+            finally:
+                zeros[:] = 0
         # Where little differs, the difference is written into zeros: no pass over both tensors.
-        if self._zeros.size < change.bits.nbytes:
-            self._zeros = np.zeros(change.bits.nbytes, np.uint8)
-        zeros = self._zeros[: change.bits.nbytes]
         differences = zeros.view(change.new.dtype.newbyteorder("<"))
         try:
             differences[change.places] = change.old ^ change.new

@@ -99,6 +99,11 @@ class Saver:
         self._tail: Tail | None = None
         self._attempt: weakref.ref[_Attempt] | None = None  # the last save, which alone may commit
 
+    @property
+    def tail(self) -> Tail | None:
+        """The newest checkpoint as decoded, if it is at hand. The next save changes its arrays."""
+        return self._tail if self._hashes is None else None
+
     def forget(self) -> None:
         """Release the reference; the next save reads it from the files."""
         self._tail = None
