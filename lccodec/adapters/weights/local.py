@@ -59,8 +59,6 @@ from .lock import NOTE_FOLDER, locked
 from .names import Prefix
 from .rounding import check_types, rounded
 
-__all__ = ["Pulled", "Puller", "pull"]
-
 _NOTE_NAME: Final = "state.json"
 _SUFFIX: Final = re.compile(r"-step[0-9]{12,16}-[0-9a-f]{8}(?=\.safetensors$)")
 _SAMPLE: Final = 64  # elements that tell most tensors apart

@@ -33,8 +33,6 @@ from .rounding import check_types
 from .versions import FORMS, Checksum, Encoding, Form, FormName, read_index_of
 from .writer import Differ, Part, Target, is_delta, other_files, remove_leftovers, write_full
 
-__all__ = ["Published", "Publisher", "publish"]
-
 #: A chain, or those of ranks.
 Runs: TypeAlias = StrPath | Chain | Sequence[StrPath]
 

@@ -41,8 +41,6 @@ from .layout import SINGLE_NAME, Layout, read_layout
 from .names import Prefix
 from .versions import RULE, VersionIndex, find_form, make, read_index_of
 
-__all__ = ["follow"]
-
 
 def follow(
     versions: str | os.PathLike[str],
@@ -75,9 +73,9 @@ def follow(
 
 @dataclass
 class _State:
-    """The tensors of a version by their names, as bits, and the types that NumPy lacks."""
+    """The tensors of a version, as bits, and the types that NumPy lacks; -1 before any is read."""
 
-    version: int
+    version: int = -1
     arrays: dict[str, DecodedArray] = field(default_factory=dict)
     types: dict[str, str] = field(default_factory=dict)
 
@@ -94,7 +92,7 @@ class _Versions:
     def __init__(self, directory: Path, base: Path | None) -> None:
         self.place: object = directory
         self._directory, self._base, self._form = directory, base, find_form(())
-        self._held: _State | None = None
+        self._held = _State()
         self._refused: dict[int, tuple[tuple[int, ...], str]] = {}
         self._unread: set[int] = set()  # of those, the ones that may be read later
         self._indices: dict[int, VersionIndex | None] = {}  # that were read for one update
@@ -102,19 +100,15 @@ class _Versions:
     @property
     def step(self) -> int | None:
         """The held version."""
-        return None if self._held is None else self._held.version
+        return self._held.version if self._held.version >= 0 else None
 
     def next(self, wanted: Callable[[], bool]) -> _Way | None:
         """Prepare the way to the newest version that can be read."""
-        there = self._there()
-        own = -1 if self.step is None else self.step
-        newest = there[-1] if there else -1
-        if newest < own:  # the trainer has begun again
-            own, held = -1, None
-        else:
-            held = self._held
+        there, held = self._there(), self._held
+        if max(there, default=-1) < held.version:  # the trainer has begun again
+            held = _State()
         self._indices = {}
-        for version in reversed([each for each in there if each > own]):
+        for version in reversed([each for each in there if each > held.version]):
             seen = self._look_at(version)
             if self._refused.get(version, ((), ""))[0] == seen and version not in self._unread:
                 continue
@@ -129,7 +123,7 @@ class _Versions:
     def commit(self, way: _Way) -> None:
         """Go a way that was prepared. Doing it again does nothing."""
         for name, change in way.changes.items():
-            if change.places is not None and way.state.arrays[name] is self._array(name):
+            if change.places is not None and way.state.arrays[name] is self._held.arrays.get(name):
                 change.write(way.state.arrays[name].bits)
         self._held = way.state
         self._refused = {v: why for v, why in self._refused.items() if v > way.state.version}
@@ -141,29 +135,24 @@ class _Versions:
 
     def lag(self) -> Lag:
         """Return the versions after the held one, and the bytes of their files."""
-        own = -1 if self.step is None else self.step
-        later = [version for version in self._there() if version > own]
+        later = [version for version in self._there() if version > self._held.version]
         return Lag(len(later), sum(map(self._size, later)))
 
     def state(self, dtype: str | None) -> dict[str, Array]:
         """Return copies of the tensors by name."""
-        arrays = {} if self._held is None else self._held.arrays
-        return {name: array.array(dtype).copy() for name, array in arrays.items()}
+        return {name: array.array(dtype).copy() for name, array in self._held.arrays.items()}
 
     def names(self) -> list[str]:
         """Return the names of the tensors of the held version."""
-        return [] if self._held is None else [leaf_name((name,)) for name in self._held.arrays]
+        return [leaf_name((name,)) for name in self._held.arrays]
 
     def array(self, path: str) -> DecodedArray | None:
         """Return a tensor of the held version; it must not be changed."""
-        return self._array(Prefix("").name(path))
-
-    def _array(self, name: str) -> DecodedArray | None:
-        return None if self._held is None else self._held.arrays.get(name)
+        return self._held.arrays.get(Prefix("").name(path))
 
     def close(self) -> None:
         """Release the memory."""
-        self._held = None
+        self._held = _State()
 
     def _there(self) -> list[int]:
         if not self._directory.is_dir():
@@ -200,14 +189,14 @@ class _Versions:
             self._unread.add(version)
         if said == self._refused[version]:
             return
-        stays = "there is no state yet" if self._held is None else f"the state stays at version {self.step}"
+        stays = "there is no state yet" if self.step is None else f"the state stays at version {self.step}"
         warn(f"{self._directory}: version {version} cannot be read, and {stays}: {error}")
 
-    def _prepare(self, version: int, held: _State | None, wanted: Callable[[], bool]) -> _Way:
+    def _prepare(self, version: int, held: _State, wanted: Callable[[], bool]) -> _Way:
         """Prepare the way to a version, from the newest full one, the held one, or the base."""
         deltas = list[VersionIndex]()
         number, full = version, None
-        while number > (0 if held is None else held.version):
+        while number > max(held.version, 0):
             if number not in self._indices:
                 self._indices[number] = read_index_of(self._path(number))
             if (index := self._indices[number]) is None:
@@ -218,18 +207,16 @@ class _Versions:
                 raise FormatError(RULE, str(self._path(number)), message)
             deltas.append(index)
             number -= 1
-        if full is None and held is None:
+        if full is None and held.version < 0:
             if self._base is None:
                 raise ChainError(f"{self._directory}: there is no full version, and no base was given")
             full = self._base
-        state = _State(version)
+        state = _State(version, dict(held.arrays), held.types)
         if full is not None:
             layout = read_layout(full)
             noted = ((name, FLOAT8_NAMES.get(tensor.dtype)) for name, tensor in layout.tensors.items())
             state.types = {name: kind for name, kind in noted if kind is not None}
             state.arrays = _loaded(layout)
-        elif held is not None:
-            state.arrays, state.types = dict(held.arrays), held.types
         read = [index.version for index in deltas]
         changes = self._changes(state, deltas[::-1], owns=full is not None, wanted=wanted)
         return self._way(state, changes, read if full in (None, self._base) else [*read, number])
@@ -249,7 +236,7 @@ class _Versions:
         if unknown := sorted(sources.keys() - state.arrays.keys()):
             where = f"{sources[unknown[0]][0][1]}: {unknown[0]!r}"
             raise FormatError(RULE, where, "the version before has no such tensor")
-        held = {} if self._held is None else self._held.arrays
+        held = self._held.arrays
         buffer, changes = np.empty(0, np.uint8), dict[str, Change]()
         for name in state.arrays if owns else sources:
             if not wanted():
@@ -297,7 +284,7 @@ class _Versions:
         return found
 
     def _way(self, state: _State, changed: Mapping[str, Change], read: Sequence[int]) -> _Way:
-        before = {} if self._held is None else self._held.arrays
+        before = self._held.arrays
         changes = {leaf_name((name,)): change for name, change in changed.items()}
         newest = self._path(state.version)
         index = read_index_of(newest)
@@ -312,7 +299,7 @@ class _Versions:
             steps=len(read),
             bytes_read=sum(map(self._size, read)),
             root="",
-            base_root=None if self._held is None else "",
+            base_root=None if self.step is None else "",
             _changes=changes,
         )
         return _Way(update, state, changed)

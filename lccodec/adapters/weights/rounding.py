@@ -21,8 +21,6 @@ from ..tree.plain import BYTE_TYPES
 from .layout import Layout, read_layout
 from .names import Prefix
 
-__all__ = ["Rounding", "check_types", "rounded"]
-
 #: The types that are rounded to each other.
 FLOATS: Final = {
     "bfloat16": BFLOAT16_BITS,

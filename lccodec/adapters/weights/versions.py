@@ -119,22 +119,18 @@ def find_form(names: Collection[str]) -> Form:
 
 @dataclass(frozen=True)
 class Entry:
-    """A tensor of a delta: its file, its key there, and its digest unless the file has that."""
+    """A tensor of a delta: its file, its key there, and its digest unless the file has that.
+
+    What it is, and the bytes of its difference, are known where it is written.
+    """
 
     file: str
     key: str
     digest: str | None = None
-
-
-@dataclass(frozen=True)
-class Made:
-    """A tensor of a delta that is written: what it is, its new digest, and its difference."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    nbytes: int
-    digest: str
-    data: bytes
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    nbytes: int = 0
+    stored_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -148,7 +144,7 @@ class VersionIndex:
     tensors: Mapping[str, Entry]
     metadata: Mapping[str, str]
 
-    def to_json(self, form: Form, made: Mapping[str, Made]) -> bytes:
+    def to_json(self, form: Form) -> bytes:
         """Return the index as a form stores it."""
         if form.has_full:
             metadata = {
@@ -164,13 +160,13 @@ class VersionIndex:
         records = [
             {
                 "name": name,
-                "dtype": made[name].dtype,
-                "shape": list(made[name].shape),
-                "uncompressed_num_bytes": made[name].nbytes,
-                "compressed_num_bytes": len(made[name].data),
+                "dtype": entry.dtype,
+                "shape": list(entry.shape),
+                "uncompressed_num_bytes": entry.nbytes,
+                "compressed_num_bytes": entry.stored_bytes,
                 "payload_file": entry.file,
                 "payload_key": entry.key,
-                "checksum": made[name].digest,
+                "checksum": entry.digest,
                 "checksum_algorithm": self.checksum,
             }
             for name, entry in self.tensors.items()
@@ -179,8 +175,8 @@ class VersionIndex:
             "version": self.version,
             "base_version": self.base_version,
             "tensors": records,
-            "total_uncompressed_num_bytes": sum(each.nbytes for each in made.values()),
-            "total_compressed_num_bytes": sum(len(each.data) for each in made.values()),
+            "total_uncompressed_num_bytes": sum(entry.nbytes for entry in self.tensors.values()),
+            "total_compressed_num_bytes": sum(entry.stored_bytes for entry in self.tensors.values()),
             "payload_files": sorted({entry.file for entry in self.tensors.values()}),
         }
         return json.dumps({**self.metadata, **manifest}).encode()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -35,7 +35,6 @@ from .versions import (
     Encoding,
     Entry,
     Form,
-    Made,
     VersionIndex,
     changed_adler32,
     compressed,
@@ -43,8 +42,7 @@ from .versions import (
     encoded,
 )
 
-__all__ = ["Differ", "Part", "Target", "is_delta", "other_files", "remove_leftovers", "write_full"]
-
+_Made: TypeAlias = tuple[bytes, str, tuple[int, ...], int]  # a difference, of what type, shape and bytes
 _TYPE_NAMES: Final = {name: key for key, name in (*DTYPE_NAMES.items(), *FLOAT8_NAMES.items())}
 
 
@@ -149,9 +147,9 @@ class Differ:
 
     def write(self, target: Target, parts: Sequence[Part]) -> int:
         """Write a delta, each part in a file of its own; return the bytes of the files."""
-        ranks, known = list[dict[str, Made]](), dict[str, str]()
+        ranks, known = list[dict[str, _Made]](), dict[str, str]()
         for part in parts:
-            tensors, types = dict[str, Made](), part.types()
+            tensors, types = dict[str, _Made](), part.types()
             for patch in part.patches:
                 before, name = part.watch.array(patch.name), part.names[patch.name]
                 if before is None:  # `is_delta` would have found it
@@ -159,8 +157,8 @@ class Differ:
                 change = _Bytes.of(before, patch)
                 digest = self._digest(name, change)
                 if name not in known:
-                    what = types.get(name, patch.dtype), patch.shape, before.bits.nbytes
-                    tensors[name] = Made(*what, digest, self._encoded(change))
+                    dtype = types.get(name, patch.dtype)
+                    tensors[name] = self._encoded(change), dtype, patch.shape, before.bits.nbytes
                 elif known[name] != digest:
                     raise _differ(name)
                 known[name] = digest
@@ -169,14 +167,14 @@ class Differ:
         form, files, entries = target.form, dict[str, Iterable[Bytes]](), dict[str, Entry]()
         for number, tensors in enumerate(ranks):
             file = form.file.format(number, len(ranks))
-            digests = {name: made.digest for name, made in tensors.items()} if form.has_full else {}
-            stored = [(name, "U8", (len(made.data),), made.data) for name, made in tensors.items()]
+            digests = {name: known[name] for name in tensors} if form.has_full else {}
+            stored = [(name, "U8", (len(data),), data) for name, (data, *_) in tensors.items()]
             files[file] = tensor_file(stored, digests)
-            entries.update({name: Entry(file, name) for name in tensors})
+            for name, (data, dtype, shape, whole) in tensors.items():
+                entries[name] = Entry(file, name, known[name], dtype, shape, whole, len(data))
         numbers = target.version, target.version - 1
         index = VersionIndex(*numbers, self._encoding, self._checksum, entries, target.metadata)
-        made = {name: each for tensors in ranks for name, each in tensors.items()}
-        nbytes = target.write({**files, form.index: [index.to_json(form, made)]})
+        nbytes = target.write({**files, form.index: [index.to_json(form)]})
         self._digests.update(known)
         return nbytes
 
