@@ -37,9 +37,6 @@ ALLOWED = {
         "patch.values[part].astype(dtype, copy=False).view('u1')": "the same",
         "patch.values[part].astype(dtype, copy=False).view('u1').data": "the same",
     },
-    "adapters/weights/reader": {
-        "bits.astype(bits.dtype.newbyteorder('<'), copy=False).view(np.uint8)": "little-endian",
-    },
     "adapters/weights/versions": {
         "data.data": "uint8",
         "np.bitwise_xor(old, new).data": "uint8",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import json
+import os
 import random
 import subprocess
 import sys
@@ -23,10 +26,12 @@ from contrib.engines.threaded import Engine
 from lccodec import Chain, follow
 from lccodec.adapters import torch as adapter
 
+from .support import pages, weight_versions
 from .support.models import bytes_of, read_model, small_model, trained, write_model
 from .support.torch_states import assert_same
 
-FLEET_PROCESSES, FLEET_STEPS = 3, 20
+#: Processes and steps of the fleet; ``LCCODEC_FLEET=8x200`` is as large as a node of many engines.
+FLEET_PROCESSES, FLEET_STEPS = map(int, os.environ.get("LCCODEC_FLEET", "3x20").split("x"))
 
 
 class Trainer:
@@ -137,6 +142,23 @@ def finalize_layerwise_reload(model: Packed, model_config: object) -> None:
     model.reloading = False
 
 
+def patching_of_vllm() -> Any:
+    """Return the module of vLLM that reads patches, alone; without vLLM, what stands in for it."""
+    package = importlib.util.find_spec("vllm")
+    name = Path("model_executor", "model_loader", "checkpoint_weight_patch.py")
+    for folder in (package and package.submodule_search_locations) or ():
+        if (place := Path(folder) / name).exists():
+            spec = importlib.util.spec_from_file_location(place.stem, place)
+            assert spec is not None and spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            return module
+    return types.SimpleNamespace(
+        CheckpointWeightPatch=CheckpointWeightPatch,
+        load_checkpoint_weight_patches=load_checkpoint_weight_patches,
+    )
+
+
 @pytest.fixture
 def vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     """The modules of vLLM that an engine has."""
@@ -146,10 +168,7 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     loader = modules["vllm.model_executor.model_loader"]
     vars(loader).update(
-        checkpoint_weight_patch=types.SimpleNamespace(
-            CheckpointWeightPatch=CheckpointWeightPatch,
-            load_checkpoint_weight_patches=load_checkpoint_weight_patches,
-        ),
+        checkpoint_weight_patch=patching_of_vllm(),
         reload=types.SimpleNamespace(
             initialize_layerwise_reload=initialize_layerwise_reload,
             finalize_layerwise_reload=finalize_layerwise_reload,
@@ -362,6 +381,60 @@ def test_an_engine_that_says_one_version_for_ever(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("vllm")
+def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RL loop, end to end: each engine has the trainer's weights, rounded, at the end of each step.
+
+    Two load a directory, and one of them is killed; SGLang reads versions, vLLM takes patches.
+    """
+    torch.manual_seed(0)
+    (program,) = pages.programs(pages.DOCS / "weightsync.md")
+    network = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh(), torch.nn.Linear(64, 8))
+    base = {name: adapter.to_numpy(tensor)[0] for name, tensor in network.bfloat16().state_dict().items()}
+    monkeypatch.setattr(node, "LOOK_SECONDS", 0.0)
+    monkeypatch.chdir(tmp_path)
+    nodes = [tmp_path / "node-1", tmp_path / "node-2"]
+    for place in (tmp_path / "base", *nodes):
+        write_model(place, base)
+    followed = {name: torch.zeros_like(tensor) for name, tensor in network.state_dict().items()}
+    packed = Packed({n: t.shape for n, t in followed.items()}, {n: t.dtype for n, t in followed.items()})
+    packed.targets = followed
+
+    def started(place: Path, server: Server) -> tuple[node.Puller, list[node.Engine], dict[str, str]]:
+        return node.Puller("weights", place, prefix="model", start=0), [node.Engine(server.url, place)], {}
+
+    with ExitStack() as stack:
+        servers = [stack.enter_context(Server()) for _ in nodes]
+        processes = [started(*each) for each in zip(nodes, servers, strict=True)]
+        updates = stack.enter_context(follow("weights", keys="model", timeout=0))
+
+        def reported(step: int) -> None:
+            if step == 4:  # an engine is killed, and its process with it
+                servers[1].version, servers[1].model = "default", read_model(tmp_path / "base")
+                processes[1] = started(nodes[1], servers[1])
+            for process in processes:
+                node.round_of(*process)
+            for update in updates:
+                vllm_patches.load_update(packed, "config", update, updates, prefix="model")
+            with Chain("weights", adapter=adapter) as chain:
+                expected = chain.restore(step)["model"]
+            found = bytes_of({name: adapter.to_numpy(tensor)[0] for name, tensor in expected.items()})
+            for server in servers:
+                assert (server.version, server.model) == (str(step), found)
+            assert weight_versions.pulled(tmp_path / "versions", bytes_of(base), step) == found
+            assert_same(followed, expected)
+            if step % 4 == 0:
+                with Chain("training", adapter=adapter) as chain:
+                    resumed = chain.restore()["model"]
+                assert_same({name: tensor.bfloat16() for name, tensor in resumed.items()}, expected)
+                assert {tensor.dtype for tensor in resumed.values()} == {torch.float32}
+
+        with contextlib.closing(updates):
+            pages.run(program, reported)
+    assert sorted(path.name for path in (tmp_path / "versions").glob("weight*"))[-1] == "weight_v000008"
+
+
+@pytest.mark.slow
 def test_a_fleet(tmp_path: Path) -> None:
     """Processes are killed, engines refuse every third call: all end at the newest step."""
     fleet, rng = Fleet(tmp_path), random.Random(0)
@@ -395,5 +468,9 @@ def test_a_fleet(tmp_path: Path) -> None:
             for process in processes:
                 process.kill()
                 process.wait()
+        counts = [(server.calls, len(server.versions)) for server in servers]
+        print(f"calls of each engine, and those that it confirmed: {counts}")
+        older = [server for server in servers if server.version != str(fleet.step)]
+        assert not older, f"{len(older)} of {len(servers)} engines end at an older step"
         for server in servers:
             fleet.check(server)

@@ -18,6 +18,7 @@ from ..measure.results import add_results, machine, tell
 from ..measure.rounds import Job, measure
 from ..networks.datasets import data_directory
 from .bucket import bucket_goals
+from .publisher import publisher_goals
 from .updates import Kind, Update, make_update
 from .ways import Lccodec, TwoWorkers, all_ways
 
@@ -31,6 +32,8 @@ MAX_OF_XOR = 0.6  # bytes
 MAX_PAUSE_COPIES, PAUSE_SECONDS_AN_ARRAY = 1.2, 1e-3
 MAX_SECONDS_A_GB = 1.0
 MAX_OF_ONE_WORKER = 0.65
+PUBLISHED: tuple[Kind, float] = ("bfloat16", 0.01)  # what a publisher is measured with
+PUBLISHED_BYTES = 336_000_000
 PUBLISH, PREPARE, COMMIT = "publish", "prepare", "pause"
 
 
@@ -128,6 +131,10 @@ def main(words: list[str] | None = None) -> int:
                 found = measure_update(update, Path(name) / "ways", rounds)
                 figures += found
                 goals += goals_of(update, share, found)
+                if (kind, share) == PUBLISHED:
+                    size = nbytes if options.quick or options.size else PUBLISHED_BYTES
+                    one = update if size == nbytes else make_update(data, kind, share, size)
+                    goals += publisher_goals(one, Path(name) / "publisher", rounds)
                 if options.bucket and kind == "bfloat16":
                     size = 0 if options.quick else 1e9
                     goals += [g for n in (1, 2) for g in bucket_goals(update, options.bucket, size, n)]

@@ -128,10 +128,10 @@ class Xor(Way):
 
     def prepare(self) -> None:
         reader = zstandard.ZstdDecompressor()
-        self._differences = {n: np.frombuffer(reader.decompress(d), "u1") for n, d in _parts(self.directory)}
+        self.differences = {n: np.frombuffer(reader.decompress(d), "u1") for n, d in _parts(self.directory)}
 
     def commit(self) -> None:
-        for name, difference in self._differences.items():
+        for name, difference in self.differences.items():
             target = _bytes(self.served[name])
             np.bitwise_xor(target, difference, out=target)
 

@@ -12,13 +12,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..chain.overview import KINDS, checkpoint_overview, loss_word, quantizer_words
 from ..chain.read.info import ArrayInfo, CheckpointInfo, CheckpointSummary
 from ..chain.read.newest import pointer_text
-from ..chain.store.directory import DirectoryStore
+from ..container.disk.address import Place
 from ..printable import printable
 from ..table import facts_text, ratio, shape_text, size_text, times_text
 from .sparkline import sparkline
@@ -111,11 +110,10 @@ def steps_text(steps: Sequence[int]) -> str:
     return f"{len(steps)} checkpoints, steps {steps[0]} to {steps[-1]}"
 
 
-def chains_text(chains: Sequence[Path]) -> str:
-    """Return the chains below a directory, such as those of ranks, with their steps."""
-    lines = ["this directory holds several chains; give one of them to ls and the other commands:"]
-    for chain in chains:
-        lines.append(f"  {printable(chain)}: {steps_text(list(DirectoryStore(chain).checkpoints()))}")
+def chains_text(chains: Mapping[Place, list[int]]) -> str:
+    """Return the chains below a place, such as those of ranks, with their steps."""
+    lines = ["there are chains below; give one of them to ls and the other commands:"]
+    lines += [f"  {printable(chain)}: {steps_text(steps)}" for chain, steps in chains.items()]
     return "\n".join(lines)
 
 

@@ -36,7 +36,7 @@ from ..element_types import Array, rounded_copy
 from ..parallel import slices
 from .optimizer import name_parts, path_of
 from .policy import Candidate
-from .roles import MASTER, OUTSIDE, ROUNDED, UNNAMED, UNSAFE, UNTRAINED
+from .roles import MASTER, OUTSIDE, PERHAPS, ROUNDED, UNNAMED, UNSAFE, UNTRAINED
 from .vocabulary import meaning
 
 __all__ = ["mark_copies", "mark_equal"]
@@ -142,7 +142,7 @@ _MIN_ELEMENTS: Final = 16
 
 
 #: Why an array is exact, if nothing says what it is.
-_SILENT: Final = frozenset([UNNAMED, UNTRAINED, UNSAFE, OUTSIDE])
+_SILENT: Final = frozenset([UNNAMED, UNTRAINED, PERHAPS, UNSAFE, OUTSIDE])
 
 
 def mark_rounded(arrays: Sequence[Candidate]) -> set[str]:

@@ -6,7 +6,8 @@ a state that mirrors another part is an optimizer's, and what it mirrors are the
 - by path: ``opt_state/0/mu/fc/kernel`` mirrors ``params/fc/kernel``, and
   ``optimizer.state.fc.weight.exp_avg`` mirrors ``model.fc.weight``;
 - by number: ``optimizer/state/0/exp_avg`` mirrors some array of its shape. If there are as many
-  arrays of that shape as numbers, they are the parameters.
+  arrays of that shape as numbers, they are the parameters. If the optimizer has parameters of which
+  it keeps nothing, too, they are told by their order, where that leaves one way.
 
 If more arrays are mirrored than the optimizer has parameters, some are copies. Then those count
 that names say to be weights, if they are as many; if not, those of them below a model; if not,
@@ -51,6 +52,8 @@ class Optimizers:
         Role and entry of each moment, by name.
     parameters
         Names of the arrays that are parameters.
+    perhaps
+        Names of arrays that may be parameters: nothing says which of their shape are trained.
     """
 
     present: bool = False
@@ -58,6 +61,7 @@ class Optimizers:
     inside: set[str] = field(default_factory=set)
     moments: dict[str, tuple[Role, str]] = field(default_factory=dict)
     parameters: set[str] = field(default_factory=set)
+    perhaps: set[str] = field(default_factory=set)
 
 
 def name_parts(name: str) -> list[str]:
@@ -114,6 +118,88 @@ def numbered(
     left = [name for shape, names in by_shape.items() if shape not in wanted for name in names]
     pools.append((left, shapes.count(None)))
     return [name for names, count in pools for name in as_many(names, count, is_weight)]
+
+
+def in_order(
+    own: Sequence[Shape | None], arrays: Mapping[str, Sequence[int]], is_weight: Callable[[str], bool]
+) -> list[str]:
+    """Return the names of the parameters that an optimizer has by number, in order.
+
+    Parameters
+    ----------
+    own
+        The shape of each parameter by its number; None for one of which the optimizer keeps
+        nothing, because it is not trained. That may be any array.
+    arrays, is_weight
+        As for `numbered`.
+
+    Returns
+    -------
+    list of str
+        Empty if there are several places where the parameters may be.
+
+    Examples
+    --------
+    >>> arrays = {"a": (2, 3), "b": (3,), "c": (2, 3), "d": (3,)}
+    >>> in_order([None, None, (2, 3), (3,)], arrays, bool), in_order([None, (2, 3)], arrays, bool)
+    (['c', 'd'], [])
+    """
+    weights = [name for name in arrays if is_weight(name)]
+    for names in ([*arrays], weights, [name for name in weights if path_of(name)[0] in MODELS]):
+        shapes = [tuple(arrays[name]) for name in names]
+        first, last = _places(own, shapes), _places(own[::-1], shapes[::-1])
+        if first is not None and last is not None and first == [len(names) - 1 - at for at in last[::-1]]:
+            return [names[at] for at, shape in zip(first, own, strict=True) if shape is not None]
+    return []
+
+
+def _places(own: Sequence[Shape | None], shapes: Sequence[Shape]) -> list[int] | None:
+    """Return the first places where shapes stand in this order, with others between them."""
+    found, at = list[int](), 0
+    for shape in own:
+        while at < len(shapes) and shape not in (None, shapes[at]):
+            at += 1
+        if at == len(shapes):
+            return None
+        found.append(at)
+        at += 1
+    return found
+
+
+def find_numbered(
+    groups: Sequence[Sequence[Shape | None]],
+    hidden: int,
+    arrays: Mapping[str, Sequence[int]],
+    exact: Iterable[Sequence[int]],
+    is_weight: Callable[[str], bool],
+) -> tuple[list[str], set[str]]:
+    """Return the parameters that optimizers have by number, and arrays that may be others of them.
+
+    First as `numbered` does: by how many arrays have a shape. What that leaves open follows from
+    the order in a group that has parameters without state, too, if there is one way.
+
+    Parameters
+    ----------
+    groups
+        Of each group of parameters, as for `in_order`.
+    hidden
+        How many parameters there are of which the optimizer does not show the shape.
+    arrays, exact, is_weight
+        As for `numbered`.
+    """
+    shown = [shape for group in groups for shape in group if shape is not None]
+    found = numbered([*shown, *[None] * hidden], arrays, exact, is_weight)
+    left = Counter(shown)
+    left.subtract(tuple(arrays[name]) for name in found)
+    if any(count > 0 for count in left.values()):
+        whole = (group for group in groups if None in group)
+        ordered = [name for group in whole for name in in_order(group, arrays, is_weight)]
+        new = [name for name in dict.fromkeys(ordered) if name not in found]
+        if len(ordered) == len(set(ordered)):  # no two groups have the same one
+            found += new
+            left.subtract(tuple(arrays[name]) for name in new)
+    perhaps = {name for name, shape in arrays.items() if left[tuple(shape)] > 0 and name not in found}
+    return found, perhaps
 
 
 def find_optimizers(
@@ -217,9 +303,20 @@ class _Search:
             return
         for candidates, found in pools.items():
             self.found.parameters.update(as_many(candidates, min(found.values()), self._is_weight))
-        own = [next(iter(found)) if len(found) == 1 else None for found in numbers.values()]
         exact = [s for n, s in self._shapes.items() if n not in self.found.inside and n not in arrays]
-        self.found.parameters.update(numbered(own, arrays, exact, self._is_weight) if own else ())
+        groups: defaultdict[Path, dict[int, Shape]] = defaultdict(dict)
+        for place, found_shapes in numbers.items():
+            if len(found_shapes) == 1:
+                groups[place[:-1]][int(place[-1])] = next(iter(found_shapes))
+        hidden = len(numbers) - sum(map(len, groups.values()))
+        own = [  # more numbers than arrays fit nowhere
+            [own.get(number) for number in range(max(own) + 1)] if max(own) < len(arrays) else [*own.values()]
+            for own in groups.values()
+        ]
+        if numbers:
+            found_names, perhaps = find_numbered(own, hidden, arrays, exact, self._is_weight)
+            self.found.parameters.update(found_names)
+            self.found.perhaps = perhaps - self.found.parameters
 
     def _collect(self) -> dict[str, Shape]:
         """Collect the ends of the paths of all arrays that may be parameters."""

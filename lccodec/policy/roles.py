@@ -49,6 +49,7 @@ __all__ = [
     "MASTER",
     "OUTSIDE",
     "PARAMETER",
+    "PERHAPS",
     "ROLES",
     "ROUNDED",
     "UNKNOWN",
@@ -74,6 +75,7 @@ ROUNDED: Final = "a weight, rounded"
 #: Why an array is ``other``: no source says anything about it, or not enough.
 UNNAMED: Final = "nothing names it"
 UNTRAINED: Final = "no parameter of the optimizer"
+PERHAPS: Final = "perhaps a parameter of the optimizer, which has no names"
 UNSAFE: Final = "no moment known to be safe"
 UNKNOWN: Final = "of an optimizer that is not known"
 OUTSIDE: Final = "not in the model"
@@ -81,7 +83,7 @@ OUTSIDE: Final = "not in the model"
 GIVEN: Final = "given as "
 #: Reasons for "other" that come from no name and no type: the array is exact because nothing says
 #: more.
-EXACT_BY_DEFAULT: Final = frozenset([UNNAMED, UNTRAINED, UNSAFE, UNKNOWN])
+EXACT_BY_DEFAULT: Final = frozenset([UNNAMED, UNTRAINED, PERHAPS, UNSAFE, UNKNOWN])
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,7 @@ def assign_roles(
 def _may_be_average(assigned: Assignment) -> bool:
     """Return whether an array is exact only by its name, or because nothing says more."""
     return assigned.role == "other" and (
-        assigned.why in (UNNAMED, UNTRAINED, OUTSIDE) or assigned.why.endswith(_EXACT_NAME)
+        assigned.why in (UNNAMED, UNTRAINED, PERHAPS, OUTSIDE) or assigned.why.endswith(_EXACT_NAME)
     )
 
 
@@ -317,6 +319,8 @@ def _assign(
         return Assignment("other", UNSAFE)
     if name in optimizers.parameters:
         return Assignment("weight", PARAMETER)
+    if name in optimizers.perhaps:
+        return Assignment("other", PERHAPS)
     if optimizers.present:
         return (
             Assignment("other", UNTRAINED if optimizers.known else UNKNOWN)

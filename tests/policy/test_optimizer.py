@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lccodec.policy.optimizer import as_many, find_optimizers, name_parts, numbered, path_of
+from lccodec.policy.optimizer import as_many, find_numbered, find_optimizers, name_parts, numbered, path_of
 from lccodec.policy.roles import called_weight, is_exact
 
 
@@ -35,6 +35,20 @@ def test_parameters_by_number() -> None:
     assert numbered([None, None], arrays, [], called_weight) == []
     assert numbered([(2, 3), (9,)], arrays, [], called_weight) == []  # one is missing
     assert numbered([(2, 3), (9,)], arrays, [(9,)], called_weight) == ["a"]  # it is called exact
+
+
+def test_parameters_by_order() -> None:
+    """Only if there is one way, and no two groups have the same."""
+    arrays = {"a": (3,), "b": (3,), "c": (3,), "d": (4,)}
+    for groups, names, perhaps in (
+        ([[None, (3,), None, None]], ["b"], set()),
+        ([[None, (3,), (3,), (4,)]], ["d", "b", "c"], set()),
+        ([[None, (3,)]], [], {"a", "b", "c"}),
+        ([[None, (3,), (3,), (9,)]], [], {"a", "b", "c"}),
+        ([[None, (3,), None, None]] * 2, [], {"a", "b", "c"}),
+        ([[None] * 9], [], set()),
+    ):
+        assert find_numbered(groups, 0, arrays, [], called_weight) == (names, perhaps)
 
 
 def test_an_optimizer_that_keeps_something_else_is_not_known() -> None:

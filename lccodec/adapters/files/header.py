@@ -50,6 +50,11 @@ class Tensor:
         """The element type of its values, those of float8 as bits; ``None`` for an unknown type."""
         return _KINDS.get(DTYPE_NAMES.get(self.dtype, "uint8" if self.dtype in FLOAT8_NAMES else ""))
 
+    @property
+    def type_name(self) -> str:
+        """The name of its type in a state; as in the header for an unknown one."""
+        return FLOAT8_NAMES.get(self.dtype) or DTYPE_NAMES.get(self.dtype, self.dtype)
+
 
 def read_header(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return the tensors of a ``.safetensors`` file in the order of their bytes, and its metadata.

@@ -6,7 +6,8 @@ parameters of the optimizers are the weights of the model beside it, and nothing
 If an optimizer keeps something else, there are none. The parameters are found
 
 - by name, if the optimizer has the names: ``state_dict`` of DCP and FSDP, and ``param_names``;
-- by shape, if the optimizer has numbers (:mod:`lccodec.policy.optimizer`).
+- by shape, if the optimizer has numbers; by their order, if it has parameters that are not trained,
+  too (:mod:`lccodec.policy.optimizer`).
 
 Without an optimizer, names decide (:mod:`lccodec.policy.roles`).
 """
@@ -20,8 +21,18 @@ from typing import Any, Final
 import torch
 
 from ...container.tree import leaf_name
-from ...policy.optimizer import as_many, numbered
-from ...policy.roles import PARAMETER, UNKNOWN, UNSAFE, UNTRAINED, Assignment, Role, called_weight, is_exact
+from ...policy.optimizer import as_many, find_numbered
+from ...policy.roles import (
+    PARAMETER,
+    PERHAPS,
+    UNKNOWN,
+    UNSAFE,
+    UNTRAINED,
+    Assignment,
+    Role,
+    called_weight,
+    is_exact,
+)
 from ...policy.vocabulary import FAMILIES, MODELS
 from ..tree.matching import unwrapped
 from ..tree.plain import below
@@ -118,7 +129,9 @@ class _Search:
         self._optimizers = False
         self._known = True  # whether all optimizers are of the families
         self._names: Counter[str] = Counter()  # of the optimizers' parameters
-        self._numbers: list[torch.Size | None] = []  # shapes of parameters that have numbers alone
+        # Of groups of parameters that have numbers alone: shapes, None for what is not trained.
+        self._groups: list[list[tuple[int, ...] | None]] = []
+        self._hidden = 0  # trained ones, of which no shape is known
         self._tensors: dict[object, tuple[_Keys, torch.Tensor]] = {}  # outside optimizers
 
     def visit(self, value: Any, keys: _Keys) -> None:
@@ -162,13 +175,16 @@ class _Search:
                 if roles.get(entry, "other") != "other":
                     assignment = Assignment(roles[entry], f"torch optimizer: {entry}")
                 self._assign(child, below(inner, str(entry)) if entry else inner, assignment)
-        for index, name in _parameters(value["param_groups"]):
-            if shapes and index not in shapes:
-                continue  # the others have moments, so this one is not trained
-            if name is not None:
-                self._names[unwrapped(name)] += 1
-            else:
-                self._numbers.append(shapes.get(index))
+        for group in _groups(value["param_groups"]):
+            self._groups.append([])
+            for index, name in group:
+                trained = not shapes or index in shapes  # if others have moments, this one is not
+                if name is not None:
+                    self._names[unwrapped(name)] += trained
+                elif (shape := shapes.get(index)) is None and trained:
+                    self._hidden += 1
+                else:
+                    self._groups[-1].append(None if shape is None else tuple(shape))
         groups = Assignment("other", _INSIDE)
         self._assign(value["param_groups"], below(keys, "param_groups"), groups)
 
@@ -208,11 +224,13 @@ class _Search:
         for end, names in named.items():
             weights += as_many(names, self._names[end], called_weight)
         left = {name: shape for name, shape in shapes.items() if name not in weights}
-        weights += numbered(self._numbers, left, exact, called_weight)
+        found, perhaps = find_numbered(self._groups, self._hidden, left, exact, called_weight)
+        weights += found
         if not self._known:
-            weights = []
+            weights, perhaps = [], set()
         other = Assignment("other", UNTRAINED if self._known else UNKNOWN)
         self.found.update(dict.fromkeys(shapes, other))
+        self.found.update(dict.fromkeys(perhaps, Assignment("other", PERHAPS)))
         self.found.update(dict.fromkeys(weights, Assignment("weight", PARAMETER)))
 
 
@@ -223,16 +241,16 @@ def _is_kept(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.numel() != 1
 
 
-def _parameters(groups: Any) -> Iterator[tuple[Any, str | None]]:
-    """Yield index and name, if it is known, of each parameter in the groups of an optimizer."""
+def _groups(groups: Any) -> Iterator[list[tuple[Any, str | None]]]:
+    """Yield index and name, if it is known, of each parameter of each group of an optimizer."""
     for group in groups if isinstance(groups, list | tuple) else ():
         indices = group.get("params") if isinstance(group, dict) else None
         if not isinstance(indices, list | tuple):
             continue
         names = group.get("param_names")
         names = names if isinstance(names, list | tuple) and len(names) == len(indices) else indices
-        for index, name in zip(indices, names, strict=True):
-            yield index, name if isinstance(name, str) else None
+        pairs = zip(indices, names, strict=True)
+        yield [(index, name if isinstance(name, str) else None) for index, name in pairs]
 
 
 def _ends(keys: _Keys) -> Iterator[str]:

@@ -26,6 +26,8 @@ from .wrappers import inner_tensors, is_wrapper
 #: Integers of as many bytes, in which the bits of values are written.
 _INTEGERS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
+_ADVICE: Final = "save a chain for engines with adapter=lccodec.adapters.weights.Rounding(adapter)"
+
 
 @dataclass(frozen=True)
 class _Write:
@@ -127,7 +129,8 @@ def stage(target: Any, update: Update, *, prefix: str = "") -> Staged:
         if tensor is not None:
             wanted[name] = describe(tensor)
             writes.append(_staged(tensor, patch, values))
-    check_same(wanted, found)
+    wide = any(found.get(name, "").startswith("float32") and "float16" in wanted[name] for name in wanted)
+    check_same(wanted, found, [_ADVICE] if wide else [])
     wait_for(write.target for write in writes)  # it may be applied by another thread, on another stream
     return Staged(update.step, tuple(writes))
 

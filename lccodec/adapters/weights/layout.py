@@ -21,8 +21,6 @@ from ..files.header import LENGTH_BYTES, Tensor, read_header
 from ..files.shards import INDEX_SUFFIX, MAX_INDEX_BYTES, parse_index
 from ..seals.reading import read_sealed
 
-__all__ = ["INDEX_NAME", "SINGLE_NAME", "Layout", "read_layout", "tensor_file"]
-
 SINGLE_NAME: Final = "model.safetensors"
 INDEX_NAME: Final = SINGLE_NAME + INDEX_SUFFIX
 _RULE: Final = "safetensors"

@@ -28,9 +28,8 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypedDict, Unpack
 
 import numpy as np
 
@@ -46,22 +45,20 @@ from ...container.disk.folder import Folder
 from ...container.disk.source import FileSource
 from ...container.disk.system import SYSTEM, Entry, System, checked_path, storage_errors
 from ...container.disk.whole_file import WholeFile, remove_stale_temporaries
-from ...element_types import Array, components, element_type, from_components, narrow, work
+from ...element_types import Array, components, element_type
 from ...errors import ArgumentError, ChainError, DataError, LccodecError, StorageError
 from ...parallel import slices
 from ..files.disk import parsed, read_bounded
-from ..files.header import FLOAT8_NAMES, Tensor
+from ..files.header import Tensor
 from ..files.shards import SHARD_NAME
 from ..tree.matching import first_of
-from ..tree.plain import BYTE_TYPES, read_types
+from ..tree.plain import read_types
 from .layout import INDEX_NAME, Layout, read_layout
 from .lock import NOTE_FOLDER, locked
 from .names import Prefix
-
-__all__ = ["Pulled", "Puller", "pull"]
+from .rounding import check_types, rounded
 
 _NOTE_NAME: Final = "state.json"
-_FLOATS: Final = {"float64", "float32", "float16", "bfloat16"}  # what `cast` converts
 _SUFFIX: Final = re.compile(r"-step[0-9]{12,16}-[0-9a-f]{8}(?=\.safetensors$)")
 _SAMPLE: Final = 64  # elements that tell most tensors apart
 _PIECE: Final = 1 << 22  # elements that are copied at a time
@@ -97,18 +94,30 @@ class Pulled:
 
 
 def pull(
-    run: str | os.PathLike[str],
-    model: str | os.PathLike[str],
-    *,
-    prefix: str = "",
-    rename: Mapping[str, str] | None = None,
-    cast: bool = False,
-    step: int | None = None,
-    start: int | None = None,
-    exact: bool = True,
-    system: System = SYSTEM,
+    run: str | os.PathLike[str], model: str | os.PathLike[str], **options: Unpack[PullOptions]
 ) -> Pulled:
-    """Bring a local Hugging Face directory to a step of a chain; it is a valid model meanwhile.
+    """Bring a local Hugging Face directory to a step of a chain: once, as `Puller.pull` does."""
+    with Puller(run, model, **options) as puller:
+        return puller.pull()
+
+
+class PullOptions(TypedDict, total=False):
+    """The options of a `Puller`."""
+
+    prefix: str
+    rename: Mapping[str, str] | None
+    cast: bool
+    step: int | None
+    start: int | None
+    exact: bool
+    system: System
+
+
+class Puller:
+    """Brings a local Hugging Face directory to a step of a chain, again and again.
+
+    The directory is a valid model at every moment. Where nobody has changed it or the chain since
+    the last call, no byte is read. A context manager.
 
     Parameters
     ----------
@@ -127,7 +136,8 @@ def pull(
         :func:`lccodec.adapters.torch.load_into`.
     cast
         Convert floating-point values to the types that the directory has, rounded to the nearest:
-        for a float32 chain and a bfloat16 model. Each step is read whole then.
+        for a float32 chain and a bfloat16 model. Each step is read whole then; a chain that is
+        saved with `Rounding` has deltas.
     step
         The step; by default the newest.
     start
@@ -136,54 +146,9 @@ def pull(
         read. Without it, the step is read whole.
     exact
         As for :func:`lccodec.follow`.
-
-    Raises
-    ------
-    ArgumentError
-        If the tensors are not those of `start`, or the state has a tensor that the directory has
-        not, or has with another shape or type; if a name fits several, or tied weights differ in
-        the directory; for `start` with types that are cast. The directory is unchanged.
-    ChainError, DataError, StorageError
-        If the chain has no such step, a file is damaged, or the operating system refuses.
-    """
-    place, part = checked_path(model), Prefix(prefix, rename)
-    with locked(place, system) as notes:
-        layout = read_layout(place)
-        _remove_leftovers(layout, notes)
-        held, pinned = _holding(layout, notes), None if step is None else step_index(step)
-        with open_store(checked_place(run)) as store:
-            if held is not None and _is_there(store, pinned, held["root"], exact):
-                return Pulled(held["step"], held["step"], root=held["root"])
-            watch, arrays = Watch(store, pinned, part.keys, exact), layout.arrays()
-            link = _first_link(store, pinned if start is None or held is not None else start)
-            if link is not None:
-                ties = _Ties(link.paths, part.tensors(link.paths, layout.tensors, place), arrays, place)
-                _start(watch, held, start, ties.given(), cast=cast)
-            way = watch.next()
-            if link is None or (way is None and (watch.step is None or pinned not in (None, watch.step))):
-                raise ChainError(f"{store.path} has no step {'to pull' if step is None else step}")
-            if way is None or way.update is None:  # the state that the directory has
-                link, now = watch.link if way is None else way.prepared.link, watch.step or 0
-                root = "" if link is None else link.reader.root.hex()
-                _note(notes, [_entry(now, root, _identities(layout))])
-                return Pulled(now, now, root=root)
-            if (paths := way.prepared.link.paths) != link.paths:  # of another step
-                ties = _Ties(paths, part.tensors(paths, layout.tensors, place), arrays, place)
-            patches = ties.patches(way.update)
-            if cast:
-                patches = dict(_cast(patches, arrays))
-            _check(layout, patches, ties.types(read_types(way.update.metadata)), cast=cast)
-            return _write(layout, way.update, patches, held, notes)
-
-
-class Puller:
-    """Brings a local directory to a step of a chain, again and again: `pull` that looks first.
-
-    Where nobody has changed the chain or the directory since the last call, no byte is read. It is
-    a context manager. The parameters are those of :func:`pull`.
     """
 
-    def __init__(
+    def __init__(  # what, and how, by keyword
         self,
         run: str | os.PathLike[str],
         model: str | os.PathLike[str],
@@ -194,12 +159,13 @@ class Puller:
         step: int | None = None,
         start: int | None = None,
         exact: bool = True,
+        system: System = SYSTEM,
     ) -> None:
         self._place, self._model = checked_place(run), checked_path(model)
+        self._part, self._cast, self._exact, self._system = Prefix(prefix, rename), cast, exact, system
         self._step = None if step is None else step_index(step)
-        options: dict[str, Any] = {"prefix": prefix, "rename": rename, "cast": cast, "exact": exact}
-        self._pull = partial(pull, run, self._model, step=self._step, start=start, **options)
-        self._store: Store | None = None
+        self._begin = None if start is None else step_index(start)
+        self._store: Store | None = None  # for looks
         self._last: Pulled | None = None
         self._seen: object = None  # of the files, when the last call began
 
@@ -210,7 +176,18 @@ class Puller:
         self.close()
 
     def pull(self) -> Pulled:
-        """Do as :func:`pull`, also for errors."""
+        """Bring the directory to the step.
+
+        Raises
+        ------
+        ArgumentError
+            If the tensors are not those of `start`, or the state has a tensor that the directory
+            has not, or has with another shape or type; if a name fits several, or tied weights
+            differ in the directory; for `start` with types that are cast. The directory is
+            unchanged.
+        ChainError, DataError, StorageError
+            If the chain has no such step, a file is damaged, or the operating system refuses.
+        """
         seen = self._look()
         if self._last is not None and seen is not None and seen == self._seen:
             return Pulled(self._last.step, self._last.step, root=self._last.root)
@@ -239,6 +216,36 @@ class Puller:
             return None if chain is None else (chain, model)
         except (LccodecError, OSError):  # the call tells what is wrong
             return None
+
+    def _pull(self) -> Pulled:
+        place, part, pinned = self._model, self._part, self._step
+        with locked(place, self._system) as notes:
+            layout = read_layout(place)
+            _remove_leftovers(layout, notes)
+            held = _holding(layout, notes)
+            with open_store(self._place) as store:
+                if held is not None and _is_there(store, pinned, held["root"], self._exact):
+                    return Pulled(held["step"], held["step"], root=held["root"])
+                watch, arrays = Watch(store, pinned, part.keys, self._exact), layout.arrays()
+                link = _first_link(store, pinned if self._begin is None or held is not None else self._begin)
+                if link is not None:
+                    ties = _Ties(link.paths, part.tensors(link.paths, layout.tensors, place), arrays, place)
+                    _start(watch, held, self._begin, ties.given(), cast=self._cast)
+                way = watch.next()
+                if link is None or (way is None and (watch.step is None or pinned not in (None, watch.step))):
+                    raise ChainError(f"{store.path} has no step {'to pull' if pinned is None else pinned}")
+                if way is None or way.update is None:  # the state that the directory has
+                    link, now = watch.link if way is None else way.prepared.link, watch.step or 0
+                    root = "" if link is None else link.reader.root.hex()
+                    _note(notes, [_entry(now, root, _identities(layout))])
+                    return Pulled(now, now, root=root)
+                if (paths := way.prepared.link.paths) != link.paths:  # of another step
+                    ties = _Ties(paths, part.tensors(paths, layout.tensors, place), arrays, place)
+                patches = ties.patches(way.update)
+                if self._cast:
+                    patches = dict(_cast(patches, arrays))
+                check_types(layout, patches, ties.types(read_types(way.update.metadata)))
+                return _write(layout, way.update, patches, held, notes)
 
 
 def _first_link(store: Store, step: int | None) -> Link | None:
@@ -326,10 +333,7 @@ def _cast(patches: Mapping[str, Patch], arrays: Mapping[str, Array]) -> Iterator
         if there is not None and there.shape == patch.shape and patch.places is None:
             kind, wanted = element_type(patch.values.dtype), element_type(there.dtype)
             if kind.kind == wanted.kind == "f" and kind != wanted:
-                values = work(components(patch.values)[1], kind)
-                with np.errstate(over="ignore"):
-                    made = narrow(values) if wanted.name == "bfloat16" else values.astype(wanted.native)
-                new = from_components(made.view(wanted.bits), wanted, made.shape, "bits")
+                new = rounded(patch.values, there.dtype)
                 if not _equal(new.reshape(there.shape), there):
                     yield name, Patch(name, wanted.name, patch.shape, None, new)
                 continue
@@ -368,22 +372,6 @@ def _start(
         watch.start(held["step"], arrays, held["root"])
     except (ChainError, ArgumentError, DataError):  # it was pruned, or another one has its place
         watch.start(None, arrays)
-
-
-def _check(layout: Layout, patches: Mapping[str, Patch], types: Mapping[str, str], *, cast: bool) -> None:
-    """Refuse new values that the directory has no place for."""
-    problems, floats = [], False
-    for name, patch in patches.items():
-        tensor, kind = layout.tensors[name], types.get(name)
-        wanted = kind if kind in BYTE_TYPES else patch.dtype
-        there = FLOAT8_NAMES.get(tensor.dtype) or (tensor.kind.name if tensor.kind else tensor.dtype)
-        if (there, tensor.shape) != (wanted, patch.shape):
-            problems.append(f"{name!r} is {there} {tensor.shape}, and {wanted} {patch.shape} in the chain")
-            floats |= {there, wanted} <= _FLOATS
-    if problems:
-        advice = ["cast=True, or --cast, rounds to the types that are there"] if floats and not cast else []
-        told = [f"{layout.directory}: the tensors do not fit", *first_of(problems), *advice]
-        raise ArgumentError("\n  ".join(told))
 
 
 def _write(

@@ -18,8 +18,6 @@ from ...container.disk.folder import Folder
 from ...container.disk.system import OPEN_FLAGS, SYSTEM, System, flag, storage_errors
 from ...errors import StorageError
 
-__all__ = ["NOTE_FOLDER", "locked"]
-
 #: Where the lock and notes are, in a directory.
 NOTE_FOLDER: Final = ".lccodec"
 _LOCK_NAME: Final = "lock"

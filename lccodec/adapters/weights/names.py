@@ -13,8 +13,6 @@ from ...container.tree import leaf_name
 from ...errors import ArgumentError
 from ..tree.matching import Renaming, first_of, paired
 
-__all__ = ["Prefix"]
-
 
 class Prefix:
     """The entry of a state whose keys are the names of tensors, and new names for these.

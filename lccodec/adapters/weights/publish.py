@@ -10,28 +10,31 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self, TypedDict, Unpack
+from typing import Final, Self, TypeAlias, TypedDict, Unpack
 
-from ...chain.read.follow.watch import Watch, Way, glance
+from ...chain.chain import Chain
+from ...chain.read.follow.watch import AtHand, Watch, Way, glance
 from ...chain.store.names import step_index
 from ...chain.store.opening import open_store
 from ...chain.store.store import Store
-from ...container.disk.address import checked_place
+from ...container.disk.address import Address, checked_place
 from ...container.disk.folder import make_directory
 from ...container.disk.system import SYSTEM, StrPath, System, checked_path, storage_errors
 from ...errors import ArgumentError, ChainError, DataError, StorageError
 from ..files.header import read_header
 from ..tree.matching import first_of
-from .layout import SINGLE_NAME, read_layout
+from .layout import SINGLE_NAME, Layout, read_layout
 from .lock import locked
 from .names import Prefix
-from .versions import CHECKSUMS, ENCODINGS, Checksum, Encoding, read_index_of, version_name, versions_in
+from .rounding import check_types
+from .versions import FORMS, Checksum, Encoding, Form, FormName, read_index_of
 from .writer import Differ, Part, Target, is_delta, other_files, remove_leftovers, write_full
 
-__all__ = ["Published", "Publisher", "publish"]
+#: A chain, or those of ranks.
+Runs: TypeAlias = StrPath | Chain | Sequence[StrPath]
 
 #: Members of the metadata of a version that name what it was made of.
 _STEP_KEY: Final = "lccodec_step"
@@ -62,7 +65,7 @@ class Published:
 
 
 def publish(
-    run: StrPath | Sequence[StrPath],
+    run: Runs,
     output: StrPath,
     *,
     full: bool = False,
@@ -90,8 +93,9 @@ class PublishOptions(TypedDict, total=False):
     prefix: str
     rename: Mapping[str, str] | None
     start: int | None
+    form: FormName
     encoding: Encoding
-    checksum: Checksum
+    checksum: Checksum | None
     like: StrPath | None
     exact: bool
     system: System
@@ -107,9 +111,10 @@ class Publisher:
     Parameters
     ----------
     run
-        The directory of a chain, or a bundle. Or several: the chains of ranks, each of which saves
-        some of the tensors. Then the newest step that all of them have is published, the tensors of
-        each rank in a file of its own, and one index names them all.
+        The directory of a chain, or a bundle; or the `Chain` itself, in the process that saves:
+        what it saved last is in memory, and is not read. Or several: the chains of ranks, each of
+        which saves some of the tensors. Then the newest step that all of them have is published,
+        the tensors of each rank in a file of its own, and one index names them all.
     output
         The directory of the versions. The first call makes it if it does not exist.
     prefix
@@ -120,10 +125,14 @@ class Publisher:
     start
         The step that the engines have already, as their version 0: the base model that the run
         began with. Then the first version is a delta to it; by default it is a full one.
+    form
+        ``"weight-versions"`` for slime, miles and SGLang; ``"skyrl"`` for SkyRL, which has no full
+        versions, so that `start` is needed.
     encoding
-        ``"xor"``, or ``"overwrite"``, which is larger and may be applied twice.
+        ``"xor"``, or ``"overwrite"``, which is larger, may be applied twice, and is not of SkyRL.
     checksum
-        Of each tensor: ``"adler32"``, ``"xxh3-128"`` or ``"blake3"``. The last two need packages.
+        Of each tensor: ``"adler32"``, ``"xxh3-128"`` or ``"blake3"``; for SkyRL ``"xxh3-128"`` or
+        ``"sha256"``. The first is the default. ``xxh3-128`` and ``blake3`` need packages.
     like
         The model that the engines began with. Its other files, such as ``config.json``, go into
         full versions: engines that take one have no other files left. By default they are those of
@@ -136,28 +145,38 @@ class Publisher:
     Raises
     ------
     ArgumentError
-        For an unknown encoding or checksum, or a path that cannot be any.
+        For an unknown form, encoding or checksum, for a form without full versions and no `start`,
+        or a path that cannot be any.
     """
 
     def __init__(  # what, and in which form, by keyword
         self,
-        run: StrPath | Sequence[StrPath],
+        run: Runs,
         output: StrPath,
         *,
         prefix: str = "",
         rename: Mapping[str, str] | None = None,
         start: int | None = None,
+        form: FormName = "weight-versions",
         encoding: Encoding = "xor",
-        checksum: Checksum = "adler32",
+        checksum: Checksum | None = None,
         like: StrPath | None = None,
         exact: bool = True,
         system: System = SYSTEM,
     ) -> None:
-        if encoding not in ENCODINGS or checksum not in CHECKSUMS:
-            raise ArgumentError(f"no such encoding or checksum: {encoding!r}, {checksum!r}")
+        if form not in FORMS:
+            raise ArgumentError(f"form must be one of {', '.join(FORMS)}; got {form!r}")
+        self._form = FORMS[form]
+        checksum = self._form.checksums[0] if checksum is None else checksum
+        if encoding not in self._form.encodings or checksum not in self._form.checksums:
+            raise ArgumentError(f"no such encoding or checksum of {form}: {encoding!r}, {checksum!r}")
+        if start is None and not self._form.has_full:
+            raise ArgumentError(f"{form} has no full versions: start must say which step engines have")
         self._output, self._prefix = checked_path(output), Prefix(prefix, rename)
         self._like = None if like is None else checked_path(like)
-        runs = [run] if isinstance(run, str | os.PathLike) else run
+        self._chain = run if isinstance(run, Chain) else None
+        one = run.directory if isinstance(run, Chain) else run
+        runs = [one] if isinstance(one, str | os.PathLike | Address) else one
         self._places = [checked_place(each) for each in runs]
         self._start = None if start is None else step_index(start)
         self._differ = Differ(encoding, checksum)
@@ -195,6 +214,7 @@ class Publisher:
         ArgumentError
             For a tensor that the format lacks, one that two ranks have with other values, or a full
             version that would take the other files of the model from engines that have them. For
+            the first delta, if `like` has tensors of other types, as bfloat16 for float32. For
             names that fit several tensors, and for tied weights if nobody knows which of their
             names the engines have.
         ChainError, DataError, StorageError
@@ -208,7 +228,9 @@ class Publisher:
         try:
             with locked(self._output, self._system):
                 remove_leftovers(self._output, self._system)
-                done = self._publish(full)
+                with nullcontext() if self._chain is None else self._chain._writer.newest_held() as latest:
+                    at_hand = None if latest is None else (latest.links[-1].root, latest.arrays)
+                    done = self._publish(full, at_hand)
             self._idle = seen if done is None else None
             return done
         except BaseException:  # what the watches hold may be half of one version and half of another
@@ -221,24 +243,41 @@ class Publisher:
         with storage_errors("cannot list", self._output):
             return None if not glances or None in glances else (glances, os.listdir(self._output))  # noqa: PTH208
 
-    def _publish(self, full: bool) -> Published | None:
-        last = _last_version(self._output)
+    def _publish(self, full: bool, at_hand: AtHand | None) -> Published | None:
+        last = _last_version(self._output, self._form)
         known = self._hold(last)
         newest = _newest_step(self._stores)
-        there = _names_of(self._like)
-        parts = [self._next(watch, newest if len(self._ranks) > 1 else None, there) for watch in self._ranks]
+        self._ranks[0].at_hand = at_hand
+        like = _layout_of(self._like)
+        names = None if like is None else like.tensors.keys()
+        parts = [self._next(watch, newest if len(self._ranks) > 1 else None, names) for watch in self._ranks]
         if known and not full and all(part.update is None for part in parts):
             return None
+        if names is not None and not any(name in names for part in parts for name in part.names.values()):
+            example = next(iter(parts[0].names.values()), "")
+            told = f"{self._like} has no tensor of the state, such as {example!r}"
+            raise ArgumentError(f"{told}: prefix=, or --model, names the entry that has the weights")
         step, roots = parts[0].link.manifest.step or 0, [part.link.reader.root.hex() for part in parts]
         metadata = {_STEP_KEY: str(step), _ROOT_KEY: ",".join(roots)}
-        target, base = Target(self._output, last.version + 1, metadata, self._system), None
+        target = Target(self._output, last.version + 1, metadata, self._system, self._form)
+        base = None
         if known and not full and is_delta(parts):
-            if there is None and self._newest_full(last) is None:
+            if like is None and self._newest_full(last) is None:
                 _check_untied(parts)
+            if like is not None and not last.version:
+                for part in parts:
+                    new = {part.names[patch.name]: patch for patch in part.patches}
+                    there = {name: patch for name, patch in new.items() if name in like.tensors}
+                    check_types(like, there, part.types())
             base, nbytes = last.version, self._differ.write(target, parts)
             for part in parts:
                 part.commit()
         else:
+            if not self._form.has_full:
+                why = "it was asked for" if full else "no delta leads there from the last version"
+                raise ArgumentError(
+                    f"{self._output}: {why}, and this form has no full versions: go on in a new directory"
+                )
             others = self._other_files(last)
             for part in parts:
                 part.commit()
@@ -287,7 +326,10 @@ class Publisher:
 
     def _newest_full(self, last: _Last) -> Path | None:
         """Return the newest full version, if there is one."""
-        places = (self._output / version_name(version) for version in range(last.version, 0, -1))
+        if not self._form.has_full:
+            return None
+        versions = range(last.version, 0, -1)
+        places = (self._output / self._form.version_name(version) for version in versions)
         return next((p for p in places if p.is_dir() and read_index_of(p) is None), None)
 
     def _next(self, watch: Watch, step: int | None, there: Collection[str] | None) -> Part:
@@ -317,12 +359,12 @@ class _Last:
     roots: tuple[str, ...] = ()
 
 
-def _last_version(directory: Path) -> _Last:
+def _last_version(directory: Path, form: Form) -> _Last:
     with storage_errors("cannot list", directory):
-        versions = versions_in(path.name for path in directory.iterdir())
+        versions = form.versions_in([path.name for path in directory.iterdir()])
     if not versions:
         return _Last()
-    newest = directory / version_name(versions[-1])
+    newest = directory / form.version_name(versions[-1])
     index = read_index_of(newest)
     metadata: Mapping[str, str] = {}
     if index is not None:
@@ -366,10 +408,10 @@ def _resume(watch: Watch, last: _Last, rank: int, start: int | None) -> bool:
     return not last.version or watch.link.reader.root.hex() in last.roots[rank : rank + 1]
 
 
-def _names_of(model: Path | None) -> Collection[str] | None:
-    """Return the names of the tensors of a model; ``None`` if it has no weights that are read."""
+def _layout_of(model: Path | None) -> Layout | None:
+    """Return the tensors of a model; ``None`` if it has no weights that are read."""
     with suppress(DataError, StorageError):
-        return None if model is None else read_layout(model).tensors.keys()
+        return None if model is None else read_layout(model)
     return None
 
 

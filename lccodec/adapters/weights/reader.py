@@ -10,10 +10,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from ...byteorder import read_numbers, stored_view
 from ...chain.read.follow.follower import POLL_SECONDS, Follower, checked_waits
 from ...chain.read.follow.held import CancelledError, Change, difference
 from ...chain.read.follow.watch import Lag, Update
@@ -21,15 +22,22 @@ from ...chain.read.replay import DecodedArray
 from ...container.disk.system import checked_path, storage_errors
 from ...container.tree import leaf_name
 from ...element_types import Array, components
-from ...errors import ArgumentError, ChainError, DataError, FormatError, LccodecError, StorageError, warn
+from ...errors import (
+    ArgumentError,
+    ChainError,
+    ChecksumError,
+    DataError,
+    FormatError,
+    LccodecError,
+    StorageError,
+    warn,
+)
 from ..files.disk import regular_file
-from ..files.header import FLOAT8_NAMES, read_header
+from ..files.header import FLOAT8_NAMES, Tensor, read_header
 from ..tree.plain import names_by_type, with_types
-from .layout import INDEX_NAME, Layout, read_layout
+from .layout import SINGLE_NAME, Layout, read_layout
 from .names import Prefix
-from .versions import RULE, VersionIndex, apply, check_digest, read_index_of, version_name, versions_in
-
-__all__ = ["follow"]
+from .versions import RULE, VersionIndex, find_form, make, read_index_of
 
 
 def follow(
@@ -63,9 +71,9 @@ def follow(
 
 @dataclass
 class _State:
-    """The tensors of a version by their names, as bits, and the types that NumPy lacks."""
+    """The tensors of a version, as bits, and the types that NumPy lacks; -1 before any is read."""
 
-    version: int
+    version: int = -1
     arrays: dict[str, DecodedArray] = field(default_factory=dict)
     types: dict[str, str] = field(default_factory=dict)
 
@@ -73,6 +81,7 @@ class _State:
 class _Way(NamedTuple):
     update: Update | None
     state: _State
+    changes: Mapping[str, Change]
 
 
 class _Versions:
@@ -80,8 +89,8 @@ class _Versions:
 
     def __init__(self, directory: Path, base: Path | None) -> None:
         self.place: object = directory
-        self._directory, self._base = directory, base
-        self._held: _State | None = None
+        self._directory, self._base, self._form = directory, base, find_form(())
+        self._held = _State()
         self._refused: dict[int, tuple[tuple[int, ...], str]] = {}
         self._unread: set[int] = set()  # of those, the ones that may be read later
         self._indices: dict[int, VersionIndex | None] = {}  # that were read for one update
@@ -89,19 +98,15 @@ class _Versions:
     @property
     def step(self) -> int | None:
         """The held version."""
-        return None if self._held is None else self._held.version
+        return self._held.version if self._held.version >= 0 else None
 
     def next(self, wanted: Callable[[], bool]) -> _Way | None:
         """Prepare the way to the newest version that can be read."""
-        there = self._there()
-        own = -1 if self.step is None else self.step
-        newest = there[-1] if there else -1
-        if newest < own:  # the trainer has begun again
-            own, held = -1, None
-        else:
-            held = self._held
+        there, held = self._there(), self._held
+        if max(there, default=-1) < held.version:  # the trainer has begun again
+            held = _State()
         self._indices = {}
-        for version in reversed([each for each in there if each > own]):
+        for version in reversed([each for each in there if each > held.version]):
             seen = self._look_at(version)
             if self._refused.get(version, ((), ""))[0] == seen and version not in self._unread:
                 continue
@@ -114,7 +119,10 @@ class _Versions:
         return None
 
     def commit(self, way: _Way) -> None:
-        """Go a way that was prepared."""
+        """Go a way that was prepared. Doing it again does nothing."""
+        for name, change in way.changes.items():
+            if change.places is not None and way.state.arrays[name] is self._held.arrays.get(name):
+                change.write(way.state.arrays[name].bits)
         self._held = way.state
         self._refused = {v: why for v, why in self._refused.items() if v > way.state.version}
         self._unread = set(self._refused)  # they may have needed what could not be read before
@@ -125,36 +133,42 @@ class _Versions:
 
     def lag(self) -> Lag:
         """Return the versions after the held one, and the bytes of their files."""
-        own = -1 if self.step is None else self.step
-        later = [version for version in self._there() if version > own]
+        later = [version for version in self._there() if version > self._held.version]
         return Lag(len(later), sum(map(self._size, later)))
 
     def state(self, dtype: str | None) -> dict[str, Array]:
         """Return copies of the tensors by name."""
-        arrays = {} if self._held is None else self._held.arrays
-        return {name: array.array(dtype).copy() for name, array in arrays.items()}
+        return {name: array.array(dtype).copy() for name, array in self._held.arrays.items()}
 
     def names(self) -> list[str]:
         """Return the names of the tensors of the held version."""
-        return [] if self._held is None else [leaf_name((name,)) for name in self._held.arrays]
+        return [leaf_name((name,)) for name in self._held.arrays]
 
     def array(self, path: str) -> DecodedArray | None:
         """Return a tensor of the held version; it must not be changed."""
-        return None if self._held is None else self._held.arrays.get(Prefix("").name(path))
+        return self._held.arrays.get(Prefix("").name(path))
 
     def close(self) -> None:
         """Release the memory."""
-        self._held = None
+        self._held = _State()
 
     def _there(self) -> list[int]:
         if not self._directory.is_dir():
             return []
         with storage_errors("cannot list", self._directory):
-            found = versions_in(path.name for path in self._directory.iterdir())
-        return [version for version in found if _is_complete(self._path(version))]
+            names = os.listdir(self._directory)  # noqa: PTH208
+        self._form = find_form(names)
+        return [version for version in self._form.versions_in(names) if self._is_complete(version)]
+
+    def _is_complete(self, version: int) -> bool:
+        """Return whether a version has its index, which is written last, or its one file."""
+        if (self._path(version) / self._form.index).is_file():
+            return True
+        found = [path.name for path in self._path(version).glob("*.safetensors")]
+        return self._form.has_full and found == [SINGLE_NAME]
 
     def _path(self, version: int) -> Path:
-        return self._directory / version_name(version)
+        return self._directory / self._form.version_name(version)
 
     def _size(self, version: int) -> int:
         with storage_errors("cannot look at", self._path(version)):
@@ -173,14 +187,14 @@ class _Versions:
             self._unread.add(version)
         if said == self._refused[version]:
             return
-        stays = "there is no state yet" if self._held is None else f"the state stays at version {self.step}"
+        stays = "there is no state yet" if self.step is None else f"the state stays at version {self.step}"
         warn(f"{self._directory}: version {version} cannot be read, and {stays}: {error}")
 
-    def _prepare(self, version: int, held: _State | None, wanted: Callable[[], bool]) -> _Way:
+    def _prepare(self, version: int, held: _State, wanted: Callable[[], bool]) -> _Way:
         """Prepare the way to a version, from the newest full one, the held one, or the base."""
         deltas = list[VersionIndex]()
         number, full = version, None
-        while number > (0 if held is None else held.version):
+        while number > max(held.version, 0):
             if number not in self._indices:
                 self._indices[number] = read_index_of(self._path(number))
             if (index := self._indices[number]) is None:
@@ -191,58 +205,85 @@ class _Versions:
                 raise FormatError(RULE, str(self._path(number)), message)
             deltas.append(index)
             number -= 1
-        if full is None and held is None:
+        if full is None and held.version < 0:
             if self._base is None:
                 raise ChainError(f"{self._directory}: there is no full version, and no base was given")
             full = self._base
-        state = _State(version)
+        state = _State(version, dict(held.arrays), held.types)
         if full is not None:
             layout = read_layout(full)
             noted = ((name, FLOAT8_NAMES.get(tensor.dtype)) for name, tensor in layout.tensors.items())
             state.types = {name: kind for name, kind in noted if kind is not None}
             state.arrays = _loaded(layout)
-        elif held is not None:
-            state.arrays, state.types = dict(held.arrays), held.types
-        changed = {} if full is None else dict(state.arrays)
-        for index in reversed(deltas):
+        read = [index.version for index in deltas]
+        changes = self._changes(state, deltas[::-1], owns=full is not None, wanted=wanted)
+        return self._way(state, changes, read if full in (None, self._base) else [*read, number])
+
+    def _changes(
+        self, state: _State, deltas: Sequence[VersionIndex], *, owns: bool, wanted: Callable[[], bool]
+    ) -> dict[str, Change]:
+        """Return what deltas change of the held state; `state` gets the arrays that are new whole.
+
+        It may change the arrays of `state` if it `owns` them. Else each tensor is made in memory
+        that the next one uses again, since mostly few values differ.
+        """
+        sources: dict[str, list[tuple[VersionIndex, Path, Tensor, object]]] = {}
+        for index in deltas:
+            for name, source in self._sources(index).items():
+                sources.setdefault(name, []).append((index, *source))
+        if unknown := sorted(sources.keys() - state.arrays.keys()):
+            where = f"{sources[unknown[0]][0][1]}: {unknown[0]!r}"
+            raise FormatError(RULE, where, "the version before has no such tensor")
+        held = self._held.arrays
+        buffer, changes = np.empty(0, np.uint8), dict[str, Change]()
+        for name in state.arrays if owns else sources:
             if not wanted():
                 raise CancelledError
-            for name, array in self._applied(index, state, own=changed.keys()).items():
-                state.arrays[name] = changed[name] = array
-        read = [index.version for index in deltas]
-        return self._way(state, changed, read if full in (None, self._base) else [*read, number])
+            before = state.arrays[name]
+            old = stored_view(before.bits)
+            if not owns and buffer.size < old.size:
+                buffer = np.empty(old.size, np.uint8)
+            new = old if owns else buffer[: old.size]
+            for number, (index, path, tensor, expected) in enumerate(sources.get(name, ())):
+                where = f"{path}: {name!r}"
+                with regular_file(path) as stream:
+                    stream.seek(tensor.offset)
+                    data = stream.read(tensor.nbytes)
+                found = make(data, new if number else old, new, index.encoding, index.checksum, where)
+                if found != expected:
+                    message = (
+                        f"the tensor has the digest {found} after the delta, and {expected!r:.80} is noted"
+                    )
+                    raise ChecksumError(RULE, where, message)
+            bits = read_numbers(new, before.bits.dtype)
+            after = DecodedArray(before.kind, before.shape, bits)
+            if (change := difference(held.get(name), after)) is not None:
+                changes[name] = change
+                if change.places is None and not owns:
+                    buffer = np.empty(0, np.uint8)  # the array keeps the memory
+            if owns or (change is not None and change.places is None):
+                state.arrays[name] = after
+        return changes
 
-    def _applied(self, index: VersionIndex, state: _State, own: Any) -> dict[str, DecodedArray]:
-        """Return the tensors that a delta changes, with its digests compared."""
-        found, files = dict[str, DecodedArray](), dict[str, list[str]]()
-        for name, file in index.weights.items():
-            files.setdefault(file, []).append(name)
+    def _sources(self, index: VersionIndex) -> dict[str, tuple[Path, Tensor, object]]:
+        """Return where the tensors of a delta lie, and their digests."""
+        found, files = dict[str, tuple[Path, Tensor, object]](), dict[str, list[str]]()
+        for name, entry in index.tensors.items():
+            files.setdefault(entry.file, []).append(name)
         for file, names in sorted(files.items()):
             path = self._path(index.version) / file
             tensors, digests = read_header(path)
-            if differing := sorted(set(names) ^ set(tensors)):
+            keys = {index.tensors[name].key: name for name in names}
+            if differing := sorted(keys.keys() ^ tensors.keys()):
                 raise FormatError(RULE, str(path), f"only one of index and file has {', '.join(differing)}")
-            with regular_file(path) as stream:
-                for name, tensor in tensors.items():
-                    where, before = f"{path}: {name!r}", state.arrays.get(name)
-                    if before is None:
-                        raise FormatError(RULE, where, "the version before has no such tensor")
-                    stream.seek(tensor.offset)
-                    bits = before.bits if name in own else before.bits.copy()
-                    # Little-endian: other hosts have bytes of another order.
-                    data = bits.astype(bits.dtype.newbyteorder("<"), copy=False).view(np.uint8)
-                    apply(stream.read(tensor.nbytes), data, index.encoding, where)
-                    check_digest(index.checksum, data, digests.get(name), where)
-                    new = data.view(bits.dtype.newbyteorder("<")).astype(bits.dtype, copy=False)
-                    found[name] = DecodedArray(before.kind, before.shape, new)
+            for key, name in keys.items():
+                noted = index.tensors[name].digest
+                found[name] = path, tensors[key], digests.get(key) if noted is None else noted
         return found
 
-    def _way(self, state: _State, changed: Mapping[str, DecodedArray], read: Sequence[int]) -> _Way:
-        before = {} if self._held is None else self._held.arrays
-        changes = dict[str, Change]()
-        for name, array in changed.items():
-            if (change := difference(before.get(name), array)) is not None:
-                changes[leaf_name((name,))] = change
+    def _way(self, state: _State, changed: Mapping[str, Change], read: Sequence[int]) -> _Way:
+        before = self._held.arrays
+        changes = {leaf_name((name,)): change for name, change in changed.items()}
         newest = self._path(state.version)
         index = read_index_of(newest)
         metadata = dict(index.metadata) if index is not None else {}
@@ -256,17 +297,10 @@ class _Versions:
             steps=len(read),
             bytes_read=sum(map(self._size, read)),
             root="",
-            base_root=None if self._held is None else "",
+            base_root=None if self.step is None else "",
             _changes=changes,
         )
-        return _Way(update, state)
-
-
-def _is_complete(version: Path) -> bool:
-    """Return whether the index of a version is there, which is written last, or its one file."""
-    return (version / INDEX_NAME).is_file() or [p.name for p in version.glob("*.safetensors")] == [
-        "model.safetensors"
-    ]
+        return _Way(update, state, changed)
 
 
 def _loaded(layout: Layout) -> dict[str, DecodedArray]:

@@ -1,10 +1,10 @@
-"""Weight versions: what slime, miles and SGLang's ``pull_weights`` read.
+"""Weight versions: what slime, miles and SGLang's ``pull_weights`` read, and what SkyRL reads.
 
-A version is a directory ``weight_v000001`` of Hugging Face's layout. A *full* version is an
-ordinary model. A *delta* has in its index, under ``metadata``, its ``version`` and the
-``base_version`` before it, both in six digits, and how its tensors are made: ``delta_encoding``,
-``compression_format`` (``zstd``) and ``checksum_format``. Each of its tensors is the compressed
-difference of a tensor of the model to that of the base, in bytes:
+A version is a directory. Of the form ``weight-versions`` it is ``weight_v000001``, in Hugging
+Face's layout. A *full* one is an ordinary model. A *delta* has in its index, under ``metadata``,
+its ``version`` and the ``base_version`` before it, both in six digits, and how its tensors are
+made: ``delta_encoding``, ``compression_format`` (``zstd``) and ``checksum_format``. Each of its
+tensors is the compressed difference of a tensor of the model to that of the base, in bytes:
 
 - ``xor``: the bytes of both, combined by exclusive or.
 - ``overwrite``: the number of bytes that differ, their places, and their new values; number and
@@ -12,18 +12,24 @@ difference of a tensor of the model to that of the base, in bytes:
 
 The metadata of its ``.safetensors`` files have a digest of each tensor as it is afterwards.
 
-Sources, read in their code: slime at 624b824 (``update_weight_from_disk_delta.py``,
+Of the form ``skyrl`` it is ``delta-00000001``, always a delta, and always by ``xor``. It has a
+``manifest.json`` instead of the index, with the version, that of the base and all tensors, each
+with its digest.
+
+Sources, read in their code: slime at 624b824 of 2026-08-21 (``update_weight_from_disk_delta.py``,
 ``disk_delta.py``, and its patch of SGLang), miles at 31f1ca9, SGLang at 01d5bfe
-(``weight_sync/local_checkpoint.py``).
+(``weight_sync/local_checkpoint.py``), SkyRL at a956457 of 2026-08-21
+(``weight_sync/delta_checkpoint.py``, as of 2026-07-29).
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
@@ -33,7 +39,6 @@ import numpy as np
 from ...element_types import Array
 from ...errors import (
     ArgumentError,
-    ChecksumError,
     DependencyError,
     FormatError,
     StorageError,
@@ -43,31 +48,89 @@ from ..files.disk import parsed, read_bounded
 from ..files.shards import MAX_INDEX_BYTES, SHARD_NAME
 from .layout import INDEX_NAME
 
-__all__ = ["CHECKSUMS", "ENCODINGS", "Checksum", "Encoding", "VersionIndex"]
-
+FormName: TypeAlias = Literal["weight-versions", "skyrl"]
 Encoding: TypeAlias = Literal["xor", "overwrite"]
-Checksum: TypeAlias = Literal["adler32", "xxh3-128", "blake3"]
+Checksum: TypeAlias = Literal["adler32", "xxh3-128", "blake3", "sha256"]
 ENCODINGS: Final[tuple[Encoding, ...]] = get_args(Encoding)
 CHECKSUMS: Final[tuple[Checksum, ...]] = get_args(Checksum)
 COMPRESSION: Final = "zstd"
 
 RULE: Final = "weight-versions"
-_LEVEL: Final = 1  # of zstd, as slime has it
-_NAME: Final = re.compile(r"weight_v([0-9]{6,15})")
+_LEVEL: Final = 1  # of zstd, as slime and SkyRL have it
 _MAX_BYTES: Final = 1 << 32  # that places of four bytes can name
-_PIECE_BYTES: Final = 1 << 22
+_PIECE_BYTES: Final = 1 << 20  # stay in the cache while they are used
 _ADLER_PRIME: Final = 65521  # RFC 1950
 
 
-def version_name(version: int) -> str:
-    """Return the name of the directory of a version."""
-    return f"weight_v{version:06d}"
+@dataclass(frozen=True)
+class Form:
+    """A form of versions.
+
+    Parameters
+    ----------
+    start, digits
+        The name of a version: what it begins with, and the digits of its number, at least.
+    index
+        The file that says what a delta is.
+    file
+        The name of the file of a rank, of so many.
+    encodings, checksums
+        What a delta may have; the first of each is the default.
+    has_full
+        Whether a version may be a full one.
+    """
+
+    start: str
+    digits: int
+    index: str
+    file: str
+    encodings: tuple[Encoding, ...]
+    checksums: tuple[Checksum, ...]
+    has_full: bool
+
+    def version_name(self, version: int) -> str:
+        """Return the name of the directory of a version."""
+        return f"{self.start}{version:0{self.digits}d}"
+
+    def versions_in(self, names: Collection[str]) -> list[int]:
+        """Return the versions among names, rising."""
+        numbers = (name.removeprefix(self.start) for name in names if name.startswith(self.start))
+        found = (int(number) for number in numbers if _NUMBER.fullmatch(number))
+        return sorted({version for version in found if self.version_name(version) in names})
 
 
-def versions_in(names: Iterable[str]) -> list[int]:
-    """Return the versions among names, rising."""
-    found = (match for name in names if (match := _NAME.fullmatch(name)))
-    return sorted(int(match[1]) for match in found if version_name(int(match[1])) == match[0])
+_NUMBER: Final = re.compile(r"[0-9]{6,15}")
+FORMS: Final[Mapping[FormName, Form]] = {
+    "weight-versions": Form(
+        "weight_v", 6, INDEX_NAME, "model-{:05d}-of-{:05d}.safetensors",
+        ENCODINGS, ("adler32", "xxh3-128", "blake3"), True,
+    ),
+    "skyrl": Form(
+        "delta-", 8, "manifest.json", "delta-rank{:05d}-file000000.safetensors",
+        ("xor",), ("xxh3-128", "sha256"), False,
+    ),
+}  # fmt: skip
+
+
+def find_form(names: Collection[str]) -> Form:
+    """Return the form of the versions among names; without any, the usual one."""
+    return next((form for form in FORMS.values() if form.versions_in(names)), FORMS["weight-versions"])
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A tensor of a delta: its file, its key there, and its digest unless the file has that.
+
+    What it is, and the bytes of its difference, are known where it is written.
+    """
+
+    file: str
+    key: str
+    digest: str | None = None
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    nbytes: int = 0
+    stored_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -78,20 +141,45 @@ class VersionIndex:
     base_version: int
     encoding: Encoding
     checksum: Checksum
-    weights: Mapping[str, str]
+    tensors: Mapping[str, Entry]
     metadata: Mapping[str, str]
 
-    def to_json(self) -> bytes:
-        """Return the index as it is stored."""
-        metadata = {
-            "version": f"{self.version:06d}",
-            "base_version": f"{self.base_version:06d}",
-            "delta_encoding": self.encoding,
-            "compression_format": COMPRESSION,
-            "checksum_format": self.checksum,
-            **self.metadata,
+    def to_json(self, form: Form) -> bytes:
+        """Return the index as a form stores it."""
+        if form.has_full:
+            metadata = {
+                "version": f"{self.version:06d}",
+                "base_version": f"{self.base_version:06d}",
+                "delta_encoding": self.encoding,
+                "compression_format": COMPRESSION,
+                "checksum_format": self.checksum,
+                **self.metadata,
+            }
+            weights = {name: entry.file for name, entry in self.tensors.items()}
+            return json.dumps({"metadata": metadata, "weight_map": weights}, indent=1).encode()
+        records = [
+            {
+                "name": name,
+                "dtype": entry.dtype,
+                "shape": list(entry.shape),
+                "uncompressed_num_bytes": entry.nbytes,
+                "compressed_num_bytes": entry.stored_bytes,
+                "payload_file": entry.file,
+                "payload_key": entry.key,
+                "checksum": entry.digest,
+                "checksum_algorithm": self.checksum,
+            }
+            for name, entry in self.tensors.items()
+        ]
+        manifest = {
+            "version": self.version,
+            "base_version": self.base_version,
+            "tensors": records,
+            "total_uncompressed_num_bytes": sum(entry.nbytes for entry in self.tensors.values()),
+            "total_compressed_num_bytes": sum(entry.stored_bytes for entry in self.tensors.values()),
+            "payload_files": sorted({entry.file for entry in self.tensors.values()}),
         }
-        return json.dumps({"metadata": metadata, "weight_map": dict(self.weights)}, indent=1).encode()
+        return json.dumps({**self.metadata, **manifest}).encode()
 
 
 def read_index_of(directory: Path) -> VersionIndex | None:
@@ -105,29 +193,53 @@ def read_index_of(directory: Path) -> VersionIndex | None:
     StorageError
         If it is no regular file, or the operating system cannot read it.
     """
-    path = directory / INDEX_NAME
+    form = find_form([directory.name])
+    path = directory / form.index
     try:
         document: Any = parsed(read_bounded(path, MAX_INDEX_BYTES, RULE), RULE, str(path))
     except StorageError as error:
-        if error.errno == errno.ENOENT:
+        if error.errno == errno.ENOENT and form.has_full:
             return None
         raise
+    try:
+        index = _parsed_index(document) if form.has_full else _parsed_manifest(document)
+    except (ValueError, OverflowError, TypeError, KeyError, AttributeError):
+        raise FormatError(RULE, str(path), "no version, base version or map of tensors") from None
+    if index is None:
+        return None
+    for key, value, known in (
+        ("delta_encoding", index.encoding, form.encodings),
+        ("checksum_format", index.checksum, form.checksums),
+        ("compression_format", index.metadata.get("compression_format", COMPRESSION), (COMPRESSION,)),
+    ):
+        if value not in known:
+            raise UnsupportedError(RULE, f"{path}: {key}", f"{value!r} is not one of {known}")
+    if not all(SHARD_NAME.fullmatch(entry.file) for entry in index.tensors.values()):
+        raise FormatError(RULE, str(path), "not the name of a .safetensors file in the same directory")
+    return index
+
+
+def _parsed_index(document: Any) -> VersionIndex | None:
     metadata = document.get("metadata") if isinstance(document, dict) else None
     if not isinstance(metadata, dict) or "delta_encoding" not in metadata:
         return None
-    known = {"delta_encoding": ENCODINGS, "compression_format": (COMPRESSION,), "checksum_format": CHECKSUMS}
-    for key, values in known.items():
-        if metadata.get(key) not in values:
-            raise UnsupportedError(RULE, f"{path}: {key}", f"{metadata.get(key)!r} is not one of {values}")
-    try:
-        version, base = int(metadata["version"]), int(metadata["base_version"])
-        weights = {str(name): str(file) for name, file in document["weight_map"].items()}
-    except (ValueError, OverflowError, TypeError, KeyError, AttributeError):
-        raise FormatError(RULE, str(path), "no version, base version or weight map") from None
-    if not all(map(SHARD_NAME.fullmatch, weights.values())):
-        raise FormatError(RULE, str(path), "not the name of a .safetensors file in the same directory")
-    own = {key: str(value) for key, value in metadata.items()}
-    return VersionIndex(version, base, metadata["delta_encoding"], metadata["checksum_format"], weights, own)
+    tensors = {str(name): Entry(str(file), str(name)) for name, file in document["weight_map"].items()}
+    own = {"compression_format": "", **{key: str(value) for key, value in metadata.items()}}
+    numbers = int(metadata["version"]), int(metadata["base_version"])
+    return VersionIndex(*numbers, own["delta_encoding"], own["checksum_format"], tensors, own)  # type: ignore[arg-type]
+
+
+def _parsed_manifest(document: Any) -> VersionIndex:
+    tensors, algorithms = dict[str, Entry](), set[str]()
+    for record in document["tensors"]:
+        algorithm = "sha256" if "checksum" not in record else record.get("checksum_algorithm", "xxh3-128")
+        algorithms.add(str(algorithm))
+        digest = str(record["sha256"] if "checksum" not in record else record["checksum"])
+        tensors[str(record["name"])] = Entry(str(record["payload_file"]), str(record["payload_key"]), digest)
+    own = {key: value for key, value in document.items() if isinstance(value, str)}
+    numbers = int(document["version"]), int(document["base_version"])
+    checksum: Any = " and ".join(sorted(algorithms)) or "xxh3-128"
+    return VersionIndex(*numbers, "xor", checksum, tensors, own)
 
 
 def encoded(old: Array, new: Array, encoding: Encoding) -> bytes:
@@ -146,48 +258,73 @@ def compressed(data: Array) -> bytes:
     return bytes(_compressor().compress(data.data))
 
 
-def apply(data: bytes | memoryview, target: Array, encoding: Encoding, where: str) -> None:
-    """Change the bytes of a tensor into those that a delta stands for; errors call it `where`."""
+def make(
+    data: bytes | memoryview, before: Array, out: Array, encoding: Encoding, checksum: Checksum, where: str
+) -> str:
+    """Write what a delta makes of the bytes of a tensor, which may be `out`; return its digest.
+
+    Errors call the delta `where`.
+    """
+    digests = _digests(checksum)
     if encoding == "xor":
         done = 0
-        for piece in _decompressed(data, target.size, where):
-            target[done : done + piece.size] ^= piece
+        for piece in _decompressed(data, before.size, where):
+            part = slice(done, done + piece.size)
+            np.bitwise_xor(before[part], piece, out=out[part])
+            digests.update(out[part].data)
             done += piece.size
-        if done != target.size:
-            raise FormatError(RULE, where, f"{done} bytes for a tensor of {target.size}")
-        return
-    pieces = list(_decompressed(data, 4 + 5 * target.size, where))
+        if done != before.size:
+            raise FormatError(RULE, where, f"{done} bytes for a tensor of {before.size}")
+        return str(digests.hexdigest())
+    pieces = list(_decompressed(data, 4 + 5 * before.size, where))
     found = np.concatenate(pieces) if pieces else np.empty(0, np.uint8)
     count = int(found[:4].view("<u4")[0]) if found.size >= 4 else -1
     if found.size != 4 + 5 * count:
         raise FormatError(RULE, where, f"{found.size} bytes for {count} places")
     places = found[4 : 4 + 4 * count].view("<u4")
-    if count and int(places.max()) >= target.size:
-        raise FormatError(RULE, where, f"a place behind the end of a tensor of {target.size} bytes")
-    target[places] = found[4 + 4 * count :]
+    if count and int(places.max()) >= before.size:
+        raise FormatError(RULE, where, f"a place behind the end of a tensor of {before.size} bytes")
+    if out is not before:
+        out[:] = before
+    out[places] = found[4 + 4 * count :]
+    digests.update(out.data)
+    return str(digests.hexdigest())
 
 
-def check_digest(algorithm: Checksum, data: Array, expected: object, where: str) -> None:
-    """Raise ``ChecksumError`` if bytes have another digest."""
-    if (found := digest(algorithm, data)) != expected:
-        message = f"the tensor has the digest {found} after the delta, and {expected!r:.80} is noted"
-        raise ChecksumError(RULE, where, message)
-
-
-def digest(algorithm: Checksum, data: Array) -> str:
+def digest_of(checksum: Checksum, data: Array) -> str:
     """Return the digest of bytes, hexadecimal."""
-    if algorithm == "adler32":
-        return f"{zlib.adler32(data.data):08x}"
+    digests = _digests(checksum)
+    digests.update(data.data)
+    return str(digests.hexdigest())
+
+
+class _Adler32:
+    """Adler-32, as the objects of `hashlib` are."""
+
+    def __init__(self) -> None:
+        self._value = 1
+
+    def update(self, data: memoryview) -> None:
+        self._value = zlib.adler32(data, self._value)
+
+    def hexdigest(self) -> str:
+        return f"{self._value:08x}"
+
+
+def _digests(checksum: Checksum) -> Any:
+    """Return an object that makes a digest of the bytes that it is given."""
+    if checksum in ("adler32", "sha256"):
+        return _Adler32() if checksum == "adler32" else hashlib.sha256()
     try:
-        if algorithm == "xxh3-128":
+        if checksum == "xxh3-128":
             import xxhash
 
-            return str(xxhash.xxh3_128(data.data).hexdigest())
+            return xxhash.xxh3_128()
         import blake3
 
-        return str(blake3.blake3(data.data).hexdigest())
+        return blake3.blake3()
     except ImportError as error:
-        raise DependencyError(f"the digest {algorithm} needs the package {error.name}") from None
+        raise DependencyError(f"the digest {checksum} needs the package {error.name}") from None
 
 
 def changed_adler32(before: str, nbytes: int, places: Array, old: Array, new: Array) -> str:

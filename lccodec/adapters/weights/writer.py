@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -27,20 +27,20 @@ from ...element_types import Array, components
 from ...errors import ArgumentError, warn
 from ..files.header import DTYPE_NAMES, FLOAT8_NAMES
 from ..tree.plain import read_types
-from .layout import INDEX_NAME, SINGLE_NAME, tensor_file
+from .layout import SINGLE_NAME, tensor_file
 from .versions import (
     Checksum,
     Encoding,
+    Entry,
+    Form,
     VersionIndex,
     changed_adler32,
     compressed,
-    digest,
+    digest_of,
     encoded,
-    version_name,
 )
 
-__all__ = ["Differ", "Part", "Target", "is_delta", "other_files", "remove_leftovers", "write_full"]
-
+_Made: TypeAlias = tuple[bytes, str, tuple[int, ...], int]  # a difference, of what type, shape and bytes
 _TYPE_NAMES: Final = {name: key for key, name in (*DTYPE_NAMES.items(), *FLOAT8_NAMES.items())}
 
 
@@ -76,6 +76,11 @@ class Part:
         found = () if self.update is None else self.update.patches("bits")
         return [patch for patch in found if patch.name in self.names]
 
+    def types(self) -> dict[str, str]:
+        """Return the types of tensors that NumPy lacks."""
+        types = read_types(self.link.manifest.metadata)
+        return {name: types[path] for path, name in self.names.items() if path in types}
+
     def commit(self) -> None:
         """Let the watch hold the step of the version."""
         if self.way is not None:
@@ -90,6 +95,7 @@ class Target:
     version: int
     metadata: Mapping[str, str]
     system: System
+    form: Form
 
     def write(self, files: Mapping[str, Iterable[Bytes]], more: Iterable[Path] = ()) -> int:
         """Write the files of the version, and give it its name; return the bytes of the files."""
@@ -108,7 +114,7 @@ class Target:
                             file.write(piece)
                         file.commit()
                         nbytes += file.size
-            folder.rename(temporary, version_name(self.version))
+            folder.rename(temporary, self.form.version_name(self.version))
             folder.sync()
         return nbytes
 
@@ -131,7 +137,7 @@ class Differ:
     def __init__(self, encoding: Encoding, checksum: Checksum) -> None:
         self._encoding, self._checksum = encoding, checksum
         self._digests: dict[str, str] = {}  # by the names of tensors
-        self._zeros = np.zeros(0, np.uint8)
+        self._zeros = np.zeros(0, np.uint8)  # whenever no difference is made in them
 
     def forget(self) -> None:
         """Forget the digests: the engines get other tensors."""
@@ -139,30 +145,34 @@ class Differ:
 
     def write(self, target: Target, parts: Sequence[Part]) -> int:
         """Write a delta, each part in a file of its own; return the bytes of the files."""
-        ranks, known = list[tuple[dict[str, bytes], dict[str, str]]](), dict[str, str]()
+        ranks, known = list[dict[str, _Made]](), dict[str, str]()
         for part in parts:
-            tensors, digests = dict[str, bytes](), dict[str, str]()
+            tensors, types = dict[str, _Made](), part.types()
             for patch in part.patches:
                 before, name = part.watch.array(patch.name), part.names[patch.name]
                 if before is None:  # `is_delta` would have found it
                     continue
                 change = _Bytes.of(before, patch)
-                found = self._digest(name, change)
+                digest = self._digest(name, change)
                 if name not in known:
-                    tensors[name], digests[name] = self._encoded(change), found
-                elif known[name] != found:
+                    dtype = types.get(name, patch.dtype)
+                    tensors[name] = self._encoded(change), dtype, patch.shape, before.bits.nbytes
+                elif known[name] != digest:
                     raise _differ(name)
-                known[name] = found
+                known[name] = digest
             if tensors:
-                ranks.append((tensors, digests))
-        files, weights = dict[str, Iterable[Bytes]](), dict[str, str]()
-        for number, (tensors, digests) in enumerate(ranks):
-            file = f"model-{number:05d}-of-{len(ranks):05d}.safetensors"
-            files[file] = tensor_file([(n, "U8", (len(data),), data) for n, data in tensors.items()], digests)
-            weights.update(dict.fromkeys(tensors, file))
-        base = target.version - 1
-        index = VersionIndex(target.version, base, self._encoding, self._checksum, weights, target.metadata)
-        nbytes = target.write({**files, INDEX_NAME: [index.to_json()]})
+                ranks.append(tensors)
+        form, files, entries = target.form, dict[str, Iterable[Bytes]](), dict[str, Entry]()
+        for number, tensors in enumerate(ranks):
+            file = form.file.format(number, len(ranks))
+            digests = {name: known[name] for name in tensors} if form.has_full else {}
+            stored = [(name, "U8", (len(data),), data) for name, (data, *_) in tensors.items()]
+            files[file] = tensor_file(stored, digests)
+            for name, (data, dtype, shape, whole) in tensors.items():
+                entries[name] = Entry(file, name, known[name], dtype, shape, whole, len(data))
+        numbers = target.version, target.version - 1
+        index = VersionIndex(*numbers, self._encoding, self._checksum, entries, target.metadata)
+        nbytes = target.write({**files, form.index: [index.to_json(form)]})
         self._digests.update(known)
         return nbytes
 
@@ -171,15 +181,22 @@ class Differ:
         before = self._digests.get(name)
         if self._checksum == "adler32" and before is not None and change.places is not None:
             return changed_adler32(before, change.bits.nbytes, change.places, change.old, change.new)
-        return digest(self._checksum, stored_view(change.after()))
+        return digest_of(self._checksum, stored_view(change.after()))
 
     def _encoded(self, change: _Bytes) -> bytes:
-        if self._encoding != "xor" or change.places is None:
+        nbytes = change.bits.nbytes
+        if self._encoding != "xor":
             return encoded(stored_view(change.bits), stored_view(change.after()), self._encoding)
+        if self._zeros.size < nbytes:
+            self._zeros = np.zeros(nbytes, np.uint8)
+        zeros = self._zeros[:nbytes]
+        if change.places is None:
+            try:
+                np.bitwise_xor(stored_view(change.bits), stored_view(change.new), out=zeros)
+                return compressed(zeros)
+            finally:
+                zeros[:] = 0
         # Where little differs, the difference is written into zeros: no pass over both tensors.
-        if self._zeros.size < change.bits.nbytes:
-            self._zeros = np.zeros(change.bits.nbytes, np.uint8)
-        zeros = self._zeros[: change.bits.nbytes]
         differences = zeros.view(change.new.dtype.newbyteorder("<"))
         try:
             differences[change.places] = change.old ^ change.new

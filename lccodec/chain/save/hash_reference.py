@@ -453,6 +453,8 @@ class HashReference:
 
     """
 
+    has_values = False
+
     def __init__(self, store: WritableStore, between: Callable[[], None] = lambda: None) -> None:
         self._store, self._between = store, between
         self._keeps = True  # what is made of the files of a checkpoint

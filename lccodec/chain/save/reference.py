@@ -41,6 +41,9 @@ _SECONDS_BETWEEN_ATTEMPTS: Final = 0.01
 class Reference(Protocol):
     """What a saver keeps of the newest checkpoint, and how a save is coded against it."""
 
+    #: Whether the arrays of `Latest` have the values, not only hashes of them.
+    has_values: bool
+
     def read(self, file: OpenCheckpoint) -> dict[str, DecodedArray]:
         """Return the arrays of a checkpoint by name, as `Latest` holds them.
 

@@ -97,6 +97,11 @@ class Saver:
         self._latest: Latest | None = None
         self._attempt: weakref.ref[_Attempt] | None = None  # the last save, which alone may commit
 
+    @property
+    def latest(self) -> Latest | None:
+        """The newest checkpoint as decoded, if it is at hand. The next save changes its arrays."""
+        return self._latest if self._reference.has_values else None
+
     def forget(self) -> None:
         """Release the reference; the next save reads it from the files."""
         self._latest = None

@@ -45,6 +45,8 @@ class ValueReference:
         Who codes.
     """
 
+    has_values = True
+
     def __init__(self, store: Store, crew: Crew) -> None:
         self._store, self._crew = store, crew
 

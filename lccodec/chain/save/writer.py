@@ -32,6 +32,7 @@ from .settings import Cadence, Settings, WhenBusy, WorkerOptions
 if TYPE_CHECKING:  # loaded by the first save, or the first in the background
     from ...workers.memory import Arena
     from .background import Background, Job
+    from .reference import Latest
     from .saver import Saver
     from .state_copy import Question, Snapshot
 
@@ -298,6 +299,13 @@ class Writer:
                 yield self._claim
             finally:
                 self._is_resting = False
+
+    @contextmanager
+    def newest_held(self) -> Iterator[Latest | None]:
+        """Let nothing be saved meanwhile; yield the newest state, if it is in this process."""
+        with self.turn:
+            is_here = "_saver" in vars(self) and self._own_background() is None
+            yield self._saver.latest if is_here else None
 
     def _release(self) -> None:
         """Wait for all saves, and release the reference. Raise the failure of a save."""

@@ -9,9 +9,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from ...constants import EXACT_NAME
+from ...container.disk.address import Place
 from ...container.disk.folder import Folder, make_directory, sync_directory
 from ...container.disk.source import FileSource, Source
 from ...container.disk.system import SYSTEM, System, storage_errors
@@ -76,9 +77,6 @@ def describe_exact(store: Store) -> dict[str, Any] | None:
         return {"step": None, "bytes": None, "problem": str(error)}
 
 
-_MAX_NAMES_SHOWN: Final = 5  # in one message
-
-
 class DirectoryStore(WritableStore):
     """The files of a chain in a directory.
 
@@ -123,13 +121,14 @@ class DirectoryStore(WritableStore):
             status = (self.path / name).stat()
         return status.st_ino, status.st_size, status.st_mtime_ns
 
+    def chains(self) -> dict[Place, list[int]]:
+        """Return the chains in the folders of the directory."""
+        return {path: list(DirectoryStore(path).checkpoints()) for path in readable_chains_in(self.path)}
+
     def nothing(self) -> str:
         """Return that there is no checkpoint, and which chains are in its folders."""
-        if not os.path.lexists(self.path):
-            return f"{super().nothing()}: there is no such directory"
-        names = [path.name for path in readable_chains_in(self.path)]
-        shown = ", ".join(names[:_MAX_NAMES_SHOWN]) + (", ..." if names[_MAX_NAMES_SHOWN:] else "")
-        return super().nothing() + (f", but these chains: {shown}" if names else "")
+        missing = "" if os.path.lexists(self.path) else ": there is no such directory"
+        return super().nothing() + missing
 
     def make(self) -> None:
         """Make the directory and those above it, each durable."""

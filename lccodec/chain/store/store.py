@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, closing
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
 
 from ...constants import EXACT_NAME, MAX_STEP
 from ...container.disk.address import Place
@@ -21,6 +21,8 @@ from ...container.writer import CheckpointWriter
 from ...errors import ArgumentError, ChainError, LccodecError
 from .claim import Claim
 from .names import checkpoint_name, checkpoints_among, pins_among, step_index
+
+_MAX_NAMES_SHOWN: Final = 5  # in one message
 
 
 class Store(ABC):
@@ -193,9 +195,15 @@ class Store(ABC):
         """Return the pinned steps, rising."""
         return pins_among(self.names())
 
+    def chains(self) -> dict[Place, list[int]]:
+        """Return the chains below the place with their steps; not those that cannot be listed."""
+        return {}
+
     def nothing(self) -> str:
         """Return that there is no checkpoint, and which chains there are instead."""
-        return f"{self.path} holds no checkpoint"
+        names = [str(place).removeprefix(f"{self.path}/") for place in self.chains()]
+        shown = ", ".join(names[:_MAX_NAMES_SHOWN]) + (", ..." if names[_MAX_NAMES_SHOWN:] else "")
+        return f"{self.path} holds no checkpoint" + (f", but these chains: {shown}" if names else "")
 
 
 class OvertakenError(ChainError):

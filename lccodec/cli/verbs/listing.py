@@ -9,7 +9,7 @@ import click
 from ...chain.read.info import CheckpointInfo, CheckpointSummary
 from ...chain.read.newest import pointer_text
 from ...chain.read.survey import survey
-from ...chain.store.directory import DirectoryStore, describe_exact, readable_chains_in
+from ...chain.store.directory import describe_exact
 from ...chain.store.opening import open_store
 from ...chain.store.store import Store
 from ...container.disk.address import Place
@@ -26,7 +26,7 @@ from .parameters import place_argument
     "--quality", is_flag=True, help="What the saves lost: error and lag of weights and first moments."
 )
 def ls(place: Place, quality: bool, as_json: bool) -> int:
-    """List the checkpoints of a chain or a bundle, and the chains in the folders of DIR."""
+    """List the checkpoints of a chain or a bundle, and the chains below DIR or an address."""
     with open_store(place) as store:
         return _list(store, quality, as_json)
 
@@ -34,7 +34,7 @@ def ls(place: Place, quality: bool, as_json: bool) -> int:
 def _list(store: Store, quality: bool, as_json: bool) -> int:
     listed = store.snapshot()
     steps, exact, pins = listed.steps(), describe_exact(listed), listed.pins()
-    chains = readable_chains_in(store.path) if isinstance(store, DirectoryStore) else []
+    chains = listed.chains()
     if not steps and exact is None and not chains:
         raise ChainError(store.nothing())
     found: dict[int, CheckpointInfo | CheckpointSummary | LccodecError] = {}

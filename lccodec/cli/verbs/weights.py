@@ -12,7 +12,7 @@ import click
 
 from ...adapters.weights.local import Pulled, Puller
 from ...adapters.weights.publish import Published, Publisher
-from ...adapters.weights.versions import CHECKSUMS, ENCODINGS, version_name
+from ...adapters.weights.versions import CHECKSUMS, ENCODINGS, FORMS
 from ...chain.read.follow.follower import POLL_SECONDS
 from ...container.disk.address import Place
 from ...errors import ChainError
@@ -47,13 +47,13 @@ _FOLLOW: Final = click.option("--follow", is_flag=True, help="Go on with each ne
 @click.argument("run", metavar="DIR", type=PLACE)
 @click.argument("output", metavar="OUTPUT", type=NEW)
 @click.option(
-    "--as", "form", type=click.Choice(["weight-versions"]), required=True, help="The form that engines read."
+    "--as", "form", type=click.Choice(list(FORMS)), required=True, help="The form that engines read."
 )
 @_MODEL
 @_RENAME
 @click.option("--start", type=STEP, help="The step that engines have as their version 0.  [default: none]")
 @click.option("--encoding", type=click.Choice(ENCODINGS), default="xor", show_default=True)
-@click.option("--checksum", type=click.Choice(CHECKSUMS), default="adler32", show_default=True)
+@click.option("--checksum", type=click.Choice(CHECKSUMS), help="[default: adler32; of skyrl xxh3-128]")
 @click.option("--full", is_flag=True, help="Publish a full version, which needs no older one.")
 @click.option("--like", type=CHAIN_OR_FILE, help="The model of the engines: its names, and its other files.")
 @history_option
@@ -61,7 +61,7 @@ _FOLLOW: Final = click.option("--follow", is_flag=True, help="Go on with each ne
 def publish(  # one parameter for each option: click passes them by name
     run: Place,
     output: Path,
-    form: str,
+    form: Any,
     prefix: str,
     rename: dict[str, str],
     start: int | None,
@@ -75,11 +75,12 @@ def publish(  # one parameter for each option: click passes them by name
 ) -> None:
     """Publish the newest step of a chain for inference engines.
 
-    OUTPUT gets directories weight_v000001 and so on, in the layout of Hugging Face: what slime,
-    miles and pull_weights of SGLang read. A version is a delta to the one before, or a full model.
+    OUTPUT gets directories. As weight-versions they are weight_v000001 and so on, in the layout of
+    Hugging Face: what slime, miles and pull_weights of SGLang read. A version is a delta to the one
+    before, or a full model. As skyrl they are delta-00000001 and so on, always deltas.
     """
     options: dict[str, Any] = {"prefix": prefix, "rename": rename, "start": start, "like": like}
-    options |= {"encoding": encoding, "checksum": checksum}
+    options |= {"form": form, "encoding": encoding, "checksum": checksum}
     publisher = Publisher(run, output, **options, exact=not history)
 
     def once(first: bool) -> Published | None:
@@ -87,7 +88,7 @@ def publish(  # one parameter for each option: click passes them by name
 
     def told(found: Published) -> tuple[dict[str, Any], str]:
         kind = "full" if found.base is None else f"on version {found.base}"
-        text = f"{printable(output / version_name(found.version))}: step {found.step}, {kind}"
+        text = f"{printable(output / FORMS[form].version_name(found.version))}: step {found.step}, {kind}"
         return {"form": form, **asdict(found)}, f"{text}, {found.nbytes:,} bytes"
 
     with publisher:

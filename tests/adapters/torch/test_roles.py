@@ -275,6 +275,62 @@ def test_parameters_that_an_optimizer_has_but_does_not_train_are_exact():
         assert {name for name, role in found.items() if role == "weight"} == {"model/lora_a.weight"}
 
 
+class Adapted(torch.nn.Module):
+    """A frozen layer and what LoRA trains beside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base_layer = torch.nn.Linear(16, 16).requires_grad_(False)
+        self.lora_A = torch.nn.Parameter(torch.randn(4, 16))
+        self.lora_B = torch.nn.Parameter(torch.randn(16, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.base_layer(x) + x @ self.lora_A.T @ self.lora_B.T
+
+
+def half_frozen() -> torch.nn.Module:
+    layers = [torch.nn.Linear(16, 16).requires_grad_(number in (0, 3)) for number in range(4)]
+    return torch.nn.Sequential(*layers, torch.nn.BatchNorm1d(16), torch.nn.Linear(16, 3))
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("all_given", [False, True])
+@pytest.mark.parametrize("make", [half_frozen, lambda: torch.nn.Sequential(*[Adapted() for _ in range(3)])])
+def test_what_is_trained_of_a_partly_frozen_model(make: Any, all_given: bool, named: bool) -> None:
+    """Also by the names and shapes alone, as of a state that another framework reads."""
+    model = make()
+    given = [(name, p) for name, p in model.named_parameters() if all_given or p.requires_grad]
+    optimizer = torch.optim.AdamW(given if named else [p for _, p in given])
+    model(torch.randn(8, 16)).square().mean().backward()
+    optimizer.step()
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    if not named and not all_given and make is half_frozen:  # which of four layers, nobody can say
+        for found in (adapter.roles(state), assign_roles(shapes_of(state))):
+            assert found["model/5.weight"].role == "weight"
+            assert {found[f"model/{n}.{e}"].why for n in range(4) for e in ("weight", "bias")} == {
+                "perhaps a parameter of the optimizer, which has no names"
+            }
+        return
+    trained = {f"model/{name}" for name, p in model.named_parameters() if p.requires_grad}
+    for found in (adapter.roles(state), assign_roles(shapes_of(state), known=adapter.roles(state))):
+        assert {name for name, assigned in found.items() if assigned.role == "weight"} == trained
+    if all_given or make is not half_frozen:
+        found = assign_roles(shapes_of(state))
+        assert {name for name, assigned in found.items() if assigned.role == "weight"} == trained
+
+
+def test_groups_that_are_not_in_the_order_of_the_model() -> None:
+    """As of weights with decay, and biases without: by their order, others would be taken."""
+    model = torch.nn.Sequential(*[torch.nn.Linear(16, 16).requires_grad_(n > 1) for n in range(4)])
+    weights, biases = ([p for n, p in model.named_parameters() if end in n] for end in ("weight", "bias"))
+    optimizer = torch.optim.AdamW([{"params": weights}, {"params": biases[::-1], "weight_decay": 0}])
+    model(torch.randn(8, 16)).square().mean().backward()
+    optimizer.step()
+    found = adapter.roles({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+    assert {name for name, assigned in found.items() if assigned.role == "weight"} == set()
+    assert found["model/2.weight"].why.startswith("perhaps")
+
+
 def test_the_optimizers_of_a_gan():
     parts, state = {}, {}
     for name in ("G", "D"):

@@ -110,3 +110,12 @@ def test_only_one_of_the_two_models_is_wrapped(tmp_path: Path) -> None:
         for update in follower:
             adapter.apply_update({"run": {"model": torch.nn.DataParallel(served)}}, update)
     assert_same(dict(served.state_dict()), dict(trained.state_dict()))
+
+
+def test_a_chain_in_float32_and_a_model_in_bfloat16(tmp_path: Path) -> None:
+    with Chain(tmp_path, "lossless", adapter=adapter) as chain:
+        chain.save(0, torch.nn.Linear(3, 2).state_dict())
+    with follow(tmp_path, timeout=0) as follower:
+        (update,) = follower
+        with pytest.raises(ArgumentError, match=r"has bfloat16 \(2, 3\)\n(.*\n)*.*Rounding\(adapter\)"):
+            adapter.apply_update(torch.nn.Linear(3, 2).bfloat16(), update)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from lccodec import ArgumentError, Chain, ChainError, Keep
 from lccodec.adapters.weights import Published, Publisher, publish
-from lccodec.adapters.weights.versions import changed_adler32, digest
+from lccodec.adapters.weights.versions import changed_adler32, digest_of
 from lccodec.adapters.weights.writer import Target
 from lccodec.byteorder import stored_view
 
@@ -182,9 +182,9 @@ def test_a_digest_of_changed_numbers(dtype: str, size: int, seed: int) -> None:
     places = np.flatnonzero(rng.random(old.size) < 0.3)
     new = old.copy()
     new[places] = np.frombuffer(rng.bytes(places.size * old.itemsize), dtype)
-    before = digest("adler32", stored_view(old))
+    before = digest_of("adler32", stored_view(old))
     found = changed_adler32(before, old.nbytes, places, old[places], new[places])
-    assert found == digest("adler32", stored_view(new))
+    assert found == digest_of("adler32", stored_view(new))
 
 
 def nbytes_of(output: Path, version: int) -> int:
@@ -368,3 +368,38 @@ def test_publishers_are_killed(tmp_path: Path) -> None:
             trainer.check(int(path.name[8:]), STATES[5])
     assert trainer.publish(full=True) is not None
     assert not list(trainer.output.glob(".tmp-*"))
+
+
+@pytest.mark.parametrize("settings", [{}, {"reference": "hashes"}, {"policy": "lc-3"}, {"keyframe_every": 2}])
+def test_the_chain_of_the_same_process(tmp_path: Path, settings: dict[str, Any]) -> None:
+    """What it saved is taken from memory; if it is not there, files are read."""
+    decoded, like, lossy = list[int](), tmp_path / "like", "policy" in settings
+    states = [small_model()]
+    for seed in range(1, 8):
+        states.append(trained(states[-1], seed))
+    write_model(like, states[0])
+    options: Any = {"prefix": "model", "start": None if lossy else 0, "like": like}
+
+    def check(version: int, state: dict[str, Any]) -> None:
+        assert pulled(tmp_path / "out", bytes_of(states[0]), version) == bytes_of(state)
+
+    with (
+        Chain(tmp_path / "run", **{"policy": "lossless", **settings}) as chain,
+        Publisher(chain, tmp_path / "out", **options) as publisher,
+    ):
+        for step, state in enumerate(states):
+            if step == 5:
+                chain.save_async(step, {"model": state}).result()
+            else:
+                chain.save(step, {"model": state})
+            publisher.publish()
+            decoded.append(publisher._ranks[0].at_hand is None)
+            check(step + lossy, state)
+        chain.rollback(3)
+        chain.save(4, {"model": states[0]})
+        found = publisher.publish()
+        assert found is not None
+        assert (found.version, found.step, found.base) == (8 + lossy, 4, 7 + lossy)
+        check(8 + lossy, states[0])
+    elsewhere = settings.get("reference") == "hashes"
+    assert decoded == [elsewhere] * 5 + [True] * 3  # from the first save in the background on

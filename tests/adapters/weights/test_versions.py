@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 import zstandard  # noqa: F401 - differences are compressed with it
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lccodec import StorageError
 from lccodec.adapters.weights.versions import (
     CHECKSUMS,
     ENCODINGS,
+    FORMS,
     Encoding,
+    Entry,
     VersionIndex,
-    apply,
-    digest,
+    digest_of,
     encoded,
+    find_form,
+    make,
     read_index_of,
-    version_name,
-    versions_in,
 )
 
 
@@ -28,9 +33,10 @@ def test_a_difference_leads_from_one_to_the_other(data: bytes, seed: int, encodi
     old = np.frombuffer(data, np.uint8)
     rng = np.random.default_rng(seed)
     new = np.where(rng.random(old.size) < rng.random(), rng.integers(0, 256, old.size, np.uint8), old)
-    found = old.copy()
-    apply(encoded(old, new, encoding), found, encoding, "here")
+    found = np.empty_like(old)
+    told = make(encoded(old, new, encoding), old, found, encoding, "adler32", "here")
     np.testing.assert_array_equal(found, new)
+    assert told == digest_of("adler32", new)
 
 
 def test_only_overwriting_may_be_repeated() -> None:
@@ -38,33 +44,57 @@ def test_only_overwriting_may_be_repeated() -> None:
     for encoding, expected in (("xor", old), ("overwrite", new)):
         found = old.copy()
         for _ in range(2):
-            apply(encoded(old, new, encoding), found, encoding, "here")  # type: ignore[arg-type]
+            make(encoded(old, new, encoding), found, found, encoding, "sha256", "here")  # type: ignore[arg-type]
         np.testing.assert_array_equal(found, expected)
 
 
 def test_digests_are_those_of_the_packages() -> None:
     import xxhash  # noqa: F401 - one of them
 
-    assert CHECKSUMS == ("adler32", "xxh3-128", "blake3")
-    assert digest("adler32", np.frombuffer(b"Wikipedia", np.uint8)) == "11e60398"
-    assert digest("xxh3-128", np.empty(0, np.uint8)) == "99aa06d3014798d86001c324468d497f"
+    assert CHECKSUMS == ("adler32", "xxh3-128", "blake3", "sha256")
+    assert digest_of("adler32", np.frombuffer(b"Wikipedia", np.uint8)) == "11e60398"
+    assert digest_of("xxh3-128", np.empty(0, np.uint8)) == "99aa06d3014798d86001c324468d497f"
+    assert digest_of("sha256", np.empty(0, np.uint8))[:8] == "e3b0c442"
 
 
 def test_an_index(tmp_path: Path) -> None:
-    index = VersionIndex(7, 6, "xor", "adler32", {"w": "model-00000-of-00001.safetensors"}, {"more": "1"})
-    (tmp_path / "model.safetensors.index.json").write_bytes(index.to_json())
+    form, tensors = FORMS["weight-versions"], {"w": Entry("model-00000-of-00001.safetensors", "w")}
+    index = VersionIndex(7, 6, "xor", "adler32", tensors, {"more": "1"})
+    (tmp_path / form.index).write_bytes(index.to_json(form))
     found = read_index_of(tmp_path)
     assert found is not None
     assert (found.version, found.base_version, found.encoding, found.checksum) == (7, 6, "xor", "adler32")
-    assert found.weights == index.weights
+    assert found.tensors == tensors
     assert found.metadata["more"] == "1"
     assert found.metadata["base_version"] == "000006"
-    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {}}')
+    (tmp_path / form.index).write_text('{"weight_map": {}}')
     assert read_index_of(tmp_path) is None  # a full version
     assert read_index_of(tmp_path / "nothing") is None
 
 
+def test_a_manifest(tmp_path: Path) -> None:
+    form, place = FORMS["skyrl"], tmp_path / "delta-00000007"
+    tensors = {"w": Entry("delta-rank00000-file000000.safetensors", "w", "ab")}
+    index = VersionIndex(7, 6, "xor", "xxh3-128", tensors, {"more": "1"})
+    place.mkdir()
+    with pytest.raises(StorageError, match="No such file"):
+        read_index_of(place)
+    (place / form.index).write_bytes(index.to_json(form))
+    assert read_index_of(place) == replace(index, metadata={"more": "1"})
+    old = json.loads((place / form.index).read_bytes())
+    del old["tensors"][0]["checksum"]
+    old["tensors"][0]["sha256"] = "cd"
+    (place / form.index).write_text(json.dumps(old))
+    found = read_index_of(place)
+    assert found is not None
+    assert (found.checksum, found.tensors["w"].digest) == ("sha256", "cd")
+
+
 def test_names() -> None:
-    assert version_name(12) == "weight_v000012"
+    form = FORMS["weight-versions"]
+    assert form.version_name(12) == "weight_v000012"
     names = ["weight_v000012", "weight_v000002", "weight_v1234567", "weight_v12", "weight_v0000012", "x"]
-    assert versions_in(names) == [2, 12, 1234567]
+    assert form.versions_in(names) == [2, 12, 1234567]
+    assert find_form(names) is find_form([]) is form
+    assert find_form(["x", "delta-1", "delta-00000001"]) is FORMS["skyrl"]
+    assert FORMS["skyrl"].version_name(1) == "delta-00000001"

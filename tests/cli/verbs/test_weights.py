@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import zstandard  # noqa: F401 - versions are compressed with it
 
@@ -103,3 +104,18 @@ def test_follow(tmp_path: Path, verb: str) -> None:
     process.communicate()
     found = read_model(output) if verb == "pull" else pulled(output, bytes_of(STATES[0]), 3)
     assert found == bytes_of(STATES[3])
+
+
+@pytest.mark.parametrize("start", [(), ("--start", 0)])
+def test_a_model_that_is_mistyped(tmp_path: Path, start: tuple[str, ...]) -> None:
+    states = [{"model": {"w": np.full(50, step, "f4")}} for step in range(2)]
+    with Chain(tmp_path / "run", "lossless") as chain:
+        for step, state in enumerate(states):
+            chain.save(step, state)
+    write_model(tmp_path / "local", states[0]["model"])
+    pull = ("pull", tmp_path / "run", tmp_path / "local", *start)
+    form = ("--as", "weight-versions", "--like", tmp_path / "local", *start)
+    for words in (pull, ("publish", tmp_path / "run", tmp_path / "out", *form)):
+        told = run(*words, "--model", "modle", code=2)[1]
+        assert "the state has no 'modle' (is it 'model'?)" in told
+    assert "has no tensor of the state, such as 'model/w': prefix=, or --model" in run(*words, code=2)[1]

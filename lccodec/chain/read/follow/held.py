@@ -248,6 +248,7 @@ class Held:
         based: bool,
         wanted: Callable[[], bool],
         tellers: Tellers,
+        known: Mapping[str, DecodedArray] | None = None,
     ) -> Prepared:
         """Decode another state, and find what differs.
 
@@ -262,6 +263,8 @@ class Held:
             Is asked from time to time whether the state is still wanted.
         tellers
             Who reads what frames say that they change.
+        known
+            The other state, if it is in memory. It must not change until it is committed.
 
         Raises
         ------
@@ -276,6 +279,9 @@ class Held:
         touched = _touched(links) if based else {*self.arrays, *links[-1].names}
         found.outdated = self.arrays.keys() & touched
         every = groups_of(links, names)
+        if known is not None:
+            self._compare(known, touched.intersection(name for group in every for name in group), found)
+            return found
         alone = self._candidates(links, every) if based else {}
         others = deque(group for group in every if group[0] not in alone)
         read_ahead(_spans(links, [*([name] for name in alone), *others]))
@@ -306,6 +312,17 @@ class Held:
                 found.outdated.difference_update(done)
         decode_others()
         return found
+
+    def _compare(self, known: Mapping[str, DecodedArray], names: Iterable[str], found: Prepared) -> None:
+        """Take note of what is new in a state that is in memory."""
+        for name in names:
+            before, after = self.arrays.get(name), known[name]
+            fits = before is not None and (before.kind, before.shape) == (after.kind, after.shape)
+            if before is None or not fits or not np.array_equal(before.bits, after.bits):
+                found.changes[name] = Change(after.kind, after.shape, None, after.bits)
+            if not fits:
+                found.decoded[name] = DecodedArray(after.kind, after.shape, after.bits.copy())
+            found.outdated.discard(name)
 
     def _candidates(self, links: Sequence[Link], groups: Iterable[Sequence[str]]) -> dict[str, int]:
         """Return arrays whose own frames may say what changes, and these frames, largest first."""
@@ -421,6 +438,9 @@ class Held:
             for name, change in prepared.changes.items()
             if name not in prepared.decoded and change.places is not None
         )
+        for name, change in prepared.changes.items():
+            if name not in prepared.decoded and change.places is None:  # of a state in memory
+                change.write(self.arrays[name].bits)
         names = prepared.link.names.keys() - prepared.outdated
         kept = {name: array for name, array in self.arrays.items() if name in names}
         self.arrays = {**kept, **prepared.decoded}

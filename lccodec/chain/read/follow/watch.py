@@ -275,6 +275,10 @@ def arrays_by_name(arrays: Any) -> Mapping[str, Any]:
 _OF_ANOTHER_REFERENCE: Final = ("LCC-FRM-09", "LCC-STR-09")
 _MAX_ATTEMPTS: Final = 3  # to read a checkpoint, while others take away what it needs
 
+#: The root and the arrays of a state that is in memory: nothing of it is decoded. The arrays must
+#: not change until the way there is gone.
+AtHand: TypeAlias = tuple[bytes, Mapping[str, DecodedArray]]
+
 #: What tells the files of a step from others that take their names.
 _Seen: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...]]
 
@@ -339,6 +343,7 @@ class Watch:
     ) -> None:
         self._store, self.pinned, self._keys, self._exact = store, pinned, keys, exact
         self._bounds = bounds
+        self.at_hand: AtHand | None = None
         self._refused: dict[_Seen, str] = {}  # files that cannot be read, and why
         self._unread: set[_Seen] = set()  # those of them that may be read later
         self._wanted: Callable[[], bool] = lambda: True
@@ -568,7 +573,9 @@ class Watch:
         if before is not None and last.reader.root == before.reader.root:
             return None
         names = self._names(last)
-        prepared = self._held.prepare(links, names, based, self._wanted, self._tellers)
+        root, at_hand = (b"", None) if self.at_hand is None else self.at_hand
+        known = at_hand if root == last.reader.root else None
+        prepared = self._held.prepare(links, names, based, self._wanted, self._tellers, known)
         places = {path: last.index_names[index] for path, index in last.paths.items()}
         changes = {
             path: prepared.changes[name]

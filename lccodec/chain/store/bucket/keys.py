@@ -185,12 +185,15 @@ class Listing:
         All other objects outside of folders, such as pins, by name.
     loose
         Data that no commit names.
+    chains
+        The names of the files of other chains, by what their prefixes have beyond that of this one.
     """
 
     entries: dict[str, Entry] = field(default_factory=dict)
     missing: dict[str, tuple[int, ...]] = field(default_factory=dict)
     others: dict[str, Object] = field(default_factory=dict)
     loose: list[Object] = field(default_factory=list)
+    chains: dict[str, set[str]] = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
@@ -235,6 +238,9 @@ def read_listing(
             place = above.removeprefix(below)
             if above.startswith(below) and "/" not in place:
                 commits.setdefault(place, {})[int(leaf)] = each.key
+            elif ROLLED_BACK_NAME not in above.split("/"):
+                below_this, _, name = above.rpartition("/")
+                listing.chains.setdefault(below_this, set()).add(name)
         elif above == below.removesuffix("/"):
             listing.others[leaf] = each
     data = _data_of(known)

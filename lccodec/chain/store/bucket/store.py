@@ -37,7 +37,7 @@ from ....container.manifest import Manifest
 from ....container.reader import CheckpointReader, open_checkpoint
 from ....container.writer import CheckpointWriter
 from ....errors import ArgumentError, ChainError, DependencyError, FormatError, StorageError
-from ..names import pin_name
+from ..names import checkpoints_among, pin_name
 from ..shelf import in_order, next_name
 from ..store import Held, OvertakenError, Store, WritableStore
 from .backend import Backend, ExistsError, MissingError, Patience, PatientBackend
@@ -450,6 +450,11 @@ class BucketStore(WritableStore):
     def names(self) -> list[str]:
         """Return the names of all files."""
         return self._listed().names
+
+    def chains(self) -> dict[Place, list[int]]:
+        """Return the chains whose prefixes go on from this one."""
+        found = sorted(self._listed().chains.items())
+        return {self.path / below: list(checkpoints_among(names)) for below, names in found}
 
     def has(self, name: str) -> bool:
         """Return whether there is a file of that name."""

@@ -170,3 +170,21 @@ def test_a_rollback_that_deletes(chain: str) -> None:
     assert answer(f"rollback {chain} 0")["name"] == "0001-to-0"
     assert answer(f"rolled-back {chain} --undo")["done"] == "undone"
     assert lccodec.Chain(chain).steps == [0, 10, 20, 30]
+
+
+def test_the_runs_below_an_address(place: str) -> None:
+    """Whatever their depth; not what a rollback has set aside."""
+    above, _, name = place.rpartition("/")
+    for below, steps in ((place, (0, 1)), (f"{above}/deep/er", (5,))):
+        with lccodec.Chain(below, "lossless") as chain:
+            for step in steps:
+                chain.save(step, {"a": np.ones(4)})
+            if len(steps) > 1:
+                chain.rollback(0)
+    assert f"  {above}/deep/er: 1 checkpoints, steps 5 to 5\n  {above}/{name}: " in ask(f"ls {above}")
+    assert answer(f"ls {above}")["chains"] == sorted([f"{above}/deep/er", place])
+    assert f"holds no checkpoint, but these chains: deep/er, {name}" in ask(f"info {above}", 1)
+    if place.startswith("s3://"):
+        bucket = place.removeprefix("s3://").partition("/")[0]
+        assert {f"{above}/deep/er", place} <= {*answer(f"ls s3://{bucket}")["chains"]}
+        assert "there is no such bucket; make it first" in ask("ls s3://nobody-has-this", 1)
