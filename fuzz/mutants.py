@@ -31,8 +31,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from faulty import in_a_child, install
+from faulty import CPU_SECONDS, allow, in_a_child, install
 from javascript import Javascript, cost
+from reached import Reached
 from sites import Mutant, mutants
 from wrong import DECODER, wrong_decoders
 
@@ -79,7 +80,8 @@ READERS = {
     "chain/store": ["bundle", "names"],
 }
 TEST_SECONDS = 300  # for a file or a folder of tests
-TRACE_SECONDS = 60  # for all vectors, with every call looked at
+TRACE_SECONDS = 120  # for all vectors, with every call or statement looked at
+MANY = 100  # mutants, for which it pays to look first which answers reach them
 
 #: Answers need these, too, to describe what was read.
 WRITERS = ("_Flattener", "flatten")
@@ -98,7 +100,7 @@ class Vectors:
     Attributes
     ----------
     asked
-        The questions that lead to each function, by their places.
+        The questions that lead to each function, or reach each mutant, by their places.
     names
         All names in these functions.
     """
@@ -120,7 +122,7 @@ class Vectors:
         self._answering()  # children have it, and all that it imports, from the beginning
         self.asked: dict[str, list[int]] = {}
         self.names: list[str] = []
-        if package == PACKAGE:  # spec/decoder is too slow with every call looked at
+        if package == PACKAGE:
             self.asked, self.names = in_a_child(self._traced, TRACE_SECONDS)
 
     def __enter__(self) -> Vectors:
@@ -129,6 +131,11 @@ class Vectors:
     def __exit__(self, *_: object) -> None:
         tempfile.tempdir = None
         self._directory.cleanup()
+
+    def look(self, chosen: Sequence[Mutant]) -> None:
+        """Find out which questions reach each of many mutants of a decoder."""
+        if self._package != PACKAGE and len(chosen) >= MANY:
+            self.asked = in_a_child(partial(self._reached, chosen), TRACE_SECONDS)
 
     def noticed(self, mutant: Mutant | None) -> str | None:
         """Return what notices a mutant: a vector, or "limits"; None if it survives."""
@@ -148,10 +155,14 @@ class Vectors:
         except Exception:
             return "import"
         first = [place for place in self._order if mutant and self._cases[place].rule in mutant.rules]
-        all_of_them = self._order
-        asked = set(self.asked.get(mutant.key, all_of_them) if mutant and mutant.function else all_of_them)
+        asked = set(self._order)
+        if mutant is not None:
+            asked &= set(self.asked.get(mutant.name, self.asked.get(mutant.key, self._order)))
         for place in dict.fromkeys([*first, *self._order]):
-            if place in asked and self._is_wrong(answering, place):
+            if place not in asked:
+                continue
+            allow(CPU_SECONDS)
+            if self._is_wrong(answering, place):
                 return place
         return None
 
@@ -198,6 +209,19 @@ class Vectors:
         if wrong:
             raise ValueError(f"wrong without any fault: {wrong}")
         return asked, sorted(names)
+
+    def _reached(self, chosen: Sequence[Mutant]) -> dict[str, list[int]]:
+        """Return the questions that reach each mutant, by its name."""
+        reached = Reached(self._package, chosen, self._command)
+        answering = self._answering()
+        asked: dict[str, list[int]] = {mutant.name: [] for mutant in chosen}
+        for place in range(len(self._cases)):
+            reached.begin()
+            if self._is_wrong(answering, place):
+                raise ValueError(f"wrong without any fault: {self._cases[place].name}")
+            for number in reached.places:
+                asked[chosen[number].name].append(place)
+        return asked
 
     def _answering(self) -> Any:
         answering = importlib.import_module(self._command)
@@ -300,13 +324,24 @@ def mutants_of(what: str, vectors: Any) -> list[Mutant]:
     return [mutant for path in sorted(DECODER.glob("*.py")) for mutant in mutants(DECODER, path.name)]
 
 
-def survivors(vectors: Any, chosen: Sequence[Mutant]) -> list[Mutant]:
-    """Return the mutants that all vectors let pass; tell how far it is."""
+def survivors(vectors: Any, chosen: Sequence[Mutant], journal: Path | None = None) -> list[Mutant]:
+    """Return the mutants that all vectors let pass; tell how far it is.
+
+    What a mutant is noticed by goes to the journal. Those of which it has that are not asked again.
+    """
+    known = set() if journal is None or not journal.exists() else set(journal.read_text().splitlines())
     found = []
     for number, mutant in enumerate(chosen, 1):
-        if vectors.noticed(mutant) is None:
+        replaced = f"{mutant.name} at {mutant.start}, as `{' '.join(mutant.replacement.split())}`"
+        if replaced in known:
+            continue
+        place = vectors.noticed(mutant)
+        if place is None:
             found.append(mutant)
             print(f"{number:4d}  {mutant.name}", flush=True)
+        elif journal is not None:
+            with journal.open("a", encoding="utf-8") as lines:
+                lines.write(f"{replaced}\n")
     return found
 
 
@@ -318,6 +353,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the choice")
     parser.add_argument("--only", default="", metavar="TEXT", help="only mutants whose names have it")
     parser.add_argument("--tests", action="store_true", help="run the tests that survivors need")
+    parser.add_argument("--journal", type=Path, metavar="FILE", help="go on where another run stopped")
     parser.add_argument("--list", action="store_true", help="print the names, and run nothing")
     arguments = parser.parse_args()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a fork with threads may wait for ever
@@ -333,7 +369,9 @@ def main() -> int:
         if arguments.list:
             print(*(mutant.name for mutant in chosen), sep="\n")
             return 0
-        left = survivors(vectors, chosen)
+        if arguments.of == "decoder":
+            vectors.look(chosen)
+        left = survivors(vectors, chosen, arguments.journal)
     wrong = [f"not named: {mutant.name}" for mutant in left if mutant.name not in reasons]
     survived = {mutant.name for mutant in left}
     gone = (reasons.keys() & {mutant.name for mutant in chosen}) - survived
