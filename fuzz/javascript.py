@@ -7,12 +7,14 @@ and texts have none, and a clause is what stands between brackets and operators 
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,7 @@ class Javascript:
         (questions := Path(self._directory.name, "questions")).mkdir()
         self._cases = list(cases(questions))
         self._order = sorted(range(len(self._cases)), key=lambda place: cost(self._cases[place]))
+        self._asked: dict[str, set[int]] = {}
 
     def __enter__(self) -> Javascript:
         return self
@@ -66,6 +69,20 @@ class Javascript:
             if path.name not in PAGE:
                 yield from faults(path.name, path.read_text(encoding="utf-8"))
 
+    def look(self, chosen: Sequence[Mutant]) -> None:
+        """Find out which questions run the code of each mutant; `reached.js` tells."""
+        questions = [json.dumps({"id": case.name, **case.question}) for case in self._cases]
+        command = ["node", str(READER.parents[1] / "fuzz" / "reached.js"), str(self._copy)]
+        done = subprocess.run(command, input="\n".join(questions), capture_output=True, text=True, check=True)
+        started, *lines = (_that_ran(json.loads(line)) for line in done.stdout.splitlines())
+        sources = {path.name: path.read_bytes() for path in READER.glob("*.js")}
+        for mutant in chosen:
+            # Its first and last character: they may lie in two blocks.
+            ends = (mutant.start, max(mutant.start, mutant.end - 1))
+            places = {len(sources[mutant.path][:end].decode()) for end in ends}
+            ran = [not places.isdisjoint(line.get(mutant.path, ())) for line in (started, *lines)]
+            self._asked[mutant.name] = {place for place in self._order if ran[0] or ran[place + 1]}
+
     def noticed(self, mutant: Mutant) -> str | None:
         """Return the vector that notices a mutant; None if it survives."""
         path = self._copy / mutant.path
@@ -73,7 +90,8 @@ class Javascript:
         path.write_bytes(mutant.mutated(source))
         try:
             with self._program(["node", str(self._copy / "answer.js")], SECONDS) as program:
-                for place in self._order:
+                asked = self._asked.get(mutant.name, set(self._order))
+                for place in filter(asked.__contains__, self._order):
                     if self._is_wrong(program, place):
                         self._order.remove(place)
                         self._order.insert(0, place)
@@ -88,6 +106,16 @@ class Javascript:
             return case.problem(program.ask(case.name, case.question), self._level) is not None
         except self._silent:
             return True
+
+
+def _that_ran(modules: dict[str, list[tuple[int, int, int]]]) -> dict[str, set[int]]:
+    """Return the places of each module that ran: those whose innermost block did."""
+    found: dict[str, set[int]] = {}
+    for module, blocks in modules.items():
+        ran = found[module] = set()
+        for start, end, count in sorted(blocks, key=lambda block: block[0] - block[1]):
+            ran.update(range(start, end)) if count else ran.difference_update(range(start, end))
+    return found
 
 
 def cost(case: Any) -> int:

@@ -133,9 +133,8 @@ class Vectors:
         self._directory.cleanup()
 
     def look(self, chosen: Sequence[Mutant]) -> None:
-        """Find out which questions reach each of many mutants of a decoder."""
-        if self._package != PACKAGE and len(chosen) >= MANY:
-            self.asked = in_a_child(partial(self._reached, chosen), TRACE_SECONDS)
+        """Find out which questions reach each mutant of a decoder."""
+        self.asked = in_a_child(partial(self._reached, chosen), TRACE_SECONDS)
 
     def noticed(self, mutant: Mutant | None) -> str | None:
         """Return what notices a mutant: a vector, or "limits"; None if it survives."""
@@ -369,7 +368,7 @@ def main() -> int:
         if arguments.list:
             print(*(mutant.name for mutant in chosen), sep="\n")
             return 0
-        if arguments.of == "decoder":
+        if arguments.of in ("decoder", "reader") and len(chosen) >= MANY:
             vectors.look(chosen)
         left = survivors(vectors, chosen, arguments.journal)
     wrong = [f"not named: {mutant.name}" for mutant in left if mutant.name not in reasons]
