@@ -55,7 +55,7 @@ class Javascript:
         (questions := Path(self._directory.name, "questions")).mkdir()
         self._cases = list(cases(questions))
         self._order = sorted(range(len(self._cases)), key=lambda place: cost(self._cases[place]))
-        self._asked: dict[str, set[int]] = {}
+        self._asked: dict[str, set[int]] = {}  # the questions that run each mutant, by their places
 
     def __enter__(self) -> Javascript:
         return self
@@ -74,14 +74,19 @@ class Javascript:
         questions = [json.dumps({"id": case.name, **case.question}) for case in self._cases]
         command = ["node", str(READER.parents[1] / "fuzz" / "reached.js"), str(self._copy)]
         done = subprocess.run(command, input="\n".join(questions), capture_output=True, text=True, check=True)
-        started, *lines = (_that_ran(json.loads(line)) for line in done.stdout.splitlines())
         sources = {path.name: path.read_bytes() for path in READER.glob("*.js")}
-        for mutant in chosen:
-            # Its first and last character: they may lie in two blocks.
-            ends = (mutant.start, max(mutant.start, mutant.end - 1))
-            places = {len(sources[mutant.path][:end].decode()) for end in ends}
-            ran = [not places.isdisjoint(line.get(mutant.path, ())) for line in (started, *lines)]
-            self._asked[mutant.name] = {place for place in self._order if ran[0] or ran[place + 1]}
+        # The first and last character of each: they may lie in two blocks.
+        ends = [
+            {len(sources[one.path][:end].decode()) for end in (one.start, max(one.start, one.end - 1))}
+            for one in chosen
+        ]
+        reached: list[set[int]] = [set() for _ in chosen]
+        for place, line in enumerate(done.stdout.splitlines(), -1):
+            ran = {module: _that_ran(blocks) for module, blocks in json.loads(line).items()}
+            for found, mutant, its in zip(reached, chosen, ends, strict=True):
+                if any(ran.get(mutant.path, b"")[end : end + 1] == b"\1" for end in its):
+                    found.update([place] if place >= 0 else self._order)  # before the first question: all
+        self._asked = {one.name: found for one, found in zip(chosen, reached, strict=True)}
 
     def noticed(self, mutant: Mutant) -> str | None:
         """Return the vector that notices a mutant; None if it survives."""
@@ -108,14 +113,12 @@ class Javascript:
             return True
 
 
-def _that_ran(modules: dict[str, list[tuple[int, int, int]]]) -> dict[str, set[int]]:
-    """Return the places of each module that ran: those whose innermost block did."""
-    found: dict[str, set[int]] = {}
-    for module, blocks in modules.items():
-        ran = found[module] = set()
-        for start, end, count in sorted(blocks, key=lambda block: block[0] - block[1]):
-            ran.update(range(start, end)) if count else ran.difference_update(range(start, end))
-    return found
+def _that_ran(blocks: list[tuple[int, int, int]]) -> bytearray:
+    """Return a 1 for each character of a module whose innermost block ran, otherwise 0."""
+    ran = bytearray(max(end for _, end, _ in blocks))
+    for start, end, count in sorted(blocks, key=lambda block: block[0] - block[1]):
+        ran[start:end] = bytes([count > 0]) * (end - start)
+    return ran
 
 
 def cost(case: Any) -> int:
