@@ -103,6 +103,10 @@ def _fields() -> Iterator[Broken]:
         yield _case("LCC-FRM-04", f"bit-{bit}", f"bit {bit} of the flags is 1", data, _COMMON, newer)
     why = "a raw frame has bit 0 of the flags, of a reference"
     yield _case("LCC-FRM-04", "raw-relative", why, _changed(_PLAIN.data, _FLAGS, b"\1"), _PLAIN, newer)
+    why = "the same, and there is a reference of its type and shape"
+    data = _changed(_PLAIN.data, _FLAGS, b"\1")
+    raws = _case("LCC-FRM-04", "raw-with-reference", why, data, _PLAIN, newer)
+    yield replace(raws, reference=_PLAIN.expected)
     why = "the element type is 15"
     yield _case("LCC-FRM-06", "type-15", why, _changed(_PLAIN.data, _TYPE, b"\x0f"), _PLAIN, newer)
     whole = np.array([1, 2, 0, 1], "<i4")
@@ -256,6 +260,10 @@ def _left_over() -> Iterator[Broken]:
     yield _case(rule, "padding-too-short", "63 bytes decode to 2^16", data, sound, error)
     data = _padded(head, 0).data
     yield _case(rule, "no-padding", "34 bytes decode to 2^16", data, sound, error)
+    one = np.zeros(1, np.uint8)
+    tight = assembled("", "", (PLANES, "uint8", (34 << 10,), 22), block(constant(0)), one)
+    more = assembled("", "", (PLANES, "uint8", ((34 << 10) + 1,), 22), block(constant(0)), one).data
+    yield _case(rule, "one-more", "34 bytes decode to 34 times 1,024 and one more", more, tight, error)
     data = _changed(data, _SHAPE, struct.pack("<Q", 1 << 40))
     yield _case(rule, "2-to-the-40", "34 bytes decode to 2^40", data, sound, error)
 
