@@ -72,7 +72,8 @@ class Javascript:
     def look(self, chosen: Sequence[Mutant]) -> None:
         """Find out which questions run the code of each mutant; `reached.js` tells."""
         questions = [json.dumps({"id": case.name, **case.question}) for case in self._cases]
-        command = ["node", str(READER.parents[1] / "fuzz" / "reached.js"), str(self._copy)]
+        # What is optimized is not counted.
+        command = ["node", "--no-opt", str(READER.parents[1] / "fuzz" / "reached.js"), str(self._copy)]
         done = subprocess.run(command, input="\n".join(questions), capture_output=True, text=True, check=True)
         sources = {path.name: path.read_bytes() for path in READER.glob("*.js")}
         # The first and last character of each: they may lie in two blocks.

@@ -1,7 +1,7 @@
 /**
  * Answers questions as `spec/reader/answer.js` does, and tells what of the reader each answer ran.
  *
- *     node fuzz/reached.js READER < QUESTIONS
+ *     node --no-opt fuzz/reached.js READER < QUESTIONS
  *
  * READER is the folder of the reader. Each line of the output is a JSON object: of each module, by
  * its name, `[start, end, count]` of the blocks that ran or did not, where a block that is inside
