@@ -125,6 +125,9 @@ def broken_interpolations() -> Iterator[Broken]:
     why = "the later parent has another root"
     other = (131_073, END[:-1] + bytes([END[-1] ^ 1]))
     yield _case("LCC-CHN-02", "another-later", why, interpolated(2, low, other), "ChainError", 131_073)
+    why = "the parent of a delta is of a later step"
+    document = delta(step=10, parent=[20, base64_of(LATE[20][-32:])])
+    yield _case("LCC-CHN-02", "parent-after", why, document, "FormatError", 20)
     why = "the later parent is not there"
     yield _case("LCC-CHN-02", "no-later", why, interpolated(2, low, (4, END)), "ChainError", 131_073)
 

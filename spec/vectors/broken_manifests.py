@@ -77,8 +77,13 @@ def _numbers() -> Iterator[Broken]:
         ("no-fraction", "1e2"),
         ("too-large", "1e+400"),
         ("nan", "NaN"),
+        ("long-fraction", "0." + "1" * 4097),
+        ("long-whole", "1" * 4097 + ".5"),
+        ("long-exponent", "1e" + "1" * 4097),
+        ("long-signed-exponent", "1e-" + "1" * 4097),
     ):
-        yield _text(rule, f"number-{name}", f"a number is written {number}", '"by hand"', number)
+        shown = number if len(number) < 10 else f"as {number[:6]}... with more than 4,096 digits"
+        yield _text(rule, f"number-{name}", f"a number is written {shown}", '"by hand"', number)
 
 
 # --- members --------------------------------------------------------------------------------------
@@ -88,6 +93,7 @@ def _document() -> Iterator[Broken]:
     """Yield manifests with wrong members, or in a wrong order."""
     rule, newer = "LCC-MAN-03", "UnsupportedError"
     yield _members(rule, "no-arrays", "the member arrays is missing", arrays=...)
+    yield _members(rule, "no-policy", "the member policy is missing", policy=...)
     first, second, *others = keyframe().items()
     exchanged = text_of(dict([second, first, *others]))
     yield _case(rule, "order", "the members lccodec and step are exchanged", exchanged)
@@ -355,6 +361,8 @@ def _limits() -> Iterator[Broken]:
     yield Broken("LCC-MAN-01", "unclosed", "FormatError", why, file_of(unclosed, _PAYLOAD), SOUND)
     integers = [{"scalars": [None, 10**4096 - 1]}, {"scalars": [None, -(10**4096)]}]
     yield case("LCC-LIM-07", "digits", "a scalar has a sign and 4,097 digits", *integers)
+    integers = [{"scalars": [10**digits - 1, None]} for digits in (4096, 4097)]
+    yield case("LCC-LIM-07", "nines", "a scalar, not the last, has 4,097 digits 9", *integers)
     names = [{"tree": named(characters)} for characters in (1 << 24, (1 << 24) + 1)]
     yield case("LCC-LIM-08", "names", "the names of all nodes have 2^24 + 1 characters", *names)
 

@@ -23,11 +23,13 @@ from pieces import (
     CODEBOOK,
     KINDS,
     PLANES,
+    RAW,
     SMOOTH,
     assembled,
     block,
     constant,
     huffman,
+    little,
     raw,
 )
 from tables import cut, table_of
@@ -86,6 +88,8 @@ def edge_files() -> Iterator[tuple[str, str, bytes, Any]]:
     why = "as many pieces as a frame of 1,024 bytes may have"
     yield "four-pieces", why, _with_table(kilobyte, [1, 1, 1]), {"w": values}
     yield from _named_nothing()
+    yield from _nans()
+    yield from _two_arrays()
     yield from _unpadded()
     yield from _between()
     yield from _long()
@@ -100,6 +104,44 @@ def _named_nothing() -> Iterator[tuple[str, str, bytes, Any]]:
     own |= {"parent": [237, base64_of(first[-32:])], "arrays": [0]}
     second = file_of(text_of(keyframe((), step=238, tree={"": 0}, **own)), b"")
     yield "000000000238", "the same array under the key of no characters", second, {"": array}
+
+
+def _nans() -> Iterator[tuple[str, str, bytes, Any]]:
+    """Yield roundings of NaNs with one bit of payload each."""
+    bits = np.array([0x7F800000 | sign | 1 << bit for sign in (0, 1 << 31) for bit in range(23)], "<u4")
+    frame = assembled("", "", (RAW, "float32", bits.shape, 0), little(bits), bits).data
+    halves = {
+        "float16": bits >> 16 & 0x8000 | 0x7E00 | bits >> 13 & 0x3FF,
+        "bfloat16": bits >> 16 | 0x40,
+    }
+    state = {"first": from_components(bits, KINDS["float32"], bits.shape, "bits")}
+    state["second"] = state["first"].copy()
+    for name, patterns in halves.items():
+        state[name] = from_components(patterns.astype("<u2"), KINDS[name], bits.shape, "bits")
+    tree = {name: index for index, name in enumerate(state)}
+    document = keyframe((frame, frame), tree=tree, scalars=..., arrays=[1, 2, None, None])
+    frames = document.pop("frames")
+    document |= {"copies": [[0, 9], [1, 10]], "frames": frames}
+    why = "roundings of NaNs, each with another bit"
+    yield "copies-nans", why, file_of(text_of(document), frame + frame), state
+
+
+def _two_arrays() -> Iterator[tuple[str, str, bytes, Any]]:
+    """Yield a delta with a run of two arrays against a keyframe."""
+    first, second = np.array([1, 2, 3], "<i2"), np.array([[4, 5]], "<i2")
+    frames = [raw_frame(first), raw_frame(second)]
+    own = {"tree": {"a": 0, "b": 1}, "scalars": ..., "metadata": ...}
+    parent = file_of(text_of(keyframe(frames, step=242, **own)), b"".join(frames))
+    yield "000000000242", "two arrays", parent, {"a": first, "b": second}
+    before = np.array([1, 2, 3, 4, 5], "<i2")
+    codes = [2, 0, 2, 0, 4]  # of 1, 0, 1, 0 and 2
+    run = (PLANES, "int16", [(3,), (1, 2)], 10)
+    after = before + np.array([1, 0, 1, 0, 2], "<i2")
+    frame = assembled("", "", run, block(raw(codes), constant(0)), after, before).data
+    named = {"step": 243, "parent": [242, base64_of(parent[-32:])], "arrays": [1, 1]}
+    delta = file_of(text_of(keyframe((frame,), **(own | {"tree": ...} | named))), frame)
+    why = "a delta against step 242: both arrays in a run"
+    yield "000000000243", why, delta, {"a": after[:3], "b": after[3:].reshape(1, 2)}
 
 
 def _long() -> Iterator[tuple[str, str, bytes, Any]]:

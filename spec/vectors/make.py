@@ -657,6 +657,7 @@ EDGES: list[tuple[list[str], list[str], int, dict[str, int], str]] = [
         "parity of 64 files end to end, in as many columns as there may be",
     ),
     (MOST_FILES[:2], [TWO, MORE], 0, {}, "parity of two files, of which one has a block more"),
+    (MOST_FILES[:2], [TWO, MORE], 2, {"parity": 3}, "the third parity column of two files"),
     (MOST_FILES[:1], [TWO], 0, {"aligned": False}, "parity of a file that fills one column"),
     (
         MOST_FILES[:1],

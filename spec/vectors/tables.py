@@ -151,6 +151,7 @@ def broken_tables() -> Iterator[Broken]:
     ):
         yield case(rule, name, why, file(table_of(pieces)))
     yield case(rule, "half-an-entry", "a table ends within an entry", file(table_of(sound)[:70]))
+    yield case(rule, "one-byte", "a table has one byte", file(b"\0"))
 
     rule = "LCC-PCS-02"
     for number, what in enumerate(("head", "first block", "last blocks")):
@@ -231,3 +232,31 @@ def _two_blocks() -> Iterator[Broken]:
     data = assembled("", "", shape, block(b"") + block(constant(1)), values).data
     why = "a block has no bytes, and is a piece of its own"
     yield case("LCC-FRM-02", "empty-piece", why, cut(data, [1, 1]), "TruncatedError")
+    long = block(constant(0)) + struct.pack("<I", 14) + constant(1)
+    why = "the size of the last block leads to the end of the frame, over its checksums"
+    data = assembled("", "", shape, long, values).data
+    pieces = [(0, head), (1, first), (1, data[len(head + first) :])]
+    yield case("LCC-FRM-02", "over-checksums", why, pieces, "TruncatedError")
+    many = np.arange((1 << 16) + 5, dtype="u4").astype(np.uint8)
+    data = assembled("", "", (RAW, "uint8", many.shape, 0), little(many)[:-2], many).data
+    why = "the last piece of a raw frame lacks two components"
+    yield case("LCC-FRM-02", "raw-piece", why, cut(data, [1, 1]), "TruncatedError")
+    yield _no_codebook()
+
+
+def _no_codebook() -> Broken:
+    """Return a file with a cut run of nine arrays, which ends in the numbers of representatives."""
+    nine = ["l", *range(9)]
+
+    def file(data: bytes, table: bytes) -> bytes:
+        return _file(table, data, tree=nine, arrays=[1] * 9)
+
+    head = (CODEBOOK, "float32", [(1,)] * 9, 10)
+    zeros, book = np.zeros(9, "<f4"), struct.pack("<9H", *[0] * 9)
+    whole = assembled("", "", head, book + block(b"\0", constant(0)), zeros).data
+    short = assembled("", "", head, b"\0", zeros).data
+    start = len(short) - 13
+    table = table_of([(0, short[:start]), (1, short[start:])])
+    why = "a frame ends in the numbers of representatives, in its checksums"
+    sound = file(whole, table_of(cut(whole, [1])))
+    return Broken("LCC-PCS-03", "no-codebook", "FormatError", why, file(short, table), sound)
