@@ -43,6 +43,10 @@ FRAMES = [entry for entry in VALID if entry["kind"] == "frame"]
 CHECKPOINTS = [entry for entry in VALID if entry["kind"] == "checkpoint"]
 BUNDLES = [entry for entry in VALID if entry["kind"] == "bundle"]
 PARITY = [entry for entry in VALID if entry["kind"] == "parity"]
+#: Bundles with an exact file, for each row of LCC-EXA-04. A directory has no root to compare with.
+NEWEST = [
+    entry for entry in ENTRIES if "newest-" in entry["name"] and entry["name"] != "LCC-BUN-07-newest-root"
+]
 QUANTIZERS = st.one_of(
     st.just(lccodec.Lossless()),
     st.builds(lccodec.ExponentBuckets, st.integers(1, 8)),
@@ -362,6 +366,31 @@ def fitted(frame: bytes, reference: bytes | None) -> bytes | None:
     source = reference or bytes(range(251))
     fitted = (source * (header.nbytes // len(source) + 1))[: header.nbytes]
     return bytes(value & 1 for value in fitted) if header.kind.kind == "b" else fitted
+
+
+@pytest.mark.parametrize("entry", NEWEST, ids=lambda entry: entry["name"])
+def test_the_newest_state_of_a_directory(decoder: ModuleType, tmp_path: Path, entry: dict[str, Any]) -> None:
+    """The files of a bundle in a directory have the newest state that they have in the bundle."""
+    data = (VECTORS / entry["file"]).read_bytes()
+    checkpoints, exact = decoder.bundles.read_index(VECTORS / entry["file"])
+    places = {f"{step:012d}.lcc.h5": place for step, (place, _) in checkpoints.items()}
+    for name, place in {**places, "exact.lcc.h5": exact[0], "x.lcc.h5": exact[0]}.items():
+        (tmp_path / name).write_bytes(data[place.start : place.start + place.size])
+    newest = json.loads(read(entry, "expected") or b"")["newest"]
+    if "rule" in newest:
+        with pytest.raises(decoder.Refused, match=newest["rule"]):
+            decoder.read_newest(tmp_path)
+        return
+    assert told(decoder.read_newest(tmp_path)) == newest
+    for name in places:
+        (tmp_path / name).unlink()
+    if entry["name"].partition("newest-")[2] in ("damaged", "damaged-head", "no-member"):
+        with pytest.raises(decoder.Refused):
+            decoder.read_newest(tmp_path)
+    else:
+        assert text(told(decoder.read_newest(tmp_path))) == text(
+            told(decoder.read_checkpoint(tmp_path / "x.lcc.h5"))
+        )
 
 
 @pytest.mark.slow
