@@ -6,7 +6,7 @@ each, and says why it may: it is equivalent, or a test notices it. With ``--test
 run, and others are looked for where none is named.
 
 Besides the package there are ``spec/decoder``, the decoders of ``wrong.py``, and ``spec/reader`` in
-JavaScript (``javascript.py``), which needs Node.
+JavaScript (``javascript.py``), which needs Node and has no tests.
 
 The exit status is 1 if a survivor is not named, or a named one no longer survives.
 """
@@ -256,19 +256,20 @@ def readers(vectors: Vectors) -> list[Mutant]:
 # --- the tests ------------------------------------------------------------------------------------
 
 
-def noticing_test(mutant: Mutant, named: str | None) -> str | None:
+def noticing_test(mutant: Mutant, named: str | None, package: Path) -> str | None:
     """Return the file or folder of tests that notices a mutant: the one that is named, or any."""
-    for test in [named] if named else _near(mutant):
-        if in_a_child(partial(_fails, mutant, test), TEST_SECONDS) is not False:
+    near = _near(mutant) if package == PACKAGE else ["tests/spec/test_decoder.py"]
+    for test in [named] if named else near:
+        if in_a_child(partial(_fails, mutant, test, package), TEST_SECONDS) is not False:
             return test
     return None
 
 
-def _fails(mutant: Mutant, test: str) -> bool:
+def _fails(mutant: Mutant, test: str, package: Path) -> bool:
     import pytest
 
     os.chdir(ROOT)
-    install(mutant, PACKAGE)
+    install(mutant, package)
     # Plain asserts: for those of its own, pytest would read modules again, without the fault.
     options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--assert=plain", "-m", "not browser"]
     return pytest.main([*options, test]) == pytest.ExitCode.TESTS_FAILED
@@ -381,7 +382,7 @@ def main() -> int:
     missing = reasons.keys() - {mutant.name for mutant in all_of_them}
     wrong += [f"named, but there is no such mutant: {name}" for name in sorted(missing)]
     if arguments.tests:
-        wrong += _tested(left, reasons)
+        wrong += _tested(left, reasons, PACKAGE if arguments.of == "lccodec" else DECODER)
     print(*wrong, sep="\n")
     share = len(left) / max(len(chosen), 1)
     print(
@@ -391,14 +392,14 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-def _tested(left: Sequence[Mutant], reasons: dict[str, str]) -> list[str]:
+def _tested(left: Sequence[Mutant], reasons: dict[str, str], package: Path) -> list[str]:
     """Run tests with the mutants that survived the vectors and are not equivalent."""
     wrong = []
     for mutant in left:
         named = test_in(reasons.get(mutant.name))
         if mutant.name in reasons and named is None:
             continue
-        test = noticing_test(mutant, named)
+        test = noticing_test(mutant, named, package)
         print(f"{mutant.name}\n      noticed by {test or 'nothing'}", flush=True)
         if test is None:
             wrong.append(f"no test notices it: {mutant.name}")

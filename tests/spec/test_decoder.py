@@ -393,6 +393,42 @@ def test_the_newest_state_of_a_directory(decoder: ModuleType, tmp_path: Path, en
         )
 
 
+def test_a_step_that_only_the_exact_file_has(decoder: ModuleType, tmp_path: Path) -> None:
+    def files_of(name: str) -> list[tuple[bytes, str]]:
+        bundle, (checkpoints, exact) = (
+            (VECTORS / "valid" / name).read_bytes(),
+            decoder.bundles.read_index(VECTORS / "valid" / name),
+        )
+        return [
+            (
+                bundle[place.start : place.start + place.size],
+                base64.urlsafe_b64encode(root).decode().rstrip("="),
+            )
+            for place, root in (*checkpoints.values(), exact)
+        ]
+
+    first, exact = files_of("newest-newer.lcc")
+    _, second, _ = files_of("newest-older.lcc")
+    damaged = (exact[0][:20] + bytes([exact[0][20] ^ 1]) + exact[0][21:], exact[1])
+    path, magic = tmp_path / "x.lcc", b"LCCBNDL\x1a"
+    for (data, root), rule in (
+        (exact, None),
+        (damaged, "LCC-CHN-02"),
+        ((exact[0], first[1]), "LCC-BUN-07"),
+        (second, "LCC-CHN-02"),  # a checkpoint in the place of the exact file
+    ):
+        index = {"checkpoints": [[1, len(first[0]), first[1]]], "exact": [len(data), root]}
+        listed = json.dumps(index, separators=(",", ":")).encode()
+        head = magic + struct.pack("<HHI2Q", 1, 0, 0, len(first[0] + data), len(listed))
+        root_of = sha256(magic + listed + head).digest()
+        path.write_bytes(magic + first[0] + data + listed + head + root_of)
+        if rule is None:
+            assert text(told(decoder.read_bundle(path, 2))) == text(told(decoder.read_bundle(path)))
+        else:
+            with pytest.raises(decoder.Refused, match=rule):
+                decoder.read_bundle(path, 2)
+
+
 @pytest.mark.slow
 def test_mutations(decoder: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both decode a broken frame to the same, or both refuse it, and by the same rule."""
