@@ -7,12 +7,14 @@ and texts have none, and a clause is what stands between brackets and operators 
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from sites import Mutant
 READER = Path(__file__).parents[1] / "spec" / "reader"
 #: What shows files in a browser, and what only it needs.
 PAGE = {"open.js", "worker.js", "statistics.js", "answer.js", "answers.js", "index.js"}
-SECONDS = 20  # for an answer
+SECONDS = 5  # for an answer; without a fault the slowest takes 0.1 s
 
 _SKIPPED = re.compile(
     r"//[^\n]*|/\*.*?\*/|'(?:[^'\\\n]|\\.)*'|`(?:[^`\\]|\\.)*`"
@@ -42,6 +44,7 @@ class Javascript:
     def __init__(self) -> None:
         sys.path[:0] = [str(READER.parent / "conformance")]
         from corpus import LEVELS, cases
+        from large import many_arrays
         from run import Program, Silent
 
         if shutil.which("node") is None:
@@ -51,8 +54,9 @@ class Javascript:
         self._copy = Path(self._directory.name, "reader")
         shutil.copytree(READER, self._copy)
         (questions := Path(self._directory.name, "questions")).mkdir()
-        self._cases = list(cases(questions))
+        self._cases = [*cases(questions), *many_arrays(questions)]
         self._order = sorted(range(len(self._cases)), key=lambda place: cost(self._cases[place]))
+        self._asked: dict[str, set[int]] = {}  # the questions that run each mutant, by their places
 
     def __enter__(self) -> Javascript:
         return self
@@ -66,6 +70,26 @@ class Javascript:
             if path.name not in PAGE:
                 yield from faults(path.name, path.read_text(encoding="utf-8"))
 
+    def look(self, chosen: Sequence[Mutant]) -> None:
+        """Find out which questions run the code of each mutant; `reached.js` tells."""
+        questions = [json.dumps({"id": case.name, **case.question}) for case in self._cases]
+        # What is optimized is not counted.
+        command = ["node", "--no-opt", str(READER.parents[1] / "fuzz" / "reached.js"), str(self._copy)]
+        done = subprocess.run(command, input="\n".join(questions), capture_output=True, text=True, check=True)
+        sources = {path.name: path.read_bytes() for path in READER.glob("*.js")}
+        # The first and last character of each: they may lie in two blocks.
+        ends = [
+            {len(sources[one.path][:end].decode()) for end in (one.start, max(one.start, one.end - 1))}
+            for one in chosen
+        ]
+        reached: list[set[int]] = [set() for _ in chosen]
+        for place, line in enumerate(done.stdout.splitlines(), -1):
+            ran = {module: _that_ran(blocks) for module, blocks in json.loads(line).items()}
+            for found, mutant, its in zip(reached, chosen, ends, strict=True):
+                if any(ran.get(mutant.path, b"")[end : end + 1] == b"\1" for end in its):
+                    found.update([place] if place >= 0 else self._order)  # before the first question: all
+        self._asked = {one.name: found for one, found in zip(chosen, reached, strict=True)}
+
     def noticed(self, mutant: Mutant) -> str | None:
         """Return the vector that notices a mutant; None if it survives."""
         path = self._copy / mutant.path
@@ -73,7 +97,8 @@ class Javascript:
         path.write_bytes(mutant.mutated(source))
         try:
             with self._program(["node", str(self._copy / "answer.js")], SECONDS) as program:
-                for place in self._order:
+                asked = self._asked.get(mutant.name, set(self._order))
+                for place in filter(asked.__contains__, self._order):
                     if self._is_wrong(program, place):
                         self._order.remove(place)
                         self._order.insert(0, place)
@@ -88,6 +113,14 @@ class Javascript:
             return case.problem(program.ask(case.name, case.question), self._level) is not None
         except self._silent:
             return True
+
+
+def _that_ran(blocks: list[tuple[int, int, int]]) -> bytearray:
+    """Return a 1 for each character of a module whose innermost block ran, otherwise 0."""
+    ran = bytearray(max(end for _, end, _ in blocks))
+    for start, end, count in sorted(blocks, key=lambda block: block[0] - block[1]):
+        ran[start:end] = bytes([count > 0]) * (end - start)
+    return ran
 
 
 def cost(case: Any) -> int:

@@ -6,7 +6,7 @@ each, and says why it may: it is equivalent, or a test notices it. With ``--test
 run, and others are looked for where none is named.
 
 Besides the package there are ``spec/decoder``, the decoders of ``wrong.py``, and ``spec/reader`` in
-JavaScript (``javascript.py``), which needs Node.
+JavaScript (``javascript.py``), which needs Node and has no tests.
 
 The exit status is 1 if a survivor is not named, or a named one no longer survives.
 """
@@ -31,8 +31,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from faulty import in_a_child, install
+from faulty import CPU_SECONDS, allow, in_a_child, install
 from javascript import Javascript, cost
+from reached import Reached
 from sites import Mutant, mutants
 from wrong import DECODER, wrong_decoders
 
@@ -75,7 +76,8 @@ READERS = {
     "chain/store": ["bundle", "names"],
 }
 TEST_SECONDS = 300  # for a file or a folder of tests
-TRACE_SECONDS = 60  # for all vectors, with every call looked at
+TRACE_SECONDS = 120  # for all vectors, with every call or statement looked at
+MANY = 100  # mutants, for which it pays to look first which answers reach them
 
 #: Answers need these, too, to describe what was read.
 WRITERS = ("_Flattener", "flatten")
@@ -94,7 +96,7 @@ class Vectors:
     Attributes
     ----------
     asked
-        The questions that lead to each function, by their places.
+        The questions that lead to each function, or reach each mutant, by their places.
     names
         All names in these functions.
     """
@@ -103,11 +105,14 @@ class Vectors:
         sys.path[:0] = [str(ROOT), str(ROOT / "spec" / "conformance")]
         self._package, self._command = package, command
         from corpus import LEVELS, VECTORS, cases
+        from large import many_arrays
 
         self._directory = tempfile.TemporaryDirectory()
         (questions := Path(self._directory.name, "questions")).mkdir()
         tempfile.tempdir = self._directory.name  # what a child leaves goes with it
         self._cases = list(cases(questions))
+        if package != PACKAGE:
+            self._cases += many_arrays(questions)
         self._level = max(LEVELS)
         entries = json.loads((VECTORS / "manifest.json").read_bytes())
         self._errors = {entry["name"]: entry.get("error") for entry in entries}
@@ -116,7 +121,7 @@ class Vectors:
         self._answering()  # children have it, and all that it imports, from the beginning
         self.asked: dict[str, list[int]] = {}
         self.names: list[str] = []
-        if package == PACKAGE:  # spec/decoder is too slow with every call looked at
+        if package == PACKAGE:
             self.asked, self.names = in_a_child(self._traced, TRACE_SECONDS)
 
     def __enter__(self) -> Vectors:
@@ -125,6 +130,10 @@ class Vectors:
     def __exit__(self, *_: object) -> None:
         tempfile.tempdir = None
         self._directory.cleanup()
+
+    def look(self, chosen: Sequence[Mutant]) -> None:
+        """Find out which questions reach each mutant of a decoder."""
+        self.asked = in_a_child(partial(self._reached, chosen), TRACE_SECONDS)
 
     def noticed(self, mutant: Mutant | None) -> str | None:
         """Return what notices a mutant: a vector, or "limits"; None if it survives."""
@@ -144,10 +153,14 @@ class Vectors:
         except Exception:
             return "import"
         first = [place for place in self._order if mutant and self._cases[place].rule in mutant.rules]
-        all_of_them = self._order
-        asked = set(self.asked.get(mutant.key, all_of_them) if mutant and mutant.function else all_of_them)
+        asked = set(self._order)
+        if mutant is not None:
+            asked &= set(self.asked.get(mutant.name, self.asked.get(mutant.key, self._order)))
         for place in dict.fromkeys([*first, *self._order]):
-            if place in asked and self._is_wrong(answering, place):
+            if place not in asked:
+                continue
+            allow(CPU_SECONDS)
+            if self._is_wrong(answering, place):
                 return place
         return None
 
@@ -195,6 +208,19 @@ class Vectors:
             raise ValueError(f"wrong without any fault: {wrong}")
         return asked, sorted(names)
 
+    def _reached(self, chosen: Sequence[Mutant]) -> dict[str, list[int]]:
+        """Return the questions that reach each mutant, by its name."""
+        reached = Reached(self._package, chosen, self._command)
+        answering = self._answering()
+        asked: dict[str, list[int]] = {mutant.name: [] for mutant in chosen}
+        for place in range(len(self._cases)):
+            reached.begin()
+            if self._is_wrong(answering, place):
+                raise ValueError(f"wrong without any fault: {self._cases[place].name}")
+            for number in reached.places:
+                asked[chosen[number].name].append(place)
+        return asked
+
     def _answering(self) -> Any:
         answering = importlib.import_module(self._command)
         if self._package == PACKAGE:
@@ -226,19 +252,20 @@ def readers(vectors: Vectors) -> list[Mutant]:
 # --- the tests ------------------------------------------------------------------------------------
 
 
-def noticing_test(mutant: Mutant, named: str | None) -> str | None:
+def noticing_test(mutant: Mutant, named: str | None, package: Path) -> str | None:
     """Return the file or folder of tests that notices a mutant: the one that is named, or any."""
-    for test in [named] if named else _near(mutant):
-        if in_a_child(partial(_fails, mutant, test), TEST_SECONDS) is not False:
+    near = _near(mutant) if package == PACKAGE else ["tests/spec/test_decoder.py"]
+    for test in [named] if named else near:
+        if in_a_child(partial(_fails, mutant, test, package), TEST_SECONDS) is not False:
             return test
     return None
 
 
-def _fails(mutant: Mutant, test: str) -> bool:
+def _fails(mutant: Mutant, test: str, package: Path) -> bool:
     import pytest
 
     os.chdir(ROOT)
-    install(mutant, PACKAGE)
+    install(mutant, package)
     # Plain asserts: for those of its own, pytest would read modules again, without the fault.
     options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--assert=plain", "-m", "not browser"]
     return pytest.main([*options, test]) == pytest.ExitCode.TESTS_FAILED
@@ -296,13 +323,24 @@ def mutants_of(what: str, vectors: Any) -> list[Mutant]:
     return [mutant for path in sorted(DECODER.glob("*.py")) for mutant in mutants(DECODER, path.name)]
 
 
-def survivors(vectors: Any, chosen: Sequence[Mutant]) -> list[Mutant]:
-    """Return the mutants that all vectors let pass; tell how far it is."""
+def survivors(vectors: Any, chosen: Sequence[Mutant], journal: Path | None = None) -> list[Mutant]:
+    """Return the mutants that all vectors let pass; tell how far it is.
+
+    What a mutant is noticed by goes to the journal. Those of which it has that are not asked again.
+    """
+    known = set() if journal is None or not journal.exists() else set(journal.read_text().splitlines())
     found = []
     for number, mutant in enumerate(chosen, 1):
-        if vectors.noticed(mutant) is None:
+        replaced = f"{mutant.name} at {mutant.start}, as `{' '.join(mutant.replacement.split())}`"
+        if replaced in known:
+            continue
+        place = vectors.noticed(mutant)
+        if place is None:
             found.append(mutant)
             print(f"{number:4d}  {mutant.name}", flush=True)
+        elif journal is not None:
+            with journal.open("a", encoding="utf-8") as lines:
+                lines.write(f"{replaced}\n")
     return found
 
 
@@ -314,6 +352,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the choice")
     parser.add_argument("--only", default="", metavar="TEXT", help="only mutants whose names have it")
     parser.add_argument("--tests", action="store_true", help="run the tests that survivors need")
+    parser.add_argument("--journal", type=Path, metavar="FILE", help="go on where another run stopped")
     parser.add_argument("--list", action="store_true", help="print the names, and run nothing")
     arguments = parser.parse_args()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a fork with threads may wait for ever
@@ -329,7 +368,9 @@ def main() -> int:
         if arguments.list:
             print(*(mutant.name for mutant in chosen), sep="\n")
             return 0
-        left = survivors(vectors, chosen)
+        if arguments.of in ("decoder", "reader") and len(chosen) >= MANY:
+            vectors.look(chosen)
+        left = survivors(vectors, chosen, arguments.journal)
     wrong = [f"not named: {mutant.name}" for mutant in left if mutant.name not in reasons]
     survived = {mutant.name for mutant in left}
     gone = (reasons.keys() & {mutant.name for mutant in chosen}) - survived
@@ -337,7 +378,7 @@ def main() -> int:
     missing = reasons.keys() - {mutant.name for mutant in all_of_them}
     wrong += [f"named, but there is no such mutant: {name}" for name in sorted(missing)]
     if arguments.tests:
-        wrong += _tested(left, reasons)
+        wrong += _tested(left, reasons, PACKAGE if arguments.of == "lccodec" else DECODER)
     print(*wrong, sep="\n")
     share = len(left) / max(len(chosen), 1)
     print(
@@ -347,14 +388,14 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-def _tested(left: Sequence[Mutant], reasons: dict[str, str]) -> list[str]:
+def _tested(left: Sequence[Mutant], reasons: dict[str, str], package: Path) -> list[str]:
     """Run tests with the mutants that survived the vectors and are not equivalent."""
     wrong = []
     for mutant in left:
         named = test_in(reasons.get(mutant.name))
         if mutant.name in reasons and named is None:
             continue
-        test = noticing_test(mutant, named)
+        test = noticing_test(mutant, named, package)
         print(f"{mutant.name}\n      noticed by {test or 'nothing'}", flush=True)
         if test is None:
             wrong.append(f"no test notices it: {mutant.name}")

@@ -70,16 +70,28 @@ def mutants(root: Path, path: str) -> list[Mutant]:
     return sorted(sites.found, key=lambda mutant: (mutant.start, -mutant.end))
 
 
+class Source:
+    """The source of a module, and where its nodes are."""
+
+    def __init__(self, text: bytes) -> None:
+        self.text = text
+        self._starts = [0]  # of the lines
+        for line in text.splitlines(keepends=True):
+            self._starts.append(self._starts[-1] + len(line))
+
+    def span(self, node: Any) -> tuple[int, int]:
+        """Return where a node begins and ends, in bytes."""
+        start, end = self._starts[node.lineno - 1], self._starts[node.end_lineno - 1]
+        return start + node.col_offset, end + node.end_col_offset
+
+
 class _Sites(ast.NodeVisitor):
     """Finds the mutants of one module."""
 
     def __init__(self, path: str, source: bytes) -> None:
         self.found: list[Mutant] = []
         self._path = path
-        self._source = source
-        self._starts = [0]  # of the lines
-        for line in source.splitlines(keepends=True):
-            self._starts.append(self._starts[-1] + len(line))
+        self._source = Source(source)
         self._scope: list[str] = []
         self._above: list[ast.AST] = []
         self._rules: frozenset[str] = frozenset()
@@ -92,14 +104,9 @@ class _Sites(ast.NodeVisitor):
         function = ".".join(self._scope[:-1]) if inside else ""
         self._names[scope, what] += 1
         number = self._names[scope, what]
-        start, end = self._span(node)
+        start, end = self._source.span(node)
         what += f" ({number})" if number > 1 else ""
         self.found.append(Mutant(self._path, scope, function, what, start, end, replacement, self._rules))
-
-    def _span(self, node: Any) -> tuple[int, int]:
-        """Return where a node begins and ends, in bytes of the source."""
-        start, end = self._starts[node.lineno - 1], self._starts[node.end_lineno - 1]
-        return start + node.col_offset, end + node.end_col_offset
 
     def generic_visit(self, node: ast.AST) -> None:
         """Visit the children of a node."""
@@ -129,7 +136,7 @@ class _Sites(ast.NodeVisitor):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         """Leave out decorators and annotations."""
         if "<locals>" not in self._scope:
-            text = self._source[slice(*self._span(node))].decode()
+            text = self._source.text[slice(*self._source.span(node))].decode()
             self._rules = frozenset(re.findall(r"LCC-[A-Z0-9]+-[0-9]+", text))
         self._scope.append(node.name)
         self._visit_all([*node.args.defaults, *filter(None, node.args.kw_defaults)])

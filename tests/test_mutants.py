@@ -134,6 +134,38 @@ def test_mutants_are_noticed(package: Path) -> None:
     assert limited == "limits"
 
 
+#: Asks which mutants some bytes reach.
+REACHED = """
+import importlib, sys
+from pathlib import Path
+package = Path(sys.argv[1])
+sys.path[:0] = [sys.argv[2], str(package.parent)]
+from reached import Reached
+from sites import mutants
+found = mutants(package, "reader.py")
+reached = Reached(package, found)
+reader = importlib.import_module("tiny.reader")
+for value in (b"\\3", b""):
+    reached.begin()
+    try:
+        reader.read(value)
+    except ValueError:
+        pass
+    print(*(found[place].what for place in reached.places), sep="; ")
+"""
+
+
+def test_what_bytes_reach(package: Path) -> None:
+    program = [sys.executable, "-c", REACHED, str(package), str(FUZZ)]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    three, nothing = done.stdout.splitlines()
+    outside = ["2 for 1 in `1 << 4`", "5 for 4 in `1 << 4`"]  # of all functions: they may be
+    within = ["`len(data) > 1` as `len(data) >= 1`"]
+    first = ["1 for 0 in `data[0]`", "1 for 0 in `[value for value in data if value % 2][0]`"]
+    assert three.split("; ") == [*outside, *within, first[0], "3 for 2 in `value % 2`", first[1]]
+    assert nothing.split("; ") == [*outside, "without `not data`", "no raise LCC-XYZ-01"]
+
+
 def test_the_page_names_mutants_that_there_are() -> None:
     """A name is wrong as soon as its function changes: run ``fuzz/mutants.py --only MODULE``."""
     mutation = module("mutants")

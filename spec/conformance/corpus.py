@@ -114,8 +114,8 @@ def cases(scratch: Path) -> Iterator[Case]:
     for entry in entries:
         for question, expected in _questions(entry):
             name = entry["name"] + (f"@{question['step'] or 'newest'}" if "step" in question else "")
-            if "rule" in entry and "step" not in question:
-                rule = entry["rule"]
+            if "rule" in entry and ("step" not in question or "rule" in expected):
+                rule = expected.get("rule", entry["rule"])
                 may_read = entry["reported_by"] == "validator"
                 yield Case(name, entry["level"], sections[rule], rule, question, rule, None, may_read)
             else:
@@ -222,6 +222,7 @@ def _mended_in_part(parity: list[dict[str, Any]], scratch: Path) -> Iterator[Cas
         ("damaged-parity", without, {one: _flipped(stored[one], 64 + index + 5)}, sound),
         ("long-and-two", {**flipped, first: sound[first] + bytes(9)}, {}, sound),
         ("damaged-head", without, head, sound),
+        ("second-heads", without, {name: _flipped(stored[name], -20) for name in stored}, sound),
         ("two-heads", without, {**head, two: _flipped(stored[two], 40)}, sound),
         ("head-and-parity", without, {**head, two: _flipped(stored[two], 64 + index + 5)}, sound),
         ("too-many", flipped, {}, flipped),

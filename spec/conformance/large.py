@@ -1,7 +1,8 @@
 """Vectors that are too large to store: made from a seed, the same bytes on every machine.
 
 ``run.py --large`` asks about them. ``large.frame`` has more than 2^24 components, of 68 MiB, for
-speed too. ``large.arrays`` has an array too many (LCC-LIM-06).
+speed too. ``large.arrays`` has an array too many (LCC-LIM-06), ``large.most-arrays`` as many as
+there may be, of which its tree has two (LCC-STA-02).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ SEED = 2611
 FRAME = "283131daedda4942662692549cec341678ff47aa1359e9d6322a1e1551cd82ef"
 COMPONENTS = "0d0c83a0affb3c85cb0c776e29916cf0627a2987556cb54cd11e9d377658d49c"
 FILE = "b5899354cd57aeed7b4858895386c20babb57712539c480a30d370c5f24608f4"
+MOST = "fced1d131c4aa319348583d06c237e0f80b8acc06089547a0ec32f7b9c58c1ec"
 
 
 def large(scratch: Path) -> Iterator[Case]:
@@ -40,9 +42,18 @@ def large(scratch: Path) -> Iterator[Case]:
         raise ValueError(f"the components of the frame are {components}")
     question = {"frame": str(path), "reference": None}
     yield Case("large.frame", 1, "6.2", "valid planes frames", question, None, right)
-    path = scratch / "large.lcc.h5"
-    _write(path, file_of((1 << 20) + 1), FILE)
-    yield Case("large.arrays", 1, "11", "LCC-LIM-06", {"file": str(path)}, "LCC-LIM-06")
+    yield from many_arrays(scratch)
+
+
+def many_arrays(scratch: Path) -> Iterator[Case]:
+    """Yield the questions about files of 2 MiB, which are made in a directory; raise as `large`."""
+    for name, section, rule, arrays, right in (
+        ("arrays", "11", "LCC-LIM-06", (1 << 20) + 1, FILE),
+        ("most-arrays", "5.1", "LCC-STA-02", 1 << 20, MOST),
+    ):
+        path = scratch / f"large.{name}.lcc.h5"
+        _write(path, file_of(arrays), right)
+        yield Case(f"large.{name}", 1, section, rule, {"file": str(path)}, rule)
 
 
 def _write(path: Path, data: bytes, right: str) -> None:

@@ -350,6 +350,8 @@ def check_cuts(data: bytes, header: Header, pieces: list[tuple[int, int]]) -> No
     n, size, start = sum(counts_of(header)), header.element.size, header.body
     if header.method == CODEBOOK:
         start += 2 * len(header.shapes)
+        if start > len(data):
+            raise Refused("LCC-PCS-03", "the frame ends in the numbers of representatives")
         start += sum(components(data[header.body : start], 2)) * size
     count = -(-n // (1 << (16 if header.method == RAW else header.block)))
     if header.method == SMOOTH:

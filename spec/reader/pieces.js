@@ -82,9 +82,9 @@ export function checkCuts(frame, header, pieces) {
   }
   others.forEach((piece, i) => {
     const last = i === others.length - 1;
-    const most = last ? piece.end - CHECKS_SIZE : piece.end;
-    const end = raw ? piece.start + rawLength(header, piece, last) : blocksEnd(frame, piece, most);
-    if (last ? end > most : end !== most) {
+    const end = raw ? piece.start + rawLength(header, piece) : blocksEnd(frame, piece);
+    // What the last piece of a raw frame lacks, its body lacks (LCC-FRM-02).
+    if (last ? end > piece.end && !raw : end !== piece.end) {
       throw new FormatError('LCC-PCS-03', 'a piece is not whole blocks');
     }
   });
@@ -98,15 +98,14 @@ function firstBlock(frame, header) {
   return header.bodyStart + codebookSize(new Cursor(frame, header.bodyStart), header);
 }
 
-/** The bytes of the blocks of a piece of a raw frame. */
-function rawLength({ type, components, blockSize }, { blocks }, last) {
-  const before = last ? blockSize * (Math.ceil(components / blockSize) - blocks) : 0;
-  return (last ? components - before : blockSize * blocks) * type.size;
+/** The bytes of the blocks of a piece of a raw frame that is not the last. */
+function rawLength({ type, blockSize }, { blocks }) {
+  return blockSize * blocks * type.size;
 }
 
-/** Where the blocks of a piece end, by their sizes; infinity if that is behind a limit. */
-function blocksEnd(frame, { start, blocks }, most) {
-  const cursor = new Cursor(frame, start, most);
+/** Where the blocks of a piece end, by their sizes; infinity if that is behind its end. */
+function blocksEnd(frame, { start, end, blocks }) {
+  const cursor = new Cursor(frame, start, end);
   for (let i = 0; i < blocks; i++) {
     if (cursor.left < 4) return Infinity;
     const size = cursor.u32();

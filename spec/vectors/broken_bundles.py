@@ -62,11 +62,16 @@ def broken_bundles() -> Iterator[Broken]:
     yield from _files()
 
 
-def newest_bundles() -> Iterator[tuple[Broken, dict[str, float]]]:
-    """Yield bundles for each row of LCC-EXA-04, and the value that each step has in them.
+def newest_bundles() -> Iterator[tuple[Broken, dict[str, Any]]]:
+    """Yield bundles for each row of LCC-EXA-04, and the state of each step in them.
 
-    Those without a rule are valid. Every file has another value. "newest" is the newest state.
+    Those without a rule are valid. Every file has another value. "newest" is the newest state, or
+    the rule that refuses it.
     """
+
+    def state(value: float | str) -> Any:
+        return value if isinstance(value, str) else {"w": np.array([value], "<f4")}
+
     frames = [raw_frame(np.array([value], "<f4")) for value in (1, 2, 3, 4)]
     own = {"tree": {"w": 0}, "scalars": ..., "arrays": [1]}
     one, two = (
@@ -84,8 +89,9 @@ def newest_bundles() -> Iterator[tuple[Broken, dict[str, float]]]:
     root = base64_of(one[-32:])
     later_naming = file_of(text_of(exact_file((frames[3],), step=2, exact=root, **own)), frames[3])
     flipped = one[:470] + bytes([one[470] ^ 1]) + one[471:]
-    head = one[:20] + bytes([one[20] ^ 1]) + one[21:]
-    lost = naming[:20] + bytes([naming[20] ^ 1]) + naming[21:]
+    head, lost, later_lost = (
+        file[:20] + bytes([file[20] ^ 1]) + file[21:] for file in (one, naming, later_naming)
+    )
     reader, validator, checksum = "reader", "validator", "ChecksumError"
     for rule, name, why, files, kept, value, error, by in (
         (
@@ -150,6 +156,16 @@ def newest_bundles() -> Iterator[tuple[Broken, dict[str, float]]]:
             checksum,
             reader,
         ),
+        (
+            "LCC-TRL-05",
+            "older-of-damaged",
+            "the newest checkpoint is damaged, and the exact file is of an older step",
+            [naming, later_lost],
+            one,
+            "LCC-TRL-05",
+            checksum,
+            reader,
+        ),
         ("", "newer", "the exact file is of a newer step than the history", [naming], two, 2, "", ""),
     ):
         entries = [listed(step, file) for step, file in enumerate(files, 1)]
@@ -164,8 +180,9 @@ def newest_bundles() -> Iterator[tuple[Broken, dict[str, float]]]:
             file=f"{rule}-newest-{name}.lcc" if rule else f"newest-{name}.lcc",
             reported_by=by,
         )
-        steps = {str(step): step + 2 for step in range(1, 1 + len(files))} if by != reader else {}
-        yield vector, {**steps, "newest": value}
+        steps = {str(step): state(step + 2) for step in range(1, 1 + len(files))} if by != reader else {}
+        yield vector, {**steps, "newest": state(value)}
+    yield from _of_another_state(frames)
     entries = {"checkpoints": [listed(1, naming)], "exact": [len(one), base64_of(bytes(range(32)))]}
     why = "the index names another root of the exact file"
     sound = bundle_of([naming, one], {"checkpoints": [listed(1, naming)], "exact": listed(0, one)[1:]})
@@ -173,7 +190,44 @@ def newest_bundles() -> Iterator[tuple[Broken, dict[str, float]]]:
     rule = "LCC-BUN-07"
     file = f"{rule}-newest-root.lcc"
     vector = Broken(rule, "newest-root", "FormatError", why, data, sound, file=file, reported_by=validator)
-    yield vector, {"1": 3, "newest": 3}
+    yield vector, {"1": state(3), "newest": state(3)}
+
+
+def _of_another_state(frames: Sequence[bytes]) -> Iterator[tuple[Broken, dict[str, Any]]]:
+    """Yield bundles whose exact file has another state than the checkpoint that names it.
+
+    A Reader need not compare them (LCC-EXA-04), so what is newest is not asked for.
+    """
+    own = {"tree": {"w": 0, "n": None}, "scalars": [7], "arrays": [1]}
+
+    def bundle(change: dict[str, Any], frame: bytes = frames[0]) -> bytes:
+        exact = file_of(text_of(exact_file((frame,), **(own | change))), frame)
+        naming = file_of(text_of(exact_file((frames[2],), exact=base64_of(exact[-32:]), **own)), frames[2])
+        index = {"checkpoints": [listed(1, naming)], "exact": listed(0, exact)[1:]}
+        return bundle_of([naming, exact], index)
+
+    def raw_of(values: Any) -> bytes:
+        return raw_frame(np.array(values))
+
+    rule = "LCC-EXA-03"
+    for name, why, change, frame in (
+        ("scalar", "a scalar of the exact file is another", {"scalars": [8]}, frames[0]),
+        ("scalar-type", "a scalar of the exact file is a float", {"scalars": [{"f": "7.0"}]}, frames[0]),
+        ("metadata", "metadata of the exact file are others", {"metadata": {"vector": "v"}}, frames[0]),
+        ("no-metadata", "the exact file has no metadata", {"metadata": ...}, frames[0]),
+        ("order", "keys of the exact file have another order", {"tree": {"n": None, "w": 0}}, frames[0]),
+        ("name", "an array of the exact file has another name", {"tree": {"v": 0, "n": None}}, frames[0]),
+        ("tuple", "a dict is a tuple in the exact file", {"tree": ["t", 0, None]}, frames[0]),
+        ("type", "an array of the exact file is float64", {}, raw_of(np.array([1], "<f8"))),
+        ("bits", "an array of the exact file is int32, as wide", {}, raw_of(np.array([1], "<i4"))),
+        ("shape", "an array of the exact file has two elements", {}, raw_of(np.array([1, 2], "<f4"))),
+        ("dimensions", "an array has a dimension less in the exact file", {}, raw_of(np.float32(1))),
+    ):
+        file = f"{rule}-other-{name}.lcc"
+        data, sound = bundle(change, frame), bundle({})
+        options: dict[str, Any] = {"file": file, "reported_by": "validator"}
+        state = {"w": np.array([3], "<f4"), "n": 7}
+        yield Broken(rule, f"other-{name}", "FormatError", why, data, sound, **options), {"1": state}
 
 
 def _case(rule: str, case: str, why: str, data: bytes, error: str = "FormatError", **options: Any) -> Broken:
@@ -238,6 +292,7 @@ def _indices() -> Iterator[Broken]:
     yield case(rule, "list", "the index is a list", [one, two])
     yield case(rule, "names", "the index is a list of the name of a member", ["checkpoints"])
     yield case(rule, "nothing", "the index has no checkpoints", {})
+    yield case(rule, "number", "the index is a number", 7)
     whole = {"exact": listed(0, EXACT)[1:], "checkpoints": [listed(1, NAMING)]}
     data = bundle_of([NAMING, EXACT], whole)
     yield _case(rule, "order", "the exact file stands before the checkpoints", data, sound=WITH_EXACT)
@@ -248,6 +303,7 @@ def _indices() -> Iterator[Broken]:
         ("no-checkpoint", "the list of checkpoints is empty", []),
         ("object", "the checkpoints are an object", {"1": one}),
         ("two-items", "an entry has two items", [one[:2], two]),
+        ("four-items", "an entry has four items", [[*one, 0], two]),
         ("step-as-text", "a step is a text", [["1", *one[1:]], two]),
         ("negative-step", "a step is negative", [[-1, *one[1:]], two]),
         ("large-step", "a step is 2^53", [one, [2**53, *two[1:]]]),
@@ -271,6 +327,10 @@ def _indices() -> Iterator[Broken]:
         yield case(rule, name, why, {"checkpoints": entries})
     why = "the entry of the exact file has a step"
     yield case(rule, "exact-with-step", why, {"checkpoints": [one], "exact": two})
+    exact = [*listed(0, EXACT)[1:], 0]
+    data = bundle_of([NAMING, EXACT], {"checkpoints": [listed(1, NAMING)], "exact": exact})
+    why = "the entry of the exact file has three items"
+    yield _case(rule, "exact-three-items", why, data, sound=WITH_EXACT)
     for name, value in VALUES.items():
         if name not in ("list", "object"):
             why = f"the checkpoints are {words(name)}"

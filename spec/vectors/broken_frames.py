@@ -14,6 +14,7 @@ from broken_streams import broken_streams
 from fields import broken_fields
 from pieces import (
     CODEBOOK,
+    FLOATS,
     KINDS,
     PLANES,
     RAW,
@@ -21,12 +22,15 @@ from pieces import (
     assembled,
     block,
     constant,
+    little,
     packed,
     packed_symbols,
     raw,
     sparse,
 )
 from traps import broken_traps
+
+from lccodec.element_table import ElementType
 
 #: Offsets in a header (SPEC 6.1).
 _VERSION, _METHOD, _TYPE, _FLAGS, _DIMENSIONS, _BLOCKS, _SHAPE = range(2, 9)
@@ -92,6 +96,7 @@ def _fields() -> Iterator[Broken]:
     """Yield headers with a field that is missing, or has a value that is not defined."""
     newer = "UnsupportedError"
     yield _case("LCC-FRM-01", "magic", "the magic is LD", _changed(_PLAIN.data, 1, b"D"), _PLAIN)
+    yield _case("LCC-FRM-01", "magic-first", "the magic is MC", _changed(_PLAIN.data, 0, b"M"), _PLAIN)
     for version in (0, 2):
         data = _changed(_PLAIN.data, _VERSION, bytes([version]))
         yield _case("LCC-VER-01", f"version-{version}", f"the version is {version}", data, _PLAIN, newer)
@@ -103,6 +108,10 @@ def _fields() -> Iterator[Broken]:
         yield _case("LCC-FRM-04", f"bit-{bit}", f"bit {bit} of the flags is 1", data, _COMMON, newer)
     why = "a raw frame has bit 0 of the flags, of a reference"
     yield _case("LCC-FRM-04", "raw-relative", why, _changed(_PLAIN.data, _FLAGS, b"\1"), _PLAIN, newer)
+    why = "the same, and there is a reference of its type and shape"
+    data = _changed(_PLAIN.data, _FLAGS, b"\1")
+    raws = _case("LCC-FRM-04", "raw-with-reference", why, data, _PLAIN, newer)
+    yield replace(raws, reference=_PLAIN.expected)
     why = "the element type is 15"
     yield _case("LCC-FRM-06", "type-15", why, _changed(_PLAIN.data, _TYPE, b"\x0f"), _PLAIN, newer)
     whole = np.array([1, 2, 0, 1], "<i4")
@@ -119,6 +128,9 @@ def _fields() -> Iterator[Broken]:
         why = f"blocks have 2^{size} components" + ", in a raw frame" * (name == "raw")
         data = _changed(frame.data, _BLOCKS, bytes([size]))
         yield _case("LCC-LIM-02", name, why, data, frame, "LimitError")
+    why = "blocks have 2^23 components, in a codebook frame"
+    data = _changed(_LOSSY.data, _BLOCKS, bytes([23]))
+    yield _case("LCC-LIM-02", "codebook", why, data, _LOSSY, "LimitError")
     why = "blocks have 2^1 components, in a raw frame"
     yield _case("LCC-LIM-02", "raw-1", why, _changed(_PLAIN.data, _BLOCKS, b"\1"), _PLAIN, "LimitError")
     why = "an ordered frame has the planes method"
@@ -203,6 +215,8 @@ def _truncated() -> Iterator[Broken]:
     short = _sealed(empty.data[:-_TAIL] + bytes(11))
     yield cut("sum", "11 bytes follow the header, not 12", short, empty)
     yield cut("tail", "the frame ends with its shape", plain[:16], _PLAIN)
+    scalar = assembled("", "", (PLANES, "uint8", (), 10), block(constant(0)), _NUMBERS[:1] * 0)
+    yield cut("no-dimensions", "19 bytes have no dimensions", _sealed(scalar.data[:8] + bytes(11)), scalar)
     why = "4 of 5 raw components are there"
     yield cut("raw-values", why, _sealed(plain[:-13] + plain[-12:]), _PLAIN)
     why = "a block is a byte longer than what there is"
@@ -256,6 +270,10 @@ def _left_over() -> Iterator[Broken]:
     yield _case(rule, "padding-too-short", "63 bytes decode to 2^16", data, sound, error)
     data = _padded(head, 0).data
     yield _case(rule, "no-padding", "34 bytes decode to 2^16", data, sound, error)
+    one = np.zeros(1, np.uint8)
+    tight = assembled("", "", (PLANES, "uint8", (34 << 10,), 22), block(constant(0)), one)
+    more = assembled("", "", (PLANES, "uint8", ((34 << 10) + 1,), 22), block(constant(0)), one).data
+    yield _case(rule, "one-more", "34 bytes decode to 34 times 1,024 and one more", more, tight, error)
     data = _changed(data, _SHAPE, struct.pack("<Q", 1 << 40))
     yield _case(rule, "2-to-the-40", "34 bytes decode to 2^40", data, sound, error)
 
@@ -305,6 +323,12 @@ def _codebooks() -> Iterator[Broken]:
         data = assembled("", "", _HEAD, book + block(b"\0", raw([1, 0, 0, 1])), values).data
         why = f"the second representative, which no symbol stands for, is {value}"
         yield _case("LCC-CBK-02", name, why, data, _LOSSY)
+    for kind in FLOATS:
+        top, unit = 1 << 8 * kind.size - 1, 1 << kind.mantissa
+        for word, pattern in (("infinite", top - unit), ("minus-infinite", 2 * top - unit)):
+            why = f"the only representative of {kind.name} is {word.replace('-', ' ')}"
+            data = _alone(kind, pattern).data
+            yield _case("LCC-CBK-02", f"{word}-{kind.name}", why, data, _alone(kind, unit))
     head, symbols = (CODEBOOK, "float32", [(3,), ()], 10), block(b"\0", raw([1, 0, 0, 1]))
     sound, run = (
         assembled("", "", head, struct.pack("<2H2f", 1, 1, 0.5, last) + symbols, values)
@@ -318,6 +342,13 @@ def _codebooks() -> Iterator[Broken]:
         data = assembled("", "", _HEAD, _BOOK + block(bytes([flags]), raw([1, 2, 0, 1])), _FLOATS).data
         why = f"the flags of a block are {flags:#04x}"
         yield _case("LCC-CBK-05", f"flags-{flags:02x}", why, data, _LOSSY)
+
+
+def _alone(kind: ElementType, pattern: int) -> Frame:
+    """Return a frame of one element, whose components are the only representative."""
+    values = np.array([pattern] * kind.components, kind.bits)
+    body = struct.pack("<H", 1) + little(values[:1]) + block(b"\0", raw([1] * kind.components))
+    return assembled("", "", (CODEBOOK, kind.name, (1,), 10), body, values)
 
 
 def _symbols() -> Iterator[Broken]:

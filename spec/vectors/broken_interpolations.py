@@ -77,6 +77,7 @@ def broken_interpolations() -> Iterator[Broken]:
         ("short", "the root of the later parent has 42 characters", [131_073, root[:-1], 128]),
         ("hexadecimal", "the root of the later parent is in hexadecimal", [131_073, END[-32:].hex(), 128]),
         ("text", "the step of the later parent is a text", ["131073", root, 128]),
+        ("root-null", "the root of the later parent is null", [131_073, None, 128]),
         ("large", "the step of the later parent is 2^53", [2**53, root, 128]),
         ("own-step", "the later parent is of the checkpoint's own step", [2, root, 128]),
         ("earlier", "the later parent is of an earlier step", [1, root, 128]),
@@ -124,6 +125,9 @@ def broken_interpolations() -> Iterator[Broken]:
     why = "the later parent has another root"
     other = (131_073, END[:-1] + bytes([END[-1] ^ 1]))
     yield _case("LCC-CHN-02", "another-later", why, interpolated(2, low, other), "ChainError", 131_073)
+    why = "the parent of a delta is of a later step"
+    document = delta(step=10, parent=[20, base64_of(LATE[20][-32:])])
+    yield _case("LCC-CHN-02", "parent-after", why, document, "FormatError", 20)
     why = "the later parent is not there"
     yield _case("LCC-CHN-02", "no-later", why, interpolated(2, low, (4, END)), "ChainError", 131_073)
 

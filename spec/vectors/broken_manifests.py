@@ -77,8 +77,13 @@ def _numbers() -> Iterator[Broken]:
         ("no-fraction", "1e2"),
         ("too-large", "1e+400"),
         ("nan", "NaN"),
+        ("long-fraction", "0." + "1" * 4097),
+        ("long-whole", "1" * 4097 + ".5"),
+        ("long-exponent", "1e" + "1" * 4097),
+        ("long-signed-exponent", "1e-" + "1" * 4097),
     ):
-        yield _text(rule, f"number-{name}", f"a number is written {number}", '"by hand"', number)
+        shown = number if len(number) < 10 else f"as {number[:6]}... with more than 4,096 digits"
+        yield _text(rule, f"number-{name}", f"a number is written {shown}", '"by hand"', number)
 
 
 # --- members --------------------------------------------------------------------------------------
@@ -88,6 +93,7 @@ def _document() -> Iterator[Broken]:
     """Yield manifests with wrong members, or in a wrong order."""
     rule, newer = "LCC-MAN-03", "UnsupportedError"
     yield _members(rule, "no-arrays", "the member arrays is missing", arrays=...)
+    yield _members(rule, "no-policy", "the member policy is missing", policy=...)
     first, second, *others = keyframe().items()
     exchanged = text_of(dict([second, first, *others]))
     yield _case(rule, "order", "the members lccodec and step are exchanged", exchanged)
@@ -122,6 +128,8 @@ def _parents() -> Iterator[Broken]:
         ("hexadecimal", "the root of the parent is hexadecimal", [0, "5a" * 32]),
         ("padding", "the root of the parent has padding", [0, f"{_ROOT}="]),
         ("unused-bits", "the unused bits of the root are not 0", [0, f"{_ROOT[:-1]}p"]),
+        ("root-null", "the root of the parent is null", [0, None]),
+        ("root-number", "the root of the parent is a number", [0, 7]),
     ):
         yield _members(rule, name, why, parent=parent)
     why = "the step of the parent is null"
@@ -171,12 +179,15 @@ def _frames() -> Iterator[Broken]:
 def _figures() -> Iterator[Broken]:
     """Yield figures with wrong members, forms and numbers."""
 
-    def data(figures: Any, **members: Any) -> bytes:
+    def text_with(figures: Any, **members: Any) -> bytes:
         document = keyframe(**members)
         head = {name: document.pop(name) for name in ("lccodec", "step", "parent")}
         exact = {name: document.pop(name) for name in ("exact",) if name in document}
         policy = {"policy": document.pop("policy")}
-        return file_of(text_of({**head, **exact, **policy, "figures": figures, **document}), _PAYLOAD)
+        return text_of({**head, **exact, **policy, "figures": figures, **document})
+
+    def data(figures: Any, **members: Any) -> bytes:
+        return file_of(text_with(figures, **members), _PAYLOAD)
 
     def case(
         rule: str, name: str, why: str, figures: Any, error: str = "FormatError", **members: Any
@@ -225,6 +236,9 @@ def _figures() -> Iterator[Broken]:
         ("padding", "a figure has padding", f"{one}=="),
         ("unused-bits", "the unused bits of a figure are not 0", one[:-1] + chr(ord(one[-1]) + 1)),
         ("base64", "a figure has characters of base64 that base64url does not have", "gD/+/w"),
+        ("null", "a figure is null", None),
+        ("other-character", "a figure has a character of no base64", f"{one[:-1]}!"),
+        ("beyond-ascii", "a figure has a character beyond ASCII", f"{one[:-1]}é"),
     ):
         yield case(rule, name, why, {"error": figure})
     for name, why, figures in (
@@ -235,6 +249,15 @@ def _figures() -> Iterator[Broken]:
         ("no-error", "there is an rms, and no error", {"rms": both}),
     ):
         yield case(rule, name, why, figures)
+    three = [text(0x3F80, 0x7FC0, 0x7FC0) + more for more in ("", "A")]
+    frames = [*_ENTRIES, _ENTRIES[0]]
+    own = {"tree": {"weight": 0, "list": ["l", 1, None], "pair": ["t", None, 2]}, "arrays": [1, 2, 3]}
+    files = [
+        file_of(rewritten, _PAYLOAD + WEIGHT)
+        for rewritten in (text_with({"error": figure}, **own, frames=frames) for figure in three)
+    ]
+    why = "a figure of three numbers has nine characters"
+    yield Broken(rule, "character-alone", "FormatError", why, files[1], files[0])
     rule = "LCC-FIG-04"
     for name, why, figure in (
         ("nothing", "a figure knows nothing, and is not left out", unknown),
@@ -331,11 +354,15 @@ def _limits() -> Iterator[Broken]:
     yield case("LCC-LIM-05", "tree", "the state nests 65 deep", *trees)
     policies = [{"policy": _nested([], depth)} for depth in (63, 64)]
     yield case("LCC-LIM-05", "policy", "the manifest nests 66 deep, in the policy", *policies)
+    policies = [{"policy": {"a": [{}] * 5, "b": _nested([], depth)}} for depth in (62, 63)]
+    yield case("LCC-LIM-05", "after-objects", "five objects, and then the policy nests 66 deep", *policies)
     unclosed = b'{"a":' * 65
     why = "65 objects are not closed, as many as may lie one in the other"
     yield Broken("LCC-MAN-01", "unclosed", "FormatError", why, file_of(unclosed, _PAYLOAD), SOUND)
     integers = [{"scalars": [None, 10**4096 - 1]}, {"scalars": [None, -(10**4096)]}]
     yield case("LCC-LIM-07", "digits", "a scalar has a sign and 4,097 digits", *integers)
+    integers = [{"scalars": [10**digits - 1, None]} for digits in (4096, 4097)]
+    yield case("LCC-LIM-07", "nines", "a scalar, not the last, has 4,097 digits 9", *integers)
     names = [{"tree": named(characters)} for characters in (1 << 24, (1 << 24) + 1)]
     yield case("LCC-LIM-08", "names", "the names of all nodes have 2^24 + 1 characters", *names)
 

@@ -53,6 +53,12 @@ def _run(shapes: list[tuple[int, ...]]) -> bytes:
     return assembled("", "", (PLANES, "float32", shapes, 10), planes, before, before).data
 
 
+def _planes(values: np.ndarray) -> bytes:
+    """Return an array of float32 in which nothing changes."""
+    planes = block(*[constant(0)] * 4)
+    return assembled("", "", (PLANES, "float32", values.shape, 10), planes, values, values).data
+
+
 def broken_parents() -> Iterator[Broken]:
     """Yield every file made here."""
     payload = WEIGHT + COUNTS
@@ -76,6 +82,12 @@ def broken_parents() -> Iterator[Broken]:
     why = "the second array of a run has another shape in the parent"
     yield _case(rule, "second-shape", why, two, [_run([(3,), (3, 1)])], arrays=[1, 1])
     both = np.array([1, 2, 3, 4, 5, 6], "<f4")
+    square = raw_frame(both.reshape(2, 3))
+    why = "an array has its extents in another order in the parent"
+    turned = _planes(both.reshape(3, 2))
+    single = {"tree": {"weight": 0, "list": ["l", None], "pair": ["t", None, 0]}, "arrays": [1]}
+    before = file_of(text_of(keyframe((square,), **single)), square)
+    yield _case(rule, "turned", why, before, [turned], arrays=[1])
     wrong = np.array([1, 2, 3, 4, 5, 7], "<f4")
     run = assembled("", "", (RAW, "float32", [(3,), (3,)], 0), both.tobytes(), wrong).data
     summed = file_of(text_of(keyframe((run,), arrays=[1, 1])), run)

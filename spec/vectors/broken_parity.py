@@ -86,6 +86,7 @@ def _names() -> Iterator[tuple[Broken, str]]:
 def _heads() -> Iterator[tuple[Broken, str]]:
     rule, size = "LCC-PAR-02", len(WHOLE)
     yield _case(rule, "short", "the file has 127 bytes", WHOLE[:127], "TruncatedError")
+    yield _case(rule, "31-bytes", "the file has 31 bytes", WHOLE[:31], "TruncatedError")
     yield _case(rule, "magic", "the last byte of the magic is 0x1b", parity_of(magic=MAGIC[:7] + b"\x1b"))
     yield _case(rule, "version", "the major version is 2", parity_of(major=2), "UnsupportedError")
     why = "the description is longer than the index"

@@ -135,6 +135,7 @@ def _heads() -> Iterator[Broken]:
     two = _stream([0x80, 0x3DCD])
     yield _case(rule, "equal-bounds", "two bounds are equal", _stream([0x3DCD, 0x3DCD]), two)
     yield _case(rule, "falling-bounds", "the second bound is below the first", _stream([0x3DCD, 0x80]), two)
+    yield _wide_bounds()
     first, second = struct.unpack_from("<2I", two, 6)
     for case, why, sizes in (
         ("19-components", "the parts have 19 of 18 components", (first, _COUNT + 1 - first)),
@@ -143,6 +144,21 @@ def _heads() -> Iterator[Broken]:
         yield _case(rule, case, why, two[:6] + struct.pack("<2I", *sizes) + two[14:], two)
     stream = sound[:_SIZE] + struct.pack("<I", _COUNT + 1) + raw([0] * (_COUNT + 1)) + raw(_LOW)
     yield _case(rule, "large-part", "a part has 19 of 18 components, all stored", stream, sound)
+
+
+def _wide_bounds() -> Broken:
+    """Return a frame of int64 whose second bound has a higher low half, and a lower high half."""
+    kind, before = KINDS["int64"], np.arange(4, dtype="<u8")
+    bounds = [(1 << 32) + 5, (2 << 32) + 1]
+    sound = split(bounds, before, [2, 0, 2, 0], kind, [raw] * 3)
+    falling = sound[:2] + sound[10:18] + sound[2:10] + sound[18:]
+    after = before + np.array([1, 0, 1, 0], "<u8")
+    data, right = (
+        assembled("", "", (PLANES, "int64", (4,), 10), block(one, *[constant(0)] * 7), after, before).data
+        for one in (falling, sound)
+    )
+    why = "the second bound is below the first, and its low half is not"
+    return Broken("LCC-STR-08", "falling-wide", "FormatError", why, data, right, little(before))
 
 
 def _references() -> Iterator[Broken]:

@@ -130,6 +130,10 @@ def _lane_ends() -> Iterator[Broken]:
     yield _case(rule, "byte-too-many", why, _run([lanes[0] + b"\0", lanes[1]]), _BITS, sound)
     why = "the last lane has a byte after that of its last code"
     yield _case(rule, "byte-too-many-at-the-end", why, _run([lanes[0], lanes[1] + b"\0"]), _BITS, sound)
+    why = "a lane of eight codes of one bit, of a table that has longer ones, has a byte behind them"
+    sound_alone = huffman([1, 2, 2], [0] * 8, 1)
+    alone = _changed(sound_alone, len(sound_alone) - 4, struct.pack("<H", 2)) + b"\0"
+    yield _case(rule, "byte-behind-eight", why, alone, [0] * 8, sound_alone)
     why = "the first lane ends before its last code"
     yield _case(rule, "too-short", why, _run([lanes[0][:1], lanes[1]]), _BITS, sound)
     why = "the last lane ends before its last code"

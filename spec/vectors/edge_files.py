@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,13 @@ from pieces import (
     CODEBOOK,
     KINDS,
     PLANES,
+    RAW,
     SMOOTH,
     assembled,
     block,
     constant,
     huffman,
+    little,
     raw,
 )
 from tables import cut, table_of
@@ -75,11 +78,70 @@ def edge_files() -> Iterator[tuple[str, str, bytes, Any]]:
         },
     )
     filler = 1024 - len(file_of(text_of(keyframe(metadata={"vector": ""})), WEIGHT + COUNTS))
-    two = file_of(text_of(keyframe(metadata={"vector": " " * filler})), WEIGHT + COUNTS)
-    yield "1024-bytes", "a file of two blocks of parity, and no byte more", two, state
+    for name, more, why in (("1024-bytes", 0, "no byte more"), ("1025-bytes", 1, "a byte more")):
+        two = file_of(text_of(keyframe(metadata={"vector": " " * (filler + more)})), WEIGHT + COUNTS)
+        yield name, f"a file of two blocks of parity, and {why}", two, state
+    values = np.repeat(np.arange(3, dtype=np.uint8), 1024)[: 2048 + 979]
+    last = bytes(2 * int(value) for value in values[2048:])
+    body = block(constant(0)) + block(constant(2)) + block(raw(last))
+    kilobyte = assembled("", "", (PLANES, "uint8", values.shape, 10), body, values).data
+    why = "as many pieces as a frame of 1,024 bytes may have"
+    yield "four-pieces", why, _with_table(kilobyte, [1, 1, 1]), {"w": values}
+    yield from _named_nothing()
+    yield from _nans()
+    yield from _two_arrays()
     yield from _unpadded()
     yield from _between()
     yield from _long()
+
+
+def _named_nothing() -> Iterator[tuple[str, str, bytes, Any]]:
+    """Yield two arrays with the empty name: the root, and its child under the key ""."""
+    array = np.array([1, 2, 3], "<f4")
+    own = {"scalars": ..., "arrays": [1], "metadata": ...}
+    first = file_of(text_of(keyframe((WEIGHT,), step=237, tree=0, **own)), WEIGHT)
+    yield "000000000237", "a state that is an array", first, array
+    own |= {"parent": [237, base64_of(first[-32:])], "arrays": [0]}
+    second = file_of(text_of(keyframe((), step=238, tree={"": 0}, **own)), b"")
+    yield "000000000238", "the same array under the key of no characters", second, {"": array}
+
+
+def _nans() -> Iterator[tuple[str, str, bytes, Any]]:
+    """Yield roundings of NaNs with one bit of payload each."""
+    bits = np.array([0x7F800000 | sign | 1 << bit for sign in (0, 1 << 31) for bit in range(23)], "<u4")
+    frame = assembled("", "", (RAW, "float32", bits.shape, 0), little(bits), bits).data
+    halves = {
+        "float16": bits >> 16 & 0x8000 | 0x7E00 | bits >> 13 & 0x3FF,
+        "bfloat16": bits >> 16 | 0x40,
+    }
+    state = {"first": from_components(bits, KINDS["float32"], bits.shape, "bits")}
+    state["second"] = state["first"].copy()
+    for name, patterns in halves.items():
+        state[name] = from_components(patterns.astype("<u2"), KINDS[name], bits.shape, "bits")
+    tree = {name: index for index, name in enumerate(state)}
+    document = keyframe((frame, frame), tree=tree, scalars=..., arrays=[1, 2, None, None])
+    frames = document.pop("frames")
+    document |= {"copies": [[0, 9], [1, 10]], "frames": frames}
+    why = "roundings of NaNs, each with another bit"
+    yield "copies-nans", why, file_of(text_of(document), frame + frame), state
+
+
+def _two_arrays() -> Iterator[tuple[str, str, bytes, Any]]:
+    """Yield a delta with a run of two arrays against a keyframe."""
+    first, second = np.array([1, 2, 3], "<i2"), np.array([[4, 5]], "<i2")
+    frames = [raw_frame(first), raw_frame(second)]
+    own = {"tree": {"a": 0, "b": 1}, "scalars": ..., "metadata": ...}
+    parent = file_of(text_of(keyframe(frames, step=242, **own)), b"".join(frames))
+    yield "000000000242", "two arrays", parent, {"a": first, "b": second}
+    before = np.array([1, 2, 3, 4, 5], "<i2")
+    codes = [2, 0, 2, 0, 4]  # of 1, 0, 1, 0 and 2
+    run = (PLANES, "int16", [(3,), (1, 2)], 10)
+    after = before + np.array([1, 0, 1, 0, 2], "<i2")
+    frame = assembled("", "", run, block(raw(codes), constant(0)), after, before).data
+    named = {"step": 243, "parent": [242, base64_of(parent[-32:])], "arrays": [1, 1]}
+    delta = file_of(text_of(keyframe((frame,), **(own | {"tree": ...} | named))), frame)
+    why = "a delta against step 242: both arrays in a run"
+    yield "000000000243", why, delta, {"a": after[:3], "b": after[3:].reshape(1, 2)}
 
 
 def _long() -> Iterator[tuple[str, str, bytes, Any]]:
@@ -182,18 +244,26 @@ def _padded(head: tuple[int, str, tuple[int, ...], int], zeros: Array) -> bytes:
     return assembled("", "", head, planes + bytes(max(0, -(-zeros.nbytes // 1024) - size)), zeros).data
 
 
-def edge_parity(file: bytes, members: list[str], column: int, **own: int) -> tuple[str, bytes]:
-    """Return the name and bytes of a parity file whose members all have the bytes of one file.
+def edge_parity(files: list[bytes], members: list[str], column: int, **own: int) -> tuple[str, bytes]:
+    """Return the name and bytes of a parity file of files with these names in their group.
 
-    The file has whole blocks. `own` are members of the description.
+    `own` are members of the description.
     """
-    files = [[member, len(file), base64_of(file[-32:])] for member in members]
-    document = {**DESCRIPTION, "rows": len(file) // 512, "files": files} | own
-    rows, blocks = document["rows"], np.frombuffer(file * len(members), np.uint8).reshape(-1, 512)
+    entries = [[name, len(file), base64_of(file[-32:])] for name, file in zip(members, files, strict=True)]
+    rows = -(-max(map(len, files)) // 512)
+    document = {**DESCRIPTION, "rows": rows, "files": entries} | own
+    rows, joined = document["rows"], b"".join(files)
+    if not document["aligned"]:
+        files = [joined[start : start + rows * 512] for start in range(0, len(joined), rows * 512)]
+    columns = [[file[at : at + 512].ljust(512, b"\0") for at in range(0, len(file), 512)] for file in files]
     parity = np.empty((document["parity"], rows, 512), np.uint8)
     for row in range(rows):
-        encode(dict(enumerate(blocks[row::rows])), {i: each[row] for i, each in enumerate(parity)})
-    hashes = [hashlib.sha256(each).digest()[:8] for each in (*blocks, *parity.reshape(-1, 512))]
+        there = {
+            j: np.frombuffer(blocks[row], np.uint8) for j, blocks in enumerate(columns) if row < len(blocks)
+        }
+        encode(there, {i: each[row] for i, each in enumerate(parity)})
+    blocks = [*chain.from_iterable(columns), *(each.tobytes() for each in parity.reshape(-1, 512))]
+    hashes = [hashlib.sha256(each).digest()[:8] for each in blocks]
     stored = [each.tobytes() for each in parity[column]]
     return name_of(document, column), parity_of(document, stored, b"".join(hashes), column=column)
 
@@ -240,6 +310,10 @@ def _manifests() -> Iterator[Broken]:
     yield case(rule, "major-2-minor-0", why, "UnsupportedError", lccodec=[2, 0])
     cut = WEIGHT[:7]
     document = keyframe((cut, COUNTS))
+    one = WEIGHT[:1]
+    why = "a frame has one byte, and its digest is right"
+    data = file_of(text_of(keyframe((one, COUNTS))), one + COUNTS)
+    yield _case("LCC-FRM-02", "one-byte", why, data, "TruncatedError")
     why = "a frame ends in its header, and its digest is right"
     yield _case("LCC-FRM-02", "cut-frame", why, file_of(text_of(document), cut + COUNTS), "TruncatedError")
     document = keyframe((WEIGHT,), arrays=[1, 0])
@@ -247,5 +321,7 @@ def _manifests() -> Iterator[Broken]:
     yield _case("LCC-MAN-10", "zero-second", why, file_of(text_of(document), WEIGHT))
     why = "the indices are 0, 1 and 2, of two arrays"
     yield case("LCC-STA-02", "beyond", why, tree=["l", 0, 1, 2, None, None])
+    why = "the copies are a number"
+    yield _case("LCC-CPY-01", "copies-number", why, file_of(text_of(copying(1)), payload))
     why = "the source of a copy is -3, of three arrays"
     yield _case("LCC-CPY-01", "from-the-end", why, file_of(text_of(copying([[-3, 10]])), payload))

@@ -13,6 +13,7 @@ import numpy as np
 from pieces import (
     CODEBOOK,
     PLANES,
+    RAW,
     SMOOTH,
     Frame,
     assembled,
@@ -39,6 +40,8 @@ def edge_frames() -> Iterator[Frame]:
     yield from _limits()
     yield from _codebooks()
     yield _few()
+    why, none = "no elements, and 2^40 as its second extent", np.zeros(0, np.uint8)
+    yield assembled("raw-empty-widest", why, (RAW, "uint8", (0, 1 << 40), 0), b"", none)
     codes = raw([1, 0, 2])  # of which 0 changes nothing
     before = np.arange(400, dtype="<u1")
     after = before.copy()
@@ -70,6 +73,11 @@ def _streams() -> Iterator[Frame]:
     levels = ([0, 1, 2, 3, 3], [0, 2, 1, 0, 2, 15])
     stream = classed(6, range(1, 16), levels, symbols, raw)
     yield _plane("classed-16-classes", "as many classes as there may be", stream, symbols)
+    highest = ([0, 1, 2, 3, 15], [0, 2, 1, 0, 2, 3])
+    rows_first = classed(6, [4], highest, symbols, raw)
+    columns = sparse(0, 5, packed(4, raw([0x01, 0x00, 0x00])), b"", raw([2, 1, 0, 2, 3]))
+    deep = rows_first.replace(raw(highest[1]), columns, 1)
+    yield _plane("classed-deep-columns", "the levels of the columns are four deep", deep, symbols)
     zeros = classed(6, [2, 4], levels, [0] * 30, lambda _: constant(0))
     yield _plane("classed-zeros", "three classes of zeros", zeros, [0] * 30)
     gaps_of_levels = packed(4, raw([0x01, 0x00]))  # at the depths 3 and 4
@@ -158,6 +166,27 @@ def _limits() -> Iterator[Frame]:
     head = (SMOOTH, "float16", (2, 70_000), 16)
     frame = assembled("smooth-long-rows", "two blocks in each of two rows", head, blocks + padding, values)
     yield replace(frame, stored=False)
+    yield _moved_blocks()
+
+
+def _moved_blocks() -> Frame:
+    """Return two blocks against a reference; both ends of the first are escapes."""
+    before = np.ones(70_000, "<f2")
+    after = before + np.repeat(np.array([1, 2], "<f2"), 35_000)
+    after[[0, 34_999]] = np.inf
+    levels = b"\xff" * 16 + b"\1" * 16 + b"\x10" + b"\x10" + constant(0)
+    # The zigzag code of an infinity without a reference is its pattern, rotated left by one bit.
+    mask = sparse(8, 2, raw([0, 34_998 >> 8]), bytes([0, 34_998 & 255]), constant(1))
+    escapes = constant(0) + constant(0xF8)
+    first, second = (
+        struct.pack("<Bdd", flags, 1.0, origin) + levels for flags, origin in ((1, 1.0), (0, 2.0))
+    )
+    blocks = block(first, mask, escapes) + block(second)
+    padding = bytes(-(-after.size // 256) - (16 + len(blocks) + 12))
+    head = (SMOOTH, "float16", (70_000,), 16)
+    why = "two blocks against a reference, with escapes at the ends of the first"
+    frame = assembled("smooth-moved-blocks", why, head, blocks + padding, after, before)
+    return replace(frame, stored=False)
 
 
 def _codebooks() -> Iterator[Frame]:

@@ -190,6 +190,11 @@ def broken_fields() -> Iterator[Broken]:
     yield case("LCC-FRM-02", "numbers", why, _head(), *short, error="TruncatedError")
     why = "a byte follows the numbers"
     yield case("LCC-FRM-07", "smooth", why, _head(), *_FIVE, b"\0")
+    one = _one_number(1.0, b"\1", constant(0), *[constant(0)] * 8)
+    classes = struct.pack("<BHBBI", 5, 0, 2, 1, 0) + raw([]) * 4
+    why = "no escapes are a matrix without columns"
+    data = _one_number(1.0, b"\1", constant(0), classes, *[constant(0)] * 7).data
+    yield Broken("LCC-STR-07", "nothing-without-columns", "FormatError", why, data, one.data, None)
     yield _long()
     small = _field((5,), block(_head(), *_FIVE), _FIVE_VALUES, log2=15).data
     yield Broken("LCC-LIM-02", "smooth", "LimitError", "blocks of 2^15 components", small, sound.data, None)
@@ -202,6 +207,12 @@ def broken_fields() -> Iterator[Broken]:
         data = assembled("", "", (SMOOTH, dtype, (5,), 16), block(_head(), *_FIVE), values).data
         why = f"the smooth method has {dtype}"
         yield Broken("LCC-FRM-06", f"smooth-{dtype}", "FormatError", why, data, sound.data, None)
+
+
+def _one_number(origin: float, flags: bytes, *behind: bytes) -> Frame:
+    """Return a field of one element, which is its origin; `behind` are the mask and the escapes."""
+    body = block(flags, struct.pack("<2d", 1.0, origin), b"\0" + b"\x10" + constant(0), *behind)
+    return assembled("", "", (SMOOTH, "float64", (1,), 16), body, np.array([origin]))
 
 
 def _long() -> Broken:

@@ -553,11 +553,14 @@ def write_bundle(name: str, directory: Path) -> dict[str, Any]:
     }
 
 
-def write_newest(vector: Broken, values: dict[str, float], directory: Path) -> dict[str, Any]:
+def write_newest(vector: Broken, states: dict[str, Any], directory: Path) -> dict[str, Any]:
     """Write a bundle whose newest state is in question, and what it holds; return its entry."""
     folder = "invalid" if vector.rule else "valid"
     entry = write_broken_bundle(vector, directory / folder)
-    states = {step: expected_state({"w": np.array([value], "<f4")}) for step, value in values.items()}
+    states = {
+        step: {"rule": state} if isinstance(state, str) else expected_state(state)
+        for step, state in states.items()
+    }
     text = json.dumps(states, indent=1, ensure_ascii=False) + "\n"
     expected = entry["file"].replace(".lcc", ".json")
     (directory / folder / Path(expected).name).write_bytes(text.encode())
@@ -618,43 +621,64 @@ def write_parity(
 #: Names of as many files as a group may have, the last step and the exact file among them.
 MOST_FILES = [f"{step:012d}.lcc.h5" for step in (*range(1, 63), 2**53 - 1)] + ["exact.lcc.h5"]
 
-#: Parity of a file of exactly two blocks: the names that it has in the group, which column, and
+#: Files of two blocks, and of two and a byte.
+TWO, MORE = "1024-bytes.lcc.h5", "1025-bytes.lcc.h5"
+
+#: Parity of these: the names that files have in their group, and which files, which column, and
 #: members of the description.
-EDGES: list[tuple[list[str], int, dict[str, int], str]] = [
+EDGES: list[tuple[list[str], list[str], int, dict[str, int], str]] = [
     (
         MOST_FILES[:1],
+        [TWO],
         0,
         {"redundancy": 2**53 - 1},
         "parity of a file of exactly two blocks, and the largest redundancy",
     ),
     (
         [f"rank-0/{MOST_FILES[0]}", f"rank-123456789/{MOST_FILES[0]}"],
+        [TWO, TWO],
         0,
         {},
         "parity of files of ranks, one of nine digits",
     ),
-    (MOST_FILES, 63, {"parity": 64}, "parity of as many files as there may be, the last of 64 columns"),
     (
         MOST_FILES,
+        [TWO] * 64,
+        63,
+        {"parity": 64},
+        "parity of as many files as there may be, the last of 64 columns",
+    ),
+    (
+        MOST_FILES,
+        [TWO] * 64,
         0,
         {"rows": 1, "aligned": False},
         "parity of 64 files end to end, in as many columns as there may be",
+    ),
+    (MOST_FILES[:2], [TWO, MORE], 0, {}, "parity of two files, of which one has a block more"),
+    (MOST_FILES[:2], [TWO, MORE], 2, {"parity": 3}, "the third parity column of two files"),
+    (MOST_FILES[:1], [TWO], 0, {"aligned": False}, "parity of a file that fills one column"),
+    (
+        MOST_FILES[:1],
+        [MORE],
+        0,
+        {"rows": 2, "aligned": False},
+        "parity of a file of which the second column has a byte",
     ),
 ]
 
 
 def write_edge_parity(
-    directory: Path, members: list[str], column: int, own: dict[str, int], description: str
+    directory: Path, members: list[str], files: list[str], column: int, own: dict[str, int], description: str
 ) -> dict[str, Any]:
-    """Write a parity file of a file that is in its group under several names; return its entry."""
-    file = "1024-bytes.lcc.h5"
-    name, data = edge_parity((directory / file).read_bytes(), members, column, **own)
+    """Write a parity file of files that have other names in their group; return its entry."""
+    name, data = edge_parity([(directory / file).read_bytes() for file in files], members, column, **own)
     (directory / name).write_bytes(data)
     return {
         "name": name.removesuffix(".lcc.par"),
         "kind": "parity",
         "file": f"valid/{name}",
-        "files": [f"valid/{file}"] * len(members),
+        "files": [f"valid/{file}" for file in files],
         "members": members,
         "sha256": digest(data),
         "description": description,

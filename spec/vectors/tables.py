@@ -100,6 +100,12 @@ def cut_files() -> Iterator[tuple[str, str, bytes, dict[str, np.ndarray[Any, Any
     yield "000000000181", "a delta against step 180, a codebook frame with a table", second, moved
 
 
+def _file(table: bytes, frame: bytes, **members: Any) -> bytes:
+    """Return a file of one frame with a table."""
+    document = keyframe((), tree={"w": 0}, scalars=..., arrays=[1], frames=[_entry(frame, table)])
+    return file_of(text_of({**document, **members}), frame + table)
+
+
 def broken_tables() -> Iterator[Broken]:
     """Yield every invalid checkpoint whose fault is in a table of pieces."""
     constants = b"".join(block(constant(value)) for value in (0, 1, 2))
@@ -108,8 +114,7 @@ def broken_tables() -> Iterator[Broken]:
     sound = cut(frame, [1, 2])
 
     def file(table: bytes, data: bytes = frame, **members: Any) -> bytes:
-        document = keyframe((), tree={"w": 0}, scalars=..., arrays=[1], frames=[_entry(data, table)])
-        return file_of(text_of({**document, **members}), data + table)
+        return _file(table, data, **members)
 
     whole = file(table_of(sound))
 
@@ -146,6 +151,7 @@ def broken_tables() -> Iterator[Broken]:
     ):
         yield case(rule, name, why, file(table_of(pieces)))
     yield case(rule, "half-an-entry", "a table ends within an entry", file(table_of(sound)[:70]))
+    yield case(rule, "one-byte", "a table has one byte", file(b"\0"))
 
     rule = "LCC-PCS-02"
     for number, what in enumerate(("head", "first block", "last blocks")):
@@ -198,3 +204,59 @@ def broken_tables() -> Iterator[Broken]:
     long = table_of([(0, WEIGHT[:16]), *[(1, b"")] * 3, (1, WEIGHT[16:])])
     why = "a frame of less than 1,024 bytes has a table of five pieces"
     yield case("LCC-LIM-13", "long-table", why, file(long, WEIGHT), "LimitError")
+    why = "a frame of less than 1,024 bytes has a table of 85 bytes"
+    yield case("LCC-LIM-13", "85-bytes", why, file(table_of(sound) + b"\0"), "LimitError")
+    yield from _two_blocks()
+
+
+def _two_blocks() -> Iterator[Broken]:
+    """Yield faults of a frame of two blocks, which a piece more would let a weaker check notice."""
+    values = np.repeat(np.array([0, 255], np.uint8), 1024)[:2000]
+    shape = (PLANES, "uint8", values.shape, 10)
+    frame = assembled("", "", shape, block(constant(0)) + block(constant(1)), values).data
+    (_, head), (_, first), (_, last) = sound = cut(frame, [1, 1])
+
+    def case(rule: str, name: str, why: str, pieces: Sequence[Cut], error: str = "FormatError") -> Broken:
+        data = b"".join(piece for _, piece in pieces)
+        return Broken(rule, name, error, why, _file(table_of(pieces), data), _file(table_of(sound), frame))
+
+    rule = "LCC-PCS-03"
+    why = "the first of two pieces ends within the header"
+    yield case(rule, "head-of-two", why, [(0, head[:-1]), (2, head[-1:] + first + last)])
+    why = "a piece has a byte behind its block, which leaves a block of no bytes to the next"
+    yield case(rule, "byte-behind-alone", why, [(0, head), (1, first + last[:1]), (1, last[1:])])
+    long = block(constant(0)) + struct.pack("<I", 99) + constant(1)
+    why = "the size of the last block leads beyond the frame"
+    data = assembled("", "", shape, long, values).data
+    yield case(rule, "last-beyond", why, [(0, head), (1, first), (1, data[len(head + first) :])])
+    data = assembled("", "", shape, block(b"") + block(constant(1)), values).data
+    why = "a block has no bytes, and is a piece of its own"
+    yield case("LCC-FRM-02", "empty-piece", why, cut(data, [1, 1]), "TruncatedError")
+    long = block(constant(0)) + struct.pack("<I", 14) + constant(1)
+    why = "the size of the last block leads to the end of the frame, over its checksums"
+    data = assembled("", "", shape, long, values).data
+    pieces = [(0, head), (1, first), (1, data[len(head + first) :])]
+    yield case("LCC-FRM-02", "over-checksums", why, pieces, "TruncatedError")
+    many = np.arange((1 << 16) + 5, dtype="u4").astype(np.uint8)
+    data = assembled("", "", (RAW, "uint8", many.shape, 0), little(many)[:-2], many).data
+    why = "the last piece of a raw frame lacks two components"
+    yield case("LCC-FRM-02", "raw-piece", why, cut(data, [1, 1]), "TruncatedError")
+    yield _no_codebook()
+
+
+def _no_codebook() -> Broken:
+    """Return a file with a cut run of nine arrays, which ends in the numbers of representatives."""
+    nine = ["l", *range(9)]
+
+    def file(data: bytes, table: bytes) -> bytes:
+        return _file(table, data, tree=nine, arrays=[1] * 9)
+
+    head = (CODEBOOK, "float32", [(1,)] * 9, 10)
+    zeros, book = np.zeros(9, "<f4"), struct.pack("<9H", *[0] * 9)
+    whole = assembled("", "", head, book + block(b"\0", constant(0)), zeros).data
+    short = assembled("", "", head, b"\0", zeros).data
+    start = len(short) - 13
+    table = table_of([(0, short[:start]), (1, short[start:])])
+    why = "a frame ends in the numbers of representatives, in its checksums"
+    sound = file(whole, table_of(cut(whole, [1])))
+    return Broken("LCC-PCS-03", "no-codebook", "FormatError", why, file(short, table), sound)

@@ -356,7 +356,7 @@ def _long_names(unit: str, most: int) -> dict[str, Any]:
 
 
 _UNITS = (
-    ("astral", "\U0001f600", "characters beyond U+FFFF"),
+    ("astral", "\U0001f601", "characters beyond U+FFFF"),
     ("two-bytes", "\u00e9", "characters of two bytes"),
     ("escaped", '"\\', "characters that JSON escapes"),
     ("slashes", "~/", "characters that names escape"),

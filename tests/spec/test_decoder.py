@@ -43,6 +43,10 @@ FRAMES = [entry for entry in VALID if entry["kind"] == "frame"]
 CHECKPOINTS = [entry for entry in VALID if entry["kind"] == "checkpoint"]
 BUNDLES = [entry for entry in VALID if entry["kind"] == "bundle"]
 PARITY = [entry for entry in VALID if entry["kind"] == "parity"]
+#: Bundles with an exact file, for each row of LCC-EXA-04. A directory has no root to compare with.
+NEWEST = [
+    entry for entry in ENTRIES if "newest-" in entry["name"] and entry["name"] != "LCC-BUN-07-newest-root"
+]
 QUANTIZERS = st.one_of(
     st.just(lccodec.Lossless()),
     st.builds(lccodec.ExponentBuckets, st.integers(1, 8)),
@@ -362,6 +366,67 @@ def fitted(frame: bytes, reference: bytes | None) -> bytes | None:
     source = reference or bytes(range(251))
     fitted = (source * (header.nbytes // len(source) + 1))[: header.nbytes]
     return bytes(value & 1 for value in fitted) if header.kind.kind == "b" else fitted
+
+
+@pytest.mark.parametrize("entry", NEWEST, ids=lambda entry: entry["name"])
+def test_the_newest_state_of_a_directory(decoder: ModuleType, tmp_path: Path, entry: dict[str, Any]) -> None:
+    """The files of a bundle in a directory have the newest state that they have in the bundle."""
+    data = (VECTORS / entry["file"]).read_bytes()
+    checkpoints, exact = decoder.bundles.read_index(VECTORS / entry["file"])
+    places = {f"{step:012d}.lcc.h5": place for step, (place, _) in checkpoints.items()}
+    for name, place in {**places, "exact.lcc.h5": exact[0], "x.lcc.h5": exact[0]}.items():
+        (tmp_path / name).write_bytes(data[place.start : place.start + place.size])
+    newest = json.loads(read(entry, "expected") or b"")["newest"]
+    if "rule" in newest:
+        with pytest.raises(decoder.Refused, match=newest["rule"]):
+            decoder.read_newest(tmp_path)
+        return
+    assert told(decoder.read_newest(tmp_path)) == newest
+    for name in places:
+        (tmp_path / name).unlink()
+    if entry["name"].partition("newest-")[2] in ("damaged", "damaged-head", "no-member"):
+        with pytest.raises(decoder.Refused):
+            decoder.read_newest(tmp_path)
+    else:
+        assert text(told(decoder.read_newest(tmp_path))) == text(
+            told(decoder.read_checkpoint(tmp_path / "x.lcc.h5"))
+        )
+
+
+def test_a_step_that_only_the_exact_file_has(decoder: ModuleType, tmp_path: Path) -> None:
+    def files_of(name: str) -> list[tuple[bytes, str]]:
+        bundle, (checkpoints, exact) = (
+            (VECTORS / "valid" / name).read_bytes(),
+            decoder.bundles.read_index(VECTORS / "valid" / name),
+        )
+        return [
+            (
+                bundle[place.start : place.start + place.size],
+                base64.urlsafe_b64encode(root).decode().rstrip("="),
+            )
+            for place, root in (*checkpoints.values(), exact)
+        ]
+
+    first, exact = files_of("newest-newer.lcc")
+    _, second, _ = files_of("newest-older.lcc")
+    damaged = (exact[0][:20] + bytes([exact[0][20] ^ 1]) + exact[0][21:], exact[1])
+    path, magic = tmp_path / "x.lcc", b"LCCBNDL\x1a"
+    for (data, root), rule in (
+        (exact, None),
+        (damaged, "LCC-CHN-02"),
+        ((exact[0], first[1]), "LCC-BUN-07"),
+        (second, "LCC-CHN-02"),  # a checkpoint in the place of the exact file
+    ):
+        index = {"checkpoints": [[1, len(first[0]), first[1]]], "exact": [len(data), root]}
+        listed = json.dumps(index, separators=(",", ":")).encode()
+        head = magic + struct.pack("<HHI2Q", 1, 0, 0, len(first[0] + data), len(listed))
+        root_of = sha256(magic + listed + head).digest()
+        path.write_bytes(magic + first[0] + data + listed + head + root_of)
+        if rule is None:
+            assert text(told(decoder.read_bundle(path, 2))) == text(told(decoder.read_bundle(path)))
+        else:
+            with pytest.raises(decoder.Refused, match=rule):
+                decoder.read_bundle(path, 2)
 
 
 @pytest.mark.slow
