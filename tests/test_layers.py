@@ -136,7 +136,7 @@ def room_of(module: str, name: str) -> str:
     return module.removeprefix(f"{name}/").split("/", maxsplit=1)[0]
 
 
-@pytest.mark.parametrize("name", ["container", "inspect"])
+@pytest.mark.parametrize("name", ["container"])
 def test_rooms_have_an_order(name: str) -> None:
     """Where a folder inside has one place among the modules beside it."""
     inner = {module: room_of(module, name) for module in modules() if module.startswith(f"{name}/")}

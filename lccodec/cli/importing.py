@@ -13,7 +13,7 @@ from ..chain.save.forecast import Forecast, forecast
 from ..chain.store.directory import DirectoryStore
 from ..chain.store.store import check_next
 from ..errors import ArgumentError
-from ..inspect.import_loss import ImportLoss, import_loss
+from ..inspect.loss import ImportLoss, import_loss
 from ..policy.policy import Policy
 from ..policy.presets import POLICIES
 from ..policy.roles import Assignment

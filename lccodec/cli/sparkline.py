@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from ..inspect.selection import evenly_spaced
+from ..inspect.report import evenly_spaced
 
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
 _PLAIN: Final = "_.-=+*%#"  # where the output has no other characters

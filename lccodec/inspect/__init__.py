@@ -1,6 +1,6 @@
-"""What is shown of states and runs: summaries of arrays, differences of states, reports of chains.
+"""What is shown of states and runs. It imports the chain and what is below it.
 
-Imports the chain and what is below it. `examination` makes a report from what `measures` finds,
-`findings` says what stands out of it, and `report` what is in it. The command line prints these,
-the page draws them.
+- `summary`: arrays in numbers; `difference`: two states; `picture`: slices of fields.
+- `inventory`: what lies in a chain; `trajectory`: what arrays do over a run; `loss`: what was lost.
+- `findings`: what stands out; `report`: all that is shown; `examination` makes it.
 """

@@ -1,10 +1,12 @@
-"""A report of a chain, a bundle or a file, or of two of them.
+"""A report of a chain, a bundle or a file, or of two of them side by side.
 
 First every manifest is read: what there is, and what of it is shown. Then the run is walked by
 rising step. Where the saves measured all that is shown of an array, hashes alone are checked. Other
 arrays, and with originals all, are decoded, each delta once over its parent, and measured. In
 memory are the state that is decoded, the shown arrays of the step before and, with originals, two
 original states. Every branch of a chain that waits takes one state more.
+
+Two runs are compared by their newest states: which arrays differ, by how much, in which direction.
 """
 
 from __future__ import annotations
@@ -17,26 +19,95 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from ..chain.overview import shortened
+from ..chain.read.checkpoint import OpenCheckpoint
+from ..chain.read.newest import open_path
 from ..chain.read.replay import DecodedArray
 from ..chain.read.survey import Visit
-from ..container.disk.address import checked_place
+from ..container.disk.address import Place, checked_place
 from ..container.disk.system import StrPath
 from ..container.reader import check_skeleton
 from ..errors import ArgumentError, ChainError, LccodecError
-from .comparison import compare
-from .findings.changes import change_flags
-from .findings.flags import array_flags, checkpoint_flags, coarse_flags, in_order
-from .findings.numbers import calmed, number_flags
-from .findings.shifts import shift_flags, shifts
-from .findings.verdict import verdict
-from .inventory import Inventory
-from .measures.originals import ChainOriginals, ExactOriginals, Originals, original_bits
-from .measures.trajectory import Told, Trajectory
+from ..policy.roles import Role
+from .difference import ArrayChange, Leaves, Replacement, compare_states
+from .findings import (
+    array_flags,
+    calmed,
+    change_flags,
+    checkpoint_flags,
+    coarse_flags,
+    in_order,
+    number_flags,
+    shift_flags,
+    shifts,
+    verdict,
+)
+from .inventory import Inventory, Source, open_source
+from .loss import ChainOriginals, ExactOriginals, Originals, original_bits
 from .picture import MAX_PICTURES, Picture, is_pictured, picture
-from .report import Checkpoint, Comparison, Report, Run
-from .scalars import series_of
-from .selection import MAX_CHECKPOINTS, evenly_spaced, largest, step_limit
-from .source import Source, open_source
+from .report import (
+    MAX_CHECKPOINTS,
+    Checkpoint,
+    Compared,
+    Comparison,
+    Report,
+    Run,
+    evenly_spaced,
+    largest,
+    series_of,
+    step_limit,
+)
+from .trajectory import Told, Trajectory
+
+
+def compare(
+    left: tuple[Place, int | None],
+    right: tuple[Place, int | None],
+    progress: Callable[[int, int], object] | None = None,
+) -> Comparison:
+    """Compare two states, each given by its path and its step there.
+
+    Both are exact, or both as their histories decode: what one of them lost is no difference.
+    The labels say which.
+    """
+    with ExitStack() as opened:
+        pair = [opened.enter_context(open_path(place, step=step)) for place, step in (left, right)]
+        if any(map(_has_lost, pair)):
+            pair = [
+                opened.enter_context(open_path(place, step=step, exact=False))
+                for place, step in (left, right)
+            ]
+        labels = [_label(*side, file) for side, file in zip((left, right), pair, strict=True)]
+        before, after = pair
+        difference = compare_states(Leaves(before), Leaves(after), progress)
+        roles = {array.name: array.role for array in after.info().arrays}
+    changed = sorted(difference.changed, key=lambda change: -(change.relative_rms or 0.0))
+    return Comparison(
+        left=labels[0],
+        right=labels[1],
+        rows=[_compared_row(change, roles.get(change.name, "other")) for change in changed],
+        unchanged=difference.unchanged,
+        appeared=difference.appeared,
+        disappeared=difference.disappeared,
+        replaced=difference.replaced,
+        scalars=[Replacement(each.name, repr(each.old), repr(each.new)) for each in difference.scalars],
+    )
+
+
+def _has_lost(file: OpenCheckpoint) -> bool:
+    """Return whether an open checkpoint is one of a lossy history: such names an exact file."""
+    return file.links[-1].manifest.exact is not None
+
+
+def _label(path: Place, step: int | None, file: OpenCheckpoint) -> str:
+    place = str(path) if step is None else f"{path} step {step}"
+    if file.links[-1].manifest.is_exact:
+        return f"{place} (exact)"
+    return f"{place} (as the history decodes)" if _has_lost(file) else place
+
+
+def _compared_row(change: ArrayChange, role: Role) -> Compared:
+    return Compared(change.name, role, change.relative_rms, change.max_abs, change.cosine, change.share)
+
 
 _NOTE: Final = "Movement is not quality: an array that moves a lot may learn well, or diverge."
 _MAX_PROBLEMS: Final = 5  # of one checkpoint

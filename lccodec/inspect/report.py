@@ -3,6 +3,10 @@
 A report is a value. :mod:`lccodec.inspect.examination` makes it. :func:`document` turns it into
 JSON: names and metadata are as stored, so whoever shows them escapes them. What is not defined or
 not finite is ``None``.
+
+Where there are more arrays and steps than a page can hold, the largest arrays are shown, and evenly
+spaced steps with the first and the last. The numbers that a user saves beside the arrays, such as a
+loss, are in the metadata as text, where ``metrics=`` of a save puts them, or scalars of the state.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from ..container.figures import Figures
 from ..policy.roles import Role
@@ -204,7 +208,7 @@ class Loss:
         The steps that have an original.
     error
         Root mean square of ``decoded - original`` over that of the movement of the original since
-        the step shown before; see :mod:`lccodec.inspect.measures.loss`.
+        the step shown before; see :mod:`lccodec.inspect.loss`.
     bias
         Correlation of error and movement. Errors that point back in time have a negative one.
     largest
@@ -353,3 +357,70 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Figures):
         return _plain(value.numbers())
     return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+
+
+#: The first ones are shown: a state may have a counter for each of its arrays.
+MAX_SERIES: Final = 24
+
+
+def series_of(
+    numbers: Sequence[Mapping[str, float]], steps: Sequence[int | None]
+) -> dict[str, list[float | None]]:
+    """Return numbers over checkpoints, by name; ``None`` where a checkpoint does not have it.
+
+    A number that never changes is not among them, nor is the step. Of names that always have the
+    same number, the first one stands for all.
+
+    Examples
+    --------
+    >>> numbers = [{"loss": 2.0, "lr": 0.1, "step": 5}, {"loss": 1.5, "lr": 0.1, "step": 10}]
+    >>> series_of(numbers, [5, 10])
+    {'loss': [2.0, 1.5]}
+    """
+    found: dict[str, list[float | None]] = {}
+    seen = {repr([None if step is None else float(step) for step in steps])}
+    for name in dict.fromkeys(name for each in numbers for name in each):
+        series = [each.get(name) for each in numbers]
+        text = repr([None if number is None else float(number) for number in series])  # NaN is NaN
+        if len(set(map(repr, series)) - {"None"}) < 2 or text in seen:
+            continue
+        seen.add(text)
+        found[name] = series
+        if len(found) == MAX_SERIES:
+            break
+    return found
+
+
+MAX_ARRAYS: Final = 300
+#: Arrays times steps: 300 arrays at 200 steps.
+MAX_CELLS: Final = 60_000
+MAX_STEPS: Final = 1000
+#: Checkpoints that are listed.
+MAX_CHECKPOINTS: Final = 5000
+
+Item = TypeVar("Item")
+
+
+def largest(rows: Sequence[ArrayRow], count: int = MAX_ARRAYS) -> list[ArrayRow]:
+    """Return the largest arrays in their order; of equal ones the first."""
+    chosen = sorted(range(len(rows)), key=lambda i: (-rows[i].size, i))[:count]
+    return [rows[i] for i in sorted(chosen)]
+
+
+def evenly_spaced(items: Sequence[Item], count: int) -> list[Item]:
+    """Return at most `count` items with the first and the last.
+
+    Examples
+    --------
+    >>> evenly_spaced(range(11), 3)
+    [0, 5, 10]
+    """
+    if len(items) <= count:
+        return list(items)
+    distance = (len(items) - 1) / max(count - 1, 1)
+    return [items[round(place * distance)] for place in range(count)]
+
+
+def step_limit(arrays: int) -> int:
+    """Return how many steps of so many arrays are shown."""
+    return min(MAX_STEPS, max(2, MAX_CELLS // max(arrays, 1)))

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec.inspect.comparison import compare
 from lccodec.inspect.difference import Replacement
+from lccodec.inspect.examination import compare
 
 OLD = {
     "weight": np.array([3.0, 4.0]),

@@ -7,8 +7,8 @@ from lccodec.chain.read.newest import open_path
 from lccodec.chain.store.bundle import BundleStore
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.frame.decode import decode_components
-from lccodec.inspect.course import course
 from lccodec.inspect.examination import examine
+from lccodec.inspect.trajectory import course
 
 from ..support.groups import grouped
 from ..support.paths import checkpoint_path

@@ -12,10 +12,11 @@ from lccodec.chain.read.newest import open_path
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.figures import QUANTILES
 from lccodec.frame.decode import decode_components
-from lccodec.inspect import examination, selection
+from lccodec.inspect import examination
+from lccodec.inspect import report as selection
 from lccodec.inspect.examination import examine
-from lccodec.inspect.measures.rank import effective_rank
 from lccodec.inspect.report import document
+from lccodec.inspect.trajectory import effective_rank
 
 from ..support.paths import checkpoint_path
 from ..support.runs import arrays_of, run_states, save_run

@@ -8,7 +8,7 @@ import pytest
 from lccodec import Chain
 from lccodec.adapters import npz
 from lccodec.adapters.files.steps import FileOriginals
-from lccodec.inspect.import_loss import import_loss
+from lccodec.inspect.loss import import_loss
 
 RNG = np.random.default_rng(0)
 WALK = np.cumsum(RNG.normal(0, [[[1.0]], [[1e-3]], [[1e-3]]], (3, 90, 40)), axis=0).astype(np.float32)

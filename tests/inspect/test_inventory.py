@@ -2,8 +2,7 @@
 
 import lccodec
 from lccodec.chain.overview import MAX_TEXT_CHARACTERS, policy_name, shortened
-from lccodec.inspect.inventory import Inventory
-from lccodec.inspect.source import open_source
+from lccodec.inspect.inventory import Inventory, open_source
 
 from ..support.paths import checkpoint_path
 from ..support.runs import run_states, save_run

@@ -10,8 +10,7 @@ import numpy as np
 import lccodec
 from lccodec.container.scalars import numbers_of
 from lccodec.inspect.examination import examine
-from lccodec.inspect.report import document
-from lccodec.inspect.scalars import MAX_SERIES, series_of
+from lccodec.inspect.report import MAX_SERIES, document, series_of
 
 
 def test_what_is_a_number() -> None:

@@ -2,8 +2,7 @@
 
 from itertools import pairwise
 
-from lccodec.inspect.report import ArrayRow
-from lccodec.inspect.selection import MAX_CELLS, MAX_STEPS, evenly_spaced, largest, step_limit
+from lccodec.inspect.report import MAX_CELLS, MAX_STEPS, ArrayRow, evenly_spaced, largest, step_limit
 
 
 def test_the_largest_arrays_in_their_order():

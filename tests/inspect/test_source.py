@@ -8,7 +8,7 @@ import lccodec
 from lccodec.chain.life.pins import pin
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import EXACT_NAME
-from lccodec.inspect.source import open_source
+from lccodec.inspect.inventory import open_source
 
 from ..support.paths import checkpoint_path
 from ..support.runs import run_states, save_run

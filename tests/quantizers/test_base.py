@@ -22,7 +22,7 @@ from lccodec import (
 )
 from lccodec.element_types import components
 from lccodec.frame.decode import decode_components
-from lccodec.inspect.measures.loss import guaranteed_error
+from lccodec.inspect.loss import guaranteed_error
 from lccodec.quantizers import Centres, Partition, Quantizer, Residual, register, registry
 from lccodec.quantizers.base import check_quantizer
 from lccodec.quantizers.clusters import Clusters

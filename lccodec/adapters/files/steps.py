@@ -20,7 +20,7 @@ from ...container.disk.address import Place
 from ...container.disk.system import storage_errors
 from ...container.tree import array_names, flatten
 from ...errors import ArgumentError
-from ...inspect.measures.originals import Originals
+from ...inspect.loss import Originals
 from .formats import READ, SHOWN, is_state, load_file
 from .shards import INDEX_SUFFIX
 from .structure import plain_names

@@ -20,10 +20,9 @@ from ...chain.store.directory import DirectoryStore
 from ...chain.store.opening import is_chain, open_store
 from ...container.disk.address import Address, Place
 from ...errors import ArgumentError, FormatError
-from ...inspect.course import course
 from ...inspect.difference import Leaves, compare_states
-from ...inspect.measures.trajectory import Trajectory
 from ...inspect.summary import summarize
+from ...inspect.trajectory import Trajectory, course
 from ...printable import printable
 from .. import render
 from ..bounding import bounds_options

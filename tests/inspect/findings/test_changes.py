@@ -1,6 +1,6 @@
 """A state that has other arrays is flagged; if all are moments, as another optimizer."""
 
-from lccodec.inspect.findings.changes import change_flags
+from lccodec.inspect.findings import change_flags
 
 
 def test_changes_of_a_state():

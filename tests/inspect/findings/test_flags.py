@@ -5,7 +5,7 @@ import numpy as np
 import lccodec
 from lccodec.container.figures import Figures
 from lccodec.inspect.examination import examine
-from lccodec.inspect.findings.flags import array_flags, checkpoint_flags, coarse_flags, in_order
+from lccodec.inspect.findings import array_flags, checkpoint_flags, coarse_flags, in_order
 from lccodec.inspect.report import FIGURES, ArrayRow, Checkpoint, Flag
 
 from ...support.runs import run_states, save_run

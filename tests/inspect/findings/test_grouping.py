@@ -1,6 +1,6 @@
 """What is alike of several arrays at the same step is one flag; what differs is not."""
 
-from lccodec.inspect.findings.grouping import Finding, grouped
+from lccodec.inspect.findings import Finding, grouped
 from lccodec.inspect.report import ArrayRow
 
 STEPS = [0, 10, 20]

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from lccodec.inspect.findings.numbers import calmed, number_flags
+from lccodec.inspect.findings import calmed, number_flags
 from lccodec.inspect.report import Flag
 
 

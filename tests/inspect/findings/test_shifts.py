@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lccodec.inspect.findings.shifts import shift_flags, shifts
+from lccodec.inspect.findings import shift_flags, shifts
 from lccodec.inspect.report import ArrayRow
 
 STEPS = list(range(0, 400, 10))

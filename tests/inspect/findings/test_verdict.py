@@ -5,7 +5,7 @@ import pytest
 import lccodec
 from lccodec.container.figures import Figures
 from lccodec.inspect.examination import examine
-from lccodec.inspect.findings.verdict import verdict
+from lccodec.inspect.findings import verdict
 from lccodec.inspect.report import Checkpoint, Flag
 
 from ...support.broken import FAULTS, trained

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lccodec.inspect.measures.bins import MAX_BINS, Bins
+from lccodec.inspect.trajectory import MAX_BINS, Bins
 
 numbers = (
     st.floats(allow_nan=False, allow_infinity=False) | st.floats(-4, 4) | st.sampled_from([0.0, -0.0, 1.0])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import lccodec
 from lccodec.element_types import components
 from lccodec.inspect.examination import examine
-from lccodec.inspect.measures.loss import guaranteed_error, measure_loss
+from lccodec.inspect.loss import guaranteed_error, measure_loss
 from lccodec.parallel import PIECE
 
 from ...support.paths import checkpoint_path
@@ -139,7 +139,7 @@ def test_an_original_that_is_missing_in_between(tmp_path):
 
 def test_a_policy_of_another_version_has_no_bounds(tmp_path):
     chain = save_run(tmp_path / "run", run_states(2))
-    from lccodec.inspect.measures.loss import NOTHING_KNOWN, LossTable
+    from lccodec.inspect.loss import NOTHING_KNOWN, LossTable
 
     rows = examine(chain.directory).runs[0].arrays
     table = LossTable("", rows)

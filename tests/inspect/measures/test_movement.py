@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from lccodec.element_types import components
-from lccodec.inspect.measures.bins import Bins
-from lccodec.inspect.measures.movement import measure
+from lccodec.inspect.trajectory import Bins, measure
 from lccodec.parallel import PIECE
 
 from ...support.strategies import array_and_reference

@@ -12,8 +12,8 @@ from lccodec.constants import EXACT_NAME
 from lccodec.container.reader import open_checkpoint
 from lccodec.element_types import components
 from lccodec.inspect.examination import examine
-from lccodec.inspect.measures.originals import ChainOriginals, ExactOriginals, original_bits
-from lccodec.inspect.source import open_source
+from lccodec.inspect.inventory import open_source
+from lccodec.inspect.loss import ChainOriginals, ExactOriginals, original_bits
 
 from ...support.paths import checkpoint_path
 from ...support.runs import arrays_of, run_states, save_run

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lccodec.element_types import components
-from lccodec.inspect.measures.rank import DIRECTIONS, change_rank, random_signs
+from lccodec.inspect.trajectory import DIRECTIONS, change_rank, random_signs
 
 
 def rank(change, dtype="f4", rows=0):

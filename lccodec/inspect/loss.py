@@ -4,32 +4,127 @@ The error of an element is ``decoded - original``. Its movement is how far the o
 since the previous shown step. If there is no original of that step, it is the movement that the
 save measured. The bias is the sum of their products, over the root of the product of their sums of
 squares: the correlation about 0. A codec whose errors point back in time has a negative one, and
-training that resumes from it is set back.
+training that resumes from it is set back. The arrays of a role are taken together as one, as a save
+does: sums of squares are over the elements of all.
 
-The arrays of a role are taken together as one, as a save does: sums of squares are over the
-elements of all.
+Originals are the states as they were before anything was lost. They come from another chain, such
+as a lossless one of the same run, or from the exact file of the chain itself. Files of other
+formats are read by :mod:`lccodec.adapters.files.steps`. After an import, every step is compared
+with its file; the movement of the first step is how far the original moves until the next.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+import statistics
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol, Self
 
 import numpy as np
 
-from ...container.figures import UNKNOWN, Figures
-from ...element_table import ELEMENT_TYPES, ElementType
-from ...element_types import Array
-from ...errors import ArgumentError
-from ...policy.policy import Policy
-from ...policy.record import read_record
-from ...policy.roles import Role
-from ...quantizers.base import Quantizer
-from ..report import ArrayRow, Loss, RoleLoss, Series
-from ..summary import numbers
+from ..chain.read.checkpoint import OpenCheckpoint
+from ..chain.read.replay import DecodedArray
+from ..chain.store.store import Store
+from ..constants import EXACT_NAME
+from ..container.figures import UNKNOWN, Figures
+from ..element_table import ELEMENT_TYPES, ElementType
+from ..element_types import Array, components
+from ..errors import ArgumentError, LccodecError
+from ..policy.policy import Policy
+from ..policy.record import read_record
+from ..policy.roles import Role
+from ..quantizers.base import Quantizer
+from .difference import Leaves
+from .inventory import Source, open_source
+from .report import ArrayRow, Loss, RoleLoss, Series
+from .summary import numbers
+
+
+class Originals(Protocol):
+    """States by step. They are asked for by rising step, and each is valid until the next."""
+
+    @property
+    def label(self) -> str:
+        """Which originals they are, in words."""
+
+    @property
+    def steps(self) -> Collection[int]:
+        """The steps that have an original."""
+
+    def state(self, step: int) -> Mapping[str, Any]:
+        """Return the leaves of a step by name: arrays and scalars.
+
+        Raises
+        ------
+        LccodecError
+            If it cannot be read.
+        """
+
+
+class ChainOriginals:
+    """The states of another chain, each delta decoded once."""
+
+    def __init__(self, source: Source) -> None:
+        self.label = f"the states in {source.path}"
+        self.steps: Collection[int] = source.steps.keys()
+        self._visits = source.visits(decode=True)
+
+    def state(self, step: int) -> Mapping[str, Any]:
+        """Return the arrays of a step by name."""
+        for number, visit in self._visits:
+            if number == step:
+                visit.check()
+                arrays = visit.arrays()
+                return {n: a.array("bits") for n, a in arrays.items() if isinstance(a, DecodedArray)}
+        return {}  # it is gone
+
+
+class ExactOriginals:
+    """The newest state, from the exact file of the chain or the bundle."""
+
+    def __init__(self, file: OpenCheckpoint, step: int) -> None:
+        self.label = f"the exact file of step {step}"
+        self.steps: Collection[int] = (step,)
+        self._file = file
+
+    def state(self, step: int) -> Mapping[str, Any]:  # noqa: ARG002 - it has only one
+        """Return the leaves of the state; each array is decoded when it is asked for."""
+        return Leaves(self._file)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    @classmethod
+    def of(cls, store: Store, named: bytes | None) -> Self | None:
+        """Open the exact file of a store; ``None`` without one of its newest checkpoint.
+
+        `named` is the root that the newest checkpoint names.
+        """
+        try:
+            reader = store.open(EXACT_NAME)
+        except LccodecError:
+            return None
+        if reader.root != named:
+            reader.close()
+            return None
+        return cls(OpenCheckpoint(reader, None), reader.manifest.step or 0)
+
+
+def original_bits(state: Mapping[str, Any], name: str, like: DecodedArray) -> Array | None:
+    """Return the components of an original that has the type and shape of an array, or ``None``."""
+    try:
+        leaf = state.get(name)
+        if not isinstance(leaf, np.ndarray) or leaf.shape != like.shape:
+            return None
+        kind, bits = components(leaf)
+    except LccodecError:  # it is damaged, or of a type that no checkpoint has
+        return None
+    return bits if kind is like.kind else None
 
 
 @dataclass(frozen=True)
@@ -181,3 +276,68 @@ def guaranteed_error(quantizer: Quantizer) -> float | None:
     if not quantizer.lossy:
         return 0.0
     return quantizer.max_error
+
+
+@dataclass(frozen=True)
+class ImportLoss:
+    """What the lossy arrays of imported steps have lost.
+
+    An error is the root mean square of the error of an array at a step, over that of its movement.
+
+    Parameters
+    ----------
+    typical, worst
+        The median of these errors, and the largest; ``None`` if no array moved.
+    name, step
+        Where the largest is.
+    unmoved
+        The number of arrays that lost something at a step at which they did not move.
+    unmeasured
+        The number of arrays that lost something at a step of which no movement is known, as there
+        is no step beside it.
+    """
+
+    typical: float | None
+    worst: float | None
+    name: str = ""
+    step: int = 0
+    unmoved: int = 0
+    unmeasured: int = 0
+
+
+def import_loss(
+    directory: Path, originals: Originals, update: Callable[[int, int], object] | None = None
+) -> ImportLoss:
+    """Return what the steps of a chain that have an original have lost.
+
+    Each checkpoint is decoded once. In memory are one state as decoded and two originals.
+    """
+    errors: list[tuple[float, str, int]] = []
+    unmoved = unmeasured = 0
+    steps = sorted(originals.steps)
+    with closing(open_source(directory)) as source:
+        before: Mapping[str, Any] = originals.state(steps[1]) if len(steps) > 1 else {}
+        for done, (step, visit) in enumerate(source.visits(decode=True), 1):
+            if step in originals.steps:
+                exact = originals.state(step)
+                visit.check()
+                for name, array in visit.arrays().items():
+                    if not isinstance(array, DecodedArray):
+                        continue
+                    original, earlier = (original_bits(state, name, array) for state in (exact, before))
+                    if original is None:
+                        continue
+                    lost = measure_loss(array.bits, original, earlier, array.kind)
+                    if lost.error is not None and lost.error > 0:
+                        errors.append((lost.error, name, step))
+                    if lost.error is None and lost.largest:
+                        unmoved += earlier is not None
+                        unmeasured += earlier is None
+                before = exact
+            if update is not None:
+                update(done, len(source.steps))
+    if not errors:
+        return ImportLoss(None, None, unmoved=unmoved, unmeasured=unmeasured)
+    worst, name, step = max(errors)
+    typical = statistics.median(error for error, *_ in errors)
+    return ImportLoss(typical, worst, name, step, unmoved, unmeasured)
