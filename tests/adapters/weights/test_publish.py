@@ -412,3 +412,14 @@ def test_the_chain_of_the_same_process(tmp_path: Path, settings: dict[str, Any],
     elsewhere = settings.get("reference") == "hashes"
     # Of a chain that has saved in the background, the workers have it.
     assert decoded == [elsewhere] * 5 if last is None else [False] * last + [True] * (5 - last)
+
+
+def test_engines_that_begin_with_other_values(tmp_path: Path) -> None:
+    weight = np.linspace(-1, 1, 2000, dtype="f4")
+    write_model(tmp_path / "like", {"weight": weight * 2})
+    with Chain(tmp_path / "run", "lossless") as chain:
+        for step in range(2):
+            chain.save(step, {"weight": weight + np.float32(step)})
+    with pytest.raises(ArgumentError, match=r"not the tensors of step 0\n  'weight' differs"):
+        publish(tmp_path / "run", tmp_path / "out", start=0, like=tmp_path / "like")
+    assert list((tmp_path / "out").glob("weight*")) == []
