@@ -233,8 +233,7 @@ class Publisher:
             with locked(self._output, self._system):
                 remove_leftovers(self._output, self._system)
                 with nullcontext() if self._chain is None else self._chain._writer.newest_held() as tail:
-                    at_hand = None if tail is None else (tail.links[-1].root, tail.arrays)
-                    done = self._publish(full, at_hand)
+                    done = self._publish(full, None if tail is None else (tail.links[-1].root, tail.arrays))
             self._idle = seen if done is None else None
             return done
         except BaseException:  # what the watches hold may be half of one version and half of another
@@ -251,10 +250,13 @@ class Publisher:
         last = _last_version(self._output, self._form)
         known = self._hold(last)
         newest = _newest_step(self._stores)
-        self._ranks[0].at_hand = at_hand
         like = _layout_of(self._like)
         names = None if like is None else like.tensors.keys()
-        parts = [self._next(watch, newest if len(self._ranks) > 1 else None, names) for watch in self._ranks]
+        self._ranks[0].at_hand = at_hand
+        try:
+            parts = [self._next(w, newest if len(self._ranks) > 1 else None, names) for w in self._ranks]
+        finally:
+            self._ranks[0].at_hand = None  # the next save changes it
         if known and not full and all(part.update is None for part in parts):
             return None
         if names is not None and not any(name in names for part in parts for name in part.names.values()):
@@ -299,21 +301,18 @@ class Publisher:
         if held is not None and held == last and all(watch.step == held.step for watch in self._ranks):
             return True  # a fork has no steps
         self._differ.forget()
-        if self._ranks and self._resumed(last):  # from what is held
-            return True
-        self._begin()
-        if self._resumed(last):
-            return True
-        self._begin()
+        starts = [self._ranks] if self._ranks else []  # from what is held, or anew
+        for ranks in (*starts, self._anew()):
+            self._ranks = ranks
+            resumed = (_resume(watch, last, number, self._start) for number, watch in enumerate(ranks))
+            if all(resumed):
+                return True
+        self._ranks = self._anew()
         return False
 
-    def _begin(self) -> None:
+    def _anew(self) -> list[Watch]:
         keys, exact = self._prefix.keys, self._exact
-        self._ranks = [Watch(store, None, keys, exact) for store in self._stores]
-
-    def _resumed(self, last: _Last) -> bool:
-        """Let each watch hold what the engines have; return whether all of that is known."""
-        return all(_resume(watch, last, number, self._start) for number, watch in enumerate(self._ranks))
+        return [Watch(store, None, keys, exact) for store in self._stores]
 
     def _other_files(self, last: _Last) -> list[Path]:
         """Return the files of a full version that are not its weights."""
