@@ -75,7 +75,7 @@ ROUNDED: Final = "a weight, rounded"
 #: Why an array is ``other``: no source says anything about it, or not enough.
 UNNAMED: Final = "nothing names it"
 UNTRAINED: Final = "no parameter of the optimizer"
-PERHAPS: Final = "perhaps a parameter of the optimizer, which has no names"
+PERHAPS: Final = "perhaps a parameter of the optimizer"
 UNSAFE: Final = "no moment known to be safe"
 UNKNOWN: Final = "of an optimizer that is not known"
 OUTSIDE: Final = "not in the model"

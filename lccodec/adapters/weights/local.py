@@ -260,16 +260,8 @@ def _first_link(store: Store, step: int | None) -> Link | None:
 class _Ties:
     """Which tensors of a directory have the values of which arrays of a state.
 
-    Parameters
-    ----------
-    paths
-        The index of each array of the state by its path; a tied array has several.
-    names
-        The tensors by these paths; not every path of a tied array has one.
-    arrays
-        The values that the directory has, by name.
-    place
-        What errors call the directory.
+    `paths` has the index of each array of the state; a tied array has several. `names` has the
+    tensors by these paths, but not by every path of a tied array, and `arrays` their values.
     """
 
     def __init__(

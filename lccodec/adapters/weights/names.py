@@ -47,16 +47,9 @@ class Prefix:
     ) -> dict[str, str]:
         """Return what a model calls the arrays of a state, by their paths.
 
-        Parameters
-        ----------
-        paths
-            The index of each array by its path. A tied array has several paths.
-        there
-            The names of the tensors of the model; ``None`` if it takes any.
-        where
-            What errors call the model.
-        strict
-            Whether the model must have every tensor.
+        `paths` has the index of each array; a tied one has several. `there` has the names of the
+        tensors of the model, which errors call `where`; with ``None`` it takes any. If it is not
+        `strict`, it may lack tensors.
 
         Raises
         ------

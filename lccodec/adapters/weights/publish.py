@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self, TypeAlias, TypedDict, Unpack
 
+import numpy as np
+
 from ...chain.chain import Chain
 from ...chain.read.follow.watch import AtHand, Watch, Way, glance
 from ...chain.store.names import step_index
@@ -23,6 +25,7 @@ from ...chain.store.store import Store
 from ...container.disk.address import Address, checked_place
 from ...container.disk.folder import make_directory
 from ...container.disk.system import SYSTEM, StrPath, System, checked_path, storage_errors
+from ...element_types import components
 from ...errors import ArgumentError, ChainError, DataError, StorageError
 from ..files.header import read_header
 from ..tree.matching import first_of
@@ -214,7 +217,8 @@ class Publisher:
         ArgumentError
             For a tensor that the format lacks, one that two ranks have with other values, or a full
             version that would take the other files of the model from engines that have them. For
-            the first delta, if `like` has tensors of other types, as bfloat16 for float32. For
+            the first delta, if `like` has tensors of other types, as bfloat16 for float32, or with
+            other values than the step `start`, as that of a lossy chain. For
             names that fit several tensors, and for tied weights if nobody knows which of their
             names the engines have.
         ChainError, DataError, StorageError
@@ -247,10 +251,13 @@ class Publisher:
         last = _last_version(self._output, self._form)
         known = self._hold(last)
         newest = _newest_step(self._stores)
-        self._ranks[0].at_hand = at_hand
         like = _layout_of(self._like)
         names = None if like is None else like.tensors.keys()
-        parts = [self._next(watch, newest if len(self._ranks) > 1 else None, names) for watch in self._ranks]
+        self._ranks[0].at_hand = at_hand
+        try:
+            parts = [self._next(w, newest if len(self._ranks) > 1 else None, names) for w in self._ranks]
+        finally:
+            self._ranks[0].at_hand = None  # the next save changes it
         if known and not full and all(part.update is None for part in parts):
             return None
         if names is not None and not any(name in names for part in parts for name in part.names.values()):
@@ -269,6 +276,7 @@ class Publisher:
                     new = {part.names[patch.name]: patch for patch in part.patches}
                     there = {name: patch for name, patch in new.items() if name in like.tensors}
                     check_types(like, there, part.types())
+                _check_begun(like, parts)
             base, nbytes = last.version, self._differ.write(target, parts)
             for part in parts:
                 part.commit()
@@ -294,21 +302,18 @@ class Publisher:
         if held is not None and held == last and all(watch.step == held.step for watch in self._ranks):
             return True  # a fork has no steps
         self._differ.forget()
-        if self._ranks and self._resumed(last):  # from what is held
-            return True
-        self._begin()
-        if self._resumed(last):
-            return True
-        self._begin()
+        starts = [self._ranks] if self._ranks else []  # from what is held, or anew
+        for ranks in (*starts, self._anew()):
+            self._ranks = ranks
+            resumed = (_resume(watch, last, number, self._start) for number, watch in enumerate(ranks))
+            if all(resumed):
+                return True
+        self._ranks = self._anew()
         return False
 
-    def _begin(self) -> None:
+    def _anew(self) -> list[Watch]:
         keys, exact = self._prefix.keys, self._exact
-        self._ranks = [Watch(store, None, keys, exact) for store in self._stores]
-
-    def _resumed(self, last: _Last) -> bool:
-        """Let each watch hold what the engines have; return whether all of that is known."""
-        return all(_resume(watch, last, number, self._start) for number, watch in enumerate(self._ranks))
+        return [Watch(store, None, keys, exact) for store in self._stores]
 
     def _other_files(self, last: _Last) -> list[Path]:
         """Return the files of a full version that are not its weights."""
@@ -413,6 +418,19 @@ def _layout_of(model: Path | None) -> Layout | None:
     with suppress(DataError, StorageError):
         return None if model is None else read_layout(model)
     return None
+
+
+def _check_begun(like: Layout, parts: Sequence[Part]) -> None:
+    """Raise ``ArgumentError`` if a model has other values than the step that engines begin with."""
+    arrays, problems = like.arrays(), []
+    for part in parts:
+        for path, name in part.names.items():
+            held, there = part.watch.array(path), arrays.get(name)
+            if held is not None and there is not None and not np.array_equal(held.bits, components(there)[1]):
+                problems.append(f"{name!r} differs")
+    if problems:
+        told = f"{like.directory}: these are not the tensors of step {parts[0].watch.step}"
+        raise ArgumentError("\n  ".join([told, *first_of(problems)]))
 
 
 def _check_untied(parts: Sequence[Part]) -> None:

@@ -64,29 +64,15 @@ _ADLER_PRIME: Final = 65521  # RFC 1950
 
 @dataclass(frozen=True)
 class Form:
-    """A form of versions.
+    """A form of versions."""
 
-    Parameters
-    ----------
-    start, digits
-        The name of a version: what it begins with, and the digits of its number, at least.
-    index
-        The file that says what a delta is.
-    file
-        The name of the file of a rank, of so many.
-    encodings, checksums
-        What a delta may have; the first of each is the default.
-    has_full
-        Whether a version may be a full one.
-    """
-
-    start: str
-    digits: int
-    index: str
-    file: str
-    encodings: tuple[Encoding, ...]
-    checksums: tuple[Checksum, ...]
-    has_full: bool
+    start: str  # of the name of a version; then comes its number
+    digits: int  # of the number, at least
+    index: str  # the file that says what a delta is
+    file: str  # of a rank, of so many
+    encodings: tuple[Encoding, ...]  # that a delta may have; the first is the default
+    checksums: tuple[Checksum, ...]  # the same
+    has_full: bool  # whether a version may be a full one
 
     def version_name(self, version: int) -> str:
         """Return the name of the directory of a version."""

@@ -46,24 +46,12 @@ _TYPE_NAMES: Final = {name: key for key, name in (*DTYPE_NAMES.items(), *FLOAT8_
 
 @dataclass(frozen=True)
 class Part:
-    """What one chain brings to a version: some of the tensors.
+    """What one chain brings to a version: some of the tensors."""
 
-    Parameters
-    ----------
-    watch
-        It holds what the engines have.
-    way
-        To the step of the version; ``None`` if that is held.
-    link
-        The checkpoint of that step.
-    names
-        The names of its tensors, by their paths in the state.
-    """
-
-    watch: Watch
-    way: Way | None
-    link: Link
-    names: Mapping[str, str]
+    watch: Watch  # it holds what the engines have
+    way: Way | None  # to the step of the version; None if that is held
+    link: Link  # the checkpoint of that step
+    names: Mapping[str, str]  # of its tensors, by their paths in the state
 
     @property
     def update(self) -> Update | None:

@@ -6,6 +6,7 @@ What stands in for it is written apart from the code under test. The source is n
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 from pathlib import Path
@@ -98,8 +99,7 @@ class OfSkyRL(Store):
         self.tensors = read_model(self._store.weights_dir)
 
 
-def stores() -> list[type[Store]]:
-    return [Store, OfSkyRL] if importlib.util.find_spec("skyrl") else [Store]
+IS_THERE = importlib.util.find_spec("skyrl") is not None
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def base(tmp_path: Path) -> Path:
     return tmp_path / "base"
 
 
-@pytest.mark.parametrize("kind", stores())
+@pytest.mark.parametrize("kind", [Store, OfSkyRL][: 1 + IS_THERE])
 def test_what_is_published(tmp_path: Path, base: Path, kind: type[Store]) -> None:
     """Also after a rollback, by another process, and where nothing differs."""
     run, out, store, late = tmp_path / "run", tmp_path / "out", kind(base), Served()
@@ -157,13 +157,12 @@ def test_a_publisher_that_goes_back(tmp_path: Path, base: Path) -> None:
     assert store.tensors == BYTES[1]
 
 
-@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("own", [False, True][: 1 + IS_THERE])
 def test_what_skyrl_writes(tmp_path: Path, base: Path, own: bool) -> None:
     served, out, publisher = Served(), tmp_path / "out", None
     states = [{**state, "norm": BYTES[0]["norm"]} for state in BYTES]
     if own:
-        checkpoint = pytest.importorskip(f"{MODULE}.delta_checkpoint")
-        chunks = pytest.importorskip(f"{MODULE}.base").WeightChunk
+        checkpoint, chunks = (importlib.import_module(f"{MODULE}.{n}") for n in ("delta_checkpoint", "base"))
         publisher = checkpoint.DeltaCheckpointPublisher(str(base), str(out), str(tmp_path / "staging"))
     with follow(out, base) as follower:
         for version in range(1, 5):
@@ -172,8 +171,10 @@ def test_what_skyrl_writes(tmp_path: Path, base: Path, own: bool) -> None:
             else:
                 tensors = {name: adapter.from_numpy(array, {}) for name, array in STATES[version].items()}
                 del tensors["norm"]  # its code takes no tensor without dimensions
-                lists = [list(tensors), [str(t.dtype) for t in tensors.values()]]
-                chunk = chunks(*lists, [list(t.shape) for t in tensors.values()], list(tensors.values()))
+                lists: list[Any] = [list(tensors), [str(t.dtype) for t in tensors.values()]]
+                chunk = chunks.WeightChunk(
+                    *lists, [list(t.shape) for t in tensors.values()], list(tensors.values())
+                )
                 publisher.publish(publisher.create_delta_files([chunk]))
             (update,) = iter(lambda: follower.prepare(0), None)
             served.take(update)
