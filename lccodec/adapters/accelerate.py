@@ -22,11 +22,10 @@ files are removed when worker processes have stored the tensors. The next save, 
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any, Unpack
 
-from ..container.disk.system import checked_path
+from ..container.disk.system import StrPath, checked_path
 from ..errors import DependencyError
 from ..policy.policy import Policy
 from .chains import ChainOptions, LinkSaver, OtherOptions
@@ -44,7 +43,7 @@ __all__ = ["register"]
 
 def register(
     accelerator: accelerate.Accelerator,
-    chain: str | os.PathLike[str] | None = None,
+    chain: StrPath | None = None,
     policy: str | Policy = "lossless",
     **options: Unpack[OtherOptions],
 ) -> None:

@@ -28,14 +28,13 @@ the state once more, and codes in a thread of the training process.
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
 from ..arguments import as_integer
 from ..container.disk.folder import make_directory
-from ..container.disk.system import checked_path, storage_errors
+from ..container.disk.system import StrPath, checked_path, storage_errors
 from ..errors import ArgumentError, DependencyError
 from ..policy.policy import Policy
 from .chains import ChainOptions, LinkSaver, OtherOptions
@@ -81,17 +80,12 @@ class LCCheckpointIO(CheckpointIO):
     """
 
     def __init__(
-        self,
-        chain: str | os.PathLike[str] | None = None,
-        policy: str | Policy = "lossless",
-        **options: Unpack[OtherOptions],
+        self, chain: StrPath | None = None, policy: str | Policy = "lossless", **options: Unpack[OtherOptions]
     ) -> None:
         chain_options = ChainOptions(chain, policy, **options)
         self._saver = LinkSaver(chain_options, adapter.OnDevice("cpu"))  # trainers may pickle their plugins
 
-    def save_checkpoint(
-        self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None
-    ) -> None:
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: StrPath, storage_options: Any = None) -> None:
         """Write a checkpoint atomically; an existing file is replaced.
 
         Raises
@@ -114,7 +108,7 @@ class LCCheckpointIO(CheckpointIO):
 
     def load_checkpoint(
         self,
-        path: str | os.PathLike[str],
+        path: StrPath,
         map_location: Any = None,
         weights_only: bool | None = None,  # noqa: ARG002 - nothing else is ever loaded
     ) -> dict[str, Any]:
@@ -136,7 +130,7 @@ class LCCheckpointIO(CheckpointIO):
         self._saver.resumed(as_integer(state.get("global_step")) if isinstance(state, dict) else None)
         return state
 
-    def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
+    def remove_checkpoint(self, path: StrPath) -> None:
         """Delete a checkpoint. A chain keeps its step.
 
         While a save runs in the background, the file stays until that checkpoint is on the disk.

@@ -33,7 +33,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Unpack
 
-from ..container.disk.system import checked_path
+from ..container.disk.system import StrPath, checked_path
 from ..errors import DependencyError
 from ..policy.policy import Policy
 from .chains import ChainOptions, LinkSaver, OtherOptions
@@ -59,10 +59,7 @@ class LCCallback(TrainerCallback):
     """
 
     def __init__(
-        self,
-        chain: str | os.PathLike[str] | None = None,
-        policy: str | Policy = "lossless",
-        **options: Unpack[OtherOptions],
+        self, chain: StrPath | None = None, policy: str | Policy = "lossless", **options: Unpack[OtherOptions]
     ) -> None:
         self._saver = LinkSaver(ChainOptions(chain, policy, **options))
         self._needed: list[Callable[[], object]] = []  # removes files that the trainer loads at the end
@@ -109,7 +106,7 @@ class LCCallback(TrainerCallback):
             self._needed.pop()()
 
 
-def unpacked(folder: str | os.PathLike[str]) -> str:
+def unpacked(folder: StrPath) -> str:
     """Unpack a folder if it is packed, and return it for ``resume_from_checkpoint``.
 
     Raises

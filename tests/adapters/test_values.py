@@ -44,7 +44,7 @@ PLAIN: dict[str, Any] = {
     "time": datetime.time(3), "delta": datetime.timedelta(1), "path": pathlib.Path("a"),
     "posix": pathlib.PurePosixPath("a/b"), "windows": pathlib.PureWindowsPath("a"),
     "namespace": types.SimpleNamespace(a=1), "parsed": argparse.Namespace(a=1),
-    "ordered": collections.OrderedDict(a=1),
+    "enum": Color.RED, "ordered": collections.OrderedDict(a=1),
     "counter": collections.Counter("ab"), "size": torch.Size([2]), "dtype": torch.float16,
     "device": torch.device("cpu"), "integers": {3: 4}, "float8": torch.ones(2).to(torch.float8_e4m3fn),
     "generator": torch.Generator().get_state(),
@@ -52,7 +52,7 @@ PLAIN: dict[str, Any] = {
 #: Values that it does not make: those of a file of torch.save are refused by name.
 OTHERS: dict[str, Any] = {
     "deque": collections.deque([1], 3), "uuid": uuid.UUID(int=3),
-    "default": collections.defaultdict(int, a=1), "enum": Color.RED, "point": Point(1, 2),
+    "default": collections.defaultdict(int, a=1), "point": Point(1, 2),
     "datetime64": np.datetime64("2026-01-01"), "text": np.str_("a"), "kind": np.dtype("f4"),
     "mixed": {1: 1, "a": 2},
 }  # fmt: skip

@@ -34,7 +34,6 @@ Needs the extra ``orbax``.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -43,7 +42,7 @@ from typing import Any, ClassVar, Final, Unpack
 
 import numpy as np
 
-from ...container.disk.system import checked_path
+from ...container.disk.system import StrPath, checked_path
 from ...container.tree import leaf_name
 from ...errors import ArgumentError, DependencyError
 from ...policy.policy import Policy
@@ -75,10 +74,7 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
     """
 
     def __init__(
-        self,
-        chain: str | os.PathLike[str] | None = None,
-        policy: str | Policy = "lossless",
-        **options: Unpack[OtherOptions],
+        self, chain: StrPath | None = None, policy: str | Policy = "lossless", **options: Unpack[OtherOptions]
     ) -> None:
         self._options = ChainOptions(chain, policy, **options)
         self._saver: LinkSaver | None = None

@@ -5,8 +5,8 @@ plain values, and calls only functions that are registered. NumPy's own are not,
 arrays of objects and of any size. Those of `VALUE_GLOBALS` are: they take bool, integer, floating
 point and complex types, and no more bytes than the file has. Of the values that a chain stores
 (:mod:`lccodec.adapters.tree.values`) those are registered whose constructors take plain values of
-the file's size. The loader fills no deque and no defaultdict, and enums and named tuples are
-classes of the program. An error names what was refused.
+the file's size. An enum of the program looks a member up. The loader fills no deque and no
+defaultdict, and named tuples are classes of the program. An error names what was refused.
 
 Before anything is made of the file, its members are checked to be what they say and to lie apart;
 afterwards tensors that repeat their values must stay within a bound of the file's size.
@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import decimal
+import enum
 import errno
 import fractions
 import functools
@@ -38,7 +39,9 @@ from ...errors import ArgumentError, FormatError, LccodecError, LimitError
 from ..files.disk import MAX_FILE_EXPANSION, replacing
 from ..files.zip_archive import read_members
 from ..seals.reading import sealed_file
+from ..tree.values import enums
 from .states import from_numpy
+from .wrappers import class_name
 
 _RULE: Final = "torch.save"
 _ZIP_START: Final = b"PK\x03\x04"
@@ -151,12 +154,13 @@ def load_archive(path: str | os.PathLike[str]) -> Any:
     """
     with sealed_file(path) as opened:
         size = os.fstat(opened.fileno()).st_size
-        file = _Reader(opened, size)
+        file, known = _Reader(opened, size), VALUE_GLOBALS
         try:
             if file.read(len(_ZIP_START)) == _ZIP_START:
                 _check_members(file, str(path))
+            known = [*VALUE_GLOBALS, *_enums_in(file)]
             file.seek(0)
-            with safe_globals(VALUE_GLOBALS):
+            with safe_globals(known):
                 state = torch.load(file, map_location="cpu", weights_only=True)
         except LccodecError:
             raise
@@ -164,7 +168,7 @@ def load_archive(path: str | os.PathLike[str]) -> Any:
         except Exception as error:
             if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
                 raise
-            with safe_globals(VALUE_GLOBALS):
+            with safe_globals(known):
                 raise _refusal(file, str(path), error) from error
     _check_sizes(state, size, str(path))
     return state
@@ -233,6 +237,12 @@ def _unsafe_names(file: BinaryIO, text: str) -> list[str]:
         found = []
     match = _REFUSED.search(text)
     return found or ([match[1] or match[2]] if match else [])
+
+
+def _enums_in(file: BinaryIO) -> list[tuple[Any, str]]:
+    """Return what to call for the enums that a file names, of those that the program has."""
+    kinds = {class_name(kind): kind for kind in [*enums(enum.Enum)][::-1] if kind.__members__}
+    return [(functools.partial(kinds[name]), name) for name in _unsafe_names(file, "") if name in kinds]
 
 
 def _check_sizes(state: Any, size: int, where: str) -> None:

@@ -15,7 +15,7 @@ Without an optimizer, names decide (:mod:`lccodec.policy.roles`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import torch
@@ -36,6 +36,7 @@ from ...policy.roles import (
 from ...policy.vocabulary import FAMILIES, MODELS
 from ..tree.matching import unwrapped
 from ..tree.plain import below
+from .matching import together
 from .wrappers import inner_tensors, is_wrapper
 
 #: Why an array of an optimizer is kept exactly, and one of a wrapper such as a low-bit weight.
@@ -189,14 +190,10 @@ class _Search:
         self._assign(value["param_groups"], below(keys, "param_groups"), groups)
 
     def _assign(self, value: Any, keys: _Keys, assignment: Assignment) -> None:
-        if isinstance(value, dict | list | tuple):
-            children: Iterable[tuple[Any, Any]]
-            children = value.items() if isinstance(value, dict) else enumerate(value)
-            for key, child in children:
-                self._assign(child, below(keys, str(key)), assignment)
-        elif _is_inexact(value):
-            self._wrapped(value, keys)
-            self.found[leaf_name(keys)] = assignment
+        for inside, child, _ in together(value, value, keys):
+            if _is_inexact(child):
+                self._wrapped(child, inside)
+                self.found[leaf_name(inside)] = assignment
 
     def _wrapped(self, value: torch.Tensor, keys: _Keys) -> None:
         """What is inside a wrapper is exact: its scales, and values yet to be rounded."""
@@ -236,9 +233,8 @@ class _Search:
 
 def _is_kept(value: Any) -> bool:
     """Return whether an entry is more than a number: has a tensor of several elements."""
-    if isinstance(value, dict | list | tuple):
-        return any(_is_kept(child) for child in (value.values() if isinstance(value, dict) else value))
-    return isinstance(value, torch.Tensor) and value.numel() != 1
+    parts = (part for _, part, _ in together(value, value))
+    return any(isinstance(part, torch.Tensor) and part.numel() != 1 for part in parts)
 
 
 def _groups(groups: Any) -> Iterator[list[tuple[Any, str | None]]]:

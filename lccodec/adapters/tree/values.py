@@ -231,7 +231,7 @@ def _decoded(kind: str, stored: Any) -> Any:
 
 
 def _decode_enum(name: str, member: str | None, value: Any) -> Any:
-    for kind in _enums(enum.Enum):
+    for kind in enums(enum.Enum):
         if f"{kind.__module__}.{kind.__qualname__}" == name:
             if member is not None and member in kind.__members__:
                 return kind.__members__[member]
@@ -244,8 +244,8 @@ def _decode_enum(name: str, member: str | None, value: Any) -> Any:
     return member if value is None else value
 
 
-def _enums(base: type[enum.Enum]) -> Iterator[type[enum.Enum]]:
+def enums(base: type[enum.Enum]) -> Iterator[type[enum.Enum]]:
     """Yield the enums that this program has defined; of the same name, the newest first."""
     for kind in reversed(base.__subclasses__()):
-        yield from _enums(kind)
+        yield from enums(kind)
         yield kind

@@ -2,6 +2,7 @@
 
 import argparse
 import datetime
+import enum
 import fractions
 import io
 import pathlib
@@ -309,6 +310,23 @@ def test_hostile_pickles_end_in_an_error_or_in_nothing(tmp_path, hostile):
     except LccodecError:
         return
     assert isinstance(found, types.SimpleNamespace | argparse.Namespace) or found.size == 0
+
+
+class Color(enum.Enum):
+    RED = 1
+
+
+def test_an_enum_of_the_program_looks_its_member_up(tmp_path):
+    torch.save({"x": Color.RED}, tmp_path / "a.pt")
+    assert load_archive(tmp_path / "a.pt")["x"] is Color.RED
+    for hostile in (Call(Color, 2), Call(Color, "New", "A B"), Call(enum.Enum, "New", "A B")):
+        torch.save({"x": hostile}, tmp_path / "a.pt")
+        with pytest.raises(LccodecError):
+            load_archive(tmp_path / "a.pt")
+    torch.save({"x": Call(Color, 1, state={"_value_": 3})}, tmp_path / "a.pt")
+    with pytest.raises(LccodecError):
+        load_archive(tmp_path / "a.pt")
+    assert Color.RED.value == 1
 
 
 def test_the_error_names_the_type(tmp_path):
