@@ -46,9 +46,9 @@ from .canonical import dump_json, parse_base64, parse_json, write_base64
 from .disk.source import FileSource, Section, Source
 from .disk.system import SYSTEM, StrPath, System, checked_path
 from .disk.whole_file import WholeFile
+from .envelope import root_of
 from .reader import CheckpointReader
 from .scalars import Json
-from .trailer import root_of
 
 _MAX_LENGTH: Final = MAX_STEP  # bytes of a file: like a step, exact in every JSON reader
 

@@ -16,8 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...constants import EXACT_NAME
+from ...container.envelope import sound_root
 from ...container.reader import CheckpointReader
-from ...container.trailer import sound_root
 from ...errors import (
     DataError,
     FormatError,
