@@ -212,9 +212,6 @@ def movements(arrays: Sequence[Candidate], now: Samples, before: Samples) -> dic
     return found
 
 
-_PIECE: Final = 1 << 16  # components: the second of two passes finds them in the cache
-
-
 class Extremes:
     """Finds the extremes of an array that comes in pieces.
 
@@ -252,24 +249,6 @@ class Extremes:
         ordered = [end if end < sign else sign - end for end in self._ends]
         low, high = (end if end >= 0 else sign - end for end in (min(ordered), max(ordered)))
         return low, high, self._bad
-
-
-def extremes(bits: Array, kind: ElementType) -> tuple[float, float, int]:
-    """Return the extremes of an array, and how many components are not finite.
-
-    Examples
-    --------
-    >>> from lccodec.element_types import components
-    >>> kind, bits = components(np.array([1.0, -3.0, np.inf, np.nan], np.float32))
-    >>> extremes(bits, kind)
-    (-3.0, 1.0, 2)
-    """
-    ends = Extremes(kind)
-    for part in slices(bits.size, _PIECE):
-        ends.add(bits[part])
-    *found, bad = ends.found()
-    low, high = work(np.array(found, kind.bits), kind).tolist()
-    return low, high, bad
 
 
 def _ends(piece: Array, sign: int) -> tuple[int, int]:

@@ -314,12 +314,6 @@ def _types(note: str | None) -> dict[str, list[str]]:
     return {kind: names for kind, names in found.items() if isinstance(names, list)}
 
 
-def mark_inherited(arrays: Sequence[Candidate], inherited: frozenset[str]) -> None:
-    """Set which arrays of a state the save leaves out."""
-    for c in arrays:
-        c.inherited = c.name in inherited
-
-
 def inherited_figures(arrays: Sequence[Candidate], parent: Manifest) -> dict[str, Array]:
     """Return the figures of the arrays that a save leaves out, by name; NaN for other arrays."""
     own = np.array([c.inherited for c in arrays], bool)

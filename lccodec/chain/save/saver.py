@@ -44,7 +44,6 @@ from .partial import (
     inherited_samples,
     is_put_off,
     is_renewed,
-    mark_inherited,
 )
 from .plan import SavePlan, candidates, make_plan
 from .reference import Latest, LostParentError, NeededFile, Reference, find_latest, find_parent, held_together
@@ -89,7 +88,7 @@ class Saver:
         self._newest = Newest(store, settings.given[2] == "exact", every.exact)
         self._reference: Reference = ValueReference(store, crew)
         if settings.reference == "hashes":
-            self._reference = HashReference(store, crew.between)
+            self._reference = HashReference(store, crew.heartbeat)
         self._groups = Groups(store, every.end, every.keyframe)
         self._every = every
         self._crew = crew
@@ -209,7 +208,7 @@ class Saver:
             self._newest.remove(step)
         seconds = time.perf_counter() - start
         self._settings.saved(plan, link, seconds)
-        self._groups.settle(seconds, self._crew.between)
+        self._groups.settle(seconds, self._crew.heartbeat)
         # Warnings come last: a user may have made errors of them.
         if problem is not None:
             warn(f"step {step} is saved, but {problem}")
@@ -283,7 +282,8 @@ class Saver:
         """Return the plan of a checkpoint, what it must record, and what its figures sample."""
         reference, settings, known = base.reference, self._settings, whole.known
         compared = candidates(whole.flat, {} if reference is None else reference.arrays, record.roles, known)
-        mark_inherited(compared, whole.inherited)
+        for c in compared:
+            c.inherited = c.name in whole.inherited
         self._reference.compare(compared, base.is_keyframe)
         sampling = sampling_after(reference if reference is base.latest else None, compared)
         if base.latest is not None:
@@ -322,7 +322,7 @@ class Saver:
 
         def before_commit(_: Path) -> None:
             check(None)
-            self._crew.between()
+            self._crew.heartbeat()
             if plan.parent is not None and reference is not None:
                 held.enter_context(held_together(reference, self._store))
 
