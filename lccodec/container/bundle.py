@@ -332,7 +332,7 @@ class BundleWriter(WholeFile):
     Examples
     --------
     >>> import tempfile, lccodec
-    >>> from lccodec.container.bundle.bundle import Bundle
+    >>> from lccodec.container.bundle import Bundle
     >>> from lccodec.container.disk.source import FileSource
     >>> chain = lccodec.Chain(tempfile.mkdtemp())
     >>> _ = chain.save(7, {"epoch": 1})
