@@ -28,9 +28,9 @@ from lccodec.constants import (
     ROOT_SIZE,
 )
 from lccodec.container.bundle import BundledFile, BundleIndex, BundleTrailer
+from lccodec.container.envelope import root_of
 from lccodec.container.manifest import INHERITED, Copy, Manifest, Parent
 from lccodec.container.parity import Index, Layout, Member, ends_of
-from lccodec.container.trailer import root_of
 from lccodec.container.writer import hashed, to_bytes
 
 #: The most copies that an array may have.

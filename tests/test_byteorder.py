@@ -93,7 +93,7 @@ ALLOWED = {
         "np.fromiter": "numbers, of no bytes",
     },
     "element_types": {"array.view(np.uint8)": "of bool"},
-    "frame/raw": {"stored_view(own).data": "uint8"},
+    "frame/encode": {"stored_view(own).data": "uint8"},
     "frame/decode": {"out.reshape(-1).view(np.uint8)": "of bool"},
     "chain/mend/protect": {"band.data": "uint8"},
     "chain/mend/parity_folder": {"band.data": "uint8"},

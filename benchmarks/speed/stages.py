@@ -73,10 +73,9 @@ STAGES: Mapping[str, str | None] = {
     "chain/read/replay.joined": GATHER,
     "chain/save/plan.make_plan": GATHER,
     "container/manifest": NAMES,
-    "container/hdf5": NAMES,
+    "container/envelope": NAMES,
     "container/tree": NAMES,
     "policy/roles": NAMES,
-    "container/trailer": NAMES,
 }
 #: The same of functions written in C, by a part of their names.
 BUILTINS: Mapping[str, str] = {

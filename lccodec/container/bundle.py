@@ -46,9 +46,9 @@ from .canonical import dump_json, parse_base64, parse_json, write_base64
 from .disk.source import FileSource, Section, Source
 from .disk.system import SYSTEM, StrPath, System, checked_path
 from .disk.whole_file import WholeFile
+from .envelope import root_of
 from .reader import CheckpointReader
 from .scalars import Json
-from .trailer import root_of
 
 _MAX_LENGTH: Final = MAX_STEP  # bytes of a file: like a step, exact in every JSON reader
 
@@ -332,7 +332,7 @@ class BundleWriter(WholeFile):
     Examples
     --------
     >>> import tempfile, lccodec
-    >>> from lccodec.container.bundle.bundle import Bundle
+    >>> from lccodec.container.bundle import Bundle
     >>> from lccodec.container.disk.source import FileSource
     >>> chain = lccodec.Chain(tempfile.mkdtemp())
     >>> _ = chain.save(7, {"epoch": 1})

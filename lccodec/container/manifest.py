@@ -209,7 +209,10 @@ class Manifest:
             "scalars": self.scalars,
             "arrays": list(self.arrays),
             "copies": [copy.to_json() for copy in self.copies],
-            "frames": [_entry_json(entry) for entry in self.frames],
+            "frames": [
+                [entry.length, write_base64(entry.digest), *[entry.table] * (entry.table > 0)]
+                for entry in self.frames
+            ],
         }
         for optional in ("later", "replaces", "exact", "figures", "metadata", "scalars", "copies"):
             if not document[optional]:
@@ -220,10 +223,6 @@ class Manifest:
             return dump_json(document)
         except (TypeError, ValueError, RecursionError) as error:
             raise ArgumentError(f"the manifest cannot be written as JSON: {error}") from error
-
-
-def _entry_json(entry: FrameEntry) -> list[Json]:
-    return [entry.length, write_base64(entry.digest), *[entry.table] * (entry.table > 0)]
 
 
 def _parent_json(parent: Parent) -> list[Json]:

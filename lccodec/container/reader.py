@@ -34,10 +34,9 @@ from ..frame.header import TAIL, FrameHeader, parse_header
 from .canonical import first_difference
 from .disk.source import BytesSource, FileSource, Source, Stretch
 from .disk.system import Bytes, StrPath
-from .hdf5 import skeleton
+from .envelope import Trailer, parse_trailer, root_of, skeleton
 from .manifest import INHERITED, Manifest, parse_manifest
 from .piece_table import FrameEntry, FramePart, PieceTable
-from .trailer import Trailer, parse_trailer, root_of
 from .tree import array_names
 
 _HDF5_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"

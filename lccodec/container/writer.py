@@ -19,10 +19,9 @@ from ..errors import ArgumentError, DataError
 from ..parallel import ordered
 from .disk.system import SYSTEM, Bytes, StrPath, System
 from .disk.whole_file import WholeFile
-from .hdf5 import skeleton
+from .envelope import Trailer, parse_trailer, root_of, skeleton
 from .manifest import Manifest, parse_manifest
 from .piece_table import FrameEntry, SizedFrame, chunks_of, hashed, hashed_beside
-from .trailer import Trailer, parse_trailer, root_of
 
 _FLUSH_BYTES: Final = 1 << 23  # that are written before the system is told to begin with them
 _MIN_BYTES_BESIDE: Final = 1 << 23  # of a frame that a thread of its own may hash

@@ -3,18 +3,22 @@
 A frame holds one array, or a run of small arrays. It is coded in four steps. The arrays are cut
 into batches. The quantizer is fitted to each batch. The partitions become the codebook. The blocks
 are written. If the quantizer returns no partition, the blocks are byte planes.
+
+Where values are stored raw because that is fastest, a `RawFrame` is made chunk by chunk at the
+speed of a copy. Its length is known before it is made. `encode_content` makes a raw frame where
+nothing else is smaller.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias, get_args
 
 from ..arguments import check_choice
-from ..byteorder import stored_bytes
+from ..byteorder import stored_bytes, stored_view
 from ..constants import (
     MAX_EXPANSION,
     MAX_SMOOTH_COMPONENTS,
@@ -23,6 +27,7 @@ from ..constants import (
     METHOD_RAW,
     METHOD_SMOOTH,
 )
+from ..element_table import ElementType
 from ..element_types import Array, components
 from ..entropy.classes import row_length
 from ..parallel import slices
@@ -31,7 +36,8 @@ from ..quantizers.registry import resolve_quantizer
 from . import planes, smooth
 from .codebook import SymbolCoder, fit_batches
 from .content import SUM_MASK, Content, array_sum, checked_array, part_of, reference_components
-from .header import TAIL, FrameHeader, check_shape
+from .header import TAIL, FrameHeader, Shape, check_shape
+from .pieces import raw_pieces
 
 #: How much time the encoder spends: ``"high"`` codes symbols by the class of their row and column.
 Effort: TypeAlias = Literal["normal", "high"]
@@ -232,3 +238,53 @@ class _PlaneCoder:
             out = base  # one object: only what differs is written
         pieces, block_sum = planes.write_block(content.bits[part], base, content.kind, first, out)
         return b"".join(pieces), block_sum
+
+
+_CHUNK_BYTES: Final = 1 << 20  # copied, summed, hashed and written while the cache has them
+_TAIL_BYTES: Final = 12  # the array sum and the CRC-32
+
+
+@dataclass(frozen=True, eq=False)
+class RawFrame:
+    """A raw frame that is not made yet.
+
+    Parameters
+    ----------
+    kind, shapes, run
+        As in `Content`.
+    read
+        Returns the content, which may change meanwhile if it is a single array.
+    """
+
+    kind: ElementType
+    shapes: tuple[Shape, ...]
+    run: bool
+    read: Callable[[], Content]
+
+    @property
+    def _header(self) -> FrameHeader:
+        return FrameHeader(METHOD_RAW, self.kind, False, self.shapes, 0, self.run)
+
+    @property
+    def length(self) -> int:
+        """Bytes of the frame."""
+        return len(self._header.to_bytes()) + self._header.nbytes + _TAIL_BYTES
+
+    @property
+    def table_pieces(self) -> int:
+        """In how many pieces it is cut; 0 if it is not (LCC-PCS)."""
+        return raw_pieces(self._header)
+
+    def chunks(self) -> Iterator[bytes | memoryview]:
+        """Yield the bytes of the frame in chunks that do not change. Each value is read once."""
+        head, total = self._header.to_bytes(), 0
+        yield head
+        crc, bits, size = zlib.crc32(head), self.read().bits, self.kind.size
+        for part in slices(bits.size, _CHUNK_BYTES // size):
+            own = bits[part] if self.run else bits[part].copy()
+            total += array_sum(own, part.start * size // 8)
+            data = stored_view(own).data
+            crc = zlib.crc32(data, crc)
+            yield data
+        tail = struct.pack("<Q", total & SUM_MASK)
+        yield tail + struct.pack("<I", zlib.crc32(tail, crc))

@@ -195,7 +195,7 @@ class Crew(ABC):
     ----------
     members
         Number of members.
-    between
+    heartbeat
         A call that is made between two tasks. It may raise an error to end the work.
 
     Attributes
@@ -206,9 +206,9 @@ class Crew(ABC):
         Whether a member is gone; then nothing works any more.
     """
 
-    def __init__(self, members: int, between: Callable[[], None]) -> None:
+    def __init__(self, members: int, heartbeat: Callable[[], None]) -> None:
         self.members = members
-        self.between = between
+        self.heartbeat = heartbeat
         self.bench: Bench = {}
         self.broken = False
 
@@ -249,18 +249,18 @@ class Threads(Crew):
     More than one makes sense only where the interpreter has no global lock.
     """
 
-    def __init__(self, members: int = 1, between: Callable[[], None] = lambda: None) -> None:
-        super().__init__(members, between)
+    def __init__(self, members: int = 1, heartbeat: Callable[[], None] = lambda: None) -> None:
+        super().__init__(members, heartbeat)
 
     def everywhere(self, task: Task, *, begun: bool = False) -> None:  # noqa: ARG002 - all have
         """Do a task: the bench is the same for all threads."""
         task.run(self.bench)
-        self.between()
+        self.heartbeat()
 
     def ordered(self, tasks: Iterable[Task]) -> Generator[Any, None, None]:
         """Yield the results of tasks in their order."""
         for result in ordered(lambda task: task.run(self.bench), tasks, self.members):
-            self.between()
+            self.heartbeat()
             yield result
 
 
@@ -274,7 +274,7 @@ class Processes(Crew):
     ----------
     peers
         The workers.
-    between
+    heartbeat
         As for `Crew`; it is also made while this process waits.
     timeout
         Seconds that a worker may take for a task before it counts as dead.
@@ -286,11 +286,11 @@ class Processes(Crew):
     def __init__(
         self,
         peers: Sequence[Worker],
-        between: Callable[[], None],
+        heartbeat: Callable[[], None],
         timeout: float,
         at_a_time: int = _TASKS_AT_A_TIME,
     ) -> None:
-        super().__init__(1 + len(peers), between)
+        super().__init__(1 + len(peers), heartbeat)
         self._timeout, self._at_a_time = timeout, at_a_time
         self._bell = threading.Semaphore(0)
         self._peers = [Peer(worker, self._bell) for worker in peers]
@@ -308,7 +308,7 @@ class Processes(Crew):
         self._collect()
         while not begun and not all(peer.begun for peer in self._peers):
             self._bell.acquire(timeout=_BEAT_SECONDS)
-            self.between()
+            self.heartbeat()
             self._collect()
         places = [self._give(peer, task) for peer in self._peers if peer.begun]
         task.run(self.bench)
@@ -353,7 +353,7 @@ class Processes(Crew):
                     if (task := next(coming, None)) is None:
                         more = False
                         continue
-                    self.between()
+                    self.heartbeat()
                     places.append([Done.of(task, self.bench)])
                     self._collect()
                 elif places:
@@ -429,6 +429,6 @@ class Processes(Crew):
                 self._collect()
                 if not place:
                     raise self._lost(f"a worker has not answered for {self._timeout:g} seconds")
-            self.between()
+            self.heartbeat()
             self._collect()
         return place[0]

@@ -28,9 +28,9 @@ from lccodec.element_types import components
 from lccodec.errors import ChecksumError, DataError, FormatError
 from lccodec.frame.content import Content
 from lccodec.frame.decode import decode_range
+from lccodec.frame.encode import RawFrame
 from lccodec.frame.header import parse_header
 from lccodec.frame.pieces import block_count, head_size, raw_pieces, whole_blocks
-from lccodec.frame.raw import RawFrame
 from lccodec.parallel import PIECE
 
 BLOCK_LOG2 = PIECE.bit_length() - 1

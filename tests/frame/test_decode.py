@@ -26,8 +26,8 @@ from lccodec.element_types import Array, components
 from lccodec.frame import decode, planes
 from lccodec.frame.content import Content, array_sum
 from lccodec.frame.decode import check_array_sum, decode_components, decode_range
+from lccodec.frame.encode import RawFrame
 from lccodec.frame.header import parse_header
-from lccodec.frame.raw import RawFrame
 from lccodec.parallel import PIECE
 
 from ..support.frames import sealed

@@ -216,7 +216,7 @@ def test_a_member_that_does_not_begin_is_not_missed() -> None:
 
 def test_between_tasks_a_call_is_made() -> None:
     calls: list[int] = []
-    crew = Threads(between=lambda: calls.append(1))
+    crew = Threads(heartbeat=lambda: calls.append(1))
     crew.everywhere(OpenFrame(frame(crew, 1)))
     list(crew.ordered(EncodeFrames([frame(crew, 1)]) for _ in range(3)))
     assert len(calls) == 4

@@ -26,9 +26,9 @@ from typing import Final
 from ...constants import EXACT_NAME
 from ...container.bundle import is_bundle
 from ...container.disk.address import checked_place
+from ...container.envelope import sound_root
 from ...container.manifest import Manifest
 from ...container.reader import CheckpointReader
-from ...container.trailer import sound_root
 from ...errors import (
     ArgumentError,
     ChainError,

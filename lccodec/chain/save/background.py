@@ -448,27 +448,28 @@ class Background:
 
 def open_background(
     store: WritableStore,
-    opening: Opening,
+    settings: Settings,
+    options: WorkerOptions,
+    every: Cadence,
     claim: Claim,
-    policy: Policy,
     saver: Saver,
-    max_concurrent_saves: int,
     after: Callable[[], None],
     comes_back: Callable[[str], bool],
 ) -> Background:
     """Return the saves of a chain in the background; warn if there can be no workers.
 
-    `comes_back` is as for `Saver`; the others are as for `Background`.
+    Parameters are those of `lccodec.chain.save.writer.Writer`. `saver` saves without workers.
     """
-    obstacle = find_obstacle(policy)
+    obstacle = find_obstacle(settings.record.policy)
     if not store.shared:
         obstacle = "no other process has this store"
     elif obstacle is not None and has_lock():
         warn(f"{store.path}: workers cannot save; a thread of this process saves instead: {obstacle}")
-    client = None if obstacle else Client(store, opening, claim, comes_back)
-    if client is not None:
+    client = None
+    if obstacle is None:
+        client = Client(store, _opening(store, settings, options, every), claim, comes_back)
         saver.forget()  # the workers have the reference from now on
-    return Background(store, client, saver, max_concurrent_saves, after)
+    return Background(store, client, saver, options.max_concurrent_saves, after)
 
 
 @atexit.register
@@ -486,7 +487,7 @@ def _at_exit() -> None:
             print(printable("\n  ".join(lines), lines=True), file=sys.stderr)
 
 
-def opening_of(store: WritableStore, settings: Settings, options: WorkerOptions, every: Cadence) -> Opening:
+def _opening(store: WritableStore, settings: Settings, options: WorkerOptions, every: Cadence) -> Opening:
     """Return what a leader must know of a chain."""
     policy, roles, newest = settings.given
     written = None if policy is None else policy.to_json()

@@ -23,9 +23,8 @@ from ...container.writer import check_manifest
 from ...element_table import ElementType
 from ...element_types import Array
 from ...frame.content import Content
-from ...frame.encode import MAX_BLOCK_COMPONENTS, Effort, FrameCoder, encode_content
+from ...frame.encode import MAX_BLOCK_COMPONENTS, Effort, FrameCoder, RawFrame, encode_content
 from ...frame.header import Shape
-from ...frame.raw import RawFrame
 from ...parallel import batches
 from ...policy.policy import Candidate
 from ...quantizers.base import Quantizer

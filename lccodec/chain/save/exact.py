@@ -35,7 +35,7 @@ from ...container.writer import root_of_file
 from ...cursor import Cursor
 from ...element_types import Array
 from ...errors import ChainError, DataError, LccodecError, StorageError, is_loss, reason_of, warn
-from ...frame.raw import RawFrame
+from ...frame.encode import RawFrame
 from ...parallel import start_thread, thread_count
 from ...policy.copies import mark_copies, mark_equal
 from ...policy.policy import Candidate

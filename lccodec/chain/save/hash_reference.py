@@ -192,11 +192,11 @@ class ParentBits:
 
 
 def hash_checkpoint(
-    file: OpenCheckpoint, values: Scratch | None, between: Callable[[], None] = lambda: None
+    file: OpenCheckpoint, values: Scratch | None, heartbeat: Callable[[], None] = lambda: None
 ) -> tuple[int, dict[str, HashedArray]]:
     """Return the bytes of a segment, and the hashes of the arrays of a checkpoint by name.
 
-    The values are put into the file of `values`. `between` is called again and again.
+    The values are put into the file of `values`. `heartbeat` is called again and again.
 
     Raises
     ------
@@ -216,7 +216,7 @@ def hash_checkpoint(
     for name, parts in _in_parts(file, arrays):
         kind, offset, total, hashes = arrays[name].kind, offsets[name], 0, []
         for start, bits in parts:
-            between()
+            heartbeat()
             hashes.append(hash_segments(bits, segment))
             total += array_sum(bits, start * kind.size // 8)
             if values is not None:
@@ -271,7 +271,7 @@ class HashedStep:
         The hashes of what is stored by now.
     places
         Where new arrays lie in the file of values.
-    between
+    heartbeat
         Called again and again while arrays are coded.
     """
 
@@ -281,7 +281,7 @@ class HashedStep:
     changes: Mapping[str, Array] = field(default_factory=dict)
     arrays: dict[str, HashedArray] = field(default_factory=dict)
     places: Places = field(default_factory=Places)
-    between: Callable[[], None] = lambda: None
+    heartbeat: Callable[[], None] = lambda: None
 
     def encode(self, plan: SavePlan) -> Iterator[tuple[Iterator[bytes], list[Candidate]]]:
         """Yield the chunks of each frame of a plan, and its arrays.
@@ -290,10 +290,10 @@ class HashedStep:
         """
         for frame in plan.frames:
             arrays = [plan.candidates[index] for index in frame.arrays]
-            self.between()
+            self.heartbeat()
             yield self._frame(frame, arrays), arrays
         for index, source in plan.copies.items():
-            self.between()
+            self.heartbeat()
             self._copy(plan.candidates[index], self.arrays[plan.candidates[source].name])
 
     def _frame(self, frame: FramePlan, arrays: Sequence[Candidate]) -> Iterator[bytes]:
@@ -347,7 +347,7 @@ class HashedStep:
         def blocks() -> Iterator[tuple[bytes, int]]:
             nonlocal total
             for part in coder.parts:
-                self.between()
+                self.heartbeat()
                 own, first = c.bits[part].copy(), part.start * c.kind.size // 8
                 found.append(hash_segments(own, self.segment))
                 self.write(offset + part.start * own.itemsize, own)
@@ -371,7 +371,7 @@ class HashedStep:
             nonlocal total
             before = total  # the sum of the parent's array goes on
             for part in coder.parts:
-                self.between()
+                self.heartbeat()
                 first = part.start // length
                 here = differ[first : -(-part.stop // length)]
                 block, change = self._block(c, known, part, here, hashes[first : first + here.size])
@@ -448,15 +448,15 @@ class HashReference:
     ----------
     store
         Where the chain is kept. In a directory, hashes and values are kept beside it.
-    between
+    heartbeat
         Called again and again while a call takes long.
 
     """
 
     has_values = False
 
-    def __init__(self, store: WritableStore, between: Callable[[], None] = lambda: None) -> None:
-        self._store, self._between = store, between
+    def __init__(self, store: WritableStore, heartbeat: Callable[[], None] = lambda: None) -> None:
+        self._store, self._heartbeat = store, heartbeat
         self._keeps = True  # what is made of the files of a checkpoint
         self._kept = HashFiles(store) if isinstance(store, DirectoryStore) else None
         self._stored: HashedStep | None = None  # by the save that runs
@@ -486,7 +486,7 @@ class HashReference:
         if found is not None:
             self._verify(file)
         else:
-            found = hash_checkpoint(file, self._values if self._keeps else None, self._between)
+            found = hash_checkpoint(file, self._values if self._keeps else None, self._heartbeat)
             if self._kept is not None and self._keeps:
                 self._kept.write(last.reader.root, *found)
         step = last.manifest.step or 0
@@ -497,7 +497,7 @@ class HashReference:
         threads = min(thread_count(0), MAX_THREADS)
         for link in file.links:
             for number in range(len(link.manifest.frames)):
-                self._between()
+                self._heartbeat()
                 link.reader.frame(number, threads=threads)
 
     @contextmanager
@@ -523,7 +523,7 @@ class HashReference:
         if not references:
             return
         pairs = ((c.bits, r.hashed.hashes) for (c, _), r in zip(known, references, strict=True))
-        changes = changed_segments(pairs, references[0].parent.segment, self._between)
+        changes = changed_segments(pairs, references[0].parent.segment, self._heartbeat)
         for (c, _), differ in zip(known, changes, strict=True):
             c.changed = float(differ.mean()) if differ.size else 0.0
             self._changes[c.name] = differ
@@ -549,11 +549,11 @@ class HashReference:
         """Yield the chunks of each frame, and its arrays by name: nothing is lost of them."""
         parent = None if latest is None or plan.parent is None else _parent_of(latest)
         segment = segment_size(sum(c.bits.nbytes for c in plan.candidates))
-        stored = HashedStep(segment, self._values, between=self._between)
+        stored = HashedStep(segment, self._values, heartbeat=self._heartbeat)
         if parent is not None:
             stay = [cast(ParentBits, c.reference).hashed for c in plan.candidates if c.reference is not None]
             places = Places((a.offset, a.offset + len(a.hashes) * parent.segment) for a in stay)
-            known = parent, self._changes, dict(parent.arrays), places, self._between
+            known = parent, self._changes, dict(parent.arrays), places, self._heartbeat
             stored = HashedStep(parent.segment, self._values, *known)
         self._stored = stored
         try:

@@ -234,12 +234,12 @@ class Groups:
         for name, movement in _moved(arrays, latest, base.latest).items():
             group.moved.setdefault(name, []).append(movement)
 
-    def settle(self, seconds: float, between: Callable[[], None]) -> None:
+    def settle(self, seconds: float, heartbeat: Callable[[], None]) -> None:
         """Settle what waits, for a part of the time that a save took.
 
-        `between` is called again and again: the worker lives.
+        `heartbeat` is called again and again: the worker lives.
         """
-        self._settle(_SHARE * seconds, between)
+        self._settle(_SHARE * seconds, heartbeat)
 
     def _look(self) -> None:
         """Find the groups that an earlier process has left."""
@@ -247,10 +247,10 @@ class Groups:
         found = unsettled(self._store, _LOOKED_AT * self._size)
         self._waiting.extend(_Waiting(*group) for group in found if group not in waiting)
 
-    def _settle(self, seconds: float, between: Callable[[], None]) -> None:
+    def _settle(self, seconds: float, heartbeat: Callable[[], None]) -> None:
         end = time.perf_counter() + seconds
         while self._waiting and (time.perf_counter() < end or len(self._waiting) > _MAX_WAITING):
-            between()
+            heartbeat()
             try:
                 if self._settling is None:
                     group = self._waiting[0]

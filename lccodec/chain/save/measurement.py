@@ -56,435 +56,6 @@ from ..store.store import Store
 from .reference import Latest
 from .sampling import NOTHING, PIECE, Batch, Drawn, SampledGroup, Samples, Sampling
 
-
-def sampling_after(latest: Latest | None, arrays: Sequence[Candidate]) -> Sampling:
-    """Return how a state is sampled; its references are the arrays of the latest checkpoint.
-
-    As a rule it has the same arrays as the state before: then it is sampled as that.
-    """
-    if latest is not None and latest.originals is not None:
-        known = latest.originals.sampling
-        if known is not None and known.fits(arrays, latest.arrays):
-            return known
-    return Sampling(arrays)
-
-
-def look_back(store: Store, latest: Latest, arrays: Sequence[Candidate], sampling: Sampling) -> None:
-    """Give the weights of the next state a sample of what they were at the save before."""
-    known = latest.originals
-    if known is not None and known.sampling is sampling:
-        add_past(arrays, sampling, known)
-        return
-    # Of another process, or sampled in other places: from the files, which are not yet replaced.
-    if known is None or (latest.manifest.exact is not None and _are_elsewhere(known, arrays, sampling)):
-        known = _originals(store, latest, arrays, sampling)
-    elif others := {c.name for c in arrays if c.reference is not None and _had_other_form(latest, c)}:
-        known = known.of(latest.arrays.keys() - others)
-    latest.originals = known
-    add_past(arrays, sampling, known)
-
-
-def _are_elsewhere(before: Samples, arrays: Sequence[Candidate], sampling: Sampling) -> bool:
-    """Return whether samples lie elsewhere now, as the state has got or lost large arrays."""
-    for c, distance in zip(arrays, sampling.distances, strict=True):
-        own = before.even.get(c.name) if c.reference is not None and not c.inherited else None
-        if own is not None and own.size != -(-c.bits.size // distance):
-            return True
-    return False
-
-
-def _had_other_form(latest: Latest, c: Candidate) -> bool:
-    """Return whether an array had another type or shape at the save before an end of a group.
-
-    Its reference, the end before that, has its own.
-    """
-    before = latest.arrays.get(c.name)
-    return before is not None and before.form != (c.kind, c.shape)
-
-
-def add_past(arrays: Sequence[Candidate], sampling: Sampling, before: Samples) -> None:
-    """Give weights a sample of what they were at the save before.
-
-    Without first moments it says nothing (:mod:`lccodec.policy.parts`).
-    """
-    if not any(c.role == "first_moment" for c in arrays):
-        return
-    for c, distance in zip(arrays, sampling.distances, strict=True):
-        found = before.even.get(c.name) if c.role == "weight" and not c.inherited else None
-        if found is not None and c.reference is not None and found.size == -(-c.bits.size // distance):
-            c.past = Past(distance, found)
-
-
-def _originals(store: Store, latest: Latest, arrays: Sequence[Candidate], sampling: Sampling) -> Samples:
-    """Return samples of the state that the latest checkpoint was made of.
-
-    An array that is not known has no sample.
-    """
-    # Those with a reference have its type and shape.
-    wanted = {c.name: i for i, c in enumerate(arrays) if c.kind.is_float and c.reference is not None}
-    try:
-        with store.open(checkpoint_name(latest.step)) as reader:
-            manifest = reader.manifest
-        if manifest.exact is not None:
-            with OpenCheckpoint(store.open(EXACT_NAME), None) as file:
-                if file.links[-1].reader.root == manifest.exact:
-                    return _collected(_of_exact_file(file, arrays, wanted, sampling))
-    except LccodecError:  # missing or damaged: a restore says so
-        return Samples()
-    if manifest.figures is None or len(manifest.arrays) != len(latest.arrays):
-        return Samples()
-    errors = manifest.figures.read("error", len(latest.arrays)).tolist()
-    lossless = [
-        name for name, error in zip(latest.arrays, errors, strict=True) if error == 0 and name in wanted
-    ]
-    return _collected((n, *sampling.taken(wanted[n], latest.arrays[n])) for n in lossless)
-
-
-def _collected(found: Iterable[tuple[str, Array, Drawn | None]]) -> Samples:
-    even: list[tuple[str, Array]] = []
-    drawn: dict[str, Drawn] = {}
-    for name, bits, own in found:
-        even.append((name, bits))
-        if own is not None:
-            drawn[name] = own
-    return Samples.of_arrays(even, drawn)
-
-
-def _of_exact_file(
-    file: OpenCheckpoint, arrays: Sequence[Candidate], wanted: Mapping[str, int], sampling: Sampling
-) -> Iterator[tuple[str, Array, Drawn | None]]:
-    """Yield samples of arrays. A large array is read piece by piece, not held whole."""
-    link, together = file.links[-1], []
-    for name, index in wanted.items():
-        c, place = arrays[index], link.names.get(name)
-        ranges = (
-            Ranges.of(file.links, name) if place is not None and c.bits.size > MAX_SHARED_COMPONENTS else None
-        )
-        if ranges is not None and (ranges.header.kind, ranges.header.shapes) == (c.kind, (c.shape,)):
-            ranges.verify()
-            yield name, *_sampled(sampling, index, partial(_parts, ranges), ranges.header)
-        elif place is not None:
-            together.append(place)
-    for place, array in file.decode_each(together):
-        name = link.index_names[place]
-        c = arrays[wanted[name]]
-        if (array.kind, array.shape) == (c.kind, c.shape):
-            yield name, *sampling.taken(wanted[name], array)
-
-
-def _parts(ranges: Ranges) -> Iterator[Array]:
-    """Yield the components of an array, part by part."""
-    size, most = ranges.header.components, max(ranges.block, PIECE)
-    for part in slices(size, most):
-        piece = np.empty(min(most, size - part.start), ranges.header.kind.bits)
-        ranges.decode(slice(part.start, part.start + piece.size), piece, ())
-        yield piece
-
-
-def _sampled(
-    sampling: Sampling, index: int, parts: Callable[[], Iterator[Array]], header: FrameHeader
-) -> tuple[Array, Drawn | None]:
-    """Return all that is sampled of an array that comes in parts."""
-    distance, start = sampling.distances[index], 0
-    found = []
-    for bits in parts():
-        found.append(bits[-start % distance :: distance].copy())
-        start += bits.size
-    even = np.concatenate(found)
-    return even, sampling.draw_parts(index, even, parts, header.components, header.kind)
-
-
-def movements(arrays: Sequence[Candidate], now: Samples, before: Samples) -> dict[str, float]:
-    """Return how far arrays moved between two states, by their even samples: root mean squares.
-
-    Arrays that were not there before, or had another shape, are not among them.
-    """
-    found = {}
-    with np.errstate(all="ignore"):
-        for c in arrays:
-            past, own = before.even.get(c.name), now.even.get(c.name)
-            if past is None or own is None or past.shape != own.shape or past.dtype != own.dtype:
-                continue
-            d = work(own, c.kind).astype(np.float64) - work(past, c.kind)
-            d = d[np.isfinite(d)]
-            found[c.name] = math.sqrt(float(np.square(d).mean())) if d.size else 0.0
-    return found
-
-
-_PIECE: Final = 1 << 16  # components: the second of two passes finds them in the cache
-
-
-class Extremes:
-    """Finds the extremes of an array that comes in pieces.
-
-    The patterns of floating point numbers have the order of their magnitudes, and two passes over
-    integers are as fast as memory.
-    """
-
-    def __init__(self, kind: ElementType) -> None:
-        self._kind = kind
-        self._sign = 1 << (8 * kind.size - 1)
-        self._infinite = self._sign - (1 << kind.mantissa)
-        self._ends: list[int] = []  # patterns
-        self._bad = 0
-
-    def add(self, piece: Array) -> Array:
-        """Look at a piece, and return it."""
-        low, high = _ends(piece, self._sign)
-        if low & (self._sign - 1) < self._infinite and high & (self._sign - 1) < self._infinite:
-            self._ends += (low, high)
-            return piece
-        finite = piece[(piece & piece.dtype.type(self._sign - 1)) < self._infinite]
-        self._bad += piece.size - finite.size
-        if finite.size:
-            self._ends += _ends(finite, self._sign)
-        return piece
-
-    def found(self) -> tuple[int, int, int]:
-        """Return the patterns of the least and the greatest finite component, and how many are not.
-
-        Both are those of a NaN if no component is finite.
-        """
-        if not self._ends:
-            return self._infinite + 1, self._infinite + 1, self._bad
-        sign = self._sign
-        ordered = [end if end < sign else sign - end for end in self._ends]
-        low, high = (end if end >= 0 else sign - end for end in (min(ordered), max(ordered)))
-        return low, high, self._bad
-
-
-def extremes(bits: Array, kind: ElementType) -> tuple[float, float, int]:
-    """Return the extremes of an array, and how many components are not finite.
-
-    Examples
-    --------
-    >>> from lccodec.element_types import components
-    >>> kind, bits = components(np.array([1.0, -3.0, np.inf, np.nan], np.float32))
-    >>> extremes(bits, kind)
-    (-3.0, 1.0, 2)
-    """
-    ends = Extremes(kind)
-    for part in slices(bits.size, _PIECE):
-        ends.add(bits[part])
-    *found, bad = ends.found()
-    low, high = work(np.array(found, kind.bits), kind).tolist()
-    return low, high, bad
-
-
-def _ends(piece: Array, sign: int) -> tuple[int, int]:
-    """Return the patterns of the least and of the greatest number; `sign` is that of a negative 0.
-
-    Patterns of negative numbers are above all others, and rise as the numbers fall.
-    """
-    most = int(np.maximum.reduce(piece))
-    if most < sign:
-        return int(np.minimum.reduce(piece)), most
-    signed = int(np.maximum.reduce(piece.view(f"i{piece.itemsize}")))
-    return most, signed if signed >= 0 else int(np.minimum.reduce(piece))
-
-
-#: The least variance, over the mean of the squares, that the difference of two sums gives rightly.
-_LEAST_VARIANCE: Final = 2.0**-30
-
-_MAX_SORTED: Final = 1 << 9  # components of an array: what a share of elements is not above is rough
-
-
-def starts_of(sizes: Array) -> Array:
-    """Return where each array of a batch starts, by the sizes of all."""
-    starts: Array = np.cumsum(sizes) - sizes
-    return starts
-
-
-@np.errstate(all="ignore")  # of hostile values too
-def first_figures(
-    sizes: Array,
-    values: Array,
-    decoded: Array | None,
-    before: Array | None,
-    weights: Array | None = None,
-    spreads: bool = True,
-) -> dict[str, Array]:
-    """Return the figures of arrays that are made of sums over their components, float64.
-
-    NaN stands for what is not known. `sizes` (int64) are those of the samples. `decoded` is
-    ``None`` if nothing was lost, and `before` if nothing is known of the save before. Components
-    count by their weights, or equally. Without `spreads`, spread, rms and error are not known.
-    """
-    starts = starts_of(sizes)
-    sums = _sums(values, decoded, before, weights, spreads, starts, sizes)
-    if not np.isfinite(sums if spreads else [sums[0], *sums[4:]]).all():
-        given = [each for each in (values, decoded, before, weights) if each is not None]
-        finite = np.logical_and.reduce([np.isfinite(each) for each in given])
-        most = np.maximum.reduceat(np.where(finite, values, -np.inf), starts)
-        values = np.where(finite, values, np.repeat(most, sizes))
-        decoded, before = (None if e is None else np.where(finite, e, values) for e in (decoded, before))
-        weights = np.where(finite, 1 if weights is None else weights, 0)
-        sums = _sums(values, decoded, before, weights, spreads, starts, sizes)
-    total, around, squares, errors, moved, along = sums
-    total = np.where(total > 0, total, np.nan)
-    found = {
-        "movement": np.sqrt(moved / total),
-        "error": np.sqrt(errors / total),
-        "lag": -along / moved,
-    }
-    if spreads:
-        squares /= total
-        around /= total
-        variance = squares - np.square(around)
-        close = ~(variance >= _LEAST_VARIANCE * squares)  # of a NaN too
-        found["rms"], found["spread"] = np.sqrt(squares), np.sqrt(variance)
-        if close.any():
-            own = np.repeat(close, sizes)
-            counted = None if weights is None else weights[own]
-            found["rms"][close], found["spread"][close] = _of_close(sizes[close], values[own], counted)
-    return found
-
-
-def _of_close(sizes: Array, values: Array, weights: Array | None) -> tuple[Array, Array]:
-    """Return rms and spread of arrays whose values lie close together, but far from 0."""
-    starts = starts_of(sizes)
-    x = values.astype(np.float64)
-    first = x[starts]
-    x -= np.repeat(first, sizes)
-    product = x if weights is None else x * weights
-    total = sizes if weights is None else np.add.reduceat(weights, starts)
-    total = np.where(total > 0, total, np.nan)
-    around = np.add.reduceat(product, starts) / total
-    squares = np.add.reduceat(product * x, starts) / total
-    spread = np.sqrt(squares - np.square(around))
-    rms = np.hypot(first + around, spread)
-    return rms, np.where(squares != 0, spread, rms)
-
-
-def _sums(
-    values: Array,
-    decoded: Array | None,
-    before: Array | None,
-    weights: Array | None,
-    spreads: bool,
-    starts: Array,
-    sizes: Array,
-) -> list[Array]:
-    """Return what the figures of arrays are made of: six sums for each array.
-
-    They are those of the weights, of the values and of their squares, of the squares of the errors
-    and of the movements, and of the products of these two.
-    """
-    x = values.astype(np.float64)
-    moved = along = np.zeros(len(starts))
-    around = squares = errors = moved if spreads else np.full(len(starts), np.nan)
-
-    def sum_of(a: Array, b: Array, out: Array | None = None) -> Array:
-        product = np.multiply(a, b, out=out)
-        if weights is not None:
-            np.multiply(product, weights, out=product)
-        found: Array = np.add.reduceat(product, starts)
-        return found
-
-    if decoded is not None:
-        error = decoded.astype(np.float64)
-        error -= x
-    if before is not None:
-        movement = before.astype(np.float64)
-        np.subtract(x, movement, out=movement)
-        if decoded is not None:
-            along = sum_of(error, movement)
-        moved = sum_of(movement, movement, movement)
-    if decoded is not None and spreads:
-        errors = sum_of(error, error, error)
-    total = sizes.astype(np.float64) if weights is None else np.add.reduceat(weights, starts)
-    if spreads:
-        around = np.add.reduceat(x if weights is None else x * weights, starts)
-        squares = sum_of(x, x, x)
-    return [total, around, squares, errors, moved, along]
-
-
-@np.errstate(all="ignore")
-def descriptions(sizes: Array, values: Array) -> dict[str, Array]:
-    """Return the figures of the values alone, of samples that may be whole arrays."""
-    counts, starts = sizes, starts_of(sizes)
-    low = np.minimum.reduceat(values, starts)
-    high = np.maximum.reduceat(values, starts)
-    bad = np.zeros(len(counts))
-    kept = values
-    if not (np.isfinite(low) & np.isfinite(high)).all():
-        finite = np.isfinite(values)
-        bad = counts - np.add.reduceat(finite, starts, dtype=np.int64)
-        counts = np.where(counts > bad, counts - bad, np.nan)
-        low, high = (
-            np.where(np.isnan(counts), np.nan, which.reduceat(np.where(finite, values, end), starts))
-            for which, end in ((np.minimum, np.inf), (np.maximum, -np.inf))
-        )
-        kept = np.where(finite, values, values.dtype.type(np.nan))
-    zeros = np.searchsorted(starts, np.flatnonzero(kept == 0), "right") - 1  # of few, as a rule
-    return {
-        "minimum": low,
-        "maximum": high,
-        "zeros": np.bincount(zeros, minlength=len(starts)) / counts,
-        "not_finite": bad,
-        "quantiles": _quantiles(sizes, kept),
-    }
-
-
-def _quantiles(sizes: Array, values: Array) -> Array:
-    """Return a row of quantiles for each array; NaN where a value is not finite."""
-    starts = starts_of(sizes)
-    found = np.empty((len(starts), len(QUANTILES)))
-    steps = -(-sizes // _MAX_SORTED)
-    lengths = -(-sizes // steps)
-    for length in set(lengths.tolist()):  # those of a size are sorted together
-        own = np.flatnonzero(lengths == length)
-        if own.size * length == values.size:
-            rows = values.reshape(-1, length)
-        else:
-            rows = values[starts[own, None] + np.arange(length) * steps[own, None]]
-        ordered = np.sort(rows, axis=1)
-        found[own] = ordered[:, [round(share * (length - 1)) for share in QUANTILES]]
-        found[own[np.isnan(ordered[:, -1])]] = np.nan
-    return found
-
-
-_LARGEST: Final = np.float32(255 * 2.0**120)  # the largest number of bfloat16
-
-
-def rounded_figures(since: int | None, numbers: Mapping[str, Array]) -> StoredFigures | None:
-    """Return figures from float64 numbers by array, NaN where they are not known.
-
-    Figures that know nothing are left out. So is how values lie that a restore returns as they
-    were: that can be measured any time. The result is ``None`` if nothing is left.
-    """
-    errors = numbers.get("error")
-    lost = slice(0) if errors is None or not (errors > 0).any() else have_lost(_rounded(errors))
-    known = {}
-    for name in FIGURES:
-        own = numbers.get(name)
-        if own is not None and name in OF_LOST:
-            own = own[lost]
-        if own is not None and not np.isnan(own).all():
-            known[name] = own.reshape(-1)
-    if not known:
-        return None
-    # All are rounded together: a checkpoint has ten figures, most of a few numbers.
-    data = stored_bytes(_rounded(np.concatenate(list(known.values()))))
-    ends = itertools.accumulate(2 * own.size for own in known.values())
-    stored = {
-        name: data[stop - 2 * own.size : stop] for (name, own), stop in zip(known.items(), ends, strict=True)
-    }
-    return StoredFigures(None if OF_MOVEMENT.isdisjoint(known) else since, stored)
-
-
-@np.errstate(all="ignore")
-def _rounded(numbers: Array) -> Array:
-    """Return numbers as bfloat16 patterns."""
-    single = numbers.astype(np.float32)
-    np.minimum(single, _LARGEST, out=single)
-    np.maximum(single, -_LARGEST, out=single)
-    patterns = narrow(single)
-    patterns[np.isnan(single)] = UNKNOWN_PATTERN
-    patterns[patterns == NEGATIVE_ZERO] = 0  # also what was too small for a number below 0
-    return patterns
-
-
 _OF_STATE: Final = ("spread", "rms", "error")  # need no save before
 _OF_MOVEMENT: Final = ("movement", "lag")
 _BELOW_ONE: Final = 1 - 2**-8  # the largest bfloat16 number below 1
@@ -768,3 +339,410 @@ def _past(group: _MeasuredGroup, before: Samples) -> tuple[Array, Array | None]:
         known[place] = past is not None and past.size == now.size
         bits.append(past if past is not None and known[place] else now)
     return known, np.concatenate(bits) if known.any() else None
+
+
+class Extremes:
+    """Finds the extremes of an array that comes in pieces.
+
+    The patterns of floating point numbers have the order of their magnitudes, and two passes over
+    integers are as fast as memory.
+    """
+
+    def __init__(self, kind: ElementType) -> None:
+        self._kind = kind
+        self._sign = 1 << (8 * kind.size - 1)
+        self._infinite = self._sign - (1 << kind.mantissa)
+        self._ends: list[int] = []  # patterns
+        self._bad = 0
+
+    def add(self, piece: Array) -> Array:
+        """Look at a piece, and return it."""
+        low, high = _ends(piece, self._sign)
+        if low & (self._sign - 1) < self._infinite and high & (self._sign - 1) < self._infinite:
+            self._ends += (low, high)
+            return piece
+        finite = piece[(piece & piece.dtype.type(self._sign - 1)) < self._infinite]
+        self._bad += piece.size - finite.size
+        if finite.size:
+            self._ends += _ends(finite, self._sign)
+        return piece
+
+    def found(self) -> tuple[int, int, int]:
+        """Return the patterns of the least and the greatest finite component, and how many are not.
+
+        Both are those of a NaN if no component is finite.
+        """
+        if not self._ends:
+            return self._infinite + 1, self._infinite + 1, self._bad
+        sign = self._sign
+        ordered = [end if end < sign else sign - end for end in self._ends]
+        low, high = (end if end >= 0 else sign - end for end in (min(ordered), max(ordered)))
+        return low, high, self._bad
+
+
+def _ends(piece: Array, sign: int) -> tuple[int, int]:
+    """Return the patterns of the least and of the greatest number; `sign` is that of a negative 0.
+
+    Patterns of negative numbers are above all others, and rise as the numbers fall.
+    """
+    most = int(np.maximum.reduce(piece))
+    if most < sign:
+        return int(np.minimum.reduce(piece)), most
+    signed = int(np.maximum.reduce(piece.view(f"i{piece.itemsize}")))
+    return most, signed if signed >= 0 else int(np.minimum.reduce(piece))
+
+
+#: The least variance, over the mean of the squares, that the difference of two sums gives rightly.
+_LEAST_VARIANCE: Final = 2.0**-30
+
+_MAX_SORTED: Final = 1 << 9  # components of an array: what a share of elements is not above is rough
+
+
+def starts_of(sizes: Array) -> Array:
+    """Return where each array of a batch starts, by the sizes of all."""
+    starts: Array = np.cumsum(sizes) - sizes
+    return starts
+
+
+@np.errstate(all="ignore")  # of hostile values too
+def first_figures(
+    sizes: Array,
+    values: Array,
+    decoded: Array | None,
+    before: Array | None,
+    weights: Array | None = None,
+    spreads: bool = True,
+) -> dict[str, Array]:
+    """Return the figures of arrays that are made of sums over their components, float64.
+
+    NaN stands for what is not known. `sizes` (int64) are those of the samples. `decoded` is
+    ``None`` if nothing was lost, and `before` if nothing is known of the save before. Components
+    count by their weights, or equally. Without `spreads`, spread, rms and error are not known.
+    """
+    starts = starts_of(sizes)
+    sums = _sums(values, decoded, before, weights, spreads, starts, sizes)
+    if not np.isfinite(sums if spreads else [sums[0], *sums[4:]]).all():
+        given = [each for each in (values, decoded, before, weights) if each is not None]
+        finite = np.logical_and.reduce([np.isfinite(each) for each in given])
+        most = np.maximum.reduceat(np.where(finite, values, -np.inf), starts)
+        values = np.where(finite, values, np.repeat(most, sizes))
+        decoded, before = (None if e is None else np.where(finite, e, values) for e in (decoded, before))
+        weights = np.where(finite, 1 if weights is None else weights, 0)
+        sums = _sums(values, decoded, before, weights, spreads, starts, sizes)
+    total, around, squares, errors, moved, along = sums
+    total = np.where(total > 0, total, np.nan)
+    found = {
+        "movement": np.sqrt(moved / total),
+        "error": np.sqrt(errors / total),
+        "lag": -along / moved,
+    }
+    if spreads:
+        squares /= total
+        around /= total
+        variance = squares - np.square(around)
+        close = ~(variance >= _LEAST_VARIANCE * squares)  # of a NaN too
+        found["rms"], found["spread"] = np.sqrt(squares), np.sqrt(variance)
+        if close.any():
+            own = np.repeat(close, sizes)
+            counted = None if weights is None else weights[own]
+            found["rms"][close], found["spread"][close] = _of_close(sizes[close], values[own], counted)
+    return found
+
+
+def _of_close(sizes: Array, values: Array, weights: Array | None) -> tuple[Array, Array]:
+    """Return rms and spread of arrays whose values lie close together, but far from 0."""
+    starts = starts_of(sizes)
+    x = values.astype(np.float64)
+    first = x[starts]
+    x -= np.repeat(first, sizes)
+    product = x if weights is None else x * weights
+    total = sizes if weights is None else np.add.reduceat(weights, starts)
+    total = np.where(total > 0, total, np.nan)
+    around = np.add.reduceat(product, starts) / total
+    squares = np.add.reduceat(product * x, starts) / total
+    spread = np.sqrt(squares - np.square(around))
+    rms = np.hypot(first + around, spread)
+    return rms, np.where(squares != 0, spread, rms)
+
+
+def _sums(
+    values: Array,
+    decoded: Array | None,
+    before: Array | None,
+    weights: Array | None,
+    spreads: bool,
+    starts: Array,
+    sizes: Array,
+) -> list[Array]:
+    """Return what the figures of arrays are made of: six sums for each array.
+
+    They are those of the weights, of the values and of their squares, of the squares of the errors
+    and of the movements, and of the products of these two.
+    """
+    x = values.astype(np.float64)
+    moved = along = np.zeros(len(starts))
+    around = squares = errors = moved if spreads else np.full(len(starts), np.nan)
+
+    def sum_of(a: Array, b: Array, out: Array | None = None) -> Array:
+        product = np.multiply(a, b, out=out)
+        if weights is not None:
+            np.multiply(product, weights, out=product)
+        found: Array = np.add.reduceat(product, starts)
+        return found
+
+    if decoded is not None:
+        error = decoded.astype(np.float64)
+        error -= x
+    if before is not None:
+        movement = before.astype(np.float64)
+        np.subtract(x, movement, out=movement)
+        if decoded is not None:
+            along = sum_of(error, movement)
+        moved = sum_of(movement, movement, movement)
+    if decoded is not None and spreads:
+        errors = sum_of(error, error, error)
+    total = sizes.astype(np.float64) if weights is None else np.add.reduceat(weights, starts)
+    if spreads:
+        around = np.add.reduceat(x if weights is None else x * weights, starts)
+        squares = sum_of(x, x, x)
+    return [total, around, squares, errors, moved, along]
+
+
+@np.errstate(all="ignore")
+def descriptions(sizes: Array, values: Array) -> dict[str, Array]:
+    """Return the figures of the values alone, of samples that may be whole arrays."""
+    counts, starts = sizes, starts_of(sizes)
+    low = np.minimum.reduceat(values, starts)
+    high = np.maximum.reduceat(values, starts)
+    bad = np.zeros(len(counts))
+    kept = values
+    if not (np.isfinite(low) & np.isfinite(high)).all():
+        finite = np.isfinite(values)
+        bad = counts - np.add.reduceat(finite, starts, dtype=np.int64)
+        counts = np.where(counts > bad, counts - bad, np.nan)
+        low, high = (
+            np.where(np.isnan(counts), np.nan, which.reduceat(np.where(finite, values, end), starts))
+            for which, end in ((np.minimum, np.inf), (np.maximum, -np.inf))
+        )
+        kept = np.where(finite, values, values.dtype.type(np.nan))
+    zeros = np.searchsorted(starts, np.flatnonzero(kept == 0), "right") - 1  # of few, as a rule
+    return {
+        "minimum": low,
+        "maximum": high,
+        "zeros": np.bincount(zeros, minlength=len(starts)) / counts,
+        "not_finite": bad,
+        "quantiles": _quantiles(sizes, kept),
+    }
+
+
+def _quantiles(sizes: Array, values: Array) -> Array:
+    """Return a row of quantiles for each array; NaN where a value is not finite."""
+    starts = starts_of(sizes)
+    found = np.empty((len(starts), len(QUANTILES)))
+    steps = -(-sizes // _MAX_SORTED)
+    lengths = -(-sizes // steps)
+    for length in set(lengths.tolist()):  # those of a size are sorted together
+        own = np.flatnonzero(lengths == length)
+        if own.size * length == values.size:
+            rows = values.reshape(-1, length)
+        else:
+            rows = values[starts[own, None] + np.arange(length) * steps[own, None]]
+        ordered = np.sort(rows, axis=1)
+        found[own] = ordered[:, [round(share * (length - 1)) for share in QUANTILES]]
+        found[own[np.isnan(ordered[:, -1])]] = np.nan
+    return found
+
+
+_LARGEST: Final = np.float32(255 * 2.0**120)  # the largest number of bfloat16
+
+
+def rounded_figures(since: int | None, numbers: Mapping[str, Array]) -> StoredFigures | None:
+    """Return figures from float64 numbers by array, NaN where they are not known.
+
+    Figures that know nothing are left out. So is how values lie that a restore returns as they
+    were: that can be measured any time. The result is ``None`` if nothing is left.
+    """
+    errors = numbers.get("error")
+    lost = slice(0) if errors is None or not (errors > 0).any() else have_lost(_rounded(errors))
+    known = {}
+    for name in FIGURES:
+        own = numbers.get(name)
+        if own is not None and name in OF_LOST:
+            own = own[lost]
+        if own is not None and not np.isnan(own).all():
+            known[name] = own.reshape(-1)
+    if not known:
+        return None
+    # All are rounded together: a checkpoint has ten figures, most of a few numbers.
+    data = stored_bytes(_rounded(np.concatenate(list(known.values()))))
+    ends = itertools.accumulate(2 * own.size for own in known.values())
+    stored = {
+        name: data[stop - 2 * own.size : stop] for (name, own), stop in zip(known.items(), ends, strict=True)
+    }
+    return StoredFigures(None if OF_MOVEMENT.isdisjoint(known) else since, stored)
+
+
+@np.errstate(all="ignore")
+def _rounded(numbers: Array) -> Array:
+    """Return numbers as bfloat16 patterns."""
+    single = numbers.astype(np.float32)
+    np.minimum(single, _LARGEST, out=single)
+    np.maximum(single, -_LARGEST, out=single)
+    patterns = narrow(single)
+    patterns[np.isnan(single)] = UNKNOWN_PATTERN
+    patterns[patterns == NEGATIVE_ZERO] = 0  # also what was too small for a number below 0
+    return patterns
+
+
+def sampling_after(latest: Latest | None, arrays: Sequence[Candidate]) -> Sampling:
+    """Return how a state is sampled; its references are the arrays of the latest checkpoint.
+
+    As a rule it has the same arrays as the state before: then it is sampled as that.
+    """
+    if latest is not None and latest.originals is not None:
+        known = latest.originals.sampling
+        if known is not None and known.fits(arrays, latest.arrays):
+            return known
+    return Sampling(arrays)
+
+
+def look_back(store: Store, latest: Latest, arrays: Sequence[Candidate], sampling: Sampling) -> None:
+    """Give the weights of the next state a sample of what they were at the save before."""
+    known = latest.originals
+    if known is not None and known.sampling is sampling:
+        add_past(arrays, sampling, known)
+        return
+    # Of another process, or sampled in other places: from the files, which are not yet replaced.
+    if known is None or (latest.manifest.exact is not None and _are_elsewhere(known, arrays, sampling)):
+        known = _originals(store, latest, arrays, sampling)
+    elif others := {c.name for c in arrays if c.reference is not None and _had_other_form(latest, c)}:
+        known = known.of(latest.arrays.keys() - others)
+    latest.originals = known
+    add_past(arrays, sampling, known)
+
+
+def _are_elsewhere(before: Samples, arrays: Sequence[Candidate], sampling: Sampling) -> bool:
+    """Return whether samples lie elsewhere now, as the state has got or lost large arrays."""
+    for c, distance in zip(arrays, sampling.distances, strict=True):
+        own = before.even.get(c.name) if c.reference is not None and not c.inherited else None
+        if own is not None and own.size != -(-c.bits.size // distance):
+            return True
+    return False
+
+
+def _had_other_form(latest: Latest, c: Candidate) -> bool:
+    """Return whether an array had another type or shape at the save before an end of a group.
+
+    Its reference, the end before that, has its own.
+    """
+    before = latest.arrays.get(c.name)
+    return before is not None and before.form != (c.kind, c.shape)
+
+
+def add_past(arrays: Sequence[Candidate], sampling: Sampling, before: Samples) -> None:
+    """Give weights a sample of what they were at the save before.
+
+    Without first moments it says nothing (:mod:`lccodec.policy.parts`).
+    """
+    if not any(c.role == "first_moment" for c in arrays):
+        return
+    for c, distance in zip(arrays, sampling.distances, strict=True):
+        found = before.even.get(c.name) if c.role == "weight" and not c.inherited else None
+        if found is not None and c.reference is not None and found.size == -(-c.bits.size // distance):
+            c.past = Past(distance, found)
+
+
+def _originals(store: Store, latest: Latest, arrays: Sequence[Candidate], sampling: Sampling) -> Samples:
+    """Return samples of the state that the latest checkpoint was made of.
+
+    An array that is not known has no sample.
+    """
+    # Those with a reference have its type and shape.
+    wanted = {c.name: i for i, c in enumerate(arrays) if c.kind.is_float and c.reference is not None}
+    try:
+        with store.open(checkpoint_name(latest.step)) as reader:
+            manifest = reader.manifest
+        if manifest.exact is not None:
+            with OpenCheckpoint(store.open(EXACT_NAME), None) as file:
+                if file.links[-1].reader.root == manifest.exact:
+                    return _collected(_of_exact_file(file, arrays, wanted, sampling))
+    except LccodecError:  # missing or damaged: a restore says so
+        return Samples()
+    if manifest.figures is None or len(manifest.arrays) != len(latest.arrays):
+        return Samples()
+    errors = manifest.figures.read("error", len(latest.arrays)).tolist()
+    lossless = [
+        name for name, error in zip(latest.arrays, errors, strict=True) if error == 0 and name in wanted
+    ]
+    return _collected((n, *sampling.taken(wanted[n], latest.arrays[n])) for n in lossless)
+
+
+def _collected(found: Iterable[tuple[str, Array, Drawn | None]]) -> Samples:
+    even: list[tuple[str, Array]] = []
+    drawn: dict[str, Drawn] = {}
+    for name, bits, own in found:
+        even.append((name, bits))
+        if own is not None:
+            drawn[name] = own
+    return Samples.of_arrays(even, drawn)
+
+
+def _of_exact_file(
+    file: OpenCheckpoint, arrays: Sequence[Candidate], wanted: Mapping[str, int], sampling: Sampling
+) -> Iterator[tuple[str, Array, Drawn | None]]:
+    """Yield samples of arrays. A large array is read piece by piece, not held whole."""
+    link, together = file.links[-1], []
+    for name, index in wanted.items():
+        c, place = arrays[index], link.names.get(name)
+        ranges = (
+            Ranges.of(file.links, name) if place is not None and c.bits.size > MAX_SHARED_COMPONENTS else None
+        )
+        if ranges is not None and (ranges.header.kind, ranges.header.shapes) == (c.kind, (c.shape,)):
+            ranges.verify()
+            yield name, *_sampled(sampling, index, partial(_parts, ranges), ranges.header)
+        elif place is not None:
+            together.append(place)
+    for place, array in file.decode_each(together):
+        name = link.index_names[place]
+        c = arrays[wanted[name]]
+        if (array.kind, array.shape) == (c.kind, c.shape):
+            yield name, *sampling.taken(wanted[name], array)
+
+
+def _parts(ranges: Ranges) -> Iterator[Array]:
+    """Yield the components of an array, part by part."""
+    size, most = ranges.header.components, max(ranges.block, PIECE)
+    for part in slices(size, most):
+        piece = np.empty(min(most, size - part.start), ranges.header.kind.bits)
+        ranges.decode(slice(part.start, part.start + piece.size), piece, ())
+        yield piece
+
+
+def _sampled(
+    sampling: Sampling, index: int, parts: Callable[[], Iterator[Array]], header: FrameHeader
+) -> tuple[Array, Drawn | None]:
+    """Return all that is sampled of an array that comes in parts."""
+    distance, start = sampling.distances[index], 0
+    found = []
+    for bits in parts():
+        found.append(bits[-start % distance :: distance].copy())
+        start += bits.size
+    even = np.concatenate(found)
+    return even, sampling.draw_parts(index, even, parts, header.components, header.kind)
+
+
+def movements(arrays: Sequence[Candidate], now: Samples, before: Samples) -> dict[str, float]:
+    """Return how far arrays moved between two states, by their even samples: root mean squares.
+
+    Arrays that were not there before, or had another shape, are not among them.
+    """
+    found = {}
+    with np.errstate(all="ignore"):
+        for c in arrays:
+            past, own = before.even.get(c.name), now.even.get(c.name)
+            if past is None or own is None or past.shape != own.shape or past.dtype != own.dtype:
+                continue
+            d = work(own, c.kind).astype(np.float64) - work(past, c.kind)
+            d = d[np.isfinite(d)]
+            found[c.name] = math.sqrt(float(np.square(d).mean())) if d.size else 0.0
+    return found

@@ -225,8 +225,8 @@ DEFERRED: Final = 8
 
 
 @dataclass(frozen=True)
-class MergedState:
-    """A state that is made of a selection and the parent's state.
+class SavedState:
+    """What a save stores.
 
     Parameters
     ----------
@@ -241,10 +241,21 @@ class MergedState:
     known: Mapping[str, Assignment]
     inherited: frozenset[str] = frozenset()
 
+    @property
+    def is_selection(self) -> bool:
+        """Whether it has some arrays of a state, to be stored over the parent's."""
+        return isinstance(self.flat, Selection)
+
+    def over(self, parent: Latest) -> SavedState:
+        """Return the whole state, with what a selection lacks from the parent; see `inherit`."""
+        if not isinstance(self.flat, Selection):
+            return self
+        return inherit(self.flat, self.metadata, self.known, parent)
+
 
 def inherit(
     selection: Selection, metadata: dict[str, str], known: Mapping[str, Assignment], latest: Latest
-) -> MergedState:
+) -> SavedState:
     """Return the state of a selection over that of the parent.
 
     Raises
@@ -275,7 +286,7 @@ def inherit(
     inherited = frozenset(name for index, name in enumerate(names) if index not in found.arrays)
     own_names = {selection.names[place]: names[index] for index, place in found.arrays.items()}
     roles = {own_names.get(name, name): assigned for name, assigned in known.items()}
-    return MergedState(
+    return SavedState(
         Flat(parent.tree, arrays, found.scalars, names),
         _metadata(metadata, parent.metadata, found),
         {**_known(parent, names), **roles},
@@ -312,12 +323,6 @@ def _types(note: str | None) -> dict[str, list[str]]:
     if not isinstance(found, dict):
         return {}
     return {kind: names for kind, names in found.items() if isinstance(names, list)}
-
-
-def mark_inherited(arrays: Sequence[Candidate], inherited: frozenset[str]) -> None:
-    """Set which arrays of a state the save leaves out."""
-    for c in arrays:
-        c.inherited = c.name in inherited
 
 
 def inherited_figures(arrays: Sequence[Candidate], parent: Manifest) -> dict[str, Array]:

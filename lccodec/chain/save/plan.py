@@ -403,7 +403,9 @@ def make_plan(
             coder = chosen.awake
             relative = not _stands_alone(coder, c)
         like = (c.kind, coder, c.reference is None, relative)
-        small = 0 < c.bits.size <= MAX_SHARED_COMPONENTS and _shares_frames(asked, coder, c.bits.size)
+        small = 0 < c.bits.size <= MAX_SHARED_COMPONENTS and coder.shares_frames(c.bits.size)
+        if coder.lossy:  # a quantizer that was resolved shares frames as the one that was asked for
+            small = small and asked.shares_frames(c.bits.size)
         frame = open_runs.get(like) if small else None
         if frame is None or frame.size + c.bits.size > _MAX_RUN_COMPONENTS:
             frame = FramePlan([], coder, relative, c.reference is not None)
@@ -486,11 +488,6 @@ def _stands_alone(quantizer: Quantizer, c: Candidate) -> bool:
     if c.changed is not None and c.changed < _MIN_CHANGED:
         return False
     return quantizer.stands_alone(c.bits, c.reference, c.kind)
-
-
-def _shares_frames(asked: Quantizer, coder: Quantizer, size: int) -> bool:
-    """Return whether a small array shares a frame, given its quantizer before it was resolved."""
-    return coder.shares_frames(size) and (not coder.lossy or asked.shares_frames(size))
 
 
 def _equal(left: Array, right: Array) -> bool:

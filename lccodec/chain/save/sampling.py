@@ -397,23 +397,19 @@ class Sampling:
         """Return whether components of the array of an index are drawn by their size too."""
         return index in self._drawn
 
-    def draw(self, index: int, bits: Array, kind: ElementType) -> Drawn | None:
-        """Return those that are drawn; ``None`` if none are."""
-        if index not in self._drawn:
-            return None
-        return Drawn.of(bits, kind, self.distances[index])
-
     def draw_parts(
         self, index: int, even: Array, parts: Callable[[], Iterable[Array]], size: int, kind: ElementType
     ) -> Drawn | None:
         """Return those that are drawn of an array that comes in parts (see `Drawn.of_parts`)."""
-        if index not in self._drawn:
+        if not self.draws(index):
             return None
         return Drawn.of_parts(even, parts(), size, kind, self.distances[index])
 
     def taken(self, index: int, array: DecodedArray) -> tuple[Array, Drawn | None]:
         """Return copies of all that is sampled of an array."""
-        return self.of(index, array.bits).copy(), self.draw(index, array.bits, array.kind)
+        bits, distance = array.bits, self.distances[index]
+        drawn = Drawn.of(bits, array.kind, distance) if self.draws(index) else None
+        return self.of(index, bits).copy(), drawn
 
     def of(self, index: int, bits: Array) -> Array:
         """Return a view of the sampled components of the array of an index."""

@@ -14,7 +14,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,14 +37,11 @@ from .hash_reference import HashReference
 from .hindsight import DeltaBase, Groups
 from .measurement import Measurement, sampling_after
 from .partial import (
-    MergedState,
-    Selection,
-    inherit,
+    SavedState,
     inherited_figures,
     inherited_samples,
     is_put_off,
     is_renewed,
-    mark_inherited,
 )
 from .plan import SavePlan, candidates, make_plan
 from .reference import Latest, LostParentError, NeededFile, Reference, find_latest, find_parent, held_together
@@ -53,10 +50,59 @@ from .settings import Cadence, Settings
 from .value_reference import ValueReference
 
 
+@dataclass(eq=False)
 class _Attempt:
-    """A save. It is over when it says so, or when nobody has it any more."""
+    """A save. It is over when it says so, or when nobody has it any more.
 
-    is_over = False
+    Parameters
+    ----------
+    step, state
+        What is saved.
+    tell
+        Told how many arrays are coded.
+    is_last
+        Whether what fails now is not tried again.
+    """
+
+    step: Any
+    state: SavedState
+    tell: Tell
+    is_last: bool
+    is_over: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class _Prepared:
+    """A save of which nothing is written yet.
+
+    Parameters
+    ----------
+    base
+        What it is coded against.
+    state
+        What it stores, with what it takes from its parent.
+    plan
+        How it stores that.
+    record, effort
+        What the checkpoint must record, and how hard an encoder tries.
+    sampling
+        What its figures sample.
+    """
+
+    base: DeltaBase
+    state: SavedState
+    plan: SavePlan
+    record: Record
+    effort: Effort
+    sampling: Sampling
+
+    def manifest(self, step: int) -> Manifest:
+        """Return the manifest of the checkpoint, without its frames."""
+        parent, written = None, write_record(self.record)
+        if self.plan.parent is not None and self.base.reference is not None:
+            parent = self.base.reference.links[-1].root, self.base.reference.manifest.tree
+        flat, metadata = self.state.flat, self.state.metadata
+        return plan_manifest(self.plan, flat, step=step, policy=written, metadata=metadata, parent=parent)
 
 
 class Saver:
@@ -89,7 +135,7 @@ class Saver:
         self._newest = Newest(store, settings.given[2] == "exact", every.exact)
         self._reference: Reference = ValueReference(store, crew)
         if settings.reference == "hashes":
-            self._reference = HashReference(store, crew.between)
+            self._reference = HashReference(store, crew.heartbeat)
         self._groups = Groups(store, every.end, every.keyframe)
         self._every = every
         self._crew = crew
@@ -125,48 +171,38 @@ class Saver:
         A `Selection` is stored over the state of the parent. `tell` is told after each frame how
         many arrays are coded.
         """
+        state = SavedState(flat, metadata, known)
         # The exact file of a selection cannot be written twice: it takes the place of that of the
         # parent, which has the rest.
-        once = isinstance(flat, Selection)
+        attempt = _Attempt(step, state, tell, is_last=state.is_selection)
         before = None if self._attempt is None else self._attempt()
         if before is not None and not before.is_over:  # a signal handler saves, within another save
             self._store.revoke_unfinished()
             self.forget()
-        attempt = _Attempt()
-        own = self._attempt = weakref.ref(attempt)
-
-        def check(_: object = None) -> None:
-            if self._attempt is not own:
-                self.forget()  # it was written to by two
-                raise OvertakenError(
-                    f"{self._store.path}: step {step} is given up: a signal handler has saved meanwhile"
-                )
-
+        self._attempt = weakref.ref(attempt)
         try:
-            return self._save(step, flat, metadata, known, tell, check, last=once)
+            return self._save(attempt)
         except (OvertakenError, LostParentError) as error:
             raise ChainError(str(error)) from error
         except ChainError as error:  # what the delta was taken against is gone
-            check()
+            self._check(attempt)
             warn(f"{self._store.path}: the save was started again: {error}")
             self._latest = None  # it may be what was wrong
-            return self._save(step, flat, metadata, known, tell, check, last=True)
+            attempt.is_last = True
+            return self._save(attempt)
         finally:
             attempt.is_over = True
 
-    def _save(  # as `save`
-        self,
-        step: Any,
-        flat: Flat,
-        metadata: dict[str, str],
-        known: Mapping[str, Assignment],
-        tell: Tell,
-        check: Callable[[object], None],
-        last: bool = False,
-    ) -> int:
-        """Store a state as a delta to what is there now, or as a keyframe.
+    def _check(self, attempt: _Attempt, _: object = None) -> None:
+        """Raise ``OvertakenError`` if another save has begun since; called before each commit."""
+        if self._attempt is None or self._attempt() is not attempt:
+            self.forget()  # it was written to by two
+            raise OvertakenError(
+                f"{self._store.path}: step {attempt.step} is given up: a signal handler has saved meanwhile"
+            )
 
-        `check` is called before each commit; its error is raised.
+    def _save(self, attempt: _Attempt) -> int:
+        """Store a state as a delta to what is there now, or as a keyframe.
 
         Raises
         ------
@@ -176,34 +212,35 @@ class Saver:
         """
         start = time.perf_counter()
         listed = self._store.snapshot()
-        step = listed.next_step(step)
+        step = listed.next_step(attempt.step)
         unfinished = listed.unfinished_step()
         if unfinished is not None and unfinished < step:
-            self._finish(unfinished, check)
+            self._finish(unfinished, attempt)
             listed = self._store.snapshot()
-            if isinstance(flat, Selection) and unfinished not in listed.checkpoints():
+            if attempt.state.is_selection and unfinished not in listed.checkpoints():
                 raise LostParentError(f"only= adds to step {unfinished}, which is not in the history")
         record = self._settings.record
-        base, whole = self._base(listed, flat, metadata, known, record, self._renewed)
-        flat, metadata = whole.flat, whole.metadata
-        plan, needed, sampling = self._plan(whole, record, base)
+        save = self._prepare(listed, attempt.state, record, self._renewed)
         self._groups.check(record)
-        self._settings.examine(plan, record)
-        manifest = _manifest(plan, flat, step, needed, metadata, base.reference)
+        self._settings.examine(save.plan, record)
+        manifest = save.manifest(step)
         self._store.make()
         self._store.remove_stale()
         exact: ExactRoot | None = None
         problem: str | None = None
         if record.newest == "exact":
-            exact, problem = self._newest.write(plan, flat, manifest, base.reference, check)
+            check = partial(self._check, attempt)
+            exact, problem = self._newest.write(
+                save.plan, save.state.flat, manifest, save.base.reference, check
+            )
             manifest = replace(manifest, exact=None if exact is None else exact.root)
         try:
-            link = self._write(plan, sampling, manifest, flat, base, record.policy.effort, tell, check)
+            link = self._write(save, manifest, attempt, attempt.tell)
         except (StorageError, DataError, ChainError, MemoryError) as error:
-            check(None)  # or what is wrong is that it was overtaken
+            self._check(attempt)  # or what is wrong is that it was overtaken
             if self._has_room(step, error):
-                return self._save(step, flat, metadata, known, tell, check, last)
-            if exact is None or (isinstance(error, ChainError) and not last):
+                return self._save(attempt)
+            if exact is None or (isinstance(error, ChainError) and not attempt.is_last):
                 raise
             warn(
                 f"step {step} is saved, but only in the exact file; the next save adds it to the history:"
@@ -213,32 +250,28 @@ class Saver:
         if record.newest == "history":
             self._newest.remove(step)
         seconds = time.perf_counter() - start
-        self._settings.saved(plan, link, seconds)
-        self._groups.settle(seconds, self._crew.between)
+        self._settings.saved(save.plan, link, seconds)
+        self._groups.settle(seconds, self._crew.heartbeat)
         # Warnings come last: a user may have made errors of them.
         if problem is not None:
             warn(f"step {step} is saved, but {problem}")
         self._reference.warn()
         return link.size
 
-    def _finish(self, step: int, check: Callable[[object], None]) -> None:
+    def _finish(self, step: int, attempt: _Attempt) -> None:
         """Add the step that only the exact file has to the history."""
         try:
             with open_exact(self._store) as file:
                 manifest, root = file.links[-1].manifest, file.links[-1].reader.root
                 flat = flatten(file.state(dtype="bits"))
             record = read_record(manifest.policy)
-            known = record.known_of(flat.names)
-            base, whole = self._base(self._store.snapshot(), flat, manifest.metadata, known, record)
-            plan, needed, sampling = self._plan(whole, record, base)
-            manifest = replace(
-                _manifest(plan, flat, step, needed, manifest.metadata, base.reference), exact=root
-            )
-            self._write(plan, sampling, manifest, flat, base, record.policy.effort, untold, check)
+            state = SavedState(flat, manifest.metadata, record.known_of(flat.names))
+            save = self._prepare(self._store.snapshot(), state, record)
+            self._write(save, replace(save.manifest(step), exact=root), attempt, untold)
         except (LccodecError, OSError, MemoryError) as error:
-            check(None)
+            self._check(attempt)
             if self._has_room(step, error):
-                return self._finish(step, check)
+                return self._finish(step, attempt)
             warn(
                 f"{self._store.path}: step {step}, which only the exact file has, cannot be added to the"
                 f" history, and may be lost: {reason_of(error)}"
@@ -253,48 +286,51 @@ class Saver:
     def plan(self, flat: Flat, known: Mapping[str, Assignment]) -> SavePlan:
         """Return what the next save would do with a state. Nothing is written."""
         with self._reference.planning():
-            record = self._settings.record
-            base, whole = self._base(self._store.snapshot(), flat, {}, known, record)
-            plan, *_ = self._plan(whole, record, base)
-        return replace(plan, group=self._groups.fate(base), settles=bool(self._every.end))
+            state = SavedState(flat, {}, known)
+            save = self._prepare(self._store.snapshot(), state, self._settings.record)
+        return replace(save.plan, group=self._groups.fate(save.base), settles=bool(self._every.end))
 
-    def _base(  # what is saved, and after what
-        self,
-        listed: Store,
-        flat: Flat,
-        metadata: dict[str, str],
-        known: Mapping[str, Assignment],
-        record: Record,
-        mended: Callable[[], Store | None] = lambda: None,
-    ) -> tuple[DeltaBase, MergedState]:
-        """Return what the next save is taken against, and the whole state that it stores.
+    def _base(
+        self, listed: Store, adds: bool, record: Record, mended: Callable[[], Store | None]
+    ) -> DeltaBase:
+        """Return what the next save is coded against; `adds` says whether it is of some arrays.
 
         `mended` is as for `find_latest`.
         """
-        steps = list(listed.checkpoints())
-        read = self._reference.read
-        if not isinstance(flat, Selection):
+        steps, read = list(listed.checkpoints()), self._reference.read
+        if not adds:
             latest = find_latest(self._latest, listed, steps, read, mended)
             self._latest = latest or self._latest
-            return self._groups.base(latest, record.policy), MergedState(flat, metadata, known)
+            return self._groups.base(latest, record.policy)
         parent = self._latest = find_parent(self._latest, listed, steps, read, mended)
         base = self._groups.base(parent, record.policy)
         if base.is_keyframe and is_put_off(parent, self._every.keyframe):
             renewed = is_renewed(parent, self._every.keyframe)
             base = replace(base, is_keyframe=False, is_end=False, is_renewed=renewed)
-        return base, inherit(flat, metadata, known, parent)
+        return base
 
-    def _plan(self, whole: MergedState, record: Record, base: DeltaBase) -> tuple[SavePlan, Record, Sampling]:
-        """Return the plan of a checkpoint, what it must record, and what its figures sample."""
-        reference, settings, known = base.reference, self._settings, whole.known
-        compared = candidates(whole.flat, {} if reference is None else reference.arrays, record.roles, known)
-        mark_inherited(compared, whole.inherited)
+    def _prepare(
+        self,
+        listed: Store,
+        state: SavedState,
+        record: Record,
+        mended: Callable[[], Store | None] = lambda: None,
+    ) -> _Prepared:
+        """Return what a save would write; `mended` is as for `find_latest`."""
+        base = self._base(listed, state.is_selection, record, mended)
+        reference, settings = base.reference, self._settings
+        if base.latest is not None:
+            state = state.over(base.latest)
+        parents = {} if reference is None else reference.arrays
+        compared = candidates(state.flat, parents, record.roles, state.known)
+        for c in compared:
+            c.inherited = c.name in state.inherited
         self._reference.compare(compared, base.is_keyframe)
         sampling = sampling_after(reference if reference is base.latest else None, compared)
         if base.latest is not None:
             self._reference.look_back(base.latest, compared, sampling)
         parent = None if base.is_keyframe or reference is None else reference.step
-        if EXACT_KEY in whole.metadata:
+        if EXACT_KEY in state.metadata:
             plan = make_plan(compared, POLICIES["lossless"], parent, renew=base.is_renewed)
         else:
             overrides = self._groups.quantizers(base, record.policy, compared)
@@ -303,36 +339,28 @@ class Saver:
                 *(base.is_renewed, settings.again),
             )
         self._reference.check(plan)
-        return plan, needed_record(record, compared, known), sampling
+        needed = needed_record(record, compared, state.known)
+        return _Prepared(base, state, plan, needed, record.policy.effort, sampling)
 
-    def _write(  # what is written, and how
-        self,
-        plan: SavePlan,
-        sampling: Sampling,
-        manifest: Manifest,
-        flat: Flat,
-        base: DeltaBase,
-        effort: Effort,
-        tell: Tell,
-        check: Callable[[object], None],
-    ) -> NeededFile:
+    def _write(self, save: _Prepared, manifest: Manifest, attempt: _Attempt, tell: Tell) -> NeededFile:
         """Write a checkpoint, and keep it as the reference of the next one."""
+        base, plan = save.base, save.plan
         self._latest = None  # coding overwrites its arrays, so it must not stay if coding fails
         reference = self._groups.take(base)
         arrays, entries, step = dict({} if reference is None else reference.arrays), [], manifest.step or 0
         done, total = 0, sum(len(frame.arrays) for frame in plan.frames)
         before = base.latest
         originals = NOTHING if before is None else before.originals or NOTHING
-        measurement = Measurement(plan.candidates, sampling, plan.losing(), originals)
+        measurement = Measurement(plan.candidates, save.sampling, plan.losing(), originals)
 
         def before_commit(_: Path) -> None:
-            check(None)
-            self._crew.between()
+            self._check(attempt)
+            self._crew.heartbeat()
             if plan.parent is not None and reference is not None:
                 held.enter_context(held_together(reference, self._store))
 
         with self._store.writer(checkpoint_name(step)) as writer, ExitStack() as held:
-            for chunks, decoded in self._reference.encode(plan, reference, effort):
+            for chunks, decoded in self._reference.encode(plan, reference, save.effort):
                 entries.append(writer.write_frame(chunks))
                 arrays.update(decoded)
                 done += len(decoded)
@@ -347,23 +375,10 @@ class Saver:
             root = writer.commit(manifest, before_commit)
         links = () if plan.parent is None or reference is None else reference.links
         link = NeededFile(step, root, writer.size)
-        decoded = self._reference.keep(step, root, arrays, flat.names)
+        decoded = self._reference.keep(step, root, arrays, save.state.flat.names)
         samples = measurement.samples
         if before is not None and measurement.is_partial:
             samples = samples.with_those_of(inherited_samples(plan.candidates, before))
-        self._latest = Latest((*links, link), replace(manifest, tree=flat.tree), decoded, samples)
+        self._latest = Latest((*links, link), replace(manifest, tree=save.state.flat.tree), decoded, samples)
         self._groups.saved(base, self._latest, plan.candidates)
         return link
-
-
-def _manifest(  # what is saved, and after which checkpoint
-    plan: SavePlan, flat: Flat, step: int, record: Record, metadata: dict[str, str], reference: Latest | None
-) -> Manifest:
-    """Return the manifest of a planned checkpoint, without its frames."""
-    parent = (
-        None
-        if plan.parent is None or reference is None
-        else (reference.links[-1].root, reference.manifest.tree)
-    )
-    written = write_record(record)
-    return plan_manifest(plan, flat, step=step, policy=written, metadata=metadata, parent=parent)

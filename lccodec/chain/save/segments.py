@@ -103,19 +103,19 @@ def differing(left: Array, right: Array) -> Array:
 
 
 def changed_segments(
-    arrays: Iterable[tuple[Array, Array]], size: int, between: Callable[[], None] = lambda: None
+    arrays: Iterable[tuple[Array, Array]], size: int, heartbeat: Callable[[], None] = lambda: None
 ) -> Iterator[Array]:
     """Yield which segments of arrays differ from those of given hashes, bool for each array.
 
     An array may change meanwhile. A segment that does not differ had, at the moment when it was
-    read, the values that the hash is of. Nothing is copied. `between` is called again and again.
+    read, the values that the hash is of. Nothing is copied. `heartbeat` is called again and again.
     """
     threads = min(thread_count(0), MAX_THREADS)
     parts = (task for bits, hashes in arrays for task in _tasks(bits, hashes, size))
     tasks = batches(parts, lambda task: task[0].nbytes, _TASK_BYTES)  # small arrays together
     together: list[Array] = []
     for compared in ordered(lambda task: [_compared(*part, size) for part in task], tasks, threads):
-        between()
+        heartbeat()
         for found, is_last in compared:
             together.append(found)
             if is_last:

@@ -122,9 +122,9 @@ class Leader:
         self._channel = channel
         self._beaten = time.monotonic()
         self._number = 0  # of the request
-        self._crew = make_crew(opening.members, self._between, opening.worker_timeout)
+        self._crew = make_crew(opening.members, self._heartbeat, opening.worker_timeout)
         store = writable_store(checked_place(opening.directory))
-        store.call_between(self._between)
+        store.call_between(self._heartbeat)
         policy = None if opening.policy is None else resolve_policy(opening.policy)
         self._settings = Settings(store, policy, opening.roles, opening.newest, opening.reference)
         self._saver = Saver(store, self._settings, opening.every, self._crew, self._comes_back)
@@ -163,7 +163,7 @@ class Leader:
         if done == total or time.monotonic() - self._beaten > _SECONDS_BETWEEN_NEWS:
             self._beat(Heartbeat(self._number, done, total))
 
-    def _between(self) -> None:
+    def _heartbeat(self) -> None:
         """Tell the client that work goes on; give it up if the client is gone."""
         if self._channel.is_ended():
             raise Abandoned
@@ -175,7 +175,7 @@ class Leader:
         self._channel.send(beat)
 
 
-def make_crew(members: int, between: Callable[[], None], worker_timeout: float) -> Crew:
+def make_crew(members: int, heartbeat: Callable[[], None], worker_timeout: float) -> Crew:
     """Return a crew of this process and, for more than one member, of workers that are started.
 
     A worker that cannot be started is left out. The others do its share.
@@ -183,7 +183,7 @@ def make_crew(members: int, between: Callable[[], None], worker_timeout: float) 
     workers: list[Worker] = []
     with suppress(WorkerError):
         workers.extend(start_worker() for _ in range(members - 1))
-    return Processes(workers, between, worker_timeout) if workers else Threads(between=between)
+    return Processes(workers, heartbeat, worker_timeout) if workers else Threads(heartbeat=heartbeat)
 
 
 def start_worker(inherited: Iterable[int] = ()) -> Worker:

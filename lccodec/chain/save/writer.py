@@ -194,12 +194,11 @@ class Writer:
         """Return what saves in the background; its workers have the reference from now on."""
         if (found := self._own_background()) is not None:
             return found
-        from .background import open_background, opening_of
+        from .background import open_background
 
-        opening = opening_of(self._store, self.settings, self._options, self._every)
-        policy, count = self.settings.record.policy, self._options.max_concurrent_saves
         self._background = open_background(
-            *(self._store, opening, self._claim, policy, self._saver, count, self._after, self._comes_back)
+            *(self._store, self.settings, self._options, self._every, self._claim, self._saver),
+            *(self._after, self._comes_back),
         )
         return self._background
 

@@ -36,79 +36,15 @@ from .system import (
     storage_errors,
 )
 
+_PIECE_BYTES: Final = 1 << 20  # that are copied at once
+_FAR_PIECE_BYTES: Final = 1 << 25  # as many of a source that is far: a round of requests
+_FLUSH_BYTES: Final = 1 << 25  # that are copied before the system is told to begin with them
+_MAX_ATTEMPTS: Final = 100  # to make a temporary; one fails only if another process removes it at once
 #: Of a system without hard links, between two file systems, or of a file with too many names.
 NO_HARD_LINK: Final = frozenset(
     (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK)
 )
 _COPIED_BYTES: Final = 1 << 22
-
-
-def duplicate(source: Path, folder: Folder, name: str, *, overwrite: bool = False) -> None:
-    """Give a file a second name in a directory, without a copy where that is possible.
-
-    With `overwrite` it replaces a file of that name.
-
-    Raises
-    ------
-    StorageError
-        If the operating system refuses; also if there is a file of that name, unless `overwrite` is
-        set.
-    FormatError
-        If it would have to be copied, and is not a regular file.
-    """
-    made = folder / (temporary_name() if overwrite else name)
-    with storage_errors("cannot link or copy to", folder / name):
-        if not (source.is_symlink() and source.is_file()):
-            try:
-                folder.system.link(source, made)
-            except OSError as error:
-                if error.errno not in NO_HARD_LINK:
-                    raise
-            else:
-                if overwrite:
-                    _replace(folder, made, name)
-                return
-        _copy(source, folder, name, overwrite)
-
-
-def _replace(folder: Folder, temporary: Entry, name: str) -> None:
-    """Give the name of a file to another, which loses its temporary name in any case."""
-    try:
-        folder.system.replace(temporary, folder / name)
-    finally:
-        with suppress(OSError):  # it is left where both were one file already
-            folder.system.unlink(temporary)
-
-
-def _copy(path: Path, folder: Folder, name: str, overwrite: bool) -> None:
-    """Copy a file and bring its bytes to stable storage, then give it its name."""
-    system, temporary, target = folder.system, folder / temporary_name(), folder / name
-    with closing(FileSource(path)) as source:
-        fd = system.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, 0o666)
-        try:
-            try:
-                with suppress(OSError):  # without locks nobody removes temporaries
-                    system.lock(fd, True)
-                for offset in range(0, source.size, _COPIED_BYTES):
-                    view = memoryview(source.read(offset, min(_COPIED_BYTES, source.size - offset)))
-                    while view:
-                        view = view[system.write(fd, view) :]
-                system.fsync(fd)
-            finally:
-                system.close(fd)
-            if not overwrite and system.exists(target):
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-            system.replace(temporary, target)
-        except BaseException:
-            with suppress(OSError):
-                system.unlink(temporary)
-            raise
-
-
-_PIECE_BYTES: Final = 1 << 20  # that are copied at once
-_FAR_PIECE_BYTES: Final = 1 << 25  # as many of a source that is far: a round of requests
-_FLUSH_BYTES: Final = 1 << 25  # that are copied before the system is told to begin with them
-_MAX_ATTEMPTS: Final = 100  # to make a temporary; one fails only if another process removes it at once
 
 
 class WholeFile:
@@ -362,3 +298,65 @@ def remove_stale_temporaries(directory: StrPath | Folder, system: System = SYSTE
             finally:
                 system.close(fd)
     return removed
+
+
+def duplicate(source: Path, folder: Folder, name: str, *, overwrite: bool = False) -> None:
+    """Give a file a second name in a directory, without a copy where that is possible.
+
+    With `overwrite` it replaces a file of that name.
+
+    Raises
+    ------
+    StorageError
+        If the operating system refuses; also if there is a file of that name, unless `overwrite` is
+        set.
+    FormatError
+        If it would have to be copied, and is not a regular file.
+    """
+    made = folder / (temporary_name() if overwrite else name)
+    with storage_errors("cannot link or copy to", folder / name):
+        if not (source.is_symlink() and source.is_file()):
+            try:
+                folder.system.link(source, made)
+            except OSError as error:
+                if error.errno not in NO_HARD_LINK:
+                    raise
+            else:
+                if overwrite:
+                    _replace(folder, made, name)
+                return
+        _copy(source, folder, name, overwrite)
+
+
+def _replace(folder: Folder, temporary: Entry, name: str) -> None:
+    """Give the name of a file to another, which loses its temporary name in any case."""
+    try:
+        folder.system.replace(temporary, folder / name)
+    finally:
+        with suppress(OSError):  # it is left where both were one file already
+            folder.system.unlink(temporary)
+
+
+def _copy(path: Path, folder: Folder, name: str, overwrite: bool) -> None:
+    """Copy a file and bring its bytes to stable storage, then give it its name."""
+    system, temporary, target = folder.system, folder / temporary_name(), folder / name
+    with closing(FileSource(path)) as source:
+        fd = system.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, 0o666)
+        try:
+            try:
+                with suppress(OSError):  # without locks nobody removes temporaries
+                    system.lock(fd, True)
+                for offset in range(0, source.size, _COPIED_BYTES):
+                    view = memoryview(source.read(offset, min(_COPIED_BYTES, source.size - offset)))
+                    while view:
+                        view = view[system.write(fd, view) :]
+                system.fsync(fd)
+            finally:
+                system.close(fd)
+            if not overwrite and system.exists(target):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+            system.replace(temporary, target)
+        except BaseException:
+            with suppress(OSError):
+                system.unlink(temporary)
+            raise

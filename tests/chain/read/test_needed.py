@@ -22,7 +22,7 @@ from lccodec.container.manifest import COPY_TYPES
 from lccodec.element_types import Array, components, narrow
 from lccodec.errors import ChecksumError
 from lccodec.frame.content import Content
-from lccodec.frame.raw import RawFrame
+from lccodec.frame.encode import RawFrame
 from lccodec.parallel import PIECE
 
 from ...support.directories import entries

@@ -14,14 +14,13 @@ from hypothesis.extra import numpy as arrays
 
 from lccodec import Chain
 from lccodec.chain.read.replay import DecodedArray
-from lccodec.chain.save import measurement
-from lccodec.chain.save.measurement import Measurement, extremes
+from lccodec.chain.save.measurement import Extremes, Measurement
 from lccodec.chain.save.plan import candidates
 from lccodec.chain.save.sampling import NOTHING, Samples, Sampling
 from lccodec.container.figures import QUANTILES, Figures, StoredFigures, combined, read_figures
 from lccodec.container.reader import open_checkpoint
 from lccodec.container.tree import flatten
-from lccodec.element_types import components
+from lccodec.element_types import components, work
 from lccodec.policy.policy import Candidate
 from lccodec.policy.roles import Assignment, Role
 
@@ -318,9 +317,11 @@ def test_equal_second_moments(value: float) -> None:
 )
 def test_as_numpy_finds_them(x: np.ndarray, piece: int) -> None:
     kind, bits = components(x)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measurement, "_PIECE", piece)
-        low, high, bad = extremes(bits, kind)
+    ends = Extremes(kind)
+    for start in range(0, bits.size, piece):
+        ends.add(bits[start : start + piece])
+    *patterns, bad = ends.found()
+    low, high = work(np.array(patterns, kind.bits), kind).tolist()
     finite = x[np.isfinite(x)]
     assert bad == x.size - finite.size
     if finite.size:

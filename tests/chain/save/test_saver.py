@@ -34,13 +34,13 @@ def test_a_save_can_be_given_up_until_the_moment_that_it_is_committed(tmp_path: 
     """A worker looks whether its client is there; the last time, the file is on the disk."""
     looks: list[list[int]] = []
 
-    def between() -> None:
+    def heartbeat() -> None:
         looks.append(chain.steps)
         if len(looks) == 1:
             raise EOFError
 
     chain, state = Chain(tmp_path, "lossless"), {"weight": np.arange(9, dtype=np.float32)}
-    chain._writer._saver._crew = Threads(between=between)
+    chain._writer._saver._crew = Threads(heartbeat=heartbeat)
     with pytest.raises(EOFError):
         chain.save(0, state)
     assert (chain.steps, entries(tmp_path)) == ([], [])
