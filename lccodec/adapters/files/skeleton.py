@@ -84,7 +84,7 @@ class Parts:
 
 
 def objects(
-    group: h5py.Group, keys: Keys = (), names: dict[Any, str] | None = None
+    group: h5py.Group, keys: Keys = (), names: dict[int, str] | None = None
 ) -> Iterator[tuple[str, Any, str]]:
     """Yield groups and datasets with their paths, by hard links only, in a fixed order.
 
@@ -92,7 +92,7 @@ def objects(
     than a state may nest, or has a name that no state can have, is left out.
     """
     names = {} if names is None else names
-    path = names[group] = "/".join(keys)
+    path = names[_address(group)] = "/".join(keys)
     yield path, group, path
     if len(keys) >= MAX_NESTING - 1:
         return
@@ -103,9 +103,13 @@ def objects(
             continue
         child, place = group[key], "/".join((*keys, key))
         if isinstance(child, h5py.Dataset):
-            yield place, child, names.setdefault(child, place)
-        elif isinstance(child, h5py.Group) and child not in names:
+            yield place, child, names.setdefault(_address(child), place)
+        elif isinstance(child, h5py.Group) and _address(child) not in names:
             yield from objects(child, (*keys, key), names)
+
+
+def _address(item: h5py.Group | h5py.Dataset) -> int:
+    return int(h5py.h5o.get_info(item.id).addr)  # objects would stay open
 
 
 def _of_numbers(file: h5py.File) -> Iterator[tuple[str, h5py.Dataset, str]]:
@@ -154,22 +158,20 @@ def _unfit(dataset: h5py.Dataset) -> str:
     return ""
 
 
-def _places(dataset: h5py.Dataset) -> dict[tuple[int, ...], tuple[int, int]]:
-    """Return offset and bytes of what is stored outside of headers, by where each chunk begins."""
+def _places(dataset: h5py.Dataset) -> tuple[dict[tuple[int, ...], tuple[int, int]], int]:
+    """Return offset and bytes of what is stored outside of headers, by where each chunk begins.
+
+    The second number is how many chunks are not stored.
+    """
     if dataset.chunks is None:
-        start = dataset.id.get_offset()
-        return {} if start is None else {(0,) * dataset.ndim: (start, dataset.id.get_storage_size())}
+        start, size = dataset.id.get_offset(), dataset.id.get_storage_size()
+        return {} if start is None else {(0,) * dataset.ndim: (start, size)}, 0
     chunks: list[Any] = []
     dataset.id.chunk_iter(chunks.append)
-    return {chunk.chunk_offset: (chunk.byte_offset, chunk.size) for chunk in chunks}
-
-
-def _empty_chunks(dataset: h5py.Dataset, stored: int) -> int:
-    """Return how many chunks of a dataset are not stored, if so many are."""
-    if dataset.chunks is None:
-        return 0
     sides = zip(dataset.shape, dataset.chunks, strict=True)
-    return max(math.prod(-(-int(length) // int(side)) for length, side in sides) - stored, 0)
+    count = math.prod(-(-int(length) // int(side)) for length, side in sides)
+    stored = {chunk.chunk_offset: (chunk.byte_offset, chunk.size) for chunk in chunks}
+    return stored, max(count - len(stored), 0)
 
 
 def _read(stream: BinaryIO, start: int, count: int) -> bytes:
@@ -194,8 +196,7 @@ def cut(file: h5py.File, stream: BinaryIO, size: int) -> Parts:
         if path.partition("/")[0] == ENTRY:
             continue
         reason = unfit or (_TOO_LARGE if dataset.nbytes > memory else "")
-        places = {} if reason else _places(dataset)
-        unstored = _empty_chunks(dataset, len(places))
+        places, unstored = ({}, 0) if reason else _places(dataset)
         reason = reason or _doubt(dataset, places, stream) or (_TOO_LARGE if unstored > empty else "")
         if reason or len(parts.arrays) == MAX_ARRAYS:
             parts.left[path] = reason or f"is beyond {MAX_ARRAYS:,} arrays"
@@ -293,8 +294,7 @@ def join(path: Path, entry: Any, arrays: Mapping[str, Array]) -> tuple[str, list
                 return f"{name!r} {reason}", []
         if not 0 <= entry["arrays"] - len(found) - len(lacking) <= others:
             return f"it has {entry['arrays']} arrays, the state {len(arrays)}", []
-        empty = (_empty_chunks(d, int(d.id.get_num_chunks())) for d, _ in found.values() if d.chunks)
-        if sum(empty) > _MAX_EMPTY_CHUNKS:
+        if sum(_places(dataset)[1] for dataset, _ in found.values()) > _MAX_EMPTY_CHUNKS:
             return "it has far more chunks than are stored", []
         for name, (dataset, _) in found.items():
             _fill(dataset, arrays[name])
@@ -303,28 +303,28 @@ def join(path: Path, entry: Any, arrays: Mapping[str, Array]) -> tuple[str, list
 
 def _datasets(
     file: h5py.File, arrays: Collection[str], ends: Array
-) -> tuple[dict[str, tuple[h5py.Dataset, str]], set[h5py.Dataset], int]:
-    """Return the datasets of arrays, each with why it is none, and those that lack, cut out.
+) -> tuple[dict[str, tuple[h5py.Dataset, str]], set[int], int]:
+    """Return the datasets of arrays, each with why it is none, and addresses of those that lack.
 
-    `ends` are those of the runs. The last of the three is how many other datasets may have been
-    arrays: no value of theirs was cut out.
+    Those were cut out; `ends` are those of the runs. The last of the three is how many other
+    datasets may have been arrays: no value of theirs was cut out.
     """
     found: dict[str, tuple[h5py.Dataset, str]] = {}
-    lacking: set[h5py.Dataset] = set()
+    lacking: set[int] = set()
     others = 0
     for path, dataset, reason in _of_numbers(file):
         if path in arrays:
             found[path] = dataset, reason
         elif not reason:
-            start, _ = next(iter(_places(dataset).values()), (None, 0))
+            start, _ = next(iter(_places(dataset)[0].values()), (None, 0))
             if start is None:
                 others += 1
             elif np.searchsorted(ends, start, "right") % 2:
-                lacking.add(dataset)
+                lacking.add(_address(dataset))
     return found, lacking, others
 
 
-def _leave_out(file: h5py.File, lacking: set[h5py.Dataset]) -> list[str]:
+def _leave_out(file: h5py.File, lacking: set[int]) -> list[str]:
     """Remove datasets and their places among scales; return the names that they had."""
     names = []
     for path, dataset, _ in list(objects(file)):
@@ -332,9 +332,9 @@ def _leave_out(file: h5py.File, lacking: set[h5py.Dataset]) -> list[str]:
             continue
         for axis in dataset.dims if _SCALES in dataset.attrs else ():
             for scale in axis.values():
-                if not lacking.isdisjoint((dataset, scale)):
+                if not lacking.isdisjoint(map(_address, (dataset, scale))):
                     axis.detach_scale(scale)
-        if dataset in lacking:
+        if _address(dataset) in lacking:
             names.append(path)
     for name in names:
         del file[name]
@@ -372,14 +372,11 @@ def _fill(dataset: h5py.Dataset, array: Array) -> None:
     """
     if not array.size:
         return
-    values, mtype, stored = (
-        np.ascontiguousarray(in_host_order(array)),
-        dataset.id.get_type(),
-        _places(dataset),
-    )
+    values = np.ascontiguousarray(in_host_order(array))
     if element_type(array.dtype).name == "bfloat16":
         values = values.view(BFLOAT16_BITS)
-    values, stored = values.astype(_dtype(dataset), copy=False), _places(dataset)
+    values = values.astype(_dtype(dataset), copy=False)
+    mtype, (stored, _) = dataset.id.get_type(), _places(dataset)
     if dataset.id.get_create_plist().get_nfilters():  # HDF5 would decode what is left of a chunk on the edge
         dataset.id.set_extent((0,) * dataset.ndim)
         dataset.id.set_extent(array.shape)
