@@ -332,7 +332,9 @@ def survivors(vectors: Any, chosen: Sequence[Mutant], journal: Path | None = Non
 
     What a mutant is noticed by goes to the journal. Those of which it has that are not asked again.
     """
-    known = set() if journal is None or not journal.exists() else set(journal.read_text().splitlines())
+    known = set()
+    if journal is not None and journal.exists():
+        known = {line.rpartition(": noticed by ")[0] for line in journal.read_text().splitlines()}
     found = []
     for number, mutant in enumerate(chosen, 1):
         replaced = f"{mutant.name} at {mutant.start}, as `{' '.join(mutant.replacement.split())}`"
@@ -344,7 +346,7 @@ def survivors(vectors: Any, chosen: Sequence[Mutant], journal: Path | None = Non
             print(f"{number:4d}  {mutant.name}", flush=True)
         elif journal is not None:
             with journal.open("a", encoding="utf-8") as lines:
-                lines.write(f"{replaced}\n")
+                lines.write(f"{replaced}: noticed by {place}\n")
     return found
 
 
