@@ -65,12 +65,6 @@ class Javascript:
     def __exit__(self, *_: object) -> None:
         self._directory.cleanup()
 
-    def mutants(self) -> Iterator[Mutant]:
-        """Yield the mutants of all modules that an answer needs."""
-        for path in sorted(READER.glob("*.js")):
-            if path.name not in PAGE:
-                yield from faults(path.name, path.read_text(encoding="utf-8"))
-
     def look(self, chosen: Sequence[Mutant]) -> None:
         """Find out which questions run the code of each mutant; `reached.js` tells."""
         questions = [json.dumps({"id": case.name, **case.question}) for case in self._cases]
@@ -115,6 +109,13 @@ class Javascript:
             return case.problem(program.ask(case.name, case.question), self._level) is not None
         except self._silent:
             return True
+
+
+def reader_mutants() -> Iterator[Mutant]:
+    """Yield the mutants of all modules that an answer needs."""
+    for path in sorted(READER.glob("*.js")):
+        if path.name not in PAGE:
+            yield from faults(path.name, path.read_text(encoding="utf-8"))
 
 
 def _that_ran(blocks: list[tuple[int, int, int]]) -> bytearray:

@@ -32,7 +32,7 @@ from types import FrameType
 from typing import Any
 
 from faulty import CPU_SECONDS, allow, in_a_child, install
-from javascript import Javascript, cost
+from javascript import Javascript, cost, reader_mutants
 from reached import Reached
 from sites import Mutant, mutants
 from wrong import DECODER, wrong_decoders
@@ -323,7 +323,7 @@ def mutants_of(what: str, vectors: Any) -> list[Mutant]:
     if what == "wrong":
         return wrong_decoders()
     if what == "reader":
-        return list(vectors.mutants())
+        return list(reader_mutants())
     return [mutant for path in sorted(DECODER.glob("*.py")) for mutant in mutants(DECODER, path.name)]
 
 
