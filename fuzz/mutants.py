@@ -32,7 +32,7 @@ from types import FrameType
 from typing import Any
 
 from faulty import CPU_SECONDS, allow, in_a_child, install
-from javascript import Javascript, cost
+from javascript import Javascript, cost, reader_mutants
 from reached import Reached
 from sites import Mutant, mutants
 from wrong import DECODER, wrong_decoders
@@ -318,7 +318,7 @@ def mutants_of(what: str, vectors: Any) -> list[Mutant]:
     if what == "wrong":
         return wrong_decoders()
     if what == "reader":
-        return list(vectors.mutants())
+        return list(reader_mutants())
     return [mutant for path in sorted(DECODER.glob("*.py")) for mutant in mutants(DECODER, path.name)]
 
 
@@ -327,7 +327,9 @@ def survivors(vectors: Any, chosen: Sequence[Mutant], journal: Path | None = Non
 
     What a mutant is noticed by goes to the journal. Those of which it has that are not asked again.
     """
-    known = set() if journal is None or not journal.exists() else set(journal.read_text().splitlines())
+    known = set()
+    if journal is not None and journal.exists():
+        known = {line.rpartition(": noticed by ")[0] for line in journal.read_text().splitlines()}
     found = []
     for number, mutant in enumerate(chosen, 1):
         replaced = f"{mutant.name} at {mutant.start}, as `{' '.join(mutant.replacement.split())}`"
@@ -339,7 +341,7 @@ def survivors(vectors: Any, chosen: Sequence[Mutant], journal: Path | None = Non
             print(f"{number:4d}  {mutant.name}", flush=True)
         elif journal is not None:
             with journal.open("a", encoding="utf-8") as lines:
-                lines.write(f"{replaced}\n")
+                lines.write(f"{replaced}: noticed by {place}\n")
     return found
 
 

@@ -192,7 +192,7 @@ def test_the_page_names_mutants_that_there_are() -> None:
 def test_the_page_names_mutants_of_the_decoders() -> None:
     mutation = module("mutants")
     text = mutation.TABLE.read_text(encoding="utf-8")
-    for what in ("decoder", "wrong"):
+    for what in ("decoder", "wrong", "reader"):
         names = Counter(mutant.name for mutant in mutation.mutants_of(what, None))
         assert set(names.values()) == {1}
         assert mutation.table(text, what).keys() <= names.keys()

@@ -74,6 +74,7 @@ def broken_interpolations() -> Iterator[Broken]:
     for case, why, later in (
         ("null", "the later parent is null", None),
         ("step-and-root", "the later parent has no weight", [131_073, root]),
+        ("four-items", "the later parent has four items", [131_073, root, 128, 0]),
         ("short", "the root of the later parent has 42 characters", [131_073, root[:-1], 128]),
         ("hexadecimal", "the root of the later parent is in hexadecimal", [131_073, END[-32:].hex(), 128]),
         ("text", "the step of the later parent is a text", ["131073", root, 128]),

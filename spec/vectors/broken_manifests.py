@@ -100,6 +100,7 @@ def _document() -> Iterator[Broken]:
     yield _members(rule, "unknown", "there is a member that is not defined", newer, more=None)
     rule = "LCC-MAN-09"
     yield _members(rule, "one-number", "the version is [1]", lccodec=[1])
+    yield _members(rule, "three-numbers", "the version is [1,0,0]", lccodec=[1, 0, 0])
     data = file_of(_TEXT, _PAYLOAD, minor=1)
     yield Broken(rule, "minor", "FormatError", "the version is 1.0, and 1.1 in the trailer", data, SOUND)
     yield _members(rule, "minor-1", "the version is 1.1, and 1.0 in the trailer", lccodec=[1, 1])
@@ -122,6 +123,7 @@ def _parents() -> Iterator[Broken]:
     rule = "LCC-MAN-04"
     for name, why, parent in (
         ("number", "the parent is a number", 0),
+        ("two-characters", "the parent is a text of two characters", "01"),
         ("object", "the parent is an object of step and root", {"step": 0, "root": _ROOT}),
         ("three-items", "the parent has three items", [0, _ROOT, 0]),
         ("42-characters", "the root of the parent has 42 characters", [0, _ROOT[1:]]),
@@ -297,6 +299,8 @@ def _trees() -> Iterator[Broken]:
         ("text", "a node is a string", "1"),
         ("empty-list", "a node is a list without items", []),
         ("kind", "a node is a list that does not begin with l or t", ["x", 1]),
+        ("text-of-a-kind", "a node is the text t", "t"),
+        ("kind-in-a-list", "a node is a list that begins with a list of l", [["l"], 1]),
     ):
         yield _members(rule, name, why, tree={"weight": 0, "list": node, "pair": ["t", None, 1, None]})
     rule = "LCC-STA-02"
@@ -304,6 +308,7 @@ def _trees() -> Iterator[Broken]:
         ("gap", "the indices are 0, 2 and 1", [0, 2, 1]),
         ("left-out", "the second array does not appear", [0, 0]),
         ("negative", "an index is -1", [0, 1, -1]),
+        ("large", "an index is 2^53", [0, 1, 2**53]),
         ("beyond-and-form", "an index is that of no array, and a later node has no form", [0, 1, 2, True]),
     ):
         yield _members(rule, name, why, tree=["l", *nodes, None, None])
@@ -318,6 +323,7 @@ def _scalars() -> Iterator[Broken]:
         ("unknown", "a scalar is an object of a member that is not defined", {"x": "1.0"}),
         ("two", "a scalar is a float and a byte string", {"f": "1.0", "b": ""}),
         ("float-number", "the float of a scalar is a number", {"f": 1}),
+        ("bytes-number", "the byte string of a scalar is a number", {"b": 1}),
     ):
         yield _members(rule, name, why, scalars=[scalar, -7])
 

@@ -146,6 +146,11 @@ def _descriptions() -> Iterator[tuple[Broken, str]]:
         ("more-rows", "there are more rows than blocks", {"rows": len(BLOCKS) + 1}),
         ("fewer-rows", "there are fewer rows than blocks", {"rows": len(BLOCKS) - 1}),
         ("rows-end-to-end", "end to end: more rows than blocks", {"rows": 9, "aligned": False}),
+        (
+            "one-row-more",
+            "end to end: a row more than there are blocks",
+            {"rows": len(BLOCKS) + 1, "aligned": False},
+        ),
     ):
         yield case(rule, name, why, changed(**members))
     allowed = {"redundancy": ("number", "text"), "aligned": ("true",), "files": ("list",)}
@@ -165,6 +170,11 @@ def _descriptions() -> Iterator[tuple[Broken, str]]:
             "there are 129 data columns",
             {"aligned": False, "rows": 1, "files": [[FILE[0], 128 * BLOCK + 1, FILE[2]]]},
         ),
+        (
+            "most-columns",
+            "there are 2^44 data columns",
+            {"aligned": False, "rows": 1, "files": [[FILE[0], 2**53 - 1, FILE[2]]]},
+        ),
     ):
         yield case(rule, name, why, changed(**members), "LimitError")
 
@@ -173,6 +183,7 @@ def _files() -> Iterator[tuple[Broken, str]]:
     name, length, root = FILE
     for case, why, entries in (
         ("two-items", "an entry has two items", [FILE[:2]]),
+        ("four-items", "an entry has four items", [[*FILE, 0]]),
         ("path", "a name is a path", [["../" + name, length, root]]),
         ("other-folder", "a file lies in a folder of no rank", [["ranks-0/" + name, length, root]]),
         ("rank-digits", "the number of a rank begins with 0", [["rank-01/" + name, length, root]]),

@@ -321,7 +321,11 @@ def _manifests() -> Iterator[Broken]:
     yield _case("LCC-MAN-10", "zero-second", why, file_of(text_of(document), WEIGHT))
     why = "the indices are 0, 1 and 2, of two arrays"
     yield case("LCC-STA-02", "beyond", why, tree=["l", 0, 1, 2, None, None])
-    why = "the copies are a number"
-    yield _case("LCC-CPY-01", "copies-number", why, file_of(text_of(copying(1)), payload))
+    for name, copies, why in (
+        ("copies-number", 1, "the copies are a number"),
+        ("copies-text", "1", "the copies are a text, of as many characters as there are copies"),
+        ("entry-text", ["01"], "a copy is a text of two characters"),
+    ):
+        yield _case("LCC-CPY-01", name, why, file_of(text_of(copying(copies)), payload))
     why = "the source of a copy is -3, of three arrays"
     yield _case("LCC-CPY-01", "from-the-end", why, file_of(text_of(copying([[-3, 10]])), payload))

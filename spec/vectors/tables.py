@@ -152,6 +152,8 @@ def broken_tables() -> Iterator[Broken]:
         yield case(rule, name, why, file(table_of(pieces)))
     yield case(rule, "half-an-entry", "a table ends within an entry", file(table_of(sound)[:70]))
     yield case(rule, "one-byte", "a table has one byte", file(b"\0"))
+    two_pieces = table_of(cut(frame, [3]))
+    yield case(rule, "byte-behind", "a byte follows two entries of a table", file(two_pieces + b"\0"))
 
     rule = "LCC-PCS-02"
     for number, what in enumerate(("head", "first block", "last blocks")):
@@ -241,11 +243,11 @@ def _two_blocks() -> Iterator[Broken]:
     data = assembled("", "", (RAW, "uint8", many.shape, 0), little(many)[:-2], many).data
     why = "the last piece of a raw frame lacks two components"
     yield case("LCC-FRM-02", "raw-piece", why, cut(data, [1, 1]), "TruncatedError")
-    yield _no_codebook()
+    yield from _no_codebook()
 
 
-def _no_codebook() -> Broken:
-    """Return a file with a cut run of nine arrays, which ends in the numbers of representatives."""
+def _no_codebook() -> Iterator[Broken]:
+    """Yield a run that ends in the numbers of representatives, and a frame that ends with them."""
     nine = ["l", *range(9)]
 
     def file(data: bytes, table: bytes) -> bytes:
@@ -259,4 +261,11 @@ def _no_codebook() -> Broken:
     table = table_of([(0, short[:start]), (1, short[start:])])
     why = "a frame ends in the numbers of representatives, in its checksums"
     sound = file(whole, table_of(cut(whole, [1])))
-    return Broken("LCC-PCS-03", "no-codebook", "FormatError", why, file(short, table), sound)
+    yield Broken("LCC-PCS-03", "no-codebook", "FormatError", why, file(short, table), sound)
+    head_of_one = (CODEBOOK, "float32", (1,), 10)
+    one = assembled("", "", head_of_one, b"\0\0" + block(b"\0", constant(0)), zeros[:1]).data
+    none = assembled("", "", head_of_one, b"\0\0", zeros[:1]).data
+    why = "the second piece is the checksums, whose first four bytes are 0, the size of a block of nothing"
+    table = table_of([(0, none[:18]), (1, none[18:])])
+    sound = _file(table_of(cut(one, [1])), one)
+    yield Broken("LCC-FRM-02", "checksums-alone", "TruncatedError", why, _file(table, none), sound)
