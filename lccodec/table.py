@@ -312,3 +312,17 @@ def ranges_text(chosen: Sequence[int], steps: Sequence[int]) -> str:
         else:
             runs.append([step])
     return ", ".join(" to ".join(map(str, run)) for run in runs)
+
+
+def evenly_spaced(items: Sequence[_Item], count: int) -> list[_Item]:
+    """Return at most `count` items with the first and the last.
+
+    Examples
+    --------
+    >>> evenly_spaced(range(11), 3)
+    [0, 5, 10]
+    """
+    if len(items) <= count:
+        return list(items)
+    distance = (len(items) - 1) / max(count - 1, 1)
+    return [items[round(place * distance)] for place in range(count)]

@@ -22,7 +22,8 @@ from typing import Any
 from ..chain.chain import Chain
 from ..chain.life.pins import add_link, name_exact
 from ..chain.read.checkpoint import OpenCheckpoint, open_file, open_step
-from ..chain.read.newest import LINK_KEY, open_exact_of
+from ..chain.read.links import LINK_KEY
+from ..chain.read.newest import open_exact_of
 from ..chain.save.settings import LOG
 from ..chain.save.single_file import save_file
 from ..chain.store.directory import DirectoryStore

@@ -20,7 +20,7 @@ from ..chain.mend.protect import recorded
 from ..chain.mend.ranks import renew_ranks
 from ..chain.progress import Tell, untold
 from ..chain.read.checkpoint import open_file
-from ..chain.read.newest import LINK_KEY, RECORD_KIND
+from ..chain.read.links import LINK_KEY, RECORD_KIND
 from ..chain.store.directory import DirectoryStore, chains_in, inner_directories
 from ..chain.store.opening import writable_store
 from ..container.disk.address import Address, Place

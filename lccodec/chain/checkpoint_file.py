@@ -15,7 +15,8 @@ from .mirror.behind import checked_mirrors
 from .mirror.stand_in import Found, read_whole, stand_in
 from .read.checkpoint import OpenCheckpoint, open_step
 from .read.info import CheckpointInfo
-from .read.newest import check_own, kept, open_newest, open_path
+from .read.links import check_own
+from .read.newest import kept, open_newest, open_path
 from .read.rows import Keys
 from .store.opening import writable_store
 from .store.store import Store

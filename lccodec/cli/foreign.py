@@ -1,4 +1,4 @@
-"""What info says of a file of another kind: what it is, and how to bring it into a chain."""
+"""Files of other formats: what `info` says of one, and how a verb writes one."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from ..adapters.files.formats import Kind, recognize
+import click
+
+from ..adapters.files.formats import Kind, recognize, save_file
+from ..adapters.files.shards import SHARD_BYTES, is_index, read_index
 from ..printable import printable
+from . import render
+from .program import tell
+from .verbs.parameters import Size
 
 
 def describe_foreign(path: Path) -> dict[str, Any] | None:
@@ -48,3 +54,25 @@ def foreign_text(document: dict[str, Any]) -> str:
     else:
         lines.append(f"  {document['advice']}")
     return "\n".join(printable(line) for line in lines)
+
+
+shard_option = click.option(
+    "--max-shard-size",
+    "shard_bytes",
+    type=Size(),
+    default=SHARD_BYTES,
+    metavar="SIZE",
+    help="Maximum size of a shard of a .safetensors.index.json.  [default: 5GB]",
+)
+
+
+def save_output(
+    state: Any, output: Path, metadata: dict[str, str], shard_bytes: int = SHARD_BYTES
+) -> dict[str, Any]:
+    """Write a file; return its name, size and metadata; print a note about metadata left out."""
+    with render.progress("writing") as update:
+        kept = save_file(state, output, metadata, shard_bytes, update)
+    if left := [key for key in metadata if key not in kept]:
+        tell("note", f"{output.suffix} files cannot hold metadata; left out: {', '.join(left)}")
+    files = [output, *(read_index(output)[0] if is_index(output) else ())]
+    return {"file": str(output), "bytes": sum(file.stat().st_size for file in files), "metadata": kept}

@@ -1,6 +1,8 @@
-"""The output of the command line: figures as text, documents as JSON, a progress bar.
+"""The output of the command line: figures as text, tables, sparklines, JSON, a progress bar.
 
-Names come from files that may be hostile: control sequences are escaped.
+Names come from files that may be hostile: control sequences are escaped. Tables fit the width of a
+terminal; elsewhere, and where they fit anyway, they are plain text. An unknown number is a dash: of
+a first save no movement is known, so neither are error in movements and lag.
 """
 
 from __future__ import annotations
@@ -8,24 +10,132 @@ from __future__ import annotations
 import base64
 import json
 import math
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ..chain.overview import KINDS, checkpoint_overview, loss_word, quantizer_words
+from .. import table as plain
+from ..chain.overview import (
+    KINDS,
+    checkpoint_overview,
+    error_text,
+    lag_text,
+    loss_word,
+    percent_text,
+    quantizer_words,
+)
 from ..chain.read.info import ArrayInfo, CheckpointInfo, CheckpointSummary
-from ..chain.read.newest import pointer_text
+from ..chain.read.links import pointer_text
 from ..container.disk.address import Place
+from ..container.figures import UNKNOWN
 from ..printable import printable
-from ..table import facts_text, ratio, shape_text, size_text, times_text
-from .sparkline import sparkline
-from .table import Table, fitted
+from ..table import evenly_spaced, facts_text, ratio, shape_text, size_text, times_text
 
-if TYPE_CHECKING:  # only some verbs have these
+if TYPE_CHECKING:
     from ..inspect.difference import Difference
     from ..inspect.summary import ArraySummary, Bin
+
+
+class Table(plain.Table):
+    """A table whose text fits the terminal."""
+
+    def text(self, columns: int | None = None) -> str:
+        """Return the lines of the table."""
+        return fitted(self) if columns is None else super().text(columns)
+
+
+def fitted(table: plain.Table) -> str:
+    """Return the lines of a table for standard output; on a terminal the headers are bold."""
+    if not sys.stdout.isatty():
+        return plain.Table.text(table)
+    headers, *lines = plain.Table.text(table, shutil.get_terminal_size().columns).split("\n")
+    return "\n".join([f"\x1b[1m{headers}\x1b[0m", *lines])
+
+
+_BLOCKS: Final = "▁▂▃▄▅▆▇█"
+_PLAIN: Final = "_.-=+*%#"  # where the output has no other characters
+
+#: Most characters of a line.
+WIDTH: Final = 60
+
+
+def sparkline(values: Sequence[float | None], *, logarithmic: bool = False, width: int = WIDTH) -> str:
+    """Return one character for each number, from the lowest to the highest.
+
+    Blanks stand for ``None`` and what is not finite. Of a longer series, evenly spaced numbers are
+    shown. On a `logarithmic` scale, what is not above 0 has the lowest character.
+
+    Examples
+    --------
+    >>> len(sparkline([1, 2, None, 8])), sparkline([1, None])[1]
+    (4, ' ')
+    """
+    shown = evenly_spaced(values, width)
+    numbers = [_scaled(value, logarithmic) for value in shown]
+    finite = [number for number in numbers if number is not None and number > -math.inf]
+    low, high = min(finite, default=0.0), max(finite, default=0.0)
+    levels = _levels()
+    return "".join(" " if number is None else levels[_level(number, low, high)] for number in numbers)
+
+
+def _scaled(value: float | None, logarithmic: bool) -> float | None:
+    if value is None or not math.isfinite(value):
+        return None
+    if not logarithmic:
+        return value
+    return math.log(value) if value > 0 else -math.inf
+
+
+def _level(number: float, low: float, high: float) -> int:
+    if number == -math.inf or not high > low:
+        return 0
+    return round((len(_BLOCKS) - 1) * ((number / 2 - low / 2) / (high / 2 - low / 2)))
+
+
+def _levels() -> str:
+    """Return the characters that standard output can show."""
+    try:
+        _BLOCKS.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return _PLAIN
+    return _BLOCKS
+
+
+_UNITS: Final = (
+    "Error (rms) in movements since the save before; lag in intervals between saves, 1 for the state "
+    "of the\nsave before; of spread: error over the spread of the weights. -: not known."
+)
+
+
+def quality_document(info: CheckpointInfo) -> dict[str, Any]:
+    """Return the figures of the roles of a checkpoint for JSON."""
+    return {"figures": {role: figures.numbers() for role, figures in info.figures.items()}}
+
+
+def quality_text(infos: Sequence[CheckpointInfo]) -> str:
+    """Return a table of what each save of a chain lost."""
+    if not infos:
+        return "no checkpoints"
+    headers = "weights: error", "lag", "of spread", "first moments: error", "lag"
+    table = Table("step", "kind", "bytes", *headers)
+    for info in infos:
+        found = info.figures
+        weights, moments = found.get("weight", UNKNOWN), found.get("first_moment", UNKNOWN)
+        table.row(
+            info.step,
+            KINDS[info.kind],
+            f"{info.file_bytes:,}",
+            error_text(weights.error_in_movements),
+            lag_text(weights.lag),
+            percent_text(weights.error_in_spreads),
+            error_text(moments.error_in_movements),
+            lag_text(moments.lag),
+        )
+    return f"{table.text()}\n\n{_UNITS}"
+
 
 _MAX_BAR_CHARACTERS: Final = 40  # of a histogram
 

@@ -28,6 +28,7 @@ from ..container.disk.system import StrPath
 from ..container.reader import check_skeleton
 from ..errors import ArgumentError, ChainError, LccodecError
 from ..policy.roles import Role
+from ..table import evenly_spaced
 from .difference import ArrayChange, Leaves, Replacement, compare_states
 from .findings import (
     array_flags,
@@ -51,7 +52,6 @@ from .report import (
     Comparison,
     Report,
     Run,
-    evenly_spaced,
     largest,
     series_of,
     step_limit,

@@ -11,14 +11,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..chain.mend.protect import protected_names
 from ..chain.overview import policy_name, shortened
 from ..chain.read.checkpoint import OpenCheckpoint, open_name
 from ..chain.read.info import ArrayInfo, CheckpointInfo
-from ..chain.read.newest import check_own
-from ..chain.read.survey import Decode, Visit, survey, visit_file
+from ..chain.read.links import check_own
+from ..chain.read.survey import Visit, survey, visit_file
 from ..chain.store.directory import DirectoryStore, describe_exact
 from ..chain.store.opening import is_chain, is_folder, open_store
 from ..chain.store.store import Store
@@ -28,6 +28,9 @@ from ..container.scalars import numbers_of
 from ..errors import ArgumentError, ChainError, DataError, LccodecError, StorageError
 from ..policy.roles import Role, find_moments
 from .report import STREAMS, ArrayRow, Checkpoint
+
+if TYPE_CHECKING:
+    from ..chain.read.replay import Decode
 
 
 @dataclass(frozen=True)

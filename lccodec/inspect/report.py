@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias
 
 from ..container.figures import Figures
 from ..policy.roles import Role
@@ -398,27 +398,11 @@ MAX_STEPS: Final = 1000
 #: Checkpoints that are listed.
 MAX_CHECKPOINTS: Final = 5000
 
-Item = TypeVar("Item")
-
 
 def largest(rows: Sequence[ArrayRow], count: int = MAX_ARRAYS) -> list[ArrayRow]:
     """Return the largest arrays in their order; of equal ones the first."""
     chosen = sorted(range(len(rows)), key=lambda i: (-rows[i].size, i))[:count]
     return [rows[i] for i in sorted(chosen)]
-
-
-def evenly_spaced(items: Sequence[Item], count: int) -> list[Item]:
-    """Return at most `count` items with the first and the last.
-
-    Examples
-    --------
-    >>> evenly_spaced(range(11), 3)
-    [0, 5, 10]
-    """
-    if len(items) <= count:
-        return list(items)
-    distance = (len(items) - 1) / max(count - 1, 1)
-    return [items[round(place * distance)] for place in range(count)]
 
 
 def step_limit(arrays: int) -> int:

@@ -35,7 +35,7 @@ from lccodec.adapters.orbax import LCCheckpointHandler, LCSave
 from lccodec.adapters.weights import pull
 from lccodec.adapters.whole import open_whole
 from lccodec.chain.bounds import Bounds
-from lccodec.chain.read.newest import RECORD_KIND
+from lccodec.chain.read.links import RECORD_KIND
 from lccodec.inspect.examination import examine
 
 from ..support.commands import run, run_json

@@ -1,7 +1,7 @@
 """The figures of saves as text: what is not known is a dash, never a 0."""
 
 from lccodec.chain.overview import figures_words
-from lccodec.cli.quality import quality_text
+from lccodec.cli.render import quality_text
 from lccodec.container.figures import UNKNOWN, Figures
 
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from lccodec.cli.sparkline import WIDTH, sparkline
+from lccodec.cli.render import WIDTH, sparkline
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from lccodec.cli.table import Table
+from lccodec.cli.render import Table
 
 
 def table(rows: int) -> Table:

@@ -2,7 +2,8 @@
 
 from itertools import pairwise
 
-from lccodec.inspect.report import MAX_CELLS, MAX_STEPS, ArrayRow, evenly_spaced, largest, step_limit
+from lccodec.inspect.report import MAX_CELLS, MAX_STEPS, ArrayRow, largest, step_limit
+from lccodec.table import evenly_spaced
 
 
 def test_the_largest_arrays_in_their_order():

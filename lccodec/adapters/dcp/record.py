@@ -24,7 +24,7 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
-from ...chain.read.newest import RECORD_KIND
+from ...chain.read.links import RECORD_KIND
 from ...container.disk.system import StrPath, checked_path
 from ...container.tree import flatten
 from ...element_types import element_type

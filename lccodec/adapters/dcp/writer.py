@@ -28,7 +28,7 @@ from ...chain.chain import Chain
 from ...chain.life.pins import name_exact
 from ...chain.life.prune import Keep, check_keep
 from ...chain.mend.protect import parse_redundancy
-from ...chain.read.newest import RECORD_KIND
+from ...chain.read.links import RECORD_KIND
 from ...chain.save.settings import KEYFRAME_EVERY
 from ...chain.store.directory import DirectoryStore
 from ...chain.store.names import checkpoint_name

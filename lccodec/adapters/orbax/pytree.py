@@ -22,7 +22,7 @@ import ml_dtypes
 import numpy as np
 
 from ...chain.read.checkpoint import OpenCheckpoint
-from ...chain.read.newest import PYTREE_KIND
+from ...chain.read.links import PYTREE_KIND
 from ...container.tree import leaf_name, unescaped
 from ...element_types import Array, element_type, in_host_order
 from ...errors import ArgumentError, ChainError, FormatError, LccodecError, StorageError, UnsupportedError

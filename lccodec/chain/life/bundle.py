@@ -24,8 +24,8 @@ from ...container.manifest import Parent
 from ...container.reader import CheckpointReader
 from ...errors import ArgumentError, ChainError, LccodecError, warn
 from ..progress import Progress, Tell, check_progress, counted, telling, untold
-from ..read.links import check_step, decoding_order
-from ..read.newest import check_own, is_newest_exact
+from ..read.links import check_own, check_step, decoding_order
+from ..read.newest import is_newest_exact
 from ..store.bundle import BundleStore
 from ..store.directory import DirectoryStore, in_chain, link_problem
 from ..store.lineage import Lineage

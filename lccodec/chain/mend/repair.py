@@ -131,6 +131,8 @@ def _needs_lost(store: Store, name: str, lost: Collection[str], mended: Collecti
     def is_read(step: int) -> bool:  # what a mended file needs is read when it is
         return checkpoint_name(step) not in mended
 
+    if name == EXACT_NAME:  # which needs no other
+        return name in lost or not store.has(name)
     needed = Lineage.named(store).reached(checkpoints_among([name]), is_read)
     return any(each in lost or not store.has(each) for each in map(checkpoint_name, filter(is_read, needed)))
 

@@ -56,8 +56,8 @@ from ..store.names import step_index
 from ..store.store import Store
 from .checkpoint import OpenCheckpoint, checked_names, open_step, without_spare
 from .info import ArrayInfo, checkpoint_info
-from .links import Head, Link, fold, next_heads, value_or_raise
-from .newest import check_own, kept
+from .links import Head, Link, check_own, fold, next_heads, value_or_raise
+from .newest import kept
 from .replay import DecodedArray, decoded_together, replay_each
 
 

@@ -29,7 +29,8 @@ from ...workers.crew import Threads
 from ..bounds import Bounds
 from ..progress import Progress, check_progress, telling
 from ..read.checkpoint import OpenCheckpoint, open_data, open_file
-from ..read.newest import check_own, kept
+from ..read.links import check_own
+from ..read.newest import kept
 from ..read.replay import DecodedArray
 from ..store.directory import in_chain
 from ..store.names import checkpoint_name

@@ -23,12 +23,11 @@ _MODULES: Final = {
     "conversion": ("convert",),
     "demonstration": ("demo",),
     "inspection": ("info", "show", "diff", "check"),
-    "life": ("rollback", "rolled-back", "fork", "prune", "compact", "pin", "unpin"),
+    "keeping": ("rollback", "rolled-back", "fork", "prune", "compact", "pin", "unpin"),
     "listing": ("ls",),
     "mending": ("protect", "repair", "mirror", "seal"),
-    "planning": ("plan",),
     "reporting": ("report",),
-    "transfer": ("save", "restore", "average"),
+    "saving": ("save", "plan", "restore", "average"),
     "weights": ("publish", "pull"),
 }
 

@@ -16,10 +16,9 @@ from ...container.bundle import is_bundle
 from ...exchange import load_rules
 from ...printable import printable
 from .. import render
-from ..bounding import bounds_options
+from ..foreign import save_output, shard_option
 from ..program import say_result, tell, verb
-from .output import save_output, shard_option
-from .parameters import FILE, FILE_OR_FOLDER, NEW, STEP
+from .parameters import FILE, FILE_OR_FOLDER, NEW, STEP, bounds_options
 
 _FRAMEWORK: Final = click.Choice(["torch", "flax"])
 

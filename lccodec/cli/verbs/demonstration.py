@@ -1,31 +1,277 @@
-"""The verb that shows the package in use: demo."""
+"""The verb demo: the paper's experiment in miniature: train, save, crash, restore, continue.
+
+A multilayer perceptron with about 200,000 float32 parameters learns the handwritten digits in the
+package, with plain SGD in NumPy. Its state is saved every few iterations into a chain that keeps
+its newest state exactly. Midway the state is thrown away, the chain is opened again, and training
+continues from that state. The table also shows the same step from the chain's history, and three
+other ways to checkpoint that fail at the same iteration of the same training.
+
+Protocol
+--------
+- *Bytes* are all bytes on the disk at the failure, with keyframes; for the chain they are the sizes
+  of its files. The history has no exact file.
+- *The same byte budget* means as many bytes per iteration as the chain had until the failure. At
+  that budget full checkpoints are rare, and a partial checkpoint of SCAR holds few parameters.
+- *The failure* is halfway between two saves of every scheme, so that each loses its average: half
+  of its own interval (or everything, if that is more than was trained).
+- *Rework* is the number of iterations after the restore until the mean loss over the whole training
+  split is at or below the loss at the failure. It is evaluated after each iteration. Batches depend
+  only on the number of the iteration, so training repeats exactly after an exact restore.
+
+The failure loses everything, as in LC-Checkpoint (Chen et al., ICML 2020). SCAR (Qiao et al., ICML
+2019) was made for failures that lose a part of the parameters, so it is at a disadvantage here.
+"""
 
 from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Final
 
 import click
+import numpy as np
 
 import lccodec
 
 from ...chain.chain import Chain
+from ...errors import ArgumentError
 from ...inspect.examination import examine
 from ...inspect.report import document
 from ...printable import printable
 from ...table import size_text
 from .. import render
+from ..demo_network import Floats, Network, Task
 from ..program import say, verb
-from ..table import Table
+from ..render import Table
 from .parameters import NEW
 
-if TYPE_CHECKING:  # only the verb itself loads the demo, when it runs
-    from ..demo import DemoResult
+SAVE_EVERY: Final = 4  # iterations
+
+# Bytes: SCAR stores the value and the index of each parameter that it saves.
+SCAR_ENTRY_BYTES: Final = 4 + 4
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the failure cost with one way to checkpoint."""
+
+    scheme: str  # such as "chain, newest exact" or "full, same bytes"
+    interval: float  # iterations between two saves
+    bytes_on_disk: int  # at the failure
+    ratio: float  # bytes of full checkpoints at every save of the chain, over `bytes_on_disk`
+    lost_iterations: int  # between the restored save and the failure
+    accuracy: float  # of the restored state, on the test images
+    loss: float  # its mean over the training split
+    rework_iterations: int | None  # None if the loss was not reached within the length of the run
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """The figures of the experiment; ``dataclasses.asdict`` makes them ready for JSON."""
+
+    directory: str  # of the chain, which is kept
+    policy: str
+    parameters: int
+    full_bytes: int  # of one full checkpoint: 4 per parameter; SGD has no other state
+    iterations: int
+    save_every: int  # iterations
+    failure_iteration: int  # after it the state was lost
+    accuracy_before: float  # on the test images, at the failure
+    loss_before: float  # in training, at the failure
+    outcomes: tuple[Outcome, ...]  # the chain's and its history's come first
+    checkpoints: int  # of the whole chain, at the end of the run
+    chain_bytes: int
+    chain_ratio: float  # to full checkpoints at the same steps
+    accuracy_resumed: float  # at the end
+    accuracy_uninterrupted: float  # at the end, of the twin that did not fail
+
+
+def run(
+    directory: str | PathLike[str],
+    *,
+    iterations: int = 400,
+    policy: str = "balanced",
+    progress: Callable[[int, int], object] | None = None,
+) -> DemoResult:
+    """Run the experiment and keep its chain in `directory`.
+
+    The directory must be new or empty. The failure is in the middle of the iterations, which are
+    at least 16. ``progress(done, total)`` is called after every iteration.
+    """
+    directory = Path(directory)
+    if iterations < 4 * SAVE_EVERY:
+        raise ArgumentError(f"the demo needs at least {4 * SAVE_EVERY} iterations; got {iterations}")
+    if directory.exists() and any(directory.iterdir()):
+        raise ArgumentError(f"the demo needs a new or empty directory; {directory} is not empty")
+
+    task = Task()
+    last_save = iterations // 2 // SAVE_EVERY * SAVE_EVERY
+    failure = last_save + SAVE_EVERY // 2
+    # The run that fails, the iterations that it repeats, and its twin.
+    total, done = 2 * iterations + failure - last_save, itertools.count(1)
+
+    def tick() -> None:
+        if progress is not None:
+            progress(next(done), total)
+
+    before = _run_until_failure(task, directory, policy, failure, tick)
+    resumed, kept = _resume(task, directory, last_save, iterations, tick)
+    twin, others = _run_twin(task, iterations, last_save, failure, kept[0].nbytes, tick)
+    full_bytes = twin.vector.nbytes
+    all_saves = (last_save // SAVE_EVERY + 1) * full_bytes
+    chain_bytes, checkpoints = _bytes_on_disk(directory), iterations // SAVE_EVERY + 1
+    return DemoResult(
+        directory=str(directory),
+        policy=policy,
+        parameters=twin.vector.size,
+        full_bytes=full_bytes,
+        iterations=iterations,
+        save_every=SAVE_EVERY,
+        failure_iteration=failure,
+        accuracy_before=task.accuracy(before),
+        loss_before=task.loss(before),
+        outcomes=tuple(
+            Outcome(
+                scheme=saved.scheme,
+                interval=saved.interval,
+                bytes_on_disk=saved.nbytes,
+                ratio=all_saves / saved.nbytes,
+                lost_iterations=failure - saved.iteration,
+                accuracy=task.accuracy(saved.network),
+                loss=task.loss(saved.network),
+                rework_iterations=_rework(task, saved, task.loss(before), iterations),
+            )
+            for saved in (*kept, *others)
+        ),
+        checkpoints=checkpoints,
+        chain_bytes=chain_bytes,
+        chain_ratio=checkpoints * full_bytes / chain_bytes,
+        accuracy_resumed=task.accuracy(resumed),
+        accuracy_uninterrupted=task.accuracy(twin),
+    )
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a way to checkpoint has on the disk at the failure, and the state it gives back."""
+
+    scheme: str
+    interval: float  # iterations between two saves
+    nbytes: int
+    iteration: int  # of the state
+    network: Network
+
+
+class PartialCheckpoint:
+    """SCAR's running checkpoint: each save updates the parameters that moved farthest.
+
+    `vector` has the parameters at the start of training. They are not counted: a seed reproduces
+    them. One save may store `entries` parameters.
+    """
+
+    def __init__(self, vector: Floats, entries: int) -> None:
+        self.vector = vector.copy()
+        self.entries = min(entries, vector.size)
+        self.nbytes = 0  # of all that was stored
+
+    def save(self, vector: Floats) -> None:
+        """Store the parameters of `vector` that are farthest from their last saved value."""
+        moved = np.abs(vector - self.vector)
+        chosen = np.argpartition(moved, vector.size - self.entries)[vector.size - self.entries :]
+        self.vector[chosen] = vector[chosen]
+        self.nbytes += self.entries * SCAR_ENTRY_BYTES
+
+
+def _train(
+    task: Task, network: Network, iterations: range, chain: lccodec.Chain, tick: Callable[[], None]
+) -> None:
+    """Train for `iterations`, with a save every `SAVE_EVERY`."""
+    for iteration in iterations:
+        task.train(network, iteration)
+        if iteration % SAVE_EVERY == 0:
+            _save(task, network, iteration, chain)
+        tick()
+
+
+def _save(task: Task, network: Network, iteration: int, chain: lccodec.Chain) -> None:
+    metrics = {"loss": task.loss(network), "accuracy": task.accuracy(network)}
+    chain.save(iteration, network.to_state(iteration), metrics=metrics)
+
+
+def _run_until_failure(
+    task: Task, directory: Path, policy: str, failure: int, tick: Callable[[], None]
+) -> Network:
+    """Train and save up to the failure; return the network that is lost then."""
+    with lccodec.Chain(directory, policy=policy) as chain:
+        network = Network.initial()
+        _save(task, network, 0, chain)
+        _train(task, network, range(1, failure + 1), chain, tick)
+    return network
+
+
+def _resume(
+    task: Task, directory: Path, last_save: int, iterations: int, tick: Callable[[], None]
+) -> tuple[Network, tuple[Saved, Saved]]:
+    """Train on from the chain; return the network at the end, and what the chain had."""
+    nbytes = _bytes_on_disk(directory)
+    with lccodec.Chain(directory) as chain:  # policy and exact file are as before
+        history_bytes = sum(chain.info(step).file_bytes for step in chain.steps)
+        history: Any = chain.restore(exact=False)
+        state: Any = chain.restore()
+        network = Network.from_state(state)
+        _train(task, network, range(state["iteration"] + 1, iterations + 1), chain, tick)
+    exact = Saved("chain, newest exact", SAVE_EVERY, nbytes, last_save, Network.from_state(state))
+    lossy = Saved("chain, history", SAVE_EVERY, history_bytes, last_save, Network.from_state(history))
+    return network, (exact, lossy)
+
+
+def _run_twin(
+    task: Task, iterations: int, last_save: int, failure: int, budget: int, tick: Callable[[], None]
+) -> tuple[Network, tuple[Saved, Saved, Saved]]:
+    """Train a run that never fails; return its network, and what other schemes have at the failure.
+
+    `budget` is the number of bytes that two of them may take.
+    """
+    network = Network.initial()
+    full_bytes, saves = network.vector.nbytes, last_save // SAVE_EVERY + 1
+    interval = failure * full_bytes / budget
+    rare_save = max(0, failure - round(interval / 2))
+    # SCAR has one save less than the chain: the start of training costs it nothing.
+    scar = PartialCheckpoint(network.vector, budget // (saves - 1) // SCAR_ENTRY_BYTES)
+    full: dict[int, Network] = {}
+    for iteration in range(iterations + 1):
+        if iteration > 0:
+            task.train(network, iteration)
+            tick()
+        if iteration in (last_save, rare_save):
+            full[iteration] = Network(network.vector.copy())
+        if 0 < iteration <= last_save and iteration % SAVE_EVERY == 0:
+            scar.save(network.vector)
+    return network, (
+        Saved("full, same interval", SAVE_EVERY, saves * full_bytes, last_save, full[last_save]),
+        Saved("full, same bytes", interval, budget, rare_save, full[rare_save]),
+        Saved("SCAR, same bytes", SAVE_EVERY, scar.nbytes, last_save, Network(scar.vector)),
+    )
+
+
+def _rework(task: Task, saved: Saved, target: float, limit: int) -> int | None:
+    """Count the iterations until the training loss of a restored network is at most `target`."""
+    network = Network(saved.network.vector.copy())
+    for count in range(limit + 1):
+        if task.loss(network) <= target:
+            return count
+        task.train(network, saved.iteration + 1 + count)
+    return None
+
+
+def _bytes_on_disk(directory: Path) -> int:
+    """Return the total size of all files in `directory`."""
+    return sum(path.stat().st_size for path in directory.iterdir())
 
 
 @verb
@@ -34,7 +280,6 @@ if TYPE_CHECKING:  # only the verb itself loads the demo, when it runs
 )
 def demo(directory: Path | None, as_json: bool) -> None:
     """Train a small network, lose its state, restore it from a chain, and continue (under 30 s)."""
-    from ..demo import run
 
     with render.progress("training") as update:
         result = run(directory or _unused("lccodec-demo"), progress=update)

@@ -25,13 +25,13 @@ from ...inspect.summary import summarize
 from ...inspect.trajectory import Trajectory, course
 from ...printable import printable
 from .. import render
-from ..bounding import bounds_options
 from ..foreign import describe_foreign, foreign_text
 from ..program import say, verb
-from ..quality import quality_document
+from ..render import quality_document
 from .parameters import (
     CHAIN_OR_FILE,
     STEP,
+    bounds_options,
     history_option,
     place_argument,
     rows_option,

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ...chain.read.info import CheckpointInfo, CheckpointSummary
-from ...chain.read.newest import pointer_text
+from ...chain.read.links import pointer_text
 from ...chain.read.survey import survey
 from ...chain.store.directory import describe_exact
 from ...chain.store.opening import open_store
@@ -16,7 +16,7 @@ from ...container.disk.address import Place
 from ...errors import ChainError, LccodecError
 from .. import render
 from ..program import error_document, error_text, say, tell, verb
-from ..quality import quality_document, quality_text
+from ..render import quality_document, quality_text
 from .parameters import place_argument
 
 

@@ -21,9 +21,8 @@ from ...container.disk.address import Place
 from ...errors import ChainError
 from ...printable import printable
 from .. import render
-from ..bounding import bounds_options
 from ..program import say_result, tell, verb
-from .parameters import FILE_OR_FOLDER, NEW, PLACE, chain_argument, threads_option
+from .parameters import FILE_OR_FOLDER, NEW, PLACE, bounds_options, chain_argument, threads_option
 
 
 @verb

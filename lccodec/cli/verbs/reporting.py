@@ -23,7 +23,7 @@ from ...printable import printable
 from ...table import size_text
 from .. import render
 from ..program import say, verb
-from ..sparkline import sparkline
+from ..render import sparkline
 from .parameters import CHAIN_OR_FILE, NEW
 
 _RANGE: Final = re.compile(r"([0-9]{0,16}):([0-9]{0,16})(?::([0-9]{1,16}))?|([0-9]{1,16})")

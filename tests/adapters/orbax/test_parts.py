@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import lccodec
 from lccodec.adapters.orbax import LCCheckpointHandler, LCRestore
 from lccodec.adapters.orbax.pytree import VERSION, Parts, part_path, path_name, shard_key
-from lccodec.chain.read.newest import PYTREE_KIND as KIND
+from lccodec.chain.read.links import PYTREE_KIND as KIND
 from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.errors import ArgumentError, ChainError, ChecksumError, FormatError, UnsupportedError
 

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import pytest
 
 import lccodec
-from lccodec.cli import demo
+from lccodec.cli.verbs import demonstration as demo
 
 from ...support.commands import run, run_json, state
 

@@ -4,7 +4,7 @@ import click
 import numpy as np
 import pytest
 
-from lccodec.cli.verbs.output import Size, save_output
+from lccodec.cli.foreign import Size, save_output
 
 
 @pytest.mark.parametrize(

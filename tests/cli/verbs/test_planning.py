@@ -7,7 +7,7 @@ import lccodec
 from lccodec.adapters.files.formats import save_file
 from lccodec.chain.overview import figures_words
 from lccodec.cli.demo_network import Network, Task
-from lccodec.cli.verbs.planning import plan_document, plan_text
+from lccodec.cli.verbs.saving import plan_document, plan_text
 
 from ...support.commands import run, run_json
 from ...support.estimates import check_estimates

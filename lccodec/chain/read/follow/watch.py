@@ -46,8 +46,8 @@ from ...bounds import UNBOUNDED, Bounds
 from ...store.names import check_name, checkpoint_name, is_checkpoint
 from ...store.store import Store
 from ..checkpoint import open_name
-from ..links import Link, check_step, open_links, open_parent
-from ..newest import check_own, find_exact, kept
+from ..links import Link, check_own, check_step, open_links, open_parent
+from ..newest import find_exact, kept
 from ..replay import DecodedArray
 from .crew import Tellers
 from .held import CancelledError, Change, Held, Prepared, check_target, held_from, write_into

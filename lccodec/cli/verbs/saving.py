@@ -1,45 +1,53 @@
-"""The verbs that move states between files and chains: save, restore, average."""
+"""The verbs that move states between files and chains: save, plan, restore, average."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 import click
 
-from ...adapters.files.formats import HDF5, check_suffix
+from ...adapters.files.formats import HDF5, check_suffix, load_with_roles
+from ...adapters.files.steps import FileOriginals, files_below, number_files
 from ...adapters.files.structure import choose
 from ...adapters.whole import OpenState, open_whole
 from ...chain.bounds import Bounds
 from ...chain.chain import Chain
 from ...chain.fallback import advice, newest_whole, steps_until
-from ...chain.overview import roles_text
+from ...chain.overview import figures_words, plan_table, role_words, roles_text
 from ...chain.read.average import average as average_steps
 from ...chain.read.average import select_shares
 from ...chain.read.info import CheckpointInfo
 from ...chain.read.newest import open_path
+from ...chain.save.forecast import Forecast, forecast
+from ...chain.save.plan import Estimate, Plan
 from ...chain.store.directory import DirectoryStore
 from ...chain.store.opening import writable_store
+from ...chain.store.store import check_next
 from ...container.disk.address import Place
+from ...errors import ArgumentError, LccodecError
+from ...inspect.loss import ImportLoss, import_loss
 from ...policy.declared import DECLARED, ENTRY, parse
 from ...policy.hindsight import GROUP
 from ...policy.policy import Policy
-from ...policy.presets import POLICIES
+from ...policy.presets import FIELDS, POLICIES, fields
 from ...policy.record import Kept
-from ...policy.roles import ROLES, Role
+from ...policy.roles import ROLES, Assignment, Role
 from ...printable import printable
-from ...table import size_text
+from ...table import ratio, size_text
 from .. import render
-from ..bounding import bounds_options
-from ..importing import Loader, forecasts_text, loss_text, map_files, mapping_text, measured_loss, offered
+from ..foreign import save_output, shard_option
 from ..program import say, say_result, verb
-from ..saving import only_option, policy_option
-from .output import save_output, shard_option
+from ..render import fitted, quality_document
 from .parameters import (
+    FILE,
     FILE_OR_FOLDER,
     NEW,
     STEP,
+    bounds_options,
     chain_argument,
     history_option,
     place_argument,
@@ -47,6 +55,284 @@ from .parameters import (
     steps_of,
     workers_option,
 )
+
+_BOUND: Final = click.FloatRange(0, min_open=True)
+_POLICY_OPTIONS: Final = (
+    click.option(
+        "--policy",
+        type=click.Choice([*POLICIES, FIELDS]),
+        help="How lossy checkpoints may be.  [default: the policy of the chain, or lossless for a new one]",
+    ),
+    click.option(
+        "--max-error", type=_BOUND, help="With fields: no element of a smooth array is off by more."
+    ),
+    click.option(
+        "--relative-error", type=_BOUND, help="The same as a share of the range of each array: 1e-5."
+    ),
+)
+only_option = click.option(
+    "--only",
+    metavar="NAME",
+    multiple=True,
+    help="Save only arrays of this name or pattern; all others stay as in the latest step; repeatable.",
+)
+
+
+def policy_option(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of policies; it is called with a `policy`, which may be None."""
+
+    @wraps(command)
+    def called(
+        *args: Any, policy: str | None, max_error: float | None, relative_error: float | None, **named: Any
+    ) -> None:
+        command(*args, policy=_chosen(policy, max_error, relative_error), **named)
+
+    for option in reversed(_POLICY_OPTIONS):
+        called = option(called)
+    return called
+
+
+def _chosen(policy: str | None, max_error: float | None, relative_error: float | None) -> Policy | None:
+    """Return the policy of a name; a bound alone means fields."""
+    is_bounded = (max_error, relative_error) != (None, None)
+    if policy not in (None, FIELDS) and is_bounded:
+        raise click.UsageError(f"--max-error and --relative-error are for --policy {FIELDS}")
+    if policy == FIELDS and not is_bounded:
+        raise click.UsageError(f"--policy {FIELDS} needs --relative-error, as in 1e-5, or --max-error")
+    if is_bounded:
+        return fields(max_error, relative_error)
+    return None if policy is None else POLICIES[policy]
+
+
+#: State, metadata and known roles of a file.
+Loaded: TypeAlias = tuple[Any, dict[str, str], Mapping[str, Assignment]]
+
+_STATES_OF_A_FORECAST: Final = 2
+_WORTHWHILE: Final = 0.9  # of the exact bytes: a policy that takes more is not offered
+
+_SOURCES: Final = {
+    "names": "from the numbers in the file names",
+    "folders": "from the numbers in the folder names",
+    "given": "as given",
+    "order": "in the order given, because no name has a number",
+}
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """Files by rising step, where the steps are from, and the steps that are there already."""
+
+    steps: dict[int, Path]
+    source: str
+    skipped: tuple[int, ...] = ()
+
+
+def map_files(
+    directory: Path,
+    places: Iterable[Path],
+    first: int | None,
+    steps: Sequence[int] | None,
+    skip_existing: bool,
+) -> Mapped:
+    """Return which file becomes which step of a chain. Nothing is loaded.
+
+    `places` are files and directories of files. Steps are `steps`, or count from `first`, or are
+    found in names. Raise ``ArgumentError`` if a step is not clear, exists, or is too low.
+    """
+    paths: list[Path] = []
+    for place in places:
+        if place.is_dir() and DirectoryStore(place).steps():
+            raise ArgumentError(
+                f"{place} is already a chain: use fork, compact or bundle; or convert, for one step of it"
+            )
+        paths += files_below(place) if place.is_dir() else [check_suffix(place)]
+    present = list(DirectoryStore(directory).steps()) if directory.is_dir() else []
+    found, source = _numbered(paths, first, steps, present)
+    skipped = tuple(step for step in found if step in present) if skip_existing else ()
+    wanted = {step: path for step, path in found.items() if step not in skipped}
+    for step, path in wanted.items():
+        try:
+            check_next(step, present, directory)
+        except ArgumentError as error:
+            there = "; --skip-existing skips it" if step in present else ""
+            raise ArgumentError(f"{path}: {error}{there}") from None
+    return Mapped(wanted, source, skipped)
+
+
+def _numbered(
+    paths: Sequence[Path], first: int | None, steps: Sequence[int] | None, present: Sequence[int]
+) -> tuple[dict[int, Path], str]:
+    if steps is not None:
+        if len(steps) != len(paths) or len(set(steps)) != len(steps):
+            raise ArgumentError(
+                f"--steps must have a different step for each of {len(paths)} files; got {len(set(steps))}"
+            )
+        return dict(sorted(zip(steps, paths, strict=True))), "given"
+    if first is not None:
+        return dict(enumerate(paths, first)), "given"
+    try:
+        found = number_files(paths)
+    except ArgumentError as error:
+        raise ArgumentError(
+            f"{error}; give the steps: --steps 100,200 with one for each file, or --step for the first"
+        ) from None
+    if found is not None:
+        return found.steps, found.source
+    return dict(enumerate(paths, present[-1] + 1 if present else 0)), "order"
+
+
+def mapping_text(mapped: Mapped) -> str:
+    """Return which file becomes which step."""
+    width = max((len(str(step)) for step in mapped.steps), default=0)
+    lines = [f"  {step:{width}}  {printable(path)}" for step, path in mapped.steps.items()]
+    head = [f"steps, {_SOURCES[mapped.source]}:"] if lines else ["nothing to save"]
+    there = [f"skipped {len(mapped.skipped)} steps that exist already"] if mapped.skipped else []
+    return "\n".join([*head, *lines, *there])
+
+
+class Loader:
+    """Loads files one after the other, by rising step; the first two at once."""
+
+    def __init__(self, mapped: Mapped) -> None:
+        self._paths = list(mapped.steps.values())
+        self._ahead = [load_with_roles(path) for path in self._paths[:_STATES_OF_A_FORECAST]]
+
+    @property
+    def following(self) -> Any:
+        """The state of the second file; None without one."""
+        return self._ahead[1][0] if len(self._ahead) > 1 else None
+
+    def forecasts(self, policies: Iterable[Policy]) -> list[Forecast]:
+        """Return about how many bytes a chain of all files takes with each policy."""
+        states = [state for state, *_ in self._ahead]
+        return [
+            forecast(states, policy, self._ahead[0][2])
+            for policy in {each.name: each for each in policies}.values()
+        ]
+
+    def __iter__(self) -> Iterator[Loaded]:
+        for place, path in enumerate(self._paths):
+            yield self._ahead.pop(0) if place < _STATES_OF_A_FORECAST else load_with_roles(path)
+
+
+def forecasts_text(found: Sequence[Forecast], states: int, exact: bool) -> str:
+    """Return about how many bytes each policy takes; `exact` is as for `Forecast.chain_bytes`."""
+    lines = [f"about {found[0].nbytes * states:,} bytes in {states} states; as a chain, about:"]
+    for each in found:
+        size = each.chain_bytes(states, exact)
+        note = ", with the newest state exact" if exact and each.policy != "lossless" else ""
+        times = ratio(each.nbytes * states, size) or 0.0
+        lines.append(f"  {size:,} bytes ({times:.1f}x) with --policy {each.policy}{note}")
+    return "\n".join(lines)
+
+
+def offered(loader: Loader, states: int, exact: bool) -> list[Forecast]:
+    """Return what the lossless policy and the offered one take, if that one takes less."""
+    lossless, lossy = loader.forecasts((POLICIES["lossless"], POLICIES["balanced"]))
+    small = lossy.chain_bytes(states, exact) <= _WORTHWHILE * lossless.chain_bytes(states)
+    return [lossless, lossy] if small else []
+
+
+def measured_loss(directory: Path, mapped: Mapped) -> ImportLoss:
+    """Return what the saved files have lost; they are read again."""
+    with render.progress("comparing") as update:
+        return import_loss(directory, FileOriginals(mapped.steps, "the files"), update)
+
+
+def loss_text(loss: ImportLoss) -> str:
+    """Return what was lost, in units of the movement."""
+    parts = []
+    if loss.worst is not None:
+        where = f"{printable(loss.name)} at step {loss.step}"
+        parts.append(
+            f"errors (rms) in units of the movement between two steps: typically {loss.typical:.2g},"
+            f" at worst {loss.worst:.2g} ({where})"
+        )
+    if loss.unmoved:
+        parts.append(f"{loss.unmoved} times an array that did not move lost something")
+    if loss.unmeasured:
+        parts.append(f"{loss.unmeasured} times an array with unknown movement lost something")
+    return "; ".join(parts) or "nothing was lost"
+
+
+@verb
+@click.argument("directory", metavar="DIR", type=NEW)
+@click.argument("file", metavar="STATE", type=FILE)
+@policy_option
+@only_option
+def plan(directory: Path, file: Path, policy: Policy | None, only: tuple[str, ...], as_json: bool) -> None:
+    """Show what a save of STATE into the chain DIR would do with each array. Nothing is written.
+
+    STATE is a file as for save. For each array: its role and why, the quantizer in deltas, about
+    how many bytes it would take, and with which error. Large arrays are estimated by a sample.
+    Then what the last save lost, by role.
+    """
+    check_suffix(file)
+    state, _, known = load_with_roles(file)
+    is_chain = directory.is_dir() and DirectoryStore(directory).checkpoints()
+    with Chain(directory, policy or (None if is_chain else POLICIES["lossless"])) as chain:
+        found = chain.plan(state, roles=known, only=only or None)
+        estimates = found.estimates()
+        last = _last(chain)
+    document = {"directory": str(directory), "file": str(file), **plan_document(found, estimates, last)}
+    say_result(as_json, document, plan_text(found, estimates, last))
+
+
+def _last(chain: Chain) -> CheckpointInfo | None:
+    """Return what is known of the newest checkpoint; ``None`` if there is none that can be read."""
+    try:
+        return None if chain.latest is None else chain.info()
+    except LccodecError:  # the save would begin with a keyframe
+        return None
+
+
+def plan_document(
+    plan: Plan, estimates: Sequence[Estimate], last: CheckpointInfo | None = None
+) -> dict[str, Any]:
+    """Return a plan with its estimates, and what the last save lost, for JSON."""
+    arrays = [
+        {
+            **asdict(array),
+            "estimated_bytes": found.stored_bytes,
+            "estimated_error": found.error,
+            "sampled": found.sampled,
+        }
+        for array, found in zip(plan, estimates, strict=True)
+    ]
+    stored, nbytes = sum(each.stored_bytes for each in estimates), sum(array.nbytes for array in plan)
+    totals = {
+        "arrays": len(plan),
+        "estimated_bytes": stored,
+        "nbytes": nbytes,
+        "ratio": ratio(nbytes, stored),
+    }
+    before = None if last is None else {"step": last.step, **quality_document(last)}
+    return {
+        "parent": plan.parent,
+        "arrays": arrays,
+        "totals": totals,
+        "shortfall": plan.shortfall,
+        "last": before,
+    }
+
+
+def plan_text(plan: Plan, estimates: Sequence[Estimate], last: CheckpointInfo | None = None) -> str:
+    """Return a table of a plan, with estimated bytes and errors, and what the last save lost."""
+    stored, nbytes = sum(each.stored_bytes for each in estimates), sum(array.nbytes for array in plan)
+    kind = "a keyframe" if plan.parent is None else f"a delta to step {plan.parent}"
+    sampled = sum(each.sampled for each in estimates)
+    how = f"; {sampled} large arrays estimated from a sample" if sampled else ""
+    lines = [
+        f"This would be {kind}: about {size_text(nbytes, stored)} in frames{how}.",
+        "Errors are multiples of the movement since the last checkpoint; without one, of the values.",
+        *([plan.shortfall] if plan.shortfall else []),
+    ]
+    if last is not None and last.figures:
+        lines.append(f"The last save, of step {last.step}, lost:")
+        lines += [f"  {role_words(role)}: {figures_words(each)}" for role, each in last.figures.items()]
+    shown = [fitted(plan_table(plan, estimates))] if len(plan) else []
+    return "\n\n".join([*shown, "\n".join(map(printable, lines))])
+
 
 _output_option = click.option(
     "-o",
