@@ -27,6 +27,7 @@ from ...policy.copies import mark_copies
 from ...policy.presets import POLICIES
 from ...policy.record import EXACT_KEY, Record, needed_record, read_record, write_record
 from ...policy.roles import Assignment
+from ...policy.trained import mark_trained
 from ...workers.crew import Crew
 from ..progress import Tell, untold
 from ..read.exact import open_exact
@@ -296,6 +297,7 @@ class Saver:
         compared = candidates(whole.flat, {} if tail is None else tail.arrays, record.roles, known)
         mark_inherited(compared, whole.inherited)
         if self._hashes is None:
+            mark_trained(compared)
             mark_copies(compared)
         else:
             self._hashes.look(compared, base.is_keyframe)
