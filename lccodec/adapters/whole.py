@@ -169,7 +169,7 @@ def _what_is(directory: Path) -> str | None:
     if steps:
         item = _orbax_item(directory / steps[-1])
         return f"holds {len(steps)} steps of Orbax: name one, such as {item}"
-    if versions := [name for name in names if name.startswith("weight_v")]:
+    if versions := [name for name in names if name.startswith(("weight_v", "delta-0"))]:
         return f"holds {len(versions)} weight versions: lccodec.adapters.weights.follow reads them"
     if states := [
         name for name in names if name.endswith((".safetensors.index.json", ".safetensors", ".ckpt"))

@@ -224,12 +224,14 @@ def test_what_is_no_state_names_the_way_to_one(tmp_path: Path) -> None:
     (tmp_path / "dcp").mkdir()
     (tmp_path / "dcp" / ".metadata").touch()
     (tmp_path / "versions" / "weight_v000001").mkdir(parents=True)
+    (tmp_path / "skyrl" / "delta-00000001").mkdir(parents=True)
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "model.safetensors").touch()
     words = {
         "ranks": "2 ranks, each with its share",
         "dcp": "dcp_to_torch_save",
         "versions": "weight versions",
+        "skyrl": "weight versions",
         "model": "model.safetensors",
     }
     for name, text in words.items():

@@ -17,6 +17,7 @@ from ...element_types import Array
 from ...frame.encode import Effort
 from ...policy.copies import mark_copies
 from ...policy.policy import Candidate
+from ...policy.trained import mark_trained
 from ...workers.crew import Crew
 from ..read.checkpoint import OpenCheckpoint
 from ..read.replay import DecodedArray, Decoding, replay
@@ -55,7 +56,8 @@ class ValueReference:
         return read_values(self._crew.empty, file)
 
     def compare(self, arrays: Sequence[Candidate], is_keyframe: bool) -> None:  # noqa: ARG002
-        """Find which arrays are equal to others, or roundings of them."""
+        """Find which arrays are trained, equal to others, or roundings of them."""
+        mark_trained(arrays)
         mark_copies(arrays)
 
     def look_back(self, latest: Latest, arrays: Sequence[Candidate], sampling: Sampling) -> None:

@@ -319,6 +319,30 @@ def test_what_is_trained_of_a_partly_frozen_model(make: Any, all_given: bool, na
         assert {name for name, assigned in found.items() if assigned.role == "weight"} == trained
 
 
+def test_what_has_moved_is_trained(tmp_path) -> None:
+    """From the second save on; an average beside it leaves nothing to say."""
+    model = half_frozen()
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
+    with lccodec.Chain(tmp_path, "balanced", adapter=adapter) as chain:
+        found = []
+        for step in range(3):
+            model(torch.randn(8, 16)).square().mean().backward()
+            optimizer.step()
+            state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+            found.append({array.name: (array.role, array.why) for array in chain.plan(state)})
+            chain.save(step, state)
+        copy = {name: value + step for name, value in model.state_dict().items()}
+        optimizer.step()
+        more = {array.name: array.role for array in chain.plan({**state, "copy": copy})}
+    for number in range(4):
+        name, trained = f"model/{number}.weight", number in (0, 3)
+        assert found[0][name] == ("other", "perhaps a parameter of the optimizer")
+        for later in found[1:]:
+            assert (later[name] == ("weight", "a parameter of the optimizer")) == trained
+        assert more[name] == ("weight" if trained else "other")
+        assert more[f"copy/{number}.weight"] == "other"
+
+
 def test_groups_that_are_not_in_the_order_of_the_model() -> None:
     """As of weights with decay, and biases without: by their order, others would be taken."""
     model = torch.nn.Sequential(*[torch.nn.Linear(16, 16).requires_grad_(n > 1) for n in range(4)])
