@@ -54,7 +54,7 @@ class Reference(Protocol):
         """
 
     def compare(self, arrays: Sequence[Candidate], is_keyframe: bool) -> None:
-        """Find which arrays are trained or copies of others, and how far they moved, as far as known."""
+        """Find which arrays are trained or copies of others, and what is known of how they moved."""
 
     def look_back(self, latest: Latest, arrays: Sequence[Candidate], sampling: Sampling) -> None:
         """Give arrays a sample of what they were at the save before."""
