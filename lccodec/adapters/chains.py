@@ -41,7 +41,7 @@ from ..errors import ArgumentError, ChainError, DataError, StorageError
 from ..parallel import Line
 from ..policy.policy import Policy
 from ..policy.presets import resolve_policy
-from ..policy.record import Kept, check_newest
+from ..policy.record import NewestMode, check_newest
 from ..policy.roles import Assignment, check_matches
 from ..printable import printable
 from .link import chain_step, write_link
@@ -56,7 +56,7 @@ class OtherOptions(TypedDict, total=False):
 
     keyframe_every: int
     workers: int | None
-    newest: Kept | None
+    newest: NewestMode | None
     background: bool
     keep: Keep | None
     hindsight: int
@@ -112,7 +112,7 @@ class ChainOptions:
     policy: str | Policy = "lossless"
     keyframe_every: int = KEYFRAME_EVERY
     workers: int | None = None
-    newest: Kept | None = None
+    newest: NewestMode | None = None
     background: bool = False
     keep: Keep | None = None
     hindsight: int = 0
@@ -164,7 +164,9 @@ class ChainOptions:
         """Open the chain, or that of one process in a subdirectory. There must be one."""
         return self.open_in(Path(self.chain or "", part), adapter, "exact")
 
-    def open_in(self, directory: Path, adapter: Adapter | None = None, newest: Kept | None = None) -> Chain:
+    def open_in(
+        self, directory: Path, adapter: Adapter | None = None, newest: NewestMode | None = None
+    ) -> Chain:
         """Open a chain with these options in the given directory; `newest` if that is not given."""
         return Chain(
             directory,

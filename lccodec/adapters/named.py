@@ -18,7 +18,7 @@ from ..chain.life.pins import LINKS_NAME
 from ..chain.life.prune import Keep, Pruning, prune
 from ..chain.mend.protect import recorded
 from ..chain.mend.ranks import renew_ranks
-from ..chain.progress import Tell, untold
+from ..chain.progress import OnProgress, no_progress
 from ..chain.read.checkpoint import open_file
 from ..chain.read.links import LINK_KEY, RECORD_KIND
 from ..chain.store.directory import DirectoryStore, chains_in, inner_directories
@@ -38,7 +38,7 @@ def prune_named(
     *,
     rewrite: bool = False,
     dry_run: bool = False,
-    tell: Tell = untold,
+    tell: OnProgress = no_progress,
 ) -> dict[Place, Pruning]:
     """Remove the steps of a chain that no path and no record names, and that no kept step needs.
 

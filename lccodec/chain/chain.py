@@ -23,7 +23,7 @@ from ..errors import ArgumentError, LccodecError
 from ..policy.hindsight import gains
 from ..policy.policy import Policy
 from ..policy.presets import resolve_policy
-from ..policy.record import EXACT_KEY, Kept, check_newest
+from ..policy.record import EXACT_KEY, NewestMode, check_newest
 from ..policy.roles import Assignment, Role
 from ..quantizers.base import Quantizer
 from ..table import Overview, Shown
@@ -38,9 +38,9 @@ from .mend.parity_folder import directory_of
 from .mend.protect import ParityBehind, Protection, parse_redundancy, protect, unprotect
 from .mirror.behind import SECONDS_TO_CLOSE, Mirrors, checked_mirrors
 from .mirror.stand_in import Found, read_whole
-from .mirror.transfer import Care, MirrorState
+from .mirror.transfer import MirrorState, MirrorUpkeep
 from .overview import chain_overview
-from .progress import Progress, Tell, check_progress, telling
+from .progress import OnProgress, Progress, check_progress, telling
 from .read.average import average, select_shares
 from .read.checkpoint import Arrivals, OpenCheckpoint, checked_names, open_step
 from .read.info import CheckpointInfo
@@ -167,7 +167,7 @@ class Chain(Shown):
         keyframe_every: int = KEYFRAME_EVERY,
         workers: int | None = None,
         adapter: Adapter | None = None,
-        newest: Kept | None = None,
+        newest: NewestMode | None = None,
         exact_every: int = 1,
         keep: Keep | None = None,
         hindsight: int = 0,
@@ -195,7 +195,7 @@ class Chain(Shown):
         self._ancestry = Ancestry(self._store)
         self._parity = ParityBehind(self._store, None if parity is None else parse_redundancy(parity))
         kept = check_keep(mirror_keep)
-        care = Care(rollback, None if kept is None else partial(prune, keep=kept, wait=False))
+        care = MirrorUpkeep(rollback, None if kept is None else partial(prune, keep=kept, wait=False))
         self._mirrors = Mirrors(self._store, checked_mirrors(mirror), care, mirror_timeout)
         after = partial(thin_out, self._store, check_keep(keep), self._ancestry, self._parity, self._mirrors)
         every = check_every(keyframe_every, exact_every, hindsight)
@@ -274,7 +274,7 @@ class Chain(Shown):
         return self._options.workers
 
     @property
-    def newest(self) -> Kept:
+    def newest(self) -> NewestMode:
         """``"exact"`` if saves also keep the newest state exactly, else ``"history"``."""
         return self._writer.settings.record.newest
 
@@ -807,7 +807,7 @@ class Chain(Shown):
         target: WritableStore | None,
         dry_run: bool,
         hindsight: int,
-        tell: Tell,
+        tell: OnProgress,
     ) -> Compaction:
         from .life.compact import code_anew
         from .life.hindsight import code_with_hindsight

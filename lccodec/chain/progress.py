@@ -12,10 +12,10 @@ from ..errors import ArgumentError, warn
 Item = TypeVar("Item")
 
 #: Is called with how many arrays, checkpoints or files are done, and of how many.
-Tell: TypeAlias = Callable[[int, int], object]
+OnProgress: TypeAlias = Callable[[int, int], object]
 
 #: ``True`` for a bar, or a function that is told.
-Progress: TypeAlias = bool | Tell
+Progress: TypeAlias = bool | OnProgress
 
 
 def check_progress(progress: Progress) -> Progress:
@@ -30,19 +30,19 @@ def check_progress(progress: Progress) -> Progress:
     return progress
 
 
-def untold(done: int, total: int) -> None:
+def no_progress(done: int, total: int) -> None:
     """Tell nobody."""
 
 
 @contextmanager
-def telling(progress: Progress, doing: str, unit: str = "arrays") -> Iterator[Tell]:
+def telling(progress: Progress, doing: str, unit: str = "arrays") -> Iterator[OnProgress]:
     """Yield what is to be told how many of a unit are done, and of how many.
 
     A bar needs the package `tqdm`, and a terminal as standard error. Without them nothing is shown.
     """
     bar = _bar(doing, unit) if progress is True else None
     if bar is None:
-        yield progress if callable(progress) else untold
+        yield progress if callable(progress) else no_progress
         return
 
     def show(done: int, total: int) -> None:
@@ -56,7 +56,7 @@ def telling(progress: Progress, doing: str, unit: str = "arrays") -> Iterator[Te
 
 
 @contextmanager
-def telling_of_save(progress: Progress, warned: Callable[[str], object]) -> Iterator[Tell]:
+def telling_of_save(progress: Progress, warned: Callable[[str], object]) -> Iterator[OnProgress]:
     """Yield as `telling`. An error of who is told is a warning, once: it stops no save."""
     failed = False
     with telling(progress, "save") as tell:
@@ -86,7 +86,7 @@ def watched(items: Iterator[Item], total: int, progress: Progress) -> Generator[
             items.close()
 
 
-def counted(items: Collection[Item], tell: Tell, total: int | None = None) -> Iterator[Item]:
+def counted(items: Collection[Item], tell: OnProgress, total: int | None = None) -> Iterator[Item]:
     """Yield items, and tell after each is done how many were; `total` may count more than them."""
     total = len(items) if total is None else total
     for done, item in enumerate(items, 1):

@@ -117,7 +117,13 @@ def _escaped(key: str) -> str:
 
 
 def unescaped(name: str) -> str:
-    """Return a key, or a path of keys without a slash in them, as it was before `leaf_name`."""
+    """Return a name with the ``/`` and ``~`` of its keys, which `leaf_name` escapes.
+
+    Examples
+    --------
+    >>> unescaped("model~1layer~00/weight")
+    'model/layer~0/weight'
+    """
     return name.replace("~1", "/").replace("~0", "~")
 
 

@@ -24,8 +24,9 @@ from itertools import pairwise
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from ..container.figures import UNKNOWN
+from ..container.tree import unescaped
 from ..policy.roles import Role
-from .report import ArrayRow, Checkpoint, Flag, Series, Verdict, shown_name
+from .report import ArrayRow, Checkpoint, Flag, Series, Verdict
 
 Severity: TypeAlias = Literal["error", "warning", "note"]
 
@@ -439,7 +440,7 @@ def change_flags(
     before = dict(zip(steps[1:], steps, strict=False))
     found = []
     for step, new, gone in changes:
-        sentence = _changes_sentence(list(map(shown_name, new)), list(map(shown_name, gone)))
+        sentence = _changes_sentence(list(map(unescaped, new)), list(map(unescaped, gone)))
         if all((roles or {}).get(name) in _MOMENT_ROLES for name in (*new, *gone)):
             weights = [name for name, role in (roles or {}).items() if role == "weight"]
             parts = [
@@ -462,9 +463,9 @@ def _changes_sentence(new: Sequence[str], gone: Sequence[str]) -> str:
 
 def _apart(names: Sequence[str], others: Sequence[str]) -> Sequence[str]:
     """Return the parts of names that others do not have, if each of the names has one."""
-    known = {part for name in others for part in shown_name(name).split("/")}
+    known = {part for name in others for part in unescaped(name).split("/")}
     parts = [
-        [part for part in shown_name(name).split("/") if part not in known and not part.isdecimal()]
+        [part for part in unescaped(name).split("/") if part not in known and not part.isdecimal()]
         for name in names
     ]
     return list(dict.fromkeys(own[0] for own in parts)) if others and all(parts) else names
@@ -472,9 +473,9 @@ def _apart(names: Sequence[str], others: Sequence[str]) -> Sequence[str]:
 
 def _kinds(names: Sequence[str], others: Sequence[str]) -> Sequence[str]:
     """Return what moments are called, by the last parts of their names that others do not have."""
-    known = {part for name in others for part in shown_name(name).split("/")}
+    known = {part for name in others for part in unescaped(name).split("/")}
     parts = [
-        [part for part in shown_name(name).split("/") if part not in known and not part.isdecimal()]
+        [part for part in unescaped(name).split("/") if part not in known and not part.isdecimal()]
         for name in names
     ]
     return list(dict.fromkeys(own[-1] for own in parts)) if all(parts) else names
@@ -486,7 +487,7 @@ def _arrays(names: Sequence[str]) -> str:
 
 def _are(names: Sequence[str]) -> str:
     """Return names as the subject of a sentence, with its verb."""
-    shown = list(map(shown_name, names[:_MAX_NAMES]))
+    shown = list(map(unescaped, names[:_MAX_NAMES]))
     if more := len(names) - len(shown):
         shown.append(f"{more:,} more")
     return f"{', '.join(shown[:-1])}{' and ' if shown[1:] else ''}{shown[-1]} {'are' if shown[1:] else 'is'}"

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, TypeAlias
 
 from ..container.figures import Figures
+from ..container.tree import unescaped
 from ..policy.roles import Role
 from .difference import Replacement
 from .picture import Picture
@@ -35,17 +36,6 @@ STREAMS: Final = ("container", "manifest", "raw", "planes", "codebook", "smooth"
 
 #: Significant digits of a number in a document: more would only make the page larger.
 _DIGITS: Final = 5
-
-
-def shown_name(name: str) -> str:
-    """Return the name of an array with the ``/`` and ``~`` of its keys, which a state escapes.
-
-    Examples
-    --------
-    >>> shown_name("model~1layer~00/weight")
-    'model/layer~0/weight'
-    """
-    return name.replace("~1", "/").replace("~0", "~")
 
 
 @dataclass(frozen=True)
@@ -123,8 +113,8 @@ class ArrayRow:
     def label(self) -> str:
         """Its name as the user knows it: of a moment, the weight that it belongs to."""
         if self.of is None:
-            return shown_name(self.name)
-        return f"{shown_name(self.of)}, {self.role.replace('_', ' ')}"
+            return unescaped(self.name)
+        return f"{unescaped(self.of)}, {self.role.replace('_', ' ')}"
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,13 @@ from .presets import POLICIES, resolve_policy
 from .roles import MASTER, ROLES, ROUNDED, Assignment, Role, assign_roles, check_roles
 
 #: What is kept of the newest state: the exact file and the history's checkpoint, or that alone.
-Kept: TypeAlias = Literal["exact", "history"]
+NewestMode: TypeAlias = Literal["exact", "history"]
 KEPT: Final = ("exact", "history")
 
 _WHY_RECORDED: Final = "from a framework's structures when it was saved"
 
 
-def check_newest(newest: Kept | None) -> Kept | None:
+def check_newest(newest: NewestMode | None) -> NewestMode | None:
     """Return the parameter `newest` of a chain; raise ``ArgumentError`` if it is unknown."""
     if newest is not None and (not isinstance(newest, str) or newest not in KEPT):
         raise ArgumentError(f"newest must be 'exact', 'history' or None; got {newest!r}")
@@ -46,7 +46,7 @@ class Record:
     policy: Policy
     roles: Mapping[str, Role] = field(default_factory=dict)  # from the user, by name or pattern
     known: Mapping[int, Role] = field(default_factory=dict)  # other roles, by index
-    newest: Kept = "exact"
+    newest: NewestMode = "exact"
 
     def known_of(self, names: Sequence[str]) -> dict[str, Assignment]:
         """Return the known roles by name; `names` are those of all arrays, by index."""

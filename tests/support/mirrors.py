@@ -9,7 +9,7 @@ from typing import Any
 
 from lccodec import Chain
 from lccodec.chain.life.rollback import rollback
-from lccodec.chain.mirror.transfer import Care, Mirror
+from lccodec.chain.mirror.transfer import Mirror, MirrorUpkeep
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.disk.system import SYSTEM, System
 
@@ -18,7 +18,7 @@ from .damage import Files, files_in
 
 def mirror_of(run: Path, mirror: Path, system: System = SYSTEM, **care: Any) -> Mirror:
     """The mirror of a chain."""
-    return Mirror(DirectoryStore(run), DirectoryStore(mirror, system), Care(rollback, **care))
+    return Mirror(DirectoryStore(run), DirectoryStore(mirror, system), MirrorUpkeep(rollback, **care))
 
 
 def chain_files(directory: Path) -> Files:

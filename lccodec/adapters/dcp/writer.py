@@ -39,7 +39,7 @@ from ...container.tree import leaf_name, unescaped
 from ...element_types import Array
 from ...errors import ArgumentError, LccodecError, warn
 from ...policy.policy import Policy
-from ...policy.record import Kept
+from ...policy.record import NewestMode
 from ...policy.roles import Assignment, assign_roles
 from .. import torch as adapter
 from ..chains import ChainOptions
@@ -98,7 +98,7 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         *,
         keyframe_every: int = KEYFRAME_EVERY,
         workers: int | None = None,
-        newest: Kept | None = None,
+        newest: NewestMode | None = None,
         keep: Keep | None = None,
         hindsight: int = 0,
         only: Sequence[str] | None = None,
@@ -210,7 +210,7 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         base = self._chain_directory or self._path
         directory = base / f"rank-{self._rank}"
         if self._chain is None or self._chain.directory != directory:
-            newest: Kept | None = None if self._chain_directory is None else "exact"
+            newest: NewestMode | None = None if self._chain_directory is None else "exact"
             self._chain, self._has_saved = self._options.open_in(directory, adapter, newest), False
         alone = not dist.is_initialized() or dist.get_world_size() == 1
         names = [leaf_name((name,)) for name in state]

@@ -25,7 +25,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from ...container.scalars import Json, parse_scalar, scalar_json, scalar_value
-from ...container.tree import flatten, leaf_name, leaves_of, parse_tree, unflatten
+from ...container.tree import flatten, leaf_name, leaves_of, parse_tree, unescaped, unflatten
 from ...element_types import Array, element_type
 from ...errors import ArgumentError, DataError, FormatError
 from ..tree.plain import names_by_type, read_types, with_types
@@ -58,7 +58,7 @@ def plain_names(leaves: Mapping[str, Value]) -> dict[str, Value]:
 def _plain(leaves: Iterable[tuple[str, Value]]) -> dict[str, Value]:
     plain: dict[str, Value] = {}
     for name, value in leaves:
-        key = name.replace("~1", "/").replace("~0", "~")
+        key = unescaped(name)
         if key in plain:
             raise ArgumentError(f"two entries of the state would both be named {key!r}")
         plain[key] = value

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from ...container.tree import leaf_name
+from ...container.tree import leaf_name, unescaped
 from ...errors import ArgumentError
 from ..tree.matching import Renaming, first_of, paired
 
@@ -40,7 +40,7 @@ class Prefix:
 
     def name(self, path: str) -> str:
         """Return the name of the tensor at a place."""
-        return path.removeprefix(self._start).replace("~1", "/").replace("~0", "~")
+        return unescaped(path.removeprefix(self._start))
 
     def tensors(
         self, paths: Mapping[str, int], there: Collection[str] | None, where: object, *, strict: bool = True

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ...byteorder import read_numbers, stored_view
+from ...chain.read.follow.followed_state import CancelledError, Change, difference
 from ...chain.read.follow.follower import POLL_SECONDS, Follower, checked_waits
-from ...chain.read.follow.held import CancelledError, Change, difference
 from ...chain.read.follow.watch import Lag, Update
 from ...chain.read.replay import DecodedArray
 from ...container.disk.system import checked_path, storage_errors

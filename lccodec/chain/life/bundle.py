@@ -23,7 +23,7 @@ from ...container.disk.whole_file import WholeFile, remove_stale_temporaries
 from ...container.manifest import Parent
 from ...container.reader import CheckpointReader
 from ...errors import ArgumentError, ChainError, LccodecError, warn
-from ..progress import Progress, Tell, check_progress, counted, telling, untold
+from ..progress import OnProgress, Progress, check_progress, counted, no_progress, telling
 from ..read.links import check_own, check_step, decoding_order
 from ..read.newest import is_newest_exact
 from ..store.bundle import BundleStore
@@ -82,7 +82,7 @@ def bundle(
 
 
 def write_bundle(
-    store: WritableStore, target: Path, steps: Iterable[int] | None = None, tell: Tell = untold
+    store: WritableStore, target: Path, steps: Iterable[int] | None = None, tell: OnProgress = no_progress
 ) -> int:
     """Copy the checkpoints of a store into one file; see `bundle`."""
     if in_chain(target):
@@ -228,7 +228,7 @@ def unbundle(
         return take_apart(store, target, tell)
 
 
-def take_apart(store: BundleStore, target: WritableStore, tell: Tell = untold) -> list[int]:
+def take_apart(store: BundleStore, target: WritableStore, tell: OnProgress = no_progress) -> list[int]:
     """Write the files of a bundle into a store; see `unbundle`."""
     target.make()
     target.remove_stale()

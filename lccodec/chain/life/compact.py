@@ -36,7 +36,7 @@ from ...policy.roles import Assignment
 from ...quantizers.base import Quantizer, guarantee_of
 from ...quantizers.guarantee import EXACT, Guarantee
 from ..mend.protect import renew
-from ..progress import Tell, counted, untold
+from ..progress import OnProgress, counted, no_progress
 from ..read.checkpoint import OpenCheckpoint, open_step
 from ..read.newest import open_exact, open_newest
 from ..save.plan import candidates
@@ -80,7 +80,7 @@ def compact(
     *,
     dry_run: bool = False,
     claim: Claim | None = None,
-    tell: Tell = untold,
+    tell: OnProgress = no_progress,
 ) -> Compaction:
     """Write checkpoints anew, each with the same state, where that saves bytes or depth.
 
@@ -146,7 +146,7 @@ def compact(
 
 
 def code_anew(
-    store: Store, target: Store, policy: Policy, save: Callable[..., int], tell: Tell = untold
+    store: Store, target: Store, policy: Policy, save: Callable[..., int], tell: OnProgress = no_progress
 ) -> Compaction:
     """Save every state of a chain to another chain, and compare what it has become.
 

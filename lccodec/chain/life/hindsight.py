@@ -36,7 +36,7 @@ from ...policy.roles import Assignment
 from ...quantizers.base import Quantizer
 from ...quantizers.guarantee import EXACT, Guarantee
 from ...workers.crew import Crew, Threads
-from ..progress import Tell, untold
+from ..progress import OnProgress, no_progress
 from ..read.checkpoint import open_name
 from ..read.links import value_or_raise
 from ..read.replay import Decoded, DecodedArray, interpolated
@@ -205,7 +205,7 @@ def code_with_hindsight(
     group: int,
     keyframe_every: int,
     *,
-    tell: Tell = untold,
+    tell: OnProgress = no_progress,
 ) -> Compaction:
     """Save every state of a chain to another store, in groups.
 
@@ -314,7 +314,7 @@ class _Coder:
     """Saves groups of states, each with the end of the group before as its beginning."""
 
     def __init__(
-        self, target: WritableStore, policy: Policy, keyframe_every: int, total: int, tell: Tell
+        self, target: WritableStore, policy: Policy, keyframe_every: int, total: int, tell: OnProgress
     ) -> None:
         self._target, self._record = target, Record(policy, newest="history")
         self._keyframe_every, self._total, self._tell = keyframe_every, total, tell

@@ -23,7 +23,7 @@ from ...errors import ArgumentError, ChainError, DataError, LccodecError, warn
 from ...table import Overview, Shown, ranges_text
 from ..mend.protect import Redundancy, forget, renew
 from ..mirror.behind import Mirrors
-from ..progress import Tell, counted, untold
+from ..progress import OnProgress, counted, no_progress
 from ..store.lineage import Ancestry, Lineage
 from ..store.names import checkpoints_among, pins_among, step_index
 from ..store.store import WritableStore
@@ -226,7 +226,7 @@ def prune(
     wait: bool = True,
     ancestry: Ancestry | None = None,
     mirrored: Collection[int] = (),
-    tell: Tell = untold,
+    tell: OnProgress = no_progress,
     again: Callable[[WritableStore, Redundancy | None], object] = renew,
 ) -> Pruning:
     """Remove the checkpoints that are not kept and that no kept one needs.
@@ -301,7 +301,12 @@ def prune(
 
 
 def _dry_run(  # as `prune`
-    store: WritableStore, keep: Keep, ancestry: Ancestry, mirrored: Collection[int], rewrite: bool, tell: Tell
+    store: WritableStore,
+    keep: Keep,
+    ancestry: Ancestry,
+    mirrored: Collection[int],
+    rewrite: bool,
+    tell: OnProgress,
 ) -> Pruning:
     plan, _ = _plan(store, keep, ancestry, mirrored)
     if not rewrite or not plan.needed:
@@ -316,7 +321,7 @@ def _dry_run(  # as `prune`
 
 
 def _rewritten(
-    store: WritableStore, plan: Pruning, ancestry: Ancestry, dry_run: bool, tell: Tell
+    store: WritableStore, plan: Pruning, ancestry: Ancestry, dry_run: bool, tell: OnProgress
 ) -> list[Rewriting]:
     """Write the kept steps anew whose parents are to go: against a kept one, or as keyframes.
 

@@ -22,7 +22,7 @@ from ...parity.code import Block, rebuild
 from ..read.newest import is_newest_exact, is_unknown, may_be_replaced
 from ..store.directory import DirectoryStore
 from ..store.names import checkpoint_name
-from .parity_folder import Group, ParityFolder, bands, home_of, make_home, read_band
+from .parity_folder import ParityFolder, ParityGroup, bands, home_of, make_home, read_band
 from .protect import declared
 
 
@@ -50,7 +50,7 @@ class GroupDamage:
         self,
         store: DirectoryStore,
         folder: ParityFolder,
-        group: Group,
+        group: ParityGroup,
         problems: Mapping[str, str],
         stack: ExitStack,
     ) -> None:

@@ -94,7 +94,7 @@ _NAME: Final = re.compile(r"([0-9a-f]{16})-([0-9]{2})" + re.escape(PARITY_SUFFIX
 
 
 @dataclass(frozen=True)
-class Group:
+class ParityGroup:
     """The parity of a group of files.
 
     Attributes
@@ -160,13 +160,13 @@ class ParityFolder:
         """Open a parity file for reads of ranges."""
         return FileSource(self.path / name)
 
-    def groups(self, *, bare: bool = False) -> tuple[list[Group], dict[str, LccodecError]]:
+    def groups(self, *, bare: bool = False) -> tuple[list[ParityGroup], dict[str, LccodecError]]:
         """Return the groups whose index can be read from any file, and the errors of other files.
 
         A file whose index is damaged belongs to the group that its name says. With `bare`, only one
         description of each group is read, and its index has no hashes.
         """
-        found: dict[str, Group] = {}
+        found: dict[str, ParityGroup] = {}
         errors: dict[str, LccodecError] = {}
         by_group: dict[str, list[tuple[int, str]]] = {}
         for name in self.names():
@@ -187,12 +187,14 @@ class ParityFolder:
                 except LccodecError as error:
                     errors[name] = error
                 else:
-                    found.setdefault(group, Group(index))
+                    found.setdefault(group, ParityGroup(index))
             if group in found:
                 found[group] = self._described(found[group].index, dict(columns), errors)
         return list(found.values()), errors
 
-    def _described(self, index: Index, columns: dict[int, str], errors: dict[str, LccodecError]) -> Group:
+    def _described(
+        self, index: Index, columns: dict[int, str], errors: dict[str, LccodecError]
+    ) -> ParityGroup:
         length, there = file_length(index), {}
         is_complete = True
         for column, name in columns.items():
@@ -201,7 +203,7 @@ class ParityFolder:
             there[column] = name
             with storage_errors("cannot look at", self.path / name):
                 is_complete &= (self.path / name).stat().st_size == length and name not in errors
-        return Group(index, there, is_complete and len(there) == index.layout.parity)
+        return ParityGroup(index, there, is_complete and len(there) == index.layout.parity)
 
     def make(self) -> None:
         """Make the directory if it is not there."""

@@ -54,8 +54,8 @@ from ...parity.code import encode
 from ..store.directory import DirectoryStore
 from ..store.store import Store
 from .parity_folder import (
-    Group,
     ParityFolder,
+    ParityGroup,
     above,
     add_parity,
     bands,
@@ -240,7 +240,7 @@ def make_groups(
     store: DirectoryStore,
     folder: ParityFolder,
     layouts: Iterable[Layout],
-    known: Mapping[str, Group],
+    known: Mapping[str, ParityGroup],
     redundancy: Redundancy,
 ) -> tuple[list[Layout], int, dict[str, str]]:
     """Write the parity of groups that are not known, each without the files that are damaged.
@@ -270,7 +270,7 @@ def make_groups(
     return kept, made, unprotected
 
 
-def _mends(store: DirectoryStore, group: Group, damaged: Collection[str]) -> bool:
+def _mends(store: DirectoryStore, group: ParityGroup, damaged: Collection[str]) -> bool:
     """Return whether a group has the parity of a lost file, and is not older than the others."""
     members, lost = group.index.layout.members, False
     for member in members:
@@ -297,7 +297,9 @@ def members_of(store: DirectoryStore, names: Iterable[str]) -> tuple[list[Member
     return members, problems
 
 
-def _layouts(members: Sequence[Member], redundancy: Redundancy, known: Collection[Group]) -> list[Layout]:
+def _layouts(
+    members: Sequence[Member], redundancy: Redundancy, known: Collection[ParityGroup]
+) -> list[Layout]:
     """Return the groups that a chain is to have: those that are full stay, the rest is divided."""
     by_name = set(members)
     layouts = []
@@ -319,7 +321,7 @@ def _is_start(members: Sequence[Member], of: Sequence[Member]) -> bool:
     return tuple(members) == tuple(of[: len(members)])
 
 
-def _before(layout: Layout, known: Iterable[Group]) -> Group | None:
+def _before(layout: Layout, known: Iterable[ParityGroup]) -> ParityGroup | None:
     """Return the largest group that becomes another by adding files: one of whole files."""
     found = None
     for group in known:
@@ -331,7 +333,7 @@ def _before(layout: Layout, known: Iterable[Group]) -> Group | None:
 
 
 def _make(
-    store: DirectoryStore, folder: ParityFolder, layout: Layout, known: Iterable[Group]
+    store: DirectoryStore, folder: ParityFolder, layout: Layout, known: Iterable[ParityGroup]
 ) -> dict[str, str]:
     """Write the parity files of a group, from those of a group that it begins with, if any."""
     if (before := _before(layout, known)) is not None:
@@ -341,7 +343,7 @@ def _make(
 
 
 def _make_group(
-    store: DirectoryStore, folder: ParityFolder, layout: Layout, before: Group | None = None
+    store: DirectoryStore, folder: ParityFolder, layout: Layout, before: ParityGroup | None = None
 ) -> dict[str, str]:
     """Write the parity files of a group; return what is wrong with its files, if anything is.
 

@@ -35,7 +35,7 @@ from ...container.parity import Index, Layout, Member, blocks_offset, ends_of, f
 from ...errors import ChainError, LccodecError, reason_of, warn
 from ...parity.code import Block, encode
 from ..store.directory import DirectoryStore, inner_directories
-from .parity_folder import Group, ParityFolder, block_hashes, home_of, homes_of, read_band
+from .parity_folder import ParityFolder, ParityGroup, block_hashes, home_of, homes_of, read_band
 from .protect import Protection, Redundancy, damage, declared, make_groups, members_of, recorded
 
 
@@ -185,13 +185,13 @@ def _rank(folder: str) -> int:
     return _NO_RANK if number is None else number
 
 
-def groups_of_ranks(folder: ParityFolder) -> list[Group]:
+def groups_of_ranks(folder: ParityFolder) -> list[ParityGroup]:
     """Return the groups of files of ranks in a folder of parity, without hashes."""
     return [group for group in folder.groups(bare=True)[0] if group.index.layout.of_ranks]
 
 
 def is_current(
-    store: DirectoryStore, group: Group, redundancy: Redundancy, members: Iterable[Member] | None = None
+    store: DirectoryStore, group: ParityGroup, redundancy: Redundancy, members: Iterable[Member] | None = None
 ) -> bool:
     """Return whether a group is complete, of this redundancy, and of the files that are there.
 
@@ -209,7 +209,7 @@ def is_current(
 
 
 def remove_obsolete(
-    store: DirectoryStore, folder: ParityFolder, there: Iterable[Group], kept: Iterable[Layout]
+    store: DirectoryStore, folder: ParityFolder, there: Iterable[ParityGroup], kept: Iterable[Layout]
 ) -> None:
     """Remove groups of which each file is in another group, or was replaced by another file.
 
@@ -486,12 +486,12 @@ def _groups(
     written: Written,
     redundancy: Redundancy,
     trouble: Trouble,
-) -> list[tuple[Group, bool]]:
+) -> list[tuple[ParityGroup, bool]]:
     """Return the groups that the first rank sees, and whether each is as it should be.
 
     Each rank looks at its own files; the first one also at those of ranks that are not here.
     """
-    mine = list[Group]()
+    mine = list[ParityGroup]()
     with trouble.noted():
         if peers.rank == 0:
             mine = groups_of_ranks(folder)

@@ -53,7 +53,7 @@ from ..store.lineage import Lineage
 from ..store.names import checkpoint_name, checkpoints_among
 from ..store.store import Store, WritableStore
 from .damage import GroupDamage
-from .parity_folder import Group, ParityFolder, homes_of
+from .parity_folder import ParityFolder, ParityGroup, homes_of
 from .protect import recorded, renew
 from .ranks import groups_of_ranks, renew_ranks
 
@@ -442,7 +442,7 @@ def _from_parity(store: DirectoryStore, *, dry_run: bool) -> Repair:
     return Repair(tuple(mended), lost, tuple(stale), tuple(broken), len(protected))
 
 
-def _damaged_parity(folder: ParityFolder, groups: Iterable[Group]) -> Iterator[str]:
+def _damaged_parity(folder: ParityFolder, groups: Iterable[ParityGroup]) -> Iterator[str]:
     """Yield the names of parity files that are damaged."""
     for name in (name for group in groups for name in group.names.values()):
         try:

@@ -21,7 +21,7 @@ from ...errors import ChainError, DataError, LccodecError, StorageError, reason_
 from ...parallel import Line
 from ..store.opening import writable_store
 from ..store.store import Store, WritableStore
-from .transfer import Care, Mirror, MirrorState, bring_newest
+from .transfer import Mirror, MirrorState, MirrorUpkeep, bring_newest
 
 _FIRST_WAIT: Final = 1.0  # seconds after the first failure, at most
 _LONGEST_WAIT: Final = 60.0
@@ -151,14 +151,14 @@ class Mirrors:
         self,
         store: WritableStore,
         places: Sequence[Place],
-        care: Care | None = None,
+        care: MirrorUpkeep | None = None,
         seconds: float = SECONDS_TO_CLOSE,
     ) -> None:
         self._store, self._places, self._seconds = store, places, seconds
         self._read: list[Store] | None = None
         self.instead: Store | None = None
         hurried = [writable_store(place, _SECONDS_OF_ONE_CALL) for place in places]
-        made = Care(lambda *_, **__: None) if care is None else care
+        made = MirrorUpkeep(lambda *_, **__: None) if care is None else care
         self._copiers = [_Copier(Mirror(store, mirror, made)) for mirror in hurried]
         if not places:
             return

@@ -322,7 +322,7 @@ class MirrorState:
 
 
 @dataclass(frozen=True)
-class Care:
+class MirrorUpkeep:
     """What is done to a mirror besides copying.
 
     Parameters
@@ -348,7 +348,7 @@ class Mirror:
         Where its files are copied to.
     """
 
-    def __init__(self, store: WritableStore, mirror: WritableStore, care: Care) -> None:
+    def __init__(self, store: WritableStore, mirror: WritableStore, care: MirrorUpkeep) -> None:
         if str(store.path) == str(mirror.path):
             raise ArgumentError(f"{mirror.path}: a mirror must be another place than its chain")
         self.mirror = mirror

@@ -51,7 +51,7 @@ from ...errors import ArgumentError, ChainError
 from ...parallel import WIDE_PIECE, slices
 from ...policy.roles import ROLES, Role
 from ..bounds import UNBOUNDED, Bounds
-from ..progress import Tell, untold
+from ..progress import OnProgress, no_progress
 from ..store.names import step_index
 from ..store.store import Store
 from .checkpoint import OpenCheckpoint, checked_names, open_step, without_spare
@@ -207,7 +207,7 @@ def average(
     roles: Iterable[Role] | Role = ("weight",),
     keys: Iterable[str] | str | None = None,
     dtype: Literal["float32", "bits"] | None = None,
-    tell: Tell = untold,
+    tell: OnProgress = no_progress,
     bounds: Bounds = UNBOUNDED,
 ) -> Average:
     """Return the weighted mean of checkpoints of a chain.

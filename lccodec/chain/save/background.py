@@ -42,7 +42,7 @@ from ...quantizers.registry import QUANTIZERS
 from ...workers.crew import Crew, Done, Threads
 from ...workers.memory import Arena, PrivateArena
 from ...workers.process import Worker
-from ..progress import Progress, Tell, telling_of_save, untold
+from ..progress import OnProgress, Progress, no_progress, telling_of_save
 from ..read.crew import Restorers
 from ..store.claim import Claim, Use
 from ..store.names import checkpoint_name
@@ -225,7 +225,7 @@ class Background:
         client, done = self._current_client(), Done()
         try:
             if client is not None and job.snapshot is not None:
-                report = client.request(job.snapshot, untold)
+                report = client.request(job.snapshot, no_progress)
                 self._note(report)
                 done = report.done
         finally:
@@ -368,7 +368,7 @@ class Background:
         except StorageError:
             return None
 
-    def _ask(self, snapshot: Snapshot, tell: Tell) -> Report:
+    def _ask(self, snapshot: Snapshot, tell: OnProgress) -> Report:
         if (client := self._current_client()) is not None:
             try:
                 return client.request(snapshot, tell)
@@ -535,7 +535,7 @@ class Client:
         self._number = 0  # of the last request
         self.started = False  # whether a leader could be started
 
-    def request(self, message: Snapshot, tell: Tell) -> Report:
+    def request(self, message: Snapshot, tell: OnProgress) -> Report:
         """Return the leader's report on a request; raise ``WorkerError`` if it is gone.
 
         `tell` is told how many arrays are coded. If it is interrupted, so is the leader.

@@ -330,7 +330,7 @@ def unsettled(store: Store, among: int) -> list[tuple[int, int]]:
 
 def _open(
     store: WritableStore, low: int, high: int, ends: Sequence[Latest] | None, files: ExitStack
-) -> Group | None:
+) -> HindsightGroup | None:
     """Open the checkpoints of a group; ``None`` if there is nothing to settle."""
     steps = store.checkpoints()
     if low not in steps or high not in steps:
@@ -370,7 +370,7 @@ def _open(
     policy = read_record(line.links[-1].manifest.policy).policy
     if not settled or not policy.lossy:
         return None
-    return Group(store, links, known, first, end, settled, told, policy)
+    return HindsightGroup(store, links, known, first, end, settled, told, policy)
 
 
 #: What part of the weights says how far a step is on its way, and the elements that are enough.
@@ -423,7 +423,7 @@ class StepBetween:
 
 
 @dataclass
-class Group:
+class HindsightGroup:
     """Two ends, and the steps between them that are to be settled, by rising step."""
 
     store: WritableStore

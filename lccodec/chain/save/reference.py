@@ -25,7 +25,7 @@ from ...policy.record import Record, read_record
 from ..read.checkpoint import OpenCheckpoint, open_name
 from ..read.replay import DecodedArray
 from ..store.names import checkpoint_name
-from ..store.store import Held, Store, WritableStore
+from ..store.store import LockedStore, Store, WritableStore
 from .plan import SavePlan
 from .sampling import Samples, Sampling
 
@@ -54,7 +54,7 @@ class Reference(Protocol):
         """
 
     def compare(self, arrays: Sequence[Candidate], is_keyframe: bool) -> None:
-        """Find which arrays are trained or copies of others, and what is known of how they moved."""
+        """Find which arrays are trained or copies of others, and how far they moved."""
 
     def look_back(self, latest: Latest, arrays: Sequence[Candidate], sampling: Sampling) -> None:
         """Give arrays a sample of what they were at the save before."""
@@ -249,7 +249,7 @@ def _first_or_mended(
 
 
 @contextmanager
-def locked_soon(store: WritableStore) -> Iterator[Held | None]:
+def locked_soon(store: WritableStore) -> Iterator[LockedStore | None]:
     """Hold the lock of a store, if it is free within a second; else ``None``."""
     with ExitStack() as lock:
         end = time.monotonic() + _SECONDS_TO_WAIT

@@ -27,7 +27,7 @@ from ...policy.presets import POLICIES
 from ...policy.record import EXACT_KEY, Record, needed_record, read_record, write_record
 from ...policy.roles import Assignment
 from ...workers.crew import Crew
-from ..progress import Tell, untold
+from ..progress import OnProgress, no_progress
 from ..read.newest import open_exact
 from ..store.names import checkpoint_name
 from ..store.store import OvertakenError, Store, WritableStore
@@ -66,7 +66,7 @@ class _Attempt:
 
     step: Any
     state: SavedState
-    tell: Tell
+    tell: OnProgress
     is_last: bool
     is_over: bool = False
 
@@ -164,7 +164,7 @@ class Saver:
         flat: Flat,
         metadata: dict[str, str],
         known: Mapping[str, Assignment],
-        tell: Tell = untold,
+        tell: OnProgress = no_progress,
     ) -> int:
         """Store a state, and return the bytes of its file; see `Chain.save`.
 
@@ -267,7 +267,7 @@ class Saver:
             record = read_record(manifest.policy)
             state = SavedState(flat, manifest.metadata, record.known_of(flat.names))
             save = self._prepare(self._store.snapshot(), state, record)
-            self._write(save, replace(save.manifest(step), exact=root), attempt, untold)
+            self._write(save, replace(save.manifest(step), exact=root), attempt, no_progress)
         except (LccodecError, OSError, MemoryError) as error:
             self._check(attempt)
             if self._has_room(step, error):
@@ -342,7 +342,7 @@ class Saver:
         needed = needed_record(record, compared, state.known)
         return _Prepared(base, state, plan, needed, record.policy.effort, sampling)
 
-    def _write(self, save: _Prepared, manifest: Manifest, attempt: _Attempt, tell: Tell) -> NeededFile:
+    def _write(self, save: _Prepared, manifest: Manifest, attempt: _Attempt, tell: OnProgress) -> NeededFile:
         """Write a checkpoint, and keep it as the reference of the next one."""
         base, plan = save.base, save.plan
         self._latest = None  # coding overwrites its arrays, so it must not stay if coding fails

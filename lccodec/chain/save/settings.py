@@ -20,7 +20,7 @@ from ...errors import ArgumentError, warn
 from ...parallel import member_count
 from ...policy.policy import Policy
 from ...policy.presets import POLICIES, resolve_policy
-from ...policy.record import Kept, Record
+from ...policy.record import NewestMode, Record
 from ...policy.roles import EXACT_BY_DEFAULT, Role, check_matches, check_roles
 from ...printable import printable
 from ...quantizers.base import Quantizer
@@ -166,7 +166,7 @@ class Settings:
         store: Store,
         policy: str | Policy | None,
         roles: Mapping[str, Role] | None,
-        newest: Kept | None = None,
+        newest: NewestMode | None = None,
         reference: ReferenceKind = "values",
     ) -> None:
         self._store = store
@@ -192,7 +192,7 @@ class Settings:
         return _RESUMED_WIDTHS[self._saves] if narrow else 1.0
 
     @property
-    def given(self) -> tuple[Policy | None, Mapping[str, Role] | None, Kept | None]:
+    def given(self) -> tuple[Policy | None, Mapping[str, Role] | None, NewestMode | None]:
         """Policy, roles, and what is kept of the newest state, as they were given."""
         return self._policy, self._roles, self._newest
 

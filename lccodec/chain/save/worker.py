@@ -24,14 +24,14 @@ from ...container.disk.address import checked_place
 from ...container.scalars import Json
 from ...errors import WorkerError
 from ...policy.presets import resolve_policy
-from ...policy.record import Kept
+from ...policy.record import NewestMode
 from ...policy.roles import Role
 from ...quantizers.registry import QUANTIZERS
 from ...quantizers.weighted import Weighted
 from ...workers.crew import Bench, Crew, Done, Processes, Request, Threads
 from ...workers.messages import Channel
 from ...workers.process import Worker, connect
-from ..progress import untold
+from ..progress import no_progress
 from ..read.crew import TASKS as DECODING_TASKS
 from ..store.opening import writable_store
 from .encode import TASKS as ENCODING_TASKS
@@ -51,7 +51,7 @@ class Opening:
     directory: str
     policy: Json
     roles: Mapping[str, Role] | None
-    newest: Kept | None
+    newest: NewestMode | None
     every: Cadence
     members: int
     worker_timeout: float
@@ -140,7 +140,7 @@ class Leader:
             self._settings.restored()
         self._settings.first, self._settings.judged = state.first, state.judged
         if state.question == "save":
-            tell = self._tell if state.watched else untold
+            tell = self._tell if state.watched else no_progress
             return self._saver.save(state.step, state.flat(), state.metadata, state.assignments(), tell)
         plan = self._saver.plan(state.flat(), state.assignments())
         if state.question == "estimates":

@@ -24,7 +24,7 @@ from ...container.scalars import Json, numbers_of, scalar_value
 from ...container.tree import leaves_of
 from ...errors import DataError
 from .names import checkpoint_name
-from .store import Held, Store
+from .store import LockedStore, Store
 
 #: Returns the parents of a step, the earlier one first; of a keyframe none.
 Parents = Callable[[int], Sequence[int]]
@@ -279,7 +279,7 @@ class Ancestry:
         return known
 
 
-def remove_steps(store: Store, held: Held, steps: Mapping[int, str]) -> None:
+def remove_steps(store: Store, held: LockedStore, steps: Mapping[int, str]) -> None:
     """Remove checkpoints that no other checkpoint needs. The caller holds the lock of the store.
 
     Raises

@@ -210,7 +210,7 @@ class OvertakenError(ChainError):
     """Another writer has committed first: a save must not be started again."""
 
 
-class Held(Protocol):
+class LockedStore(Protocol):
     """A store while its lock is held: the one who may pin and remove files."""
 
     def add(self, name: str) -> None:
@@ -293,11 +293,11 @@ class WritableStore(Store):
         """Remove files that nothing needs. One may be gone already."""
 
     @abstractmethod
-    def locked(self) -> AbstractContextManager[Held]:
+    def locked(self) -> AbstractContextManager[LockedStore]:
         """Wait for the lock and hold it: one process at a time pins or removes files."""
 
     @abstractmethod
-    def locked_if_free(self) -> AbstractContextManager[Held | None]:
+    def locked_if_free(self) -> AbstractContextManager[LockedStore | None]:
         """Hold the lock as `locked`; yield ``None`` if another process has it."""
 
     @abstractmethod

@@ -15,7 +15,7 @@ from ...chain.life.rollback import rollback
 from ...chain.mend.parity_folder import directory_of
 from ...chain.mend.protect import Protection, parse_redundancy, unprotect
 from ...chain.mend.repair import Repair, Salvage
-from ...chain.mirror.transfer import Care, Mirror
+from ...chain.mirror.transfer import Mirror, MirrorUpkeep
 from ...chain.store.opening import writable_store
 from ...container.disk.address import Place
 from ...errors import ChainError
@@ -128,7 +128,7 @@ def mirror(directory: Place, target: Place, dry_run: bool, as_json: bool) -> int
     store = writable_store(directory)
     if not store.steps():
         raise ChainError(store.nothing())
-    found = Mirror(store, writable_store(target), Care(rollback))
+    found = Mirror(store, writable_store(target), MirrorUpkeep(rollback))
     found.look()
     before = found.state()
     state = before if dry_run else found.bring()

@@ -34,7 +34,7 @@ from ...policy.declared import DECLARED, ENTRY, parse
 from ...policy.hindsight import GROUP
 from ...policy.policy import Policy
 from ...policy.presets import FIELDS, POLICIES, fields
-from ...policy.record import Kept
+from ...policy.record import NewestMode
 from ...policy.roles import ROLES, Assignment, Role
 from ...printable import printable
 from ...table import ratio, size_text
@@ -403,7 +403,7 @@ def save(  # one parameter for each option: click passes them by name
     skip_existing: bool,
     dry_run: bool,
     policy: Policy | None,
-    newest: Kept | None,
+    newest: NewestMode | None,
     hindsight: int | None,
     only: tuple[str, ...],
     workers: int | None,

@@ -19,7 +19,7 @@ from lccodec.adapters.weights import Published, Publisher, publish
 from lccodec.adapters.weights.versions import changed_adler32, digest_of
 from lccodec.adapters.weights.writer import Target
 from lccodec.byteorder import stored_view
-from lccodec.chain.read.follow.held import Held
+from lccodec.chain.read.follow.followed_state import FollowedState
 
 from ...support.crashes import broken
 from ...support.models import bytes_of, small_model, trained, write_model
@@ -385,8 +385,8 @@ def test_the_chain_of_the_same_process(
 ) -> None:
     """What it saved is taken from memory; if it is not there, files are read."""
     compared, like, lossy = list[bytes](), tmp_path / "like", "policy" in settings
-    compare = Held._compare
-    monkeypatch.setattr(Held, "_compare", lambda *args: compared.append(b"") or compare(*args))
+    compare = FollowedState._compare
+    monkeypatch.setattr(FollowedState, "_compare", lambda *args: compared.append(b"") or compare(*args))
     states = [small_model()]
     for seed in range(1, 5):
         states.append(trained(states[-1], seed))

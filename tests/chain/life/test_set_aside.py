@@ -11,7 +11,7 @@ from lccodec import ArgumentError, Chain, ChainError, DataError, LccodecError, v
 from lccodec.chain.life.rollback import delete_rolled_back, undo_rollback, verified_exact_step
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import EXACT_NAME, ROLLED_BACK_NAME
-from lccodec.policy.record import Kept
+from lccodec.policy.record import NewestMode
 
 from ...support.crashes import broken
 from ...support.walks import assert_same, walk
@@ -80,7 +80,7 @@ def test_not_into_a_chain_that_has_gone_on(chain: Chain) -> None:
 
 
 @pytest.mark.parametrize("newest", ["exact", "history"])
-def test_a_newer_step_that_only_the_exact_file_has_is_not_lost(tmp_path: Path, newest: Kept) -> None:
+def test_a_newer_step_that_only_the_exact_file_has_is_not_lost(tmp_path: Path, newest: NewestMode) -> None:
     with Chain(tmp_path, "balanced", newest=newest) as chain:
         for step in range(4):
             chain.save(step, STATES[step])

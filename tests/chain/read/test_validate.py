@@ -10,7 +10,7 @@ import lccodec
 from lccodec import ArgumentError, Chain, validate
 from lccodec.constants import EXACT_NAME, PAYLOAD_OFFSET
 from lccodec.container.reader import open_checkpoint
-from lccodec.policy.record import Kept
+from lccodec.policy.record import NewestMode
 
 from ...support.chains import HistoryChain
 from ...support.checkpoints import damage_array
@@ -101,7 +101,7 @@ def test_nothing_there(tmp_path: Path) -> None:
     assert [(p.rule, p.message) for p in validate(tmp_path)] == [("chain", "holds no checkpoint")]
 
 
-def two_parts(directory: Path, newest: Kept = "history") -> list[Path]:
+def two_parts(directory: Path, newest: NewestMode = "history") -> list[Path]:
     """A chain of weights, which are deltas, and first moments, which are stored whole."""
     rng = np.random.default_rng(0)
     weight = rng.standard_normal((80, 90)).astype(np.float32)

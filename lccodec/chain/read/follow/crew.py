@@ -83,7 +83,7 @@ def batches_for(
 
 
 @dataclass(frozen=True, eq=False)
-class Tell:
+class ReadChanges:
     """Read what frames change; the result is a list with what each of them tells (`Told`).
 
     Parameters
@@ -150,7 +150,7 @@ class _Room:
         return found
 
 
-class Rooms:
+class SharedRooms:
     """Shared memory for what workers find: a room for each task."""
 
     def __init__(self) -> None:
@@ -179,11 +179,11 @@ class Rooms:
 
 
 @dataclass(eq=False)
-class Offer:
+class OfferedChanges:
     """The same task for any member; `rooms` has memory for what a worker gets and finds."""
 
-    tell: Tell
-    rooms: Rooms
+    tell: ReadChanges
+    rooms: SharedRooms
     _frames: Array | None = None
     _room: Array | None = None
 
@@ -191,7 +191,7 @@ class Offer:
         """Do the task in this process."""
         return self.tell.run(bench)
 
-    def staged(self, arena: Arena) -> Tell:  # noqa: ARG002 - the rooms are warm
+    def staged(self, arena: Arena) -> ReadChanges:  # noqa: ARG002 - the rooms are warm
         """Return the task for a worker."""
         left = self._frames = self.rooms.take(sum(map(len, self.tell.frames)))
         frames = list[Stored | Array]()
@@ -203,7 +203,7 @@ class Offer:
         self._room = self.rooms.take(sum(_room_for(len(frame), bits) for frame, bits in given))
         return replace(self.tell, frames=frames, room=self._room)
 
-    def take(self, staged: Tell) -> None:
+    def take(self, staged: ReadChanges) -> None:
         """Do nothing: the result says where it lies."""
 
     def release(self, result: list[Told]) -> list[Told]:
@@ -252,7 +252,7 @@ class Write(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Put:
+class WriteChanges:
     """A task for a worker: write new components into held arrays. The lists are as in `Write`."""
 
     held: Sequence[Array]
@@ -270,7 +270,7 @@ def write_all(writes: Iterable[Write]) -> None:
         write.held[write.places] = write.new
 
 
-def shares(writes: Iterable[Write], workers: int) -> tuple[list[Put], list[Write]]:
+def shares(writes: Iterable[Write], workers: int) -> tuple[list[WriteChanges], list[Write]]:
     """Return a task for each of so many workers, and what is left to this process.
 
     Nobody has more than an equal share, but for this process, if workers do not see the rest.
@@ -294,7 +294,7 @@ def shares(writes: Iterable[Write], workers: int) -> tuple[list[Put], list[Write
         rest.append(Write(held, places, new))
     if some:
         tasks.append(some)
-    return [Put(*map(list, zip(*task, strict=True))) for task in tasks], rest
+    return [WriteChanges(*map(list, zip(*task, strict=True))) for task in tasks], rest
 
 
 _TASKS_AT_A_TIME: Final = 2  # of a worker: there are few, and each is smaller than those before
@@ -304,7 +304,7 @@ _TIMEOUT_SECONDS: Final = 300.0
 _SEGMENT_BYTES: Final = 1 << 26  # of memory for held arrays, at least: each segment is an open file
 _MAX_LOST_BYTES: Final = 1 << 26  # of arrays that got another size or are gone, beside the held ones
 
-_TYPES: Final = (Tell, Put, Request, Done)
+_TYPES: Final = (ReadChanges, WriteChanges, Request, Done)
 _ERRORS: Final = (
     *(e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, errors.LccodecError)),
     MemoryError,
@@ -333,7 +333,10 @@ class Tellers:
         self._wanted: Callable[[], None] = lambda: None
         self._arena, self._places = Arena(), dict[str, Array]()
         self._lost_bytes = 0  # of the arena
-        self._rooms = Rooms(), Rooms()  # for what is found: of the update that is valid, and the next
+        self._rooms = (
+            SharedRooms(),
+            SharedRooms(),
+        )  # for what is found: of the update that is valid, and the next
         self.valid = 0
 
     @property
@@ -361,7 +364,7 @@ class Tellers:
     def close(self) -> None:
         """End the workers, and give up the memory."""
         self._end()
-        self._rooms = Rooms(), Rooms()
+        self._rooms = SharedRooms(), SharedRooms()
         self._begin_anew()
 
     def is_copied(self) -> bool:
@@ -409,7 +412,7 @@ class Tellers:
         return place
 
     def told(
-        self, tasks: Callable[[], Iterable[Tell]], between: Callable[[], None]
+        self, tasks: Callable[[], Iterable[ReadChanges]], between: Callable[[], None]
     ) -> Generator[list[Told], None, None]:
         """Yield what frames tell, task by task; `between` is called now and then.
 
@@ -419,14 +422,14 @@ class Tellers:
             As :func:`lccodec.frame.changed.changed`.
         """
         self._wanted, done = between, 0
-        rooms, offers = self._rooms[self.spare], deque[Offer]()
+        rooms, offers = self._rooms[self.spare], deque[OfferedChanges]()
         rooms.clear()
         if self._lost_bytes > max(_MAX_LOST_BYTES, sum(place.nbytes for place in self._places.values())):
             self._begin_anew()
 
-        def offered() -> Iterator[Offer]:
+        def offered() -> Iterator[OfferedChanges]:
             for task in tasks():
-                offers.append(Offer(task, rooms))
+                offers.append(OfferedChanges(task, rooms))
                 yield offers[-1]
 
         try:

@@ -50,7 +50,15 @@ from ..links import Link, check_own, check_step, open_links, open_parent
 from ..newest import find_exact, kept
 from ..replay import DecodedArray
 from .crew import Tellers
-from .held import CancelledError, Change, Held, Prepared, check_target, held_from, write_into
+from .followed_state import (
+    CancelledError,
+    Change,
+    FollowedState,
+    Prepared,
+    check_target,
+    held_from,
+    write_into,
+)
 
 
 class Lag(NamedTuple):
@@ -347,7 +355,7 @@ class Watch:
         self._refused: dict[_Seen, str] = {}  # files that cannot be read, and why
         self._unread: set[_Seen] = set()  # those of them that may be read later
         self._wanted: Callable[[], bool] = lambda: True
-        self._held, self._tellers = Held(), Tellers(members)
+        self._held, self._tellers = FollowedState(), Tellers(members)
         self._seen: _Seen | None = None  # the files of the held state
         self._idle: object = None  # what a look saw that found nothing new
 
@@ -373,7 +381,7 @@ class Watch:
         If no step is given, the next state is read whole, and still only what differs is new.
         """
         if step is None:
-            self._held = Held()
+            self._held = FollowedState()
             self._held.arrays = {
                 name: DecodedArray(components(array)[0], array.shape, components(array)[1])
                 for name, array in arrays.items()
@@ -473,7 +481,7 @@ class Watch:
 
     def close(self) -> None:
         """Release the memory of the state, and the store."""
-        self._held, self._seen, self._idle = Held(), None, None
+        self._held, self._seen, self._idle = FollowedState(), None, None
         self._tellers.close()
         self._store.close()
 
@@ -493,7 +501,7 @@ class Watch:
     def _leave_copied(self) -> None:
         """Forget a state that a fork has copied, if the other process goes on in its memory."""
         if self._tellers.is_copied():
-            self._held, self._seen, self._idle = Held(), None, None
+            self._held, self._seen, self._idle = FollowedState(), None, None
             self._tellers.close()
 
     def _candidates(self, steps: list[int]) -> list[int]:

@@ -39,7 +39,7 @@ from ....container.writer import CheckpointWriter
 from ....errors import ArgumentError, ChainError, DependencyError, FormatError, StorageError
 from ..names import checkpoints_among, pin_name
 from ..shelf import in_order, next_name
-from ..store import Held, OvertakenError, Store, WritableStore
+from ..store import LockedStore, OvertakenError, Store, WritableStore
 from .backend import Backend, ExistsError, MissingError, Patience, PatientBackend
 from .claim import BucketClaim, Lease, LeasedError
 from .fsspec import FsspecBackend, WebBackend
@@ -570,7 +570,7 @@ class BucketStore(WritableStore):
             self._sweep()
 
     @contextmanager
-    def locked(self) -> Iterator[Held]:
+    def locked(self) -> Iterator[LockedStore]:
         """Hold the lease for pins and removals, after waiting for it."""
         lease, end = Lease(self._backend, LOCK_FOLDER), time.monotonic() + _MAX_SECONDS_TO_WAIT
         while True:
@@ -588,7 +588,7 @@ class BucketStore(WritableStore):
             lease.release()
 
     @contextmanager
-    def locked_if_free(self) -> Iterator[Held | None]:
+    def locked_if_free(self) -> Iterator[LockedStore | None]:
         """Hold the lease; yield ``None`` if another process has it."""
         lease = Lease(self._backend, LOCK_FOLDER)
         try:

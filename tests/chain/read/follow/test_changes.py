@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lccodec import BFLOAT16_BITS, ArgumentError
 from lccodec.chain.read.follow import held as changes
-from lccodec.chain.read.follow.held import (
+from lccodec.chain.read.follow.followed_state import (
     SPARSE_RATIO,
     Change,
     change_of,

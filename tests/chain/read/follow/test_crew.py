@@ -19,7 +19,7 @@ from lccodec import Chain, LccodecWarning
 from lccodec.chain.read.follow import crew
 from lccodec.chain.read.follow import crew as telling
 from lccodec.chain.read.follow import crew as writing
-from lccodec.chain.read.follow.crew import Tell, Tellers
+from lccodec.chain.read.follow.crew import ReadChanges, Tellers
 from lccodec.workers import memory
 from lccodec.workers.crew import Crew, Processes, Task
 
@@ -35,7 +35,7 @@ def all_begin(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def begun(tellers: Tellers) -> Crew:
         found = begin(tellers)
-        found.everywhere(Tell([], [], [], "", []))
+        found.everywhere(ReadChanges([], [], [], "", []))
         return found
 
     monkeypatch.setattr(Tellers, "begin", begun)

@@ -14,7 +14,7 @@ import lccodec
 from lccodec import ArgumentError, Chain, follow
 from lccodec.chain.read.follow import crew
 from lccodec.chain.read.follow.crew import Write, write_all
-from lccodec.chain.read.follow.held import Held
+from lccodec.chain.read.follow.followed_state import FollowedState
 from lccodec.chain.store.bucket.source import Reading
 
 from ....support.following import Run, Served, mixed, rounded, taken
@@ -111,14 +111,14 @@ def test_an_interrupt_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         taken(follower, served)
         for where, method in enumerate(("prepare", "commit")):
             run.save(2 * where + 1, 2 * where + 2)
-            whole = getattr(Held, method)
+            whole = getattr(FollowedState, method)
 
             def cut(*arguments: Any, whole: Any = whole) -> Any:
                 whole(*arguments)
                 raise KeyboardInterrupt
 
             with monkeypatch.context() as patched:
-                patched.setattr(Held, method, cut)
+                patched.setattr(FollowedState, method, cut)
                 with pytest.raises(KeyboardInterrupt):
                     follower.prepare(0)
             [update] = taken(follower, served)
@@ -167,13 +167,13 @@ def test_another_thread_closes_it(tmp_path: Path) -> None:
 def test_closing_gives_up_what_is_being_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Run(tmp_path).save(0)
     follower = follow(tmp_path)
-    whole = Held._decode
+    whole = FollowedState._decode
 
     def slow(*arguments: Any) -> None:
         follower._closed.set()  # as `close` of another thread does first
         whole(*arguments)
 
-    monkeypatch.setattr(Held, "_decode", slow)
+    monkeypatch.setattr(FollowedState, "_decode", slow)
     assert follower.prepare() is None
     follower.close()
 

@@ -13,7 +13,7 @@ from lccodec import Chain
 from lccodec.chain.read.checkpoint import open_step
 from lccodec.chain.read.follow import held as changes
 from lccodec.chain.read.follow.crew import Tellers
-from lccodec.chain.read.follow.held import CancelledError, Held, Prepared
+from lccodec.chain.read.follow.followed_state import CancelledError, FollowedState, Prepared
 from lccodec.chain.read.follow.watch import open_since
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.element_types import Array
@@ -37,7 +37,7 @@ def store(tmp_path: Path) -> DirectoryStore:
     return DirectoryStore(tmp_path)
 
 
-def prepared(held: Held, store: DirectoryStore, step: int, *names: str) -> Prepared:
+def prepared(held: FollowedState, store: DirectoryStore, step: int, *names: str) -> Prepared:
     """The way to a step, from the held one if there is one."""
     with ExitStack() as opened:
         if held.link is None:
@@ -51,7 +51,7 @@ def prepared(held: Held, store: DirectoryStore, step: int, *names: str) -> Prepa
         return held.prepare(links, chosen, held.link is not None, lambda: True, Tellers())
 
 
-def state_of(held: Held) -> dict[str, Any]:
+def state_of(held: FollowedState) -> dict[str, Any]:
     return {name: array.array().tolist() for name, array in held.arrays.items()}
 
 
@@ -60,7 +60,7 @@ def expected(step: int) -> dict[str, Any]:
 
 
 def test_nothing_is_seen_before_the_commit(store: DirectoryStore) -> None:
-    held = Held()
+    held = FollowedState()
     held.commit(prepared(held, store, 1), Tellers())
     way = prepared(held, store, 4)
     assert state_of(held) == expected(1)
@@ -70,7 +70,7 @@ def test_nothing_is_seen_before_the_commit(store: DirectoryStore) -> None:
 
 
 def test_an_array_with_few_new_values_stays_where_it_is(store: DirectoryStore) -> None:
-    held = Held()
+    held = FollowedState()
     held.commit(prepared(held, store, 0), Tellers())
     memory = {name: array.bits for name, array in held.arrays.items()}
     way = prepared(held, store, 3)
@@ -84,7 +84,7 @@ def test_an_array_with_few_new_values_stays_where_it_is(store: DirectoryStore) -
 
 
 def test_it_does_not_keep_the_checkpoints_that_there_were(store: DirectoryStore) -> None:
-    held = Held()
+    held = FollowedState()
     for step in range(4):
         held.commit(prepared(held, store, step), Tellers())
         assert held.link is not None
@@ -92,7 +92,7 @@ def test_it_does_not_keep_the_checkpoints_that_there_were(store: DirectoryStore)
 
 
 def test_what_is_not_followed_is_not_kept_when_it_is_outdated(store: DirectoryStore) -> None:
-    held = Held()
+    held = FollowedState()
     held.commit(prepared(held, store, 0, "a", "b"), Tellers())
     assert held.arrays.keys() == {"a", "b"}
     held.commit(prepared(held, store, 1, "b"), Tellers())
@@ -101,7 +101,7 @@ def test_what_is_not_followed_is_not_kept_when_it_is_outdated(store: DirectorySt
 
 
 def test_it_reaches_only_what_it_has_references_for(store: DirectoryStore) -> None:
-    held = Held()
+    held = FollowedState()
     held.commit(prepared(held, store, 0, "b"), Tellers())
     with ExitStack() as opened:
         assert held.link is not None
@@ -112,7 +112,7 @@ def test_it_reaches_only_what_it_has_references_for(store: DirectoryStore) -> No
 
 
 def test_it_can_be_given_up(store: DirectoryStore) -> None:
-    held, asked = Held(), []
+    held, asked = FollowedState(), []
 
     def wanted() -> bool:
         asked.append(None)
@@ -133,7 +133,7 @@ def test_one_step_behind_no_array_is_compared(store: DirectoryStore, monkeypatch
 
     differing = changes._differing
     monkeypatch.setattr(changes, "_differing", counted)
-    held = Held()
+    held = FollowedState()
     held.commit(prepared(held, store, 0), Tellers())
     compared.clear()
     way = prepared(held, store, 1, "a")
@@ -149,7 +149,7 @@ def test_one_step_behind_no_array_is_compared(store: DirectoryStore, monkeypatch
 
 @pytest.mark.parametrize("place", [1, 7])  # that step 1 changes, and that it does not
 def test_sums_go_on_from_those_of_the_state_before(store: DirectoryStore, place: int) -> None:
-    held = Held()
+    held = FollowedState()
     held.commit(prepared(held, store, 0), Tellers())
     held.arrays["a"].bits[place] += 5
     with pytest.raises(ChecksumError, match=r"^0+1\..*'a'.*LCC-FRM-09"):
@@ -170,7 +170,7 @@ def test_sums_go_on_through_steps_of_every_kind(tmp_path: Path) -> None:
     with Chain(tmp_path, "lossless", keyframe_every=100) as chain:
         for step, array in enumerate(states):
             chain.save(step, {"a": array})
-    store, held, forms = DirectoryStore(tmp_path), Held(), []
+    store, held, forms = DirectoryStore(tmp_path), FollowedState(), []
     for step, array in enumerate(states):
         way = prepared(held, store, step, "a")
         forms += [None if each.places is None else each.places.size for each in way.changes.values()]

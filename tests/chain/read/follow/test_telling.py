@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec.chain.read.follow.crew import Offer, Rooms, Tell, Told, batches_for
+from lccodec.chain.read.follow.crew import OfferedChanges, ReadChanges, SharedRooms, Told, batches_for
 from lccodec.errors import ChecksumError
 from lccodec.frame.content import array_sum
 from lccodec.workers import memory
@@ -19,7 +19,7 @@ BEFORE = np.arange(40_000, dtype=np.uint16)
 PLACES = np.arange(0, BEFORE.size, 100)
 
 
-def task(*values: int) -> Tell:
+def task(*values: int) -> ReadChanges:
     """Frames of which each puts a value at some places."""
     frames = []
     for value in values:
@@ -27,7 +27,7 @@ def task(*values: int) -> Tell:
         after[PLACES] = value
         frames.append(memoryview(lccodec.encode(after, "lossless", reference=BEFORE)))
     names = [f"f.h5: array '{value}'" for value in values]
-    return Tell(frames, [BEFORE] * len(values), [None] * len(values), "f.h5", names)
+    return ReadChanges(frames, [BEFORE] * len(values), [None] * len(values), "f.h5", names)
 
 
 def test_known_sums_are_not_computed_again() -> None:
@@ -41,7 +41,7 @@ def test_known_sums_are_not_computed_again() -> None:
 @pytest.mark.parametrize("room", [0, 10 * PLACES.size + 100, 1 << 20])
 def test_a_worker_finds_the_same_in_shared_memory(room: int) -> None:
     """Also what has no room."""
-    rooms, offer = Arena(), Offer(task(40_001, 7), Rooms())
+    rooms, offer = Arena(), OfferedChanges(task(40_001, 7), SharedRooms())
     staged = replace(offer.staged(Arena()), room=rooms.empty(room, np.dtype(np.uint8)))
     for here, there in zip(offer.run({}), staged.run({}), strict=True):
         assert here is not None
@@ -53,7 +53,7 @@ def test_a_worker_finds_the_same_in_shared_memory(room: int) -> None:
 
 
 def test_a_worker_without_memory_to_share_sends_what_it_finds(monkeypatch: pytest.MonkeyPatch) -> None:
-    staged = replace(Offer(task(7), Rooms()).staged(Arena()), room=np.empty(0, np.uint8))
+    staged = replace(OfferedChanges(task(7), SharedRooms()).staged(Arena()), room=np.empty(0, np.uint8))
 
     def refuse(*_: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
@@ -65,7 +65,7 @@ def test_a_worker_without_memory_to_share_sends_what_it_finds(monkeypatch: pytes
 
 
 def test_errors_name_the_array() -> None:
-    offer = Offer(task(7, 8), Rooms())
+    offer = OfferedChanges(task(7, 8), SharedRooms())
     for each in (offer.tell, offer.staged(Arena())):
         with pytest.raises(ChecksumError, match=r"^f\.h5: array '8'"):
             replace(each, held=[BEFORE, BEFORE + 1]).run({})
@@ -73,10 +73,10 @@ def test_errors_name_the_array() -> None:
 
 @pytest.mark.slow
 def test_a_task_that_finds_little_leaves_its_room_to_others() -> None:
-    rooms, kept = Rooms(), list[Told]()
+    rooms, kept = SharedRooms(), list[Told]()
     much = memoryview(lccodec.encode(BEFORE[::-1].copy(), "lossless", reference=BEFORE))
     for number in range(400):
-        offer = Offer(replace(task(40_001, 7), frames=[much, task(number).frames[0]]), rooms)
+        offer = OfferedChanges(replace(task(40_001, 7), frames=[much, task(number).frames[0]]), rooms)
         kept.append(offer.release(offer.staged(Arena()).run({}))[1])
     assert rooms.nbytes == 16 << 20  # one segment
     for number, told in enumerate(kept):

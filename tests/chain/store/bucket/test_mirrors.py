@@ -14,7 +14,7 @@ import pytest
 import lccodec
 from lccodec.chain.life.rollback import rollback
 from lccodec.chain.mirror import behind
-from lccodec.chain.mirror.transfer import Care, Mirror
+from lccodec.chain.mirror.transfer import Mirror, MirrorUpkeep
 from lccodec.chain.store.bucket import store as writer
 from lccodec.chain.store.bucket.backend import Patience
 from lccodec.chain.store.bucket.store import connect
@@ -39,7 +39,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def mirror_of(run: Path, place: str) -> Mirror:
     store = connect(Address.of(place), Patience(reading=0.0, writing=0.0))
-    return Mirror(DirectoryStore(run), store, Care(rollback))
+    return Mirror(DirectoryStore(run), store, MirrorUpkeep(rollback))
 
 
 def files_of(place: str) -> dict[str, bytes]:

@@ -42,7 +42,7 @@ from ...store.store import Store
 from ..checkpoint import open_step
 from ..links import Link, array_place
 from ..replay import DecodedArray, decoded_together, frames_of, replay, replay_each, within_frame
-from .crew import Tell, Tellers, Told, Write, batches_for
+from .crew import ReadChanges, Tellers, Told, Write, batches_for
 
 #: If at most one component in this many differs, changing only their places is faster than a copy.
 SPARSE_RATIO: Final = 8
@@ -215,7 +215,7 @@ class Prepared:
     sums: dict[str, int] = field(default_factory=dict)
 
 
-class Held:
+class FollowedState:
     """A state, as far as it is followed.
 
     Attributes
@@ -352,7 +352,7 @@ class Held:
         batches = list(batches_for(frames, sizes, tellers.members))
         asked = list[dict[str, int]]()
 
-        def tasks() -> Iterator[Tell]:
+        def tasks() -> Iterator[ReadChanges]:
             for number, names in enumerate(batches):
                 if number == len(asked):
                     asked.append(
@@ -370,7 +370,7 @@ class Held:
         before, header = self.arrays[name], link.header(number)
         return (before.kind, (before.shape,)) == (header.kind, header.shapes) and may_tell(header)
 
-    def _task(self, link: Link, frames: Mapping[str, int], tellers: Tellers) -> Tell:
+    def _task(self, link: Link, frames: Mapping[str, int], tellers: Tellers) -> ReadChanges:
         """Return the task that reads frames of arrays."""
         for name in frames:
             array = self.arrays[name]
@@ -381,7 +381,7 @@ class Held:
         for number in frames.values():
             with within_frame(link, number):
                 stored.append(link.frame(number))
-        return Tell(
+        return ReadChanges(
             stored,
             [self.arrays[name].bits for name in frames],
             [self._sums.get(name) for name in frames],
@@ -514,7 +514,7 @@ def held_from(
     given: Mapping[str, Array],
     names: Callable[[Link], set[str]],
     root: str | None = None,
-) -> Held:
+) -> FollowedState:
     """Return a step as held, from arrays that are at hand.
 
     Parameters
@@ -535,7 +535,7 @@ def held_from(
         If there is no such step, or it cannot be read; or if it is interpolated, so that no sum
         tells what its arrays are.
     """
-    held = Held()
+    held = FollowedState()
     with open_step(store, step) as file:
         link, followed = file.links[-1], names(file.links[-1])
         if any(each.later is not None for each in file.links):
