@@ -203,7 +203,8 @@ def checkpoints_text(infos: Sequence[CheckpointInfo | CheckpointSummary]) -> str
         table.row(*words, f"{info.file_bytes:,}", times, info.deltas)
     sums = totals(infos)
     size = size_text(sums["nbytes"], sums["file_bytes"])
-    line = f"{sums['checkpoints']} checkpoints, {sums['keyframes']} of them keyframes: {size}"
+    count = f"{len(infos)} checkpoints" if len(infos) > 1 else "1 checkpoint"
+    line = f"{count}, {sums['keyframes']} of them keyframes: {size}"
     if len(infos) > 1:
         line = f"bytes, logarithmic  {sparkline([i.file_bytes for i in infos], logarithmic=True)}\n{line}"
     return f"{table.text()}\n\n{line}" if infos else "no checkpoints"
@@ -216,7 +217,11 @@ def steps_text(steps: Sequence[int]) -> str:
     --------
     >>> steps_text([10, 20, 30])
     '3 checkpoints, steps 10 to 30'
+    >>> steps_text([5])
+    '1 checkpoint, step 5'
     """
+    if len(steps) == 1:
+        return f"1 checkpoint, step {steps[0]}"
     return f"{len(steps)} checkpoints, steps {steps[0]} to {steps[-1]}"
 
 

@@ -191,6 +191,11 @@ class LCStorageReader(Location, StorageReader):
             for index, name in zip(indices, names, strict=True):
                 chunk = adapter.from_numpy(arrays.pop(name), notes, name)
                 self._put(found, index, entries[index.fqn], chunk)
+        for name, entry in entries.items():
+            if name not in found and isinstance(entry, TensorStorageMetadata) and not entry.chunks:
+                found[name] = torch.empty(entry.size, dtype=entry.properties.dtype)  # it has no element
+            elif name not in found:
+                raise FormatError(RULE, f"{self._path}: {name!r}", "nothing is stored of it")
         paths = metadata.planner_data
         if not isinstance(paths, Mapping):
             return {name: found[name] for name in entries}

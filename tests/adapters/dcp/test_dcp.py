@@ -434,6 +434,23 @@ def test_a_chunk_that_is_smaller_than_the_record_says(two):
     assert isinstance(error, FormatError)
 
 
+@pytest.mark.parametrize(("size", "chunks"), [([0, 3], []), ([3], [[[0], [3], 0]])])
+def test_a_state_of_what_no_part_has(two, size, chunks):
+    """A tensor without elements needs no chunk; of others, each must be there."""
+    path = two[0] / "000000000000.lcc.h5"
+    record = lccodec.Chain(path.parent).restore()
+    record["entries"]["else"] = {**record["entries"]["a"], "size": size, "chunks": chunks}
+    path.unlink()
+    with lccodec.Chain(two[0]) as chain:
+        chain.save(0, record)
+    reader = LCStorageReader(two[0])
+    if chunks:
+        with pytest.raises(FormatError, match="else"):
+            reader.state()
+    else:
+        assert reader.state()["else"].shape == (0, 3)
+
+
 def test_what_cannot_be_saved_is_refused_by_name(tmp_path):
     for tensor in (torch.zeros(3, device="meta"), torch.zeros(3).to_sparse()):
         error = failure(save, {"bad": tensor}, tmp_path)

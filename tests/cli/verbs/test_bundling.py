@@ -40,7 +40,7 @@ def test_the_exact_file_is_told(tmp_path):
     with lccodec.Chain(tmp_path / "run", newest="exact") as chain:
         chain.save(1, {"w": np.ones(3)})
     stdout, _ = run("bundle", tmp_path / "run", "-o", tmp_path / "run.lcc")
-    assert "steps 1 to 1, the exact file, " in stdout
+    assert "1 checkpoint, step 1, the exact file, " in stdout
     assert run_json("ls", tmp_path / "run.lcc")["exact"]["step"] == 1
     for path in ("run", "run.lcc"):
         assert run_json("info", tmp_path / path)["exact"]

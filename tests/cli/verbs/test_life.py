@@ -30,7 +30,7 @@ def test_purges(chain):
     document = run_json("rollback", chain, 20, "--delete")
     assert (document["steps"], document["name"], document["deleted"]) == ([30], "", True)
     assert run("rollback", chain, 10)[0].startswith("step 10 is the newest; set aside as 0001-to-10: 1 ")
-    assert run("rolled-back", chain, "--delete")[0].startswith("removed 0001-to-10: 1 checkpoints")
+    assert run("rolled-back", chain, "--delete")[0].startswith("removed 0001-to-10: 1 checkpoint")
     assert [path.name for path in entries(chain)] == [step_file(chain, 10).name]
     document = run_json("rolled-back", chain, "--delete")
     assert document == {"directory": str(chain), "done": "deleted", "rolled_back": []}

@@ -181,7 +181,7 @@ def test_the_runs_below_an_address(place: str) -> None:
                 chain.save(step, {"a": np.ones(4)})
             if len(steps) > 1:
                 chain.rollback(0)
-    assert f"  {above}/deep/er: 1 checkpoints, steps 5 to 5\n  {above}/{name}: " in ask(f"ls {above}")
+    assert f"  {above}/deep/er: 1 checkpoint, step 5\n  {above}/{name}: " in ask(f"ls {above}")
     assert answer(f"ls {above}")["chains"] == sorted([f"{above}/deep/er", place])
     assert f"holds no checkpoint, but these chains: deep/er, {name}" in ask(f"info {above}", 1)
     if place.startswith("s3://"):
