@@ -165,7 +165,7 @@ class Vectors:
 
     def _is_wrong(self, answering: Any, place: int) -> bool:
         case = self._cases[place]
-        error = self._errors.get(case.name)
+        error = self._errors.get(case.name.partition("@")[0])
         try:
             answer = answering.answer(case.question)
             if case.problem(answer, self._level) or answer.get("error", error) != error:

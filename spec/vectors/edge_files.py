@@ -31,6 +31,7 @@ from pieces import (
     huffman,
     little,
     raw,
+    sparse,
 )
 from tables import cut, table_of
 
@@ -90,6 +91,7 @@ def edge_files() -> Iterator[tuple[str, str, bytes, Any]]:
     yield from _named_nothing()
     yield from _nans()
     yield from _two_arrays()
+    yield from _moved_blocks()
     yield from _unpadded()
     yield from _between()
     yield from _long()
@@ -142,6 +144,31 @@ def _two_arrays() -> Iterator[tuple[str, str, bytes, Any]]:
     delta = file_of(text_of(keyframe((frame,), **(own | {"tree": ...} | named))), frame)
     why = "a delta against step 242: both arrays in a run"
     yield "000000000243", why, delta, {"a": after[:3], "b": after[3:].reshape(1, 2)}
+
+
+def _moved_blocks() -> Iterator[tuple[str, str, bytes, Any]]:
+    """Yield ones, and a field of two blocks against them; both ends of the first are escapes."""
+    ones = np.ones(70_000, "<f2")
+    # The zigzag code of a positive number without a reference is its pattern, one bit to the left.
+    planes = block(constant(0), constant(0x3C << 1))
+    padding = bytes(-(-ones.nbytes // 1024) - (16 + len(planes) + 12))
+    frame = assembled("", "", (PLANES, "float16", ones.shape, 22), planes + padding, ones).data
+    own = {"tree": {"w": 0}, "scalars": ..., "arrays": [1]}
+    parent = file_of(text_of(keyframe((frame,), step=244, **own)), frame)
+    yield "000000000244", "70,000 ones", parent, {"w": ones}
+    moved = ones + np.repeat(np.array([1, 2], "<f2"), 35_000)
+    moved[[0, 34_999]] = np.inf
+    levels = b"\xff" * 16 + b"\1" * 16 + b"\x10" + b"\x10" + constant(0)
+    mask = sparse(8, 2, raw([0, 34_998 >> 8]), bytes([0, 34_998 & 255]), constant(1))
+    first, second = (
+        struct.pack("<Bdd", flags, 1.0, origin) + levels for flags, origin in ((1, 1.0), (0, 2.0))
+    )
+    blocks = block(first, mask, constant(0), constant(0x7C << 1)) + block(second)
+    padding = bytes(-(-moved.size // 256) - (16 + len(blocks) + 12))
+    field = assembled("", "", (SMOOTH, "float16", moved.shape, 16), blocks + padding, moved, ones).data
+    own |= {"tree": ..., "parent": [244, base64_of(parent[-32:])]}
+    delta = file_of(text_of(keyframe((field,), step=245, **own)), field)
+    yield "000000000245", "a delta against step 244: a field of two blocks", delta, {"w": moved}
 
 
 def _long() -> Iterator[tuple[str, str, bytes, Any]]:

@@ -166,27 +166,6 @@ def _limits() -> Iterator[Frame]:
     head = (SMOOTH, "float16", (2, 70_000), 16)
     frame = assembled("smooth-long-rows", "two blocks in each of two rows", head, blocks + padding, values)
     yield replace(frame, stored=False)
-    yield _moved_blocks()
-
-
-def _moved_blocks() -> Frame:
-    """Return two blocks against a reference; both ends of the first are escapes."""
-    before = np.ones(70_000, "<f2")
-    after = before + np.repeat(np.array([1, 2], "<f2"), 35_000)
-    after[[0, 34_999]] = np.inf
-    levels = b"\xff" * 16 + b"\1" * 16 + b"\x10" + b"\x10" + constant(0)
-    # The zigzag code of an infinity without a reference is its pattern, rotated left by one bit.
-    mask = sparse(8, 2, raw([0, 34_998 >> 8]), bytes([0, 34_998 & 255]), constant(1))
-    escapes = constant(0) + constant(0xF8)
-    first, second = (
-        struct.pack("<Bdd", flags, 1.0, origin) + levels for flags, origin in ((1, 1.0), (0, 2.0))
-    )
-    blocks = block(first, mask, escapes) + block(second)
-    padding = bytes(-(-after.size // 256) - (16 + len(blocks) + 12))
-    head = (SMOOTH, "float16", (70_000,), 16)
-    why = "two blocks against a reference, with escapes at the ends of the first"
-    frame = assembled("smooth-moved-blocks", why, head, blocks + padding, after, before)
-    return replace(frame, stored=False)
 
 
 def _codebooks() -> Iterator[Frame]:
