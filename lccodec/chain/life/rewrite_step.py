@@ -136,7 +136,8 @@ def end_at(store: WritableStore, step: int) -> list[Rewriting]:
     ChainError, DataError, StorageError
         As `rewrite`. What is there can be restored.
     """
-    lineage, steps = Ancestry(store).lineage(store.checkpoints()), list[int]()
+    ancestry, names, steps = Ancestry(store), store.checkpoints(), list[int]()
+    lineage = ancestry.lineage(names)
     for each in sorted((each for each in lineage.steps if each <= step), reverse=True):
         steps.append(each)
         if not lineage.parents(each):
@@ -146,6 +147,7 @@ def end_at(store: WritableStore, step: int) -> list[Rewriting]:
         if any(above > step for above in lineage.needed([each])):
             found = rewrite(store, each, parent)
             written += [] if found is None else [found]
+            lineage = ancestry.lineage(names)  # its parents are others now
         if len(lineage.parents(each)) < 2:
             parent = each
     return written

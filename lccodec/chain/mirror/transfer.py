@@ -255,7 +255,7 @@ def _is_needed(here: Files, there: Files, name: str) -> bool:
     """
     [step] = checkpoints_among([name])
     alone = [other for other in there.checkpoints.values() if other not in here.roots]
-    return any(Lineage.named(there.listed, checkpoints_among(alone)).children(step))
+    return bool(list(Lineage.named(there.listed, checkpoints_among(alone)).children(step)))
 
 
 def _in_order(here: Files, there: Files, lacking: Collection[str]) -> list[str]:

@@ -176,3 +176,16 @@ def test_who_is_told(tmp_path: Path) -> None:
             "balanced", hindsight=4, directory=tmp_path / "new", progress=lambda *both: told.append(both)
         )
     assert told == [(done, 10) for done in range(1, 11)]
+
+
+def test_a_rollback_within_a_group_makes_a_row_of_deltas(tmp_path: Path) -> None:
+    """Each step that needed a later one becomes a delta to the step before, rewritten or not."""
+    with saved(tmp_path / "run", run_of(9, (20, 30))) as chain:
+        chain.compact("balanced", hindsight=8, directory=tmp_path / "new")
+    with Chain(tmp_path / "new") as new:
+        before = {step: new.restore(step) for step in STEPS[:7]}
+        assert [new.info(step).kind for step in STEPS[1:7]] == ["interpolated"] * 6
+        new.rollback(STEPS[6])
+        assert [new.info(step).parents for step in STEPS[1:7]] == [(step,) for step in STEPS[:6]]
+        for step, state in before.items():
+            assert_same(new.restore(step)["w"], state["w"])
