@@ -191,11 +191,7 @@ class LCStorageReader(Location, StorageReader):
             for index, name in zip(indices, names, strict=True):
                 chunk = adapter.from_numpy(arrays.pop(name), notes, name)
                 self._put(found, index, entries[index.fqn], chunk)
-        for name, entry in entries.items():
-            if name not in found and isinstance(entry, TensorStorageMetadata) and not entry.chunks:
-                found[name] = torch.empty(entry.size, dtype=entry.properties.dtype)  # it has no element
-            elif name not in found:
-                raise FormatError(RULE, f"{self._path}: {name!r}", "nothing is stored of it")
+        self._check_stored(entries, found)
         paths = metadata.planner_data
         if not isinstance(paths, Mapping):
             return {name: found[name] for name in entries}
@@ -203,6 +199,14 @@ class LCStorageReader(Location, StorageReader):
         if not all(type(path) is tuple for path, _ in leaves):
             raise FormatError(RULE, str(self._path), "the planner's data are not paths")
         return nested(leaves, RULE, str(self._path))
+
+    def _check_stored(self, entries: Mapping[str, Any], found: dict[str, Any]) -> None:
+        """Add the tensors that have no element and no chunk; raise ``FormatError`` for other gaps."""
+        for name in entries.keys() - found.keys():
+            entry = entries[name]
+            if not isinstance(entry, TensorStorageMetadata) or entry.chunks:
+                raise FormatError(RULE, f"{self._path}: {name!r}", "nothing is stored of it")
+            found[name] = torch.empty(entry.size, dtype=entry.properties.dtype)
 
     def _put(self, found: dict[str, Any], index: MetadataIndex, entry: Any, chunk: Any) -> None:
         """Put a chunk into its tensor."""
