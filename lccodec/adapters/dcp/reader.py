@@ -201,7 +201,7 @@ class LCStorageReader(Location, StorageReader):
         return nested(leaves, RULE, str(self._path))
 
     def _check_stored(self, entries: Mapping[str, Any], found: dict[str, Any]) -> None:
-        """Add the tensors that have no element and no chunk; raise ``FormatError`` for other gaps."""
+        """Add tensors that have no element and no chunk; raise ``FormatError`` for other gaps."""
         for name in entries.keys() - found.keys():
             entry = entries[name]
             if not isinstance(entry, TensorStorageMetadata) or entry.chunks:
