@@ -45,7 +45,6 @@ class Javascript:
     def __init__(self) -> None:
         sys.path[:0] = [str(READER.parent / "conformance")]
         from corpus import LEVELS, cases
-        from large import many_arrays
         from run import Program, Silent
 
         if shutil.which("node") is None:
@@ -55,7 +54,7 @@ class Javascript:
         self._copy = Path(self._directory.name, "reader")
         shutil.copytree(READER, self._copy)
         (questions := Path(self._directory.name, "questions")).mkdir()
-        self._cases = [*cases(questions), *many_arrays(questions)]
+        self._cases = list(cases(questions))
         self._order = sorted(range(len(self._cases)), key=lambda place: cost(self._cases[place]))
         self._asked: dict[str, set[int]] = {}  # the questions that run each mutant, by their places
 

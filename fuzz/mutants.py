@@ -104,14 +104,11 @@ class Vectors:
         sys.path[:0] = [str(ROOT), str(ROOT / "spec" / "conformance")]
         self._package, self._command = package, command
         from corpus import LEVELS, VECTORS, cases
-        from large import many_arrays
 
         self._directory = tempfile.TemporaryDirectory()
         (questions := Path(self._directory.name, "questions")).mkdir()
         tempfile.tempdir = self._directory.name  # what a child leaves goes with it
         self._cases = list(cases(questions))
-        if package != PACKAGE:
-            self._cases += many_arrays(questions)
         self._level = max(LEVELS)
         entries = json.loads((VECTORS / "manifest.json").read_bytes())
         self._errors = {entry["name"]: entry.get("error") for entry in entries}

@@ -22,6 +22,10 @@ LEVELS = {1: "file", 2: "chain", 3: "full", 4: "mend"}
 
 _SECTIONS = {"raw": "6.2", "planes": "6.2", "codebook": "6.3", "smooth": "6.4"}
 
+#: SHA-256 of files that are made: with an array too many, and with as many as there may be.
+_TOO_MANY = "b5899354cd57aeed7b4858895386c20babb57712539c480a30d370c5f24608f4"
+_MOST = "fced1d131c4aa319348583d06c237e0f80b8acc06089547a0ec32f7b9c58c1ec"
+
 Answer = dict[str, Any]
 
 
@@ -105,7 +109,15 @@ def rules() -> dict[str, dict[str, Any]]:
 
 
 def cases(scratch: Path) -> Iterator[Case]:
-    """Yield the questions about all vectors; damaged copies are made in an empty directory."""
+    """Yield the questions about all vectors.
+
+    Damaged copies, and files of 2 MiB that are too large to store, are made in an empty directory.
+
+    Raises
+    ------
+    ValueError
+        If such a file is not the one that it was when its digest was written down.
+    """
     sections = {name: rule["section"] for name, rule in rules().items()}
     entries = json.loads((VECTORS / "manifest.json").read_bytes())
     for frozen in ("frozen", "frozen-1.1"):
@@ -125,6 +137,7 @@ def cases(scratch: Path) -> Iterator[Case]:
     yield from _mended(
         [entry for entry in entries if entry["kind"] == "parity" and "rule" not in entry], scratch
     )
+    yield from _many_arrays(scratch)
 
 
 def _group(entry: dict[str, Any]) -> tuple[str, str]:
@@ -171,11 +184,12 @@ def _mended(entries: list[dict[str, Any]], scratch: Path) -> Iterator[Case]:
     for name, group in groups.items():
         if len(group) > 1:
             yield _damaged(f"{name}@mended", group, scratch)
-    # One group is enough: of a chain, with two parity files.
-    yield from _mended_in_part(
-        next(group for group in groups.values() if len(group) == 2 and "/" not in group[0]["members"][0]),
-        scratch,
+    # One group of each layout is enough: of a chain, with two parity files. Frozen ones follow.
+    aligned, joined, *_ = (
+        group for group in groups.values() if len(group) == 2 and "/" not in group[0]["members"][0]
     )
+    yield from _mended_in_part(aligned, scratch)
+    yield from _mended_end_to_end(joined, scratch)
 
 
 def _damaged(name: str, parity: list[dict[str, Any]], scratch: Path) -> Case:
@@ -203,12 +217,8 @@ def _mended_in_part(parity: list[dict[str, Any]], scratch: Path) -> Iterator[Cas
 
     What cannot be mended is as it was (LCC-PAR-07).
     """
-    members = parity[0]["members"]
-    sound = {
-        name: (VECTORS / file).read_bytes() for name, file in zip(members, parity[0]["files"], strict=True)
-    }
-    stored = {Path(each["file"]).name: (VECTORS / each["file"]).read_bytes() for each in parity}
-    first, second, third = members
+    sound, stored = _read(parity)
+    first, second, third = sound
     one, two = stored
     index = int.from_bytes(stored[one][24:32], "little")
     flipped = {name: data[:500] + bytes([data[500] ^ 1]) + data[501:] for name, data in sound.items()}
@@ -249,6 +259,30 @@ def _mended_in_part(parity: list[dict[str, Any]], scratch: Path) -> Iterator[Cas
     )
 
 
+def _mended_end_to_end(parity: list[dict[str, Any]], scratch: Path) -> Iterator[Case]:
+    """Yield questions about files end to end of which the first has another length, or is missing.
+
+    Those behind it begin where they did (LCC-PAR-03).
+    """
+    sound, stored = _read(parity)
+    first, *_ = sound
+    data = sound.pop(first)
+    for what, others in (
+        ("long", {first: data + bytes(9)}),
+        ("short", {first: data[:-600]}),
+        ("missing", {}),
+    ):
+        name = f"{parity[0]['name'].partition('-')[0]}@{what}"
+        yield _asked(name, {**others, **sound}, stored, {first: data, **sound}, scratch)
+
+
+def _read(parity: list[dict[str, Any]]) -> tuple[dict[str, bytes], dict[str, bytes]]:
+    """Return the files of a group, and its parity files, by their names."""
+    pairs = zip(parity[0]["members"], parity[0]["files"], strict=True)
+    sound = {name: (VECTORS / file).read_bytes() for name, file in pairs}
+    return sound, {Path(each["file"]).name: (VECTORS / each["file"]).read_bytes() for each in parity}
+
+
 def _flipped(data: bytes, place: int) -> bytes:
     return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
 
@@ -278,6 +312,41 @@ def _copied(name: str, data: bytes, root: bytes) -> tuple[str, bytes]:
     head += hashlib.sha256(head + index).digest()
     whole = b"".join([head, index, *blocks, index, head])
     return f"{hashlib.sha256(description).hexdigest()[:16]}-00.lcc.par", whole
+
+
+def _many_arrays(scratch: Path) -> Iterator[Case]:
+    """Yield questions about a file with an array too many, and one with as many as there may be.
+
+    An array takes two bytes of a manifest, which nothing packs: no file with so many is small.
+    """
+    for name, section, rule, arrays, right in (
+        ("arrays", "11", "LCC-LIM-06", (1 << 20) + 1, _TOO_MANY),
+        ("most-arrays", "5.1", "LCC-STA-02", 1 << 20, _MOST),
+    ):
+        path = scratch / f"large.{name}.lcc.h5"
+        write_made(path, _file_of(arrays), right)
+        yield Case(f"large.{name}", 1, section, rule, {"file": str(path)}, rule)
+
+
+def write_made(path: Path, data: bytes, right: str) -> None:
+    """Write a file that is made; raise `ValueError` if its SHA-256 is not the right one."""
+    if digest(data) != right:
+        raise ValueError(f"{path.name} is made with the digest {digest(data)}")
+    path.write_bytes(data)
+
+
+def _file_of(arrays: int) -> bytes:
+    """Return a sound checkpoint whose list of arrays was replaced by one of so many."""
+    sound = (VECTORS / "invalid" / "000000000001.lcc.h5").read_bytes()
+    start, payload, place, length, _ = struct.unpack_from("<5Q", sound, len(sound) - 72)
+    manifest = json.loads(sound[place : place + length])
+    manifest["arrays"] = [1, 2] + [2] * (arrays - 2)
+    text = json.dumps(manifest, ensure_ascii=False, separators=(",", ":")).encode()
+    trailer = sound[place + length :][:16] + struct.pack(
+        "<5Q", start, payload, place, len(text), place + len(text) + 88
+    )
+    root = hashlib.sha256(sound[:start] + text + trailer).digest()
+    return sound[:place] + text + trailer + root
 
 
 def digest(data: bytes) -> str:

@@ -1,66 +1,42 @@
-"""Vectors that are too large to store: made from a seed, the same bytes on every machine.
+"""A frame of 68 MiB, for speed too: made from a seed, the same bytes on every machine.
 
-``run.py --large`` asks about them. ``large.frame`` has more than 2^24 components, of 68 MiB, for
-speed too. ``large.arrays`` has an array too many (LCC-LIM-06), ``large.most-arrays`` as many as
-there may be, of which its tree has two (LCC-STA-02).
+``run.py --large`` asks about ``large.frame``, which has more than 2^24 components.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from corpus import VECTORS, Case
+from corpus import Case, write_made
 
 BLOCKS, LOG2 = 17, 20  # all blocks are alike
 SEED = 2611
-#: SHA-256 of the files, and of the components of the frame.
+#: SHA-256 of the frame, and of its components.
 FRAME = "283131daedda4942662692549cec341678ff47aa1359e9d6322a1e1551cd82ef"
 COMPONENTS = "0d0c83a0affb3c85cb0c776e29916cf0627a2987556cb54cd11e9d377658d49c"
-FILE = "b5899354cd57aeed7b4858895386c20babb57712539c480a30d370c5f24608f4"
-MOST = "fced1d131c4aa319348583d06c237e0f80b8acc06089547a0ec32f7b9c58c1ec"
 
 
 def large(scratch: Path) -> Iterator[Case]:
-    """Yield the questions; the files are made in a directory.
+    """Yield the question; the frame is made in a directory.
 
     Raises
     ------
     ValueError
-        If a file is not the one that it was when its digest was written down.
+        If the frame is not the one that it was when its digest was written down.
     """
     frame, components = frame_of(SEED)
     path = scratch / "large.lcf"
-    _write(path, frame, FRAME)
+    write_made(path, frame, FRAME)
     right = {"dtype": "float32", "shapes": [[BLOCKS << LOG2]], "sha256": components}
     if components != COMPONENTS:
         raise ValueError(f"the components of the frame are {components}")
     question = {"frame": str(path), "reference": None}
     yield Case("large.frame", 1, "6.2", "valid planes frames", question, None, right)
-    yield from many_arrays(scratch)
-
-
-def many_arrays(scratch: Path) -> Iterator[Case]:
-    """Yield the questions about files of 2 MiB, which are made in a directory; raise as `large`."""
-    for name, section, rule, arrays, right in (
-        ("arrays", "11", "LCC-LIM-06", (1 << 20) + 1, FILE),
-        ("most-arrays", "5.1", "LCC-STA-02", 1 << 20, MOST),
-    ):
-        path = scratch / f"large.{name}.lcc.h5"
-        _write(path, file_of(arrays), right)
-        yield Case(f"large.{name}", 1, section, rule, {"file": str(path)}, rule)
-
-
-def _write(path: Path, data: bytes, right: str) -> None:
-    digest = hashlib.sha256(data).hexdigest()
-    if digest != right:
-        raise ValueError(f"{path.name} is made with the digest {digest}")
-    path.write_bytes(data)
 
 
 def frame_of(seed: int) -> tuple[bytes, str]:
@@ -109,17 +85,3 @@ def _huffman(symbols: bytes, lanes: int) -> bytes:
     least = min(map(len, data))
     head = bytes([2, 3, 0x21, 0x33]) + struct.pack("<HHB", lanes, least, 16)
     return head + struct.pack(f"<{lanes}H", *(len(row) - least for row in data)) + b"".join(data)
-
-
-def file_of(arrays: int) -> bytes:
-    """Return a sound checkpoint whose list of arrays was replaced by one of so many."""
-    sound = (VECTORS / "invalid" / "000000000001.lcc.h5").read_bytes()
-    start, payload, place, length, _ = struct.unpack_from("<5Q", sound, len(sound) - 72)
-    manifest = json.loads(sound[place : place + length])
-    manifest["arrays"] = [1, 2] + [2] * (arrays - 2)
-    text = json.dumps(manifest, ensure_ascii=False, separators=(",", ":")).encode()
-    trailer = sound[place + length :][:16] + struct.pack(
-        "<5Q", start, payload, place, len(text), place + len(text) + 88
-    )
-    root = hashlib.sha256(sound[:start] + text + trailer).digest()
-    return sound[:place] + text + trailer + root

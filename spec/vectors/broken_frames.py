@@ -310,6 +310,9 @@ def _sums() -> Iterator[Broken]:
     moved = assembled("", "", head, block(raw([0, 0, 2])), two, np.array([1, 0, 1], np.uint8))
     before = assembled("", "", head, block(raw([0, 0, 0])), truth, np.array([1, 0, 1], np.uint8))
     yield _case(rule, "relative", "1 and a difference of 1 are a bool of 2", moved.data, before)
+    why = "a bool is 2, and a zero byte follows the last block"
+    data = assembled("", "", head, block(raw([2, 0, 4])) + b"\0", two).data
+    yield _case("LCC-FRM-07", "before-a-bool", why, data, sound)
 
 
 # --- codebook -------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ NOT_COVERED = {
     (
         "LCC-LIM-06",
         "LimitError",
-    ): "2^20 + 1 arrays make two megabytes of manifest (spec/conformance/large.py)",
+    ): "2^20 + 1 arrays make two megabytes of manifest (spec/conformance/corpus.py)",
     ("LCC-BKT-01", "ChecksumError"): "a name in a bucket is no file (chain/store/bucket/test_garbled.py)",
     ("LCC-BKT-02", "FormatError"): "a commit is no file (chain/store/bucket/test_keys.py)",
     ("LCC-H5-01", "FormatError"): "a FIFO or a device is no file to keep (container/test_reader.py)",
