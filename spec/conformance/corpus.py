@@ -262,18 +262,18 @@ def _mended_in_part(parity: list[dict[str, Any]], scratch: Path) -> Iterator[Cas
 def _mended_end_to_end(parity: list[dict[str, Any]], scratch: Path) -> Iterator[Case]:
     """Yield questions about files end to end of which the first has another length, or is missing.
 
-    Those behind it begin where they did (LCC-PAR-03).
+    Those behind it begin where they did (LCC-PAR-03): so the last one is mended, too.
     """
     sound, stored = _read(parity)
-    first, *_ = sound
-    data = sound.pop(first)
-    for what, others in (
-        ("long", {first: data + bytes(9)}),
-        ("short", {first: data[:-600]}),
-        ("missing", {}),
+    first, second, third = sound
+    behind = {second: sound[second], third: _flipped(sound[third], 900)}
+    for what, files in (
+        ("long", {**behind, first: sound[first] + bytes(9)}),
+        ("short", {**behind, first: sound[first][:-600]}),
+        ("missing", {second: sound[second], third: sound[third]}),
     ):
         name = f"{parity[0]['name'].partition('-')[0]}@{what}"
-        yield _asked(name, {**others, **sound}, stored, {first: data, **sound}, scratch)
+        yield _asked(name, files, stored, sound, scratch)
 
 
 def _read(parity: list[dict[str, Any]]) -> tuple[dict[str, bytes], dict[str, bytes]]:
