@@ -162,9 +162,10 @@ class Vectors:
 
     def _is_wrong(self, answering: Any, place: int) -> bool:
         case = self._cases[place]
-        error = self._errors.get(case.name.partition("@")[0])
         try:
             answer = answering.answer(case.question)
+            # Of what is made, no entry tells the class of the error.
+            error = self._errors.get(case.name.partition("@")[0], answer.get("error"))
             if case.problem(answer, self._level) or answer.get("error", error) != error:
                 return True
             if self._package != PACKAGE:
