@@ -11,7 +11,7 @@ import pytest
 
 from lccodec import Chain
 from lccodec.chain.read.checkpoint import open_step
-from lccodec.chain.read.follow import held as changes
+from lccodec.chain.read.follow import followed_state as changes
 from lccodec.chain.read.follow.crew import Tellers
 from lccodec.chain.read.follow.followed_state import CancelledError, FollowedState, Prepared
 from lccodec.chain.read.follow.watch import open_since
