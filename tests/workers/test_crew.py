@@ -181,7 +181,7 @@ def test_a_round_that_is_interrupted_twice_leaves_no_member_at_work() -> None:
             crew._bell.release()  # as an interrupt ends a wait
             raise interrupts.pop()
 
-    crew.between = interrupted
+    crew.heartbeat = interrupted
     for worker in workers:
         os.kill(worker.pid, signal.SIGSTOP)  # they are at work
     with pytest.raises(KeyboardInterrupt):
