@@ -6,5 +6,6 @@
 - `checkpoint`: an open checkpoint with its parents, and its leaves one after the other.
 - `newest`: the newest state bit for bit, and which file a restore takes.
 - `average`: a mean of checkpoints; `follow`: a state that is kept at the newest step.
-- `survey`: every checkpoint of a store, each read once; `validate`: all problems in it.
+- `survey`: every checkpoint of a store, each read once; `walk` decodes it.
+- `validate`: all problems in a store.
 """

@@ -50,7 +50,8 @@ from .links import (
 )
 
 if TYPE_CHECKING:  # a look at a chain decodes nothing
-    from .replay import Decode, Decoded, DecodedArray
+    from .replay import Decoded, DecodedArray
+    from .walk import Decode
 
 
 @dataclass
@@ -323,7 +324,8 @@ def _advance(decode: Decode, link: Link, before: Sequence[_Left], overwrite: boo
     heads = next_heads(link, [left.heads for left in before])
     decoded = None
     if decode is not False:
-        from .replay import Decoded, next_decoded
+        from .replay import Decoded
+        from .walk import next_decoded
 
         parents = [left.decoded or Decoded({}, set()) for left in before]
         decoded = next_decoded(link, parents, overwrite, decode)
