@@ -657,7 +657,7 @@ class Chain(Shown):
         """Return the weighted mean of `steps`, or of the `last` steps.
 
         Arrays of other roles, integers and scalars are those of the newest step. Steps and weights
-        are as in `select_shares`, `roles` as in `average`, both of `lccodec.chain.read.averaging`.
+        are as in `select_shares`, `roles` as in `average`, both of `lccodec.chain.read.average`.
         The errors of both are raised. The rest is as in `restore`; each step must keep `max_bytes`
         and `max_deltas`.
         """
