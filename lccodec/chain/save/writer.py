@@ -261,7 +261,8 @@ class Writer:
         self._saved_in = os.getpid()
         if self._is_resting:  # only a signal handler comes here then: other threads wait for their turn
             raise ChainError(
-                f"{self._store.path}: the signal came while the chain's files are changed; save afterwards"
+                f"{self._store.path}: the signal came while the chain's files are changed, or its newest"
+                " state is published; save afterwards"
             )
         if self._closed:
             raise ArgumentError(f"{self._store.path}: the chain is closed; open it again to save")
@@ -304,7 +305,12 @@ class Writer:
         """Let nothing be saved meanwhile; yield the newest state, if it is in this process."""
         with self.turn:
             is_here = "_saver" in vars(self) and self._own_background() is None
-            yield self._saver.latest if is_here else None
+            before = self._is_resting
+            try:
+                self._is_resting = before or is_here  # a signal handler's save would change its arrays
+                yield self._saver.latest if is_here else None
+            finally:
+                self._is_resting = before
 
     def _release(self) -> None:
         """Wait for all saves, and release the reference. Raise the failure of a save."""

@@ -318,3 +318,16 @@ def test_lines_are_interrupted_where_python_calls_handlers() -> None:
     with pytest.raises(Interrupt):
         interrupt()
     assert line.wait(_SECONDS)
+
+
+def test_a_save_within_a_look_at_the_newest_state_is_refused(tmp_path: Path) -> None:
+    """It would overwrite the arrays that a publisher reads: a version would mix two steps."""
+    with Chain(tmp_path, "lossless") as chain:
+        chain.save(0, {"w": np.zeros(1000, np.float32)})
+        with chain._writer.newest_held() as latest:
+            assert latest is not None
+            with pytest.raises(ChainError, match="its newest state is published; save"):
+                chain.save(1, {"w": np.ones(1000, np.float32)})
+            assert not latest.arrays["w"].bits.any()
+        chain.save(1, {"w": np.ones(1000, np.float32)})
+        assert chain.steps == [0, 1]
