@@ -26,6 +26,8 @@ _SECTIONS = {"raw": "6.2", "planes": "6.2", "codebook": "6.3", "smooth": "6.4"}
 _TOO_MANY = "b5899354cd57aeed7b4858895386c20babb57712539c480a30d370c5f24608f4"
 _MOST = "fced1d131c4aa319348583d06c237e0f80b8acc06089547a0ec32f7b9c58c1ec"
 
+_EXACT = "exact.lcc.h5"
+
 Answer = dict[str, Any]
 
 
@@ -137,6 +139,7 @@ def cases(scratch: Path) -> Iterator[Case]:
     yield from _mended(
         [entry for entry in entries if entry["kind"] == "parity" and "rule" not in entry], scratch
     )
+    yield from _directories([entry for entry in entries if entry["kind"] == "bundle"], scratch)
     yield from _many_arrays(scratch)
 
 
@@ -173,6 +176,49 @@ def _questions(entry: dict[str, Any]) -> Iterator[tuple[dict[str, Any], Answer]]
 def _expected(entry: dict[str, Any]) -> Answer:
     found: Answer = json.loads((VECTORS / entry["expected"]).read_bytes())
     return found
+
+
+def _directories(entries: list[dict[str, Any]], scratch: Path) -> Iterator[Case]:
+    """Yield questions about directories: the files of bundles whose newest state is known.
+
+    The newest state of a directory is found as that of a bundle is (LCC-EXA-04). A fault of the
+    index is none of the files'.
+    """
+    for entry in entries:
+        right = _expected(entry).get("newest") if entry.get("expected") else None
+        if right is None or entry.get("rule", "").startswith("LCC-BUN"):
+            continue
+        files = _files_of((VECTORS / entry["file"]).read_bytes())
+        rule = right.get("rule")
+        expected = None if rule else right
+        yield _newest(f"{entry['name']}@directory", files, rule, expected, scratch)
+        if entry["name"] == "newest-newer":  # a chain whose first checkpoint is still to come
+            files = {_EXACT: files[_EXACT]}
+            yield _newest(f"{entry['name']}@exact-alone", files, None, right, scratch)
+            files = {_EXACT: _flipped(files[_EXACT], -1)}
+            yield _newest(f"{entry['name']}@exact-damaged", files, "LCC-TRL-06", None, scratch)
+
+
+def _files_of(bundle: bytes) -> dict[str, bytes]:
+    """Return the files of a bundle by their names in a directory."""
+    files, length = struct.unpack_from("<2Q", bundle, len(bundle) - 48)
+    index = json.loads(bundle[8 + files : 8 + files + length])
+    sizes = [(f"{step:012d}.lcc.h5", size) for step, size, _ in index["checkpoints"]]
+    sizes += [(_EXACT, index["exact"][0])] if "exact" in index else []
+    ends = [*accumulate((size for _, size in sizes), initial=8)]
+    return {name: bundle[a:b] for (name, _), (a, b) in zip(sizes, pairwise(ends), strict=True)}
+
+
+def _newest(
+    name: str, files: dict[str, bytes], rule: str | None, expected: Answer | None, scratch: Path
+) -> Case:
+    """Return the question about the newest state of a directory."""
+    place = scratch / name.replace("/", "-")
+    place.mkdir()
+    for own, data in files.items():
+        (place / own).write_bytes(data)
+    group = rule or "newest states of chains"
+    return Case(name, 2, "9", group, {"chain": str(place)}, rule, expected)
 
 
 def _mended(entries: list[dict[str, Any]], scratch: Path) -> Iterator[Case]:

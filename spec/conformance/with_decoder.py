@@ -33,6 +33,8 @@ def _read(question: dict[str, Any]) -> dict[str, Any]:
         return {"dtype": dtype, "shapes": shapes, "sha256": sha256(data).hexdigest(), **values}
     if "file" in question:
         return described(decoder.read_checkpoint(question["file"]))
+    if "chain" in question:
+        return described(decoder.read_newest(question["chain"]))
     if "parity" in question:
         group, _ = decoder.read_parity(question["parity"], question["named"])
         return {"files": [name for name, *_ in group.files]}

@@ -46,6 +46,9 @@ def _read(question: dict[str, Any]) -> dict[str, Any]:
         return _frame(Path(question["frame"]).read_bytes(), question["reference"])
     if "file" in question:
         return described(lccodec.load_file(question["file"], dtype="bits"))
+    if "chain" in question:
+        with lccodec.open(question["chain"]) as file:
+            return described(file.state(dtype="bits"))
     if "parity" in question:
         with closing(FileSource(Path(question["parity"]))) as source:
             index = check_file(source, question["parity"], question["named"])

@@ -13,6 +13,7 @@ import {
   readAllStates,
   readCheckpoint,
   readNewest,
+  readNewestOf,
   readStep,
   toJson,
 } from './index.js';
@@ -69,6 +70,10 @@ function answerBundle({ bundle: path, step }, disk) {
   return {};
 }
 
+function answerChain({ chain: directory }, disk) {
+  return describeState(readNewestOf(disk.list(directory), (name) => disk.read(`${directory}/${name}`)));
+}
+
 function answerParity({ parity, named }, disk) {
   const { files } = openParity(disk.read(parity), named).description;
   return { files: files.map(({ name }) => name) };
@@ -97,6 +102,7 @@ function contentOf(question, disk) {
   if ('frame' in question) return answerFrame(question, disk);
   if ('file' in question) return answerFile(question, disk);
   if ('bundle' in question) return answerBundle(question, disk);
+  if ('chain' in question) return answerChain(question, disk);
   if ('parity' in question) return answerParity(question, disk);
   if ('mend' in question) return answerMend(question, disk);
   return { unsupported: 'this is no question about files that are there' };

@@ -3,14 +3,13 @@
  */
 
 import { Cursor, fromBase64Url, sameBytes } from './bytes.js';
-import { readState } from './chain.js';
+import { newestState, readState } from './chain.js';
 import { openCheckpoint } from './checkpoint.js';
 import {
   ArgumentError,
   ChecksumError,
   FormatError,
   LimitError,
-  Refused,
   TruncatedError,
   UnsupportedError,
 } from './errors.js';
@@ -165,31 +164,8 @@ export function readStep(bundle, step) {
  * @returns {import('./chain.js').State}
  */
 export function readNewest(bundle) {
-  const last = bundle.checkpoints.at(-1);
-  const exact = readExact(bundle);
-  if (exact !== null && exact.step > last.step) return exact;
-  const find = finderOf(bundle);
-  let checkpoint;
-  try {
-    checkpoint = openEntry(bundle, last);
-  } catch (error) {
-    // The exact file of a damaged checkpoint is the newest state.
-    if (error instanceof Refused && exact?.step === last.step) return exact;
-    throw error;
-  }
-  const named = exact?.step === last.step && checkpoint.manifest.exact === bundle.exact.root;
-  return named ? exact : readState(checkpoint, find);
-}
-
-/** The state of the exact file, if there is one that is sound. */
-function readExact(bundle) {
-  if (bundle.exact === null) return null;
-  try {
-    return readState(openEntry(bundle, bundle.exact), () => null);
-  } catch (error) {
-    if (error instanceof Refused) return null;
-    throw error;
-  }
+  const openExact = () => bundle.exact && openEntry(bundle, bundle.exact);
+  return newestState(openExact, bundle.checkpoints.at(-1).step, finderOf(bundle));
 }
 
 /**

@@ -168,3 +168,58 @@ export function readState(checkpoint, find) {
   for (const array of decodeChain(chain)) arrays[array.index] = array;
   return { step: manifest.step, tree, scalars: manifest.scalars, metadata: manifest.metadata, arrays };
 }
+
+const EXACT_NAME = 'exact.lcc.h5';
+const CHECKPOINT_NAME = /^(?:\d{12}|[1-9]\d{12,15})\.lcc\.h5$/;
+
+/**
+ * Read the newest state of a chain's directory (LCC-EXA-04).
+ * @param {string[]} names of its files
+ * @param {(name: string) => ArrayBuffer|ArrayBufferView|import('./source.js').Source|null} find
+ *   returns a file, by its name
+ * @returns {State}
+ */
+export function readNewestOf(names, find) {
+  const steps = names.filter((name) => CHECKPOINT_NAME.test(name)).map((name) => Number.parseInt(name, 10));
+  const open = (name) => {
+    const file = find(name);
+    return file === null ? null : openCheckpoint(file);
+  };
+  const openExact = () => {
+    const exact = open(EXACT_NAME);
+    if (exact === null || exact.kind === 'exact') return exact;
+    throw new FormatError('LCC-EXA-01', 'the exact file does not say that it is one');
+  };
+  const last = steps.length === 0 ? null : Math.max(...steps);
+  return newestState(openExact, last, (step) => open(checkpointName(step)));
+}
+
+/**
+ * Read the newest state of a chain: that of the exact file, or of the last checkpoint (LCC-EXA-04).
+ * @param {() => Checkpoint|null} openExact
+ * @param {number|null} last the newest step of the history, null without one
+ * @param {(step: number) => Checkpoint|null} find the checkpoint of a step
+ * @returns {State}
+ */
+export function newestState(openExact, last, find) {
+  let exact = null;
+  let root = null;
+  try {
+    const file = openExact();
+    if (file !== null) [exact, root] = [readState(file, () => null), file.root];
+  } catch (error) {
+    if (!(error instanceof Refused) || last === null) throw error;
+  }
+  if (last === null && exact === null) throw new ChainError('LCC-CHN-02', 'there is no checkpoint');
+  if (exact !== null && (last === null || exact.step > last)) return exact;
+  let checkpoint;
+  try {
+    checkpoint = find(last);
+  } catch (error) {
+    // The exact file of a damaged checkpoint is the newest state.
+    if (error instanceof Refused && exact?.step === last) return exact;
+    throw error;
+  }
+  const named = exact?.step === last && checkpoint.manifest.exact === root;
+  return named ? exact : readState(checkpoint, find);
+}

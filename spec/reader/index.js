@@ -6,7 +6,14 @@
  */
 
 export { finderOf, isBundle, openBundle, openEntry, readAllStates, readNewest, readStep } from './bundle.js';
-export { checkpointName, decodeChain, readCheckpoint, readState, resolveChain } from './chain.js';
+export {
+  checkpointName,
+  decodeChain,
+  readCheckpoint,
+  readNewestOf,
+  readState,
+  resolveChain,
+} from './chain.js';
 export { openCheckpoint, surveyArrays } from './checkpoint.js';
 export { ELEMENT_TYPES } from './elementtypes.js';
 export * from './errors.js';

@@ -212,7 +212,7 @@ def test_the_corpus_is_asked_with_absolute_paths(corpus: ModuleType, tmp_path: P
     asked: list[Any] = list(corpus.cases(tmp_path))
     assert len({case.name for case in asked}) == len(asked)
     kinds = {next(iter(case.question)) for case in asked}
-    assert kinds == {"frame", "file", "bundle", "parity", "mend"}
+    assert kinds == {"frame", "file", "chain", "bundle", "parity", "mend"}
     for case in asked:
         assert Path(next(iter(case.question.values()))).is_absolute()
         assert (case.rule is None) != (case.expected is None)
