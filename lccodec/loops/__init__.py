@@ -1,0 +1,240 @@
+"""The loops of the codec, each in two forms: of NumPy always, and compiled with the extra `fast`.
+
+A module has the loops of one subject: arrays go in and come out. Both forms of a loop have the same
+parameters and the same result, byte for byte. Whoever calls one does not know which form runs.
+Indices are checked before a loop is entered: a compiled one looks at no bound.
+
+The NumPy form runs until the compiled one is ready. A thread gets that from Numba's cache: beside
+the modules, or in the user's folder where that cannot be written. What is not there is compiled by
+a process of low priority, since a compiler would hold the interpreter's lock for seconds.
+
+The variable LCCODEC_KERNELS is `numpy` for the NumPy forms alone, or `numba` to wait for the
+compiled ones. Imports only the modules that lie in no folder.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from ..errors import ArgumentError, warn
+from ..parallel import start_thread
+
+if TYPE_CHECKING:
+    import subprocess
+
+Form = TypeVar("Form", bound=Callable[..., Any])
+
+#: Calls of kernels after which they are made ready: a short program ends before that pays.
+_CALLS_BEFORE: Final = 64
+#: The end of the program waits so long, in seconds, for the thread: Numba must not be cut.
+_SECONDS_TO_END: Final = 10.0
+#: Compiling leaves the cores to the program.
+_NICENESS: Final = 10
+
+_WANTED: Final = os.environ.get("LCCODEC_KERNELS", "")
+if _WANTED not in ("", "numpy", "numba"):
+    raise ArgumentError(f"LCCODEC_KERNELS must be numpy or numba; got {_WANTED!r}")
+_IN_USE: Final = _WANTED != "numpy" and find_spec("numba") is not None
+
+
+class Kernel:
+    """A NumPy form, and the loop that takes its place once it is compiled.
+
+    Parameters
+    ----------
+    numpy_form, loop
+        Functions of the same parameters. The loop is plain Python for the compiler.
+    signatures
+        The types of the parameters, for each set of them: see `kernel`.
+    """
+
+    def __init__(self, numpy_form: Callable[..., Any], loop: Callable[..., Any], signatures: tuple[str, ...]):
+        self.numpy_form, self.loop, self.signatures = numpy_form, loop, signatures
+        self._run: Callable[..., Any] = self._first
+        self._dispatcher: Any = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Return what the form that is ready makes of the arguments."""
+        return self._run(*arguments)
+
+    def _first(self, *arguments: Any) -> Any:
+        if _WANTED == "numba":
+            _preparation.attempt(self.compile)
+        else:
+            _preparation.begin()
+        if _preparation.error is not None:
+            _preparation.give_up()
+        return (self.numpy_form if self._run == self._first else self._run)(*arguments)
+
+    def use(self, form: Callable[..., Any]) -> None:
+        """Let a form run from now on."""
+        self._run = form
+
+    def is_compiled(self) -> bool:
+        """Return whether the compiled form runs."""
+        return self._run is self._dispatcher
+
+    def is_cached(self) -> bool:
+        """Return whether the compiled form can be loaded."""
+        made = self._dispatcher = self._dispatcher or _dispatcher(self.loop)
+        cache, context = made._cache, made.targetctx
+        return all(cache.load_overload(_types(each), context) is not None for each in self.signatures)
+
+    def compile(self) -> None:
+        """Load the compiled form, or compile it and write it into the cache; it is used then."""
+        made = self._dispatcher = self._dispatcher or _dispatcher(self.loop)
+        for each in self.signatures:
+            made.compile(_types(each))
+        made.disable_compile()
+        self.use(made)
+
+
+def kernel(numpy_form: Form, loop: Form, *signatures: str) -> Form:
+    """Return a function that runs `loop`, compiled; `numpy_form` until it is, or without the extra.
+
+    A signature has the types of the parameters: ``"in u4, out u1, i8"`` are an array of uint32 that
+    is read, one of uint8 that is written, and an integer. Arrays are 1-D, contiguous and of the
+    host's byte order; they may be unaligned. Integers of Python are ``i8``, floats ``f8``.
+    """
+    if not _IN_USE:
+        return numpy_form
+    made = Kernel(numpy_form, loop, signatures)
+    _kernels.append(made)
+    return cast("Form", made)
+
+
+_kernels: list[Kernel] = []
+
+
+def kernels() -> str:
+    """Return which form of the loops runs: ``"numba"`` once all that are loaded are compiled."""
+    return "numba" if _kernels and all(each.is_compiled() for each in _kernels) else "numpy"
+
+
+def _dispatcher(loop: Callable[..., Any]) -> Any:
+    import numba
+
+    # Code with bounds that are looked at would be found in the cache in place of that without.
+    checked = bool(os.environ.get("NUMBA_BOUNDSCHECK"))
+    return numba.njit(nogil=True, fastmath=False, error_model="numpy", cache=not checked)(loop)
+
+
+def _types(signature: str) -> tuple[Any, ...]:
+    """Return what Numba calls the types of parameters."""
+    import numba
+    import numpy as np
+
+    found = []
+    for words in map(str.split, signature.split(",")):
+        item = numba.from_dtype(np.dtype(words[-1]))
+        if len(words) > 1:
+            item = numba.types.Array(item, 1, "C", readonly=words[0] == "in", aligned=False)
+        found.append(item)
+    return tuple(found)
+
+
+class _Preparation:
+    """What makes kernels ready beside the program.
+
+    Attributes
+    ----------
+    error
+        Why they cannot be.
+    """
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self._calls = 0
+        self._owner = 0  # process whose thread it is: a forked one has none
+        self._ending = False
+        self._ended: SimpleQueue[None] = SimpleQueue()
+        self._compiler: subprocess.Popen[bytes] | None = None
+
+    def begin(self) -> None:
+        """Start the thread, once there were some calls."""
+        self._calls += 1
+        if self._calls == _CALLS_BEFORE and start_thread(self._make_ready):
+            self._owner = os.getpid()
+            atexit.register(self._end)
+
+    def attempt(self, call: Callable[[], object]) -> None:
+        """Make a call; an error is kept."""
+        try:
+            call()
+        except Exception as error:  # of a package that is broken, or does not know the processor
+            self.error = error
+
+    def give_up(self) -> None:
+        """Let the NumPy forms run, with a warning."""
+        for each in _kernels:
+            each.use(each.numpy_form)
+        error, self.error = self.error, None
+        warn(f"compiled kernels cannot be used, and NumPy is slower: {type(error).__name__}: {error}")
+
+    def _make_ready(self) -> None:
+        self.attempt(self._load)
+        self._ended.put(None)
+
+    def _load(self) -> None:
+        done = 0
+        while done < len(_kernels) and not self._ending:  # modules may be imported meanwhile
+            some = _kernels[done:]
+            if not all(each.is_cached() for each in some if not self._ending):
+                self._compile()
+            for each in some:
+                if not self._ending:
+                    each.compile()
+            done += len(some)
+
+    def _compile(self) -> None:
+        """Let a process compile all kernels into the cache."""
+        import subprocess
+
+        if self._ending or not sys.executable:
+            return
+        path = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)])
+        self._compiler = subprocess.Popen(  # noqa: S603 - this interpreter, and our own module
+            [sys.executable, "-P", "-c", f"from {__name__} import compile_all; compile_all()"],
+            env={**os.environ, "PYTHONPATH": path, "LCCODEC_KERNELS": "numba"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # an interrupt of the terminal is not for it
+        )
+        if self._compiler.wait() and not self._ending:
+            raise RuntimeError(f"the compiler ended with code {self._compiler.returncode}")
+
+    def _end(self) -> None:
+        """Stop before the program ends: what Numba has compiled must not go while it loads."""
+        if self._owner != os.getpid():
+            return
+        self._ending = True
+        if self._compiler is not None:
+            self._compiler.kill()
+        try:
+            self._ended.get(timeout=_SECONDS_TO_END)
+        except Empty:
+            return
+
+
+_preparation: Final = _Preparation()
+
+
+def compile_all() -> None:
+    """Compile the kernels of all modules, or load them from the cache."""
+    import pkgutil
+
+    if hasattr(os, "nice"):
+        os.nice(_NICENESS)
+    for module in pkgutil.iter_modules(__path__, f"{__name__}."):
+        importlib.import_module(module.name)
+    for each in _kernels:
+        each.compile()
