@@ -71,16 +71,15 @@ class Zone:
         """Return the zone of a batch from the zones of its arrays."""
         return cls(np.concatenate([z.low for z in zones]), np.concatenate([z.high for z in zones]))
 
-    def narrowed(self, differences: Array, owner: Owner, components: Array) -> Array:
-        """Return the places of the differences outside, NaN included: int64, rising.
+    def narrowed(self, differences: Array, owner: Owner, components: Array) -> tuple[Array, Array]:
+        """Return the places of the differences outside, NaN included, and these differences.
 
         `components` are those of the batch that have these differences.
         """
         if isinstance(owner, int):
-            mask = self.marked(differences, differences[:0], components)[0].view(np.bool_)
-        else:
-            mask = self._beyond(differences, self.low[owner], self.high[owner])
-        return true_places(mask)
+            return found(*self.marked(differences, differences[:0], components))
+        places = true_places(self._beyond(differences, self.low[owner], self.high[owner]))
+        return places, differences.take(places)
 
     def marked(self, values: Array, reference: Array, components: Array | slice) -> Marked:
         """Mark the differences outside, in a batch of one array; the reference may be empty."""
@@ -190,8 +189,8 @@ class Residual:
             places = kept.astype(np.int64)
             if known is zone:
                 return places, d
-            chosen = zone.narrowed(d, self.owner(places), places + start)
-            places, d = places.take(chosen), d.take(chosen)
+            chosen, d = zone.narrowed(d, self.owner(places), places + start)
+            places = places.take(chosen)
             self._kept += _nbytes(d) - _nbytes(self._found[start][2])
         else:
             if self.arrays > 1:
