@@ -1,8 +1,9 @@
 """The loops of the codec, each in two forms: of NumPy always, and compiled with the extra `fast`.
 
-A module has the loops of one subject: arrays go in and come out. Both forms of a loop have the same
-parameters and the same result, byte for byte. Whoever calls one does not know which form runs.
-Indices are checked before a loop is entered: a compiled one looks at no bound.
+A module has the loops of one subject: arrays go in and come out. Others stand beside their NumPy
+form in the folders above. Both forms have the same parameters and the same result, byte for byte.
+Whoever calls one does not know which form runs. Indices are checked before a loop is entered: a
+compiled one looks at no bound.
 
 The NumPy form runs until the compiled one is ready. A thread gets that from Numba's cache: beside
 the modules, or in the user's folder where that cannot be written. What is not there is compiled by
@@ -42,7 +43,7 @@ _NICENESS: Final = 10
 _WANTED: Final = os.environ.get("LCCODEC_KERNELS", "")
 if _WANTED not in ("", "numpy", "numba"):
     raise ArgumentError(f"LCCODEC_KERNELS must be numpy or numba; got {_WANTED!r}")
-_IN_USE: Final = _WANTED != "numpy" and find_spec("numba") is not None
+_IN_USE: Final = _WANTED != "numpy" and sys.byteorder == "little" and find_spec("numba") is not None
 
 
 class Kernel:
@@ -66,13 +67,19 @@ class Kernel:
         return self._run(*arguments)
 
     def _first(self, *arguments: Any) -> Any:
-        if _WANTED == "numba":
-            _preparation.attempt(self.compile)
-        else:
-            _preparation.begin()
-        if _preparation.error is not None:
-            _preparation.give_up()
-        return (self.numpy_form if self._run == self._first else self._run)(*arguments)
+        form = self._run if self.begin() else self.numpy_form
+        return form(*arguments)
+
+    def begin(self) -> bool:
+        """Make kernels ready, or let that go on; return whether this one is compiled."""
+        if not self.is_compiled():
+            if _WANTED == "numba" and _preparation.working:
+                _preparation.attempt(self.compile)
+            else:
+                _preparation.begin()
+            if _preparation.error is not None:
+                _preparation.give_up()
+        return self.is_compiled()
 
     def use(self, form: Callable[..., Any]) -> None:
         """Let a form run from now on."""
@@ -80,7 +87,7 @@ class Kernel:
 
     def is_compiled(self) -> bool:
         """Return whether the compiled form runs."""
-        return self._run is self._dispatcher
+        return self._run is self._dispatcher is not None
 
     def is_cached(self) -> bool:
         """Return whether the compiled form can be loaded."""
@@ -119,6 +126,11 @@ def kernels() -> str:
     return "numba" if _kernels and all(each.is_compiled() for each in _kernels) else "numpy"
 
 
+def is_compiled(function: Callable[..., Any]) -> bool:
+    """Return whether a kernel is compiled, for what would take less time then; begin with it."""
+    return isinstance(function, Kernel) and function.begin()
+
+
 def _dispatcher(loop: Callable[..., Any]) -> Any:
     import numba
 
@@ -146,13 +158,17 @@ class _Preparation:
 
     Attributes
     ----------
+    working
+        Whether they can be.
     error
-        Why they cannot be.
+        Why they cannot be, until a caller is warned.
     """
 
     def __init__(self) -> None:
+        self.working = True
         self.error: Exception | None = None
         self._calls = 0
+        self._runs = False
         self._owner = 0  # process whose thread it is: a forked one has none
         self._ending = False
         self._ended: SimpleQueue[None] = SimpleQueue()
@@ -161,7 +177,10 @@ class _Preparation:
     def begin(self) -> None:
         """Start the thread, once there were some calls."""
         self._calls += 1
-        if self._calls == _CALLS_BEFORE and start_thread(self._make_ready):
+        if self._calls < _CALLS_BEFORE or self._runs or not self.working:
+            return
+        self._runs = True
+        if start_thread(self._make_ready) and self._owner != os.getpid():
             self._owner = os.getpid()
             atexit.register(self._end)
 
@@ -176,33 +195,31 @@ class _Preparation:
         """Let the NumPy forms run, with a warning."""
         for each in _kernels:
             each.use(each.numpy_form)
-        error, self.error = self.error, None
+        self.working, error, self.error = False, self.error, None
         warn(f"compiled kernels cannot be used, and NumPy is slower: {type(error).__name__}: {error}")
 
     def _make_ready(self) -> None:
         self.attempt(self._load)
+        self._runs = self.error is not None or self._ending
         self._ended.put(None)
 
     def _load(self) -> None:
-        done = 0
-        while done < len(_kernels) and not self._ending:  # modules may be imported meanwhile
-            some = _kernels[done:]
-            if not all(each.is_cached() for each in some if not self._ending):
-                self._compile()
-            for each in some:
-                if not self._ending:
-                    each.compile()
-            done += len(some)
+        some = [each for each in _kernels if not each.is_compiled()]
+        if not all(self._ending or each.is_cached() for each in some):
+            self._compile(sorted({each.loop.__module__ for each in some}))
+        for each in some:
+            if not self._ending:
+                each.compile()
 
-    def _compile(self) -> None:
-        """Let a process compile all kernels into the cache."""
+    def _compile(self, modules: list[str]) -> None:
+        """Let a process compile the kernels of some modules into the cache."""
         import subprocess
 
         if self._ending or not sys.executable:
             return
         path = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)])
         self._compiler = subprocess.Popen(  # noqa: S603 - this interpreter, and our own module
-            [sys.executable, "-P", "-c", f"from {__name__} import compile_all; compile_all()"],
+            [sys.executable, "-P", "-c", f"from {__name__} import main; main()", *modules],
             env={**os.environ, "PYTHONPATH": path, "LCCODEC_KERNELS": "numba"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -228,13 +245,11 @@ class _Preparation:
 _preparation: Final = _Preparation()
 
 
-def compile_all() -> None:
-    """Compile the kernels of all modules, or load them from the cache."""
-    import pkgutil
-
+def main() -> None:
+    """Compile the kernels of the modules that are named, unless they are in the cache."""
     if hasattr(os, "nice"):
         os.nice(_NICENESS)
-    for module in pkgutil.iter_modules(__path__, f"{__name__}."):
-        importlib.import_module(module.name)
+    for module in sys.argv[1:]:
+        importlib.import_module(module)
     for each in _kernels:
         each.compile()

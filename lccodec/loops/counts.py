@@ -40,7 +40,8 @@ def _histogram_loop(data: Array) -> Array:
         counts[3, data[place + 3]] += 1
     for place in range(whole, data.size):
         counts[0, data[place]] += 1
-    return counts.sum(axis=0)
+    total: Array = counts.sum(axis=0)
+    return total
 
 
 histogram = kernel(_histogram, _histogram_loop, "in u1")
