@@ -23,15 +23,15 @@ import numpy as np
 from ..byteorder import read_numbers, stored_bytes
 from ..cursor import Cursor
 from ..element_table import ElementType
-from ..element_types import Array, add, add_at, ordered_steps, unwork, work
+from ..element_types import Array, ordered_steps, unwork, work
 from ..entropy.bits import group_symbols
 from ..entropy.runs import Gathered, Packed, Sparse, as_sparse, dense
 from ..entropy.stream_reader import read_stream
 from ..entropy.stream_writer import Piece, write_run
 from ..errors import FormatError
-from ..loops.representatives import settle
+from ..loops.representatives import change, settle, write_groups, write_sums
 from ..masks import true_places
-from ..parallel import PIECE, slices
+from ..parallel import PIECE
 from ..quantizers.base import Exact, Partition, Quantizer, check_partition, known_symbols
 from ..quantizers.guarantee import has_negative, negative, spoiled
 from ..quantizers.residual import Owner, Residual
@@ -40,8 +40,6 @@ from .header import FrameHeader
 
 #: If at most one symbol in this many is not 0, changing only their places is faster.
 SPARSE_RATIO: Final = 16
-
-_PLACES_AT_A_TIME: Final = 1 << 14  # that are changed, so that they and what is added stay in the cache
 
 
 class Codebook:
@@ -93,14 +91,12 @@ class Codebook:
         """Return the array of each component at positions after `start`; 0 for a single array."""
         return 0 if self.sizes.size == 1 else self._owner[start:][positions]
 
-    def expand(self, symbols: Array, owner: Owner = 0, first: int = 0) -> Array:
-        """Return the values of symbols: ``kind.work``, or ``kind.bits`` if the book is ordered.
-
-        `owner` counts the arrays from the `first` one on.
-        """
-        if self.sizes.size > 1:
-            symbols = np.add(self._starts[first:][owner], symbols, dtype=np.intp)
-        return self.values.take(symbols, mode="clip")
+    def places(self, symbols: Array, owner: Owner) -> Array:
+        """Return where the values of symbols are in `values`."""
+        if self.sizes.size == 1:
+            return symbols
+        found: Array = np.add(self._starts[owner], symbols, dtype=np.intp)
+        return found
 
     def check(self, symbols: Array, owner: Owner, where: str) -> None:
         """Raise ``FormatError`` if a symbol has no representative (LCC-CBK-03)."""
@@ -112,30 +108,18 @@ class Codebook:
         raise FormatError("LCC-CBK-03", where, message)
 
 
-def reconstruct(values: Array, reference: Array | None, kind: ElementType, out: Array) -> None:
-    """Write reference + values to `out` (LCC-REC-03); without a reference, the values."""
-    if reference is None:
-        out[:] = unwork(values, kind)
-    else:
-        add(reference, values, kind, out)
-
-
 def apply(symbols: Array, owner: Owner, codebook: Codebook, reference: Array | None, out: Array) -> None:
     """Write the values of symbols into `out`, which may be `reference`; both are components."""
+    table, code = codebook.values, codebook.kind.code
     if reference is not None and np.count_nonzero(symbols) * SPARSE_RATIO <= symbols.size:
         positions = true_places(symbols != 0)
         owner = owner if isinstance(owner, int) else owner.take(positions)
-        values = codebook.expand(symbols.take(positions), owner)
-        _change(reference, positions, values, codebook.kind, out)
+        if out is not reference:
+            np.copyto(out, reference)
+        change(codebook.places(symbols.take(positions), owner), positions, table, out, code)
     else:
-        reconstruct(codebook.expand(symbols, owner), reference, codebook.kind, out)
-
-
-def _change(reference: Array, positions: Array, values: Array, kind: ElementType, out: Array) -> None:
-    """Write the reference into `out`, and add values at `positions`."""
-    if out is not reference:
-        np.copyto(out, reference)
-    add_at(out, positions, values, kind)
+        before = out[:0] if reference is None else reference
+        write_sums(codebook.places(symbols, owner), table, before, out, code)
 
 
 def write_block(
@@ -218,33 +202,24 @@ def _apply_sparse(
 ) -> None:
     owner = codebook.owner(start, run.positions)
     codebook.check(run.values, owner, where)
+    places, table, code = codebook.places(run.values, owner), codebook.values, codebook.kind.code
     if reference is None:
         out[:] = 0
-        out[run.positions] = unwork(codebook.expand(run.values, owner), codebook.kind)
+        out[run.positions] = unwork(table.take(places, mode="clip"), codebook.kind)
         return
     if out is not reference:
         np.copyto(out, reference)
-    for part in slices(run.positions.size, _PLACES_AT_A_TIME):
-        values = codebook.expand(run.values[part], owner if isinstance(owner, int) else owner[part])
-        add_at(out, run.positions[part], values, codebook.kind)
+    change(places, run.positions, table, out, code)
 
 
 def _apply_packed(run: Packed, codebook: Codebook, reference: Array | None, out: Array, where: str) -> None:
-    joined, symbols = 8 // run.width, group_symbols(run.width)
+    symbols = group_symbols(run.width)
     bad = (symbols > codebook.counts[0]).any(axis=1)
     if bad.any():
         codebook.check(symbols[run.groups[bad[run.groups]]], 0, where)
-    rows = codebook.expand(symbols)
-    # A row of values is taken as a single item if a type of its size exists: one gather per group.
-    item = {4: np.uint32, 8: np.uint64, 16: np.complex128}.get(rows.shape[1] * rows.itemsize)
-    table = rows if item is None else rows.view(item)[:, 0]
-    step = PIECE // joined
-    for first in range(0, run.groups.size, step):
-        part = slice(first * joined, (first + step) * joined)
-        taken = table.take(run.groups[first : first + step], axis=0, mode="clip")
-        target = out[part]
-        values = taken.view(rows.dtype).reshape(-1)[: target.size]
-        reconstruct(values, part_of(reference, part), codebook.kind, target)
+    table = codebook.values.take(np.arange(1 << run.width), mode="clip")
+    before = out[:0] if reference is None else reference
+    write_groups(run.groups, run.width, table, before, out, codebook.kind.code)
 
 
 _MAX_ARRAYS_PER_BATCH: Final = 1024  # of a run; each array needs tables of its own

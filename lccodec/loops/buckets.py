@@ -37,10 +37,8 @@ def _widen_loop(patterns: Array, shift: int, least: Array, most: Array) -> None:
         pattern = patterns[i]
         bucket = pattern >> bits
         # A bucket seldom becomes wider.
-        if pattern < least[bucket]:
-            least[bucket] = pattern
-        if pattern > most[bucket]:
-            most[bucket] = pattern
+        least[bucket] = min(least[bucket], pattern)
+        most[bucket] = max(most[bucket], pattern)
 
 
 _widen = kernel(_widen_numpy, _widen_loop, *(f"in {u}, i8, out {u}, out {u}" for u in ("u4", "u8")))
