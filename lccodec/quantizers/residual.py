@@ -234,13 +234,16 @@ class Residual:
         """Drop the differences of a piece that is not needed any more; none take their room."""
         self._found.pop(start, None)
 
-    def sample(self) -> Iterator[tuple[Array, Owner]]:
-        """Yield differences and their owner: all of several arrays, a sample of a single array."""
+    def sample(self, most: int | None = None) -> Iterator[tuple[Array, Owner]]:
+        """Yield differences and their owner: all of several arrays, a sample of a single array.
+
+        `most` is how many of each stretch of a single array are enough.
+        """
         if self.arrays > 1:
             yield self._differences(0, PIECE, copy=False), self.owner()
             return
         for part in stretches(self.bits.size, _SAMPLE_STRETCHES, _STRETCH_COMPONENTS):
-            yield self._differences(part.start, _STRETCH_COMPONENTS, copy=True), 0
+            yield self._differences(part.start, most or _STRETCH_COMPONENTS, copy=True), 0
 
     def _operands(self, start: int, copy: bool) -> tuple[Array, Array]:
         """Return two arrays whose differences are those of a piece; see `Zone.marked`."""
