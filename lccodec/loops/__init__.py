@@ -109,7 +109,8 @@ def kernel(numpy_form: Form, loop: Form, *signatures: str) -> Form:
 
     A signature has the types of the parameters: ``"in u4, out u1, i8"`` are an array of uint32 that
     is read, one of uint8 that is written, and an integer. Arrays are 1-D, contiguous and of the
-    host's byte order; they may be unaligned. Integers of Python are ``i8``, floats ``f8``.
+    host's byte order; they may be unaligned. ``"4 in u1"`` is a tuple of four such arrays. Python's
+    integers are ``i8``, floats ``f8``, and bools ``b1``.
     """
     if not _IN_USE:
         return numpy_form
@@ -148,8 +149,8 @@ def _types(signature: str) -> tuple[Any, ...]:
     for words in map(str.split, signature.split(",")):
         item = numba.from_dtype(np.dtype(words[-1]))
         if len(words) > 1:
-            item = numba.types.Array(item, 1, "C", readonly=words[0] == "in", aligned=False)
-        found.append(item)
+            item = numba.types.Array(item, 1, "C", readonly=words[-2] == "in", aligned=False)
+        found.append(item if len(words) < 3 else numba.types.UniTuple(item, int(words[0])))
     return tuple(found)
 
 
