@@ -13,6 +13,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from .. import element_types
+from ..element_table import ELEMENT_TYPES, ElementType
 from ..element_types import Array
 from ..masks import true_places
 from . import kernel
@@ -115,6 +117,36 @@ def _outside_weighted_loop(
 _outside_weighted = kernel(
     _outside_weighted_numpy, _outside_weighted_loop, "in f4, in f4, in f4, f4, f4, f4, f4"
 )
+
+
+def octaves(bits: Array, reference: Array, kind: ElementType) -> Array:
+    """Return what :func:`lccodec.element_types.octaves` does."""
+    signed, wide = f"i{kind.size}", np.promote_types(kind.work, np.float32).type
+    form = _octaves if kind.size >= 4 else _octaves_numpy
+    d: Array = form(bits.view(signed), reference.view(signed), wide(2.0**-kind.mantissa), kind.code)
+    return d
+
+
+def _octaves_numpy(bits: Array, reference: Array, scale: Any, code: int) -> Array:
+    kind = ELEMENT_TYPES[code]
+    return element_types.octaves(bits.view(kind.bits), reference.view(kind.bits), kind)
+
+
+def _octaves_loop(bits: Array, reference: Array, scale: Any, code: int) -> Array:
+    least = int(1 / scale)  # a one behind the mantissa
+    infinity = (1 << (8 * bits.itemsize - 1)) - least
+    d = np.full(bits.size, scale)
+    for i in range(bits.size):
+        number, before = bits[i], reference[i]
+        d[i] = number - before
+        d[i] *= scale
+        normal = least <= number < infinity and least <= before < infinity
+        if not normal and number != before:
+            d[i] = np.nan
+    return d
+
+
+_octaves = kernel(_octaves_numpy, _octaves_loop, *(f"in i{n}, in i{n}, f{n}, i8" for n in (4, 8)))
 
 
 def found(mask: Array, values: Array, reference: Array) -> tuple[Array, Array]:

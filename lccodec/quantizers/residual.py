@@ -23,8 +23,8 @@ from typing import Any, Final, Self, TypeAlias
 import numpy as np
 
 from ..element_table import ElementType
-from ..element_types import Array, octaves, subtract, work
-from ..loops.zones import Marked, found, outside
+from ..element_types import Array, subtract, work
+from ..loops.zones import Marked, found, octaves, outside
 from ..masks import true_places
 from ..parallel import PIECE, stretches
 
