@@ -9,6 +9,9 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
+# Tests are of the NumPy forms, also where the extra `fast` is installed. Programs inherit it.
+os.environ.setdefault("LCCODEC_KERNELS", "numpy")
+
 from tests.support import heart, jax_processes, requirements, temporary
 from tests.support.strategies import installed
 

@@ -138,7 +138,7 @@ def _split(kind: ElementType) -> Iterator[bytes]:
     base = reference_array(kind, (600,))
     before = components(base)[1]
     moved = (np.random.default_rng(3).random(before.size) < 0.05).astype(np.float32)
-    codes, top = zigzag(_plus(base, moved, kind), before, kind), 8 * kind.size - 1
+    codes, top = zigzag(_plus(base, moved, kind), before, kind.is_float), 8 * kind.size - 1
     for bounds in ((1 << top - 1,), (1, 3 << top - 3, 1 << top)):
         size = before & before.dtype.type((1 << top) - 1)
         number = np.searchsorted(np.array(bounds, before.dtype), size, side="right")

@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # a name is loaded when it is first used: a command needs few
     from .frame.checked import Checked
     from .frame.decode import decode
     from .frame.encode import encode
+    from .loops import kernels
     from .policy.balanced import Balanced
     from .policy.policy import Policy
     from .policy.presets import POLICIES, fields
@@ -117,6 +118,7 @@ __all__ = [
     "encode",
     "fields",
     "follow",
+    "kernels",
     "load",
     "load_file",
     "open",
@@ -165,6 +167,7 @@ _MODULES: Final = {
     "frame.checked": ("Checked",),
     "frame.decode": ("decode",),
     "frame.encode": ("encode",),
+    "loops": ("kernels",),
     "policy.balanced": ("Balanced",),
     "policy.policy": ("Policy",),
     "policy.presets": ("POLICIES", "fields"),

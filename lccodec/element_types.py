@@ -155,7 +155,7 @@ def add(reference: Array, representatives: Array, kind: ElementType, out: Array)
     ``kind.bits`` are added to the order-preserving integers instead (LCC-REC-04).
     """
     if representatives.dtype == kind.bits:
-        out[:] = from_ordered(to_ordered(reference, kind) + representatives, kind)
+        out[:] = from_ordered(to_ordered(reference) + representatives)
         return
     with np.errstate(all="ignore"):
         if kind.name == "bfloat16":
@@ -214,18 +214,19 @@ def rounded_copy(bits: Array, kind: ElementType, out: Array) -> None:
         out[nan] = (own >> 16 & 0x8000 | 0x7E00 | own >> 13 & 0x3FF).astype(np.uint16)
 
 
-def to_ordered(bits: Array, kind: ElementType) -> Array:
+def to_ordered(bits: Array) -> Array:
     """Map floating point patterns to unsigned integers in the order of the numbers (LCC-PLN-02)."""
-    keys: Array = (bits.view(f"i{kind.size}") >> (8 * kind.size - 1)).view(bits.dtype)  # all zeros or ones
-    keys |= bits.dtype.type(1 << (8 * kind.size - 1))
+    top = 8 * bits.itemsize - 1
+    keys: Array = (bits.view(f"i{bits.itemsize}") >> top).view(bits.dtype)  # all zeros or ones
+    keys |= bits.dtype.type(1 << top)
     keys ^= bits
     return keys
 
 
-def from_ordered(keys: Array, kind: ElementType) -> Array:
+def from_ordered(keys: Array) -> Array:
     """Map order-preserving integers back to patterns; the inverse of :func:`to_ordered`."""
-    bits: Array = ~(keys.view(f"i{kind.size}") >> (8 * kind.size - 1)).view(keys.dtype)
-    bits |= keys.dtype.type(1 << (8 * kind.size - 1))
+    bits: Array = ~(keys.view(f"i{keys.itemsize}") >> (8 * keys.itemsize - 1)).view(keys.dtype)
+    bits |= keys.dtype.type(1 << (8 * keys.itemsize - 1))
     bits ^= keys
     return bits
 

@@ -45,6 +45,7 @@ PUBLIC = {
     "Follower",
     "FormatError",
     "Keep",
+    "kernels",
     "KeyframeSteps",
     "Lag",
     "LccodecError",

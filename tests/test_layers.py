@@ -42,6 +42,7 @@ OPTIONAL = {
     "obstore": {"chain/store/bucket/obstore"},
     "fsspec": {"chain/store/bucket/fsspec"},
     "aiohttp": {"chain/store/bucket/fsspec"},
+    "numba": {"loops"},
     "zstandard": {"adapters/weights"},
     "xxhash": {"adapters/weights"},
     "blake3": {"adapters/weights"},

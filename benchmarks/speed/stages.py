@@ -66,8 +66,6 @@ STAGES: Mapping[str, str | None] = {
     "entropy/lanes": HUFFMAN,
     "frame/planes": PLANES,
     "frame/codebook": APPLY,
-    "frame/codebook.reconstruct": None,
-    "frame/codebook.expand": None,
     "frame/codebook.write_block": None,
     "chain/save/plan._equal": EQUAL,
     "chain/read/replay.joined": GATHER,

@@ -52,9 +52,9 @@ def update(values: int, share: float, where: str) -> Pair:
     else:
         places = np.flatnonzero(chosen < share)
     steps = rng.geometric(ONE_STEP, places.size) * rng.choice([-1, 1], places.size)
-    ordered = to_ordered(before, KIND)
+    ordered = to_ordered(before)
     ordered[places] += steps.astype(np.int16).view(np.uint16)
-    return from_ordered(ordered, KIND), before
+    return from_ordered(ordered), before
 
 
 def updates(plan: Plan, walk: Walk) -> tuple[list[Figure], Missing]:  # noqa: ARG001 - as all sections

@@ -19,26 +19,7 @@ from ..constants import MAX_CODE_BITS
 from ..cursor import Cursor
 from ..element_types import Array
 from ..errors import FormatError
-from ..parallel import slices
 from .bits import is_filled, packed_size, unpack
-
-#: From this many symbols on, counting pairs of bytes takes less time than counting bytes.
-_MIN_PAIRED_SYMBOLS: Final = 1 << 17
-_PAIRS_AT_A_TIME: Final = 1 << 18  # NumPy makes eight bytes of each
-
-
-def histogram(data: Array) -> Array:
-    """Return how often each of the 256 byte values occurs in `data` (uint8), as int64."""
-    if data.size < _MIN_PAIRED_SYMBOLS:
-        return np.bincount(data, minlength=256)
-    whole = data[: data.size & ~1].view(np.uint16)
-    pairs = np.zeros((256, 256), np.int64)
-    for part in slices(whole.size, _PAIRS_AT_A_TIME):
-        pairs += np.bincount(whole[part], minlength=1 << 16).reshape(256, 256)
-    counts: Array = pairs.sum(axis=0) + pairs.sum(axis=1)
-    if data.size & 1:
-        counts[data[-1]] += 1
-    return counts
 
 
 def entropy_bits(counts: Array) -> Array:

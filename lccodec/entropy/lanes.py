@@ -19,12 +19,14 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from ..byteorder import read_numbers, stored_bytes, stored_view
 from ..constants import MAX_CODE_BITS, MAX_LANE_SYMBOLS
 from ..cursor import Cursor
 from ..element_types import Array
 from ..errors import FormatError, LimitError
+from ..loops import kernel
 from .bits import is_filled, pack, packed_size, unpack
 from .huffman import REVERSED, canonical_codes, canonical_order, read_lengths
 
@@ -104,6 +106,7 @@ _STEP_COST_ENTRIES: Final = 500  # table entries that are made in the time of a 
 _STEP_COST_BITS: Final = 500  # bits of lanes that are looked at in that time
 _MAX_JUMP_BITS: Final = 200_000  # bits of lanes that are looked at; arrays of more leave the cache
 _FEW_LANES: Final = 32  # of fewer, jumps over four codes save more time than they take to find
+_LANES_AT_A_TIME: Final = 256  # of a compiled loop, so that their rows and states stay in the cache
 _BIT_PLACES: Final = np.arange(8, dtype=np.uint32)[:, None]
 #: Bits of a word of `words_of` that are valid behind any position.
 WORD_BITS: Final = 49
@@ -128,7 +131,8 @@ def encode(data: Array, counts: Array, lengths: Array) -> list[bytes | memoryvie
     lanes = _lane_count(data.size, int(counts @ lengths))
     last = int(np.flatnonzero(lengths)[-1])
     lengths = lengths[: last + 1]
-    store, starts, sizes = _write_lanes(data, lengths, lanes)
+    codes = (REVERSED[canonical_codes(lengths)] >> (MAX_CODE_BITS - lengths)).astype(np.uint64)
+    stored, sizes = write_lanes(data, codes, lengths.astype(np.uint64), lanes)
     base = int(sizes.min())
     spread = int(sizes.max()) - base
     width = spread.bit_length() if spread < 256 else 16
@@ -139,14 +143,16 @@ def encode(data: Array, counts: Array, lengths: Array) -> list[bytes | memoryvie
         stored_bytes(pack(lengths, 4)),
         struct.pack("<HHB", lanes, base, width),
         stored_bytes(directory) if width else b"",
-        *(store[start:end] for start, end in zip(starts.tolist(), (starts + sizes).tolist(), strict=True)),
+        stored.data,
     ]
 
 
-def _write_lanes(data: Array, lengths: Array, lanes: int) -> tuple[memoryview, Array, Array]:
-    """Return the bytes that hold the lanes, where each lane begins, and its size (int64)."""
-    codes = (REVERSED[canonical_codes(lengths)] >> (MAX_CODE_BITS - lengths)).astype(np.uint64)
-    table, together = _joined_codes(codes, lengths.astype(np.uint64), data.size)
+def _write_lanes(data: Array, codes: Array, lengths: Array, lanes: int) -> tuple[Array, Array]:
+    """Return the bytes of the lanes (uint8), end to end, and the size of each (int64).
+
+    `codes` and `lengths` of the symbols are uint64. A code begins in its lowest bit.
+    """
+    table, together = _joined_codes(codes, lengths, data.size)
     # Rows of lookups are joined in pairs, so a batch has a power of two of them.
     lookups = -(-data.size // (lanes * together))
     batch = 1 << min(
@@ -182,7 +188,67 @@ def _write_lanes(data: Array, lengths: Array, lanes: int) -> tuple[memoryview, A
         np.add.at(store[1:], at, (words >> (64 - used)).reshape(-1))
     filled = steps - (data.size + np.arange(lanes)[::-1]) // lanes
     sizes = (position.view(np.int64) - start - filled * int(lengths[filler]) + 7) >> 3
-    return stored_view(store).data, start >> 3, sizes
+    start >>= 3
+    memory, ends = stored_view(store).data, start + sizes
+    parts = [memory[begin:end] for begin, end in zip(start.tolist(), ends.tolist(), strict=True)]
+    return np.frombuffer(b"".join(parts), np.uint8), sizes
+
+
+def _write_lanes_loop(data: Array, codes: Array, lengths: Array, lanes: int) -> tuple[Array, Array]:
+    # Four codes of a lane, of at most 60 bits, are joined in a word. Its whole bytes are written,
+    # and what is left of it is at most 7 bits of the next word.
+    seven = np.uint64(7)
+    joined = 4 if lengths.max() <= np.uint64(14) else 3
+    steps = data.size // lanes // joined * joined
+    room = (data.size // lanes + 1) * np.int64(lengths.max()) // 8 + 9
+    store = np.empty(lanes * room, np.uint8)
+    words = as_strided(store[:8].view(np.uint64), (store.size - 7,), (1,))
+    sizes = np.empty(lanes, np.int64)
+    position = np.empty(_LANES_AT_A_TIME, np.uint64)
+    left = np.empty(_LANES_AT_A_TIME, np.uint64)
+    for first in range(0, lanes, _LANES_AT_A_TIME):
+        some = min(_LANES_AT_A_TIME, lanes - first)
+        for lane in range(some):
+            position[lane], left[lane] = 8 * (first + lane) * room, 0
+        for step in range(0, steps, joined):
+            for lane in range(some):
+                place = step * lanes + first + lane
+                word, bits = codes[data[place]], lengths[data[place]]
+                symbol = data[place + lanes]
+                word |= codes[symbol] << bits
+                bits += lengths[symbol]
+                symbol = data[place + 2 * lanes]
+                word |= codes[symbol] << bits
+                bits += lengths[symbol]
+                if joined == 4:
+                    symbol = data[place + 3 * lanes]
+                    word |= codes[symbol] << bits
+                    bits += lengths[symbol]
+                used = position[lane] & seven
+                word = left[lane] | word << used
+                words[position[lane] >> np.uint64(3)] = word
+                position[lane] += bits
+                left[lane] = word >> (used + bits & ~seven)
+        for lane in range(some):
+            at, word = position[lane], left[lane]
+            for place in range(steps * lanes + first + lane, data.size, lanes):
+                symbol = data[place]
+                used = at & seven
+                word |= codes[symbol] << used
+                words[at >> np.uint64(3)] = word
+                word >>= used + lengths[symbol] & ~seven
+                at += lengths[symbol]
+            sizes[first + lane] = np.int64(at + seven >> np.uint64(3)) - (first + lane) * room
+    stored = np.empty(sizes.sum(), np.uint8)
+    at = 0
+    for lane in range(lanes):
+        for place in range(lane * room, lane * room + sizes[lane]):
+            stored[at] = store[place]
+            at += 1
+    return stored, sizes
+
+
+write_lanes = kernel(_write_lanes, _write_lanes_loop, "in u1, in u8, in u8, i8")
 
 
 def _joined_codes(codes: Array, lengths: Array, symbols: int) -> tuple[Array, int]:
@@ -220,17 +286,83 @@ def decode(run: LaneRun) -> Array:
     FormatError
         If its lanes do not end where they should (LCC-LAN-04).
     """
-    data, starts, lengths, count = run.lanes, run.starts, run.lengths, run.count
-    steps = -(-count // starts.size)
-    together = _symbols_together(int(lengths.max()), steps)
-    if int(lengths.max()) == 1:
-        symbols, position = _bit_by_bit(data, starts, lengths, count)
-    elif jumps_pay(8 * data.size, steps // together):
-        symbols, position = _jump(data, starts, lengths, count)
-    else:
-        symbols, position = _step(data, starts, lengths, count, together)
+    read = _bit_by_bit if int(run.lengths.max()) == 1 else read_lanes
+    symbols, position = read(run.lanes, run.starts, run.lengths, run.count)
     run.check_ends(position)
     return symbols
+
+
+def _read_lanes(data: Array, starts: Array, lengths: Array, count: int) -> tuple[Array, Array]:
+    """Return the symbols of lanes, and where each lane ends, in bits."""
+    steps = -(-count // starts.size)
+    together = _symbols_together(int(lengths.max()), steps)
+    if jumps_pay(8 * data.size, steps // together):
+        return _jump(data, starts, lengths, count)
+    return _step(data, starts, lengths, count, together)
+
+
+def _read_lanes_loop(data: Array, starts: Array, lengths: Array, count: int) -> tuple[Array, Array]:
+    longest = np.int64(lengths.max())
+    table = np.empty(1 << longest, np.uint16)  # symbol << 8 | length, by the next bits of a lane
+    code = 0
+    for length in range(1, longest + 1):
+        for symbol in range(lengths.size):
+            if lengths[symbol] == length:
+                low = 0  # the code from its most significant bit
+                for bit in range(length):
+                    low |= (code >> bit & 1) << (length - 1 - bit)
+                for index in range(low, 1 << longest, 1 << length):
+                    table[index] = symbol << 8 | length
+                code += 1
+        code <<= 1
+    mask, seven, low_bits = np.uint64((1 << longest) - 1), np.uint64(7), np.uint64(63)
+    padded = np.zeros(data.size + 8, np.uint8)
+    padded[: data.size] = data
+    words = as_strided(padded[:8].view(np.uint64), (data.size + 1,), (1,))
+    end = np.uint64(data.size)  # a lane that goes on behind the data has an error: zeros will do
+    symbols = np.empty(count, np.uint8)
+    position = starts.copy()
+    lanes, whole = starts.size, count // starts.size
+    joined = 57 // longest  # codes in a word that begins at a byte
+    # All lanes have `whole` symbols, and the first ones another one.
+    for begin, stop, going in ((0, whole, lanes), (whole, whole + 1, count % lanes)):
+        for first in range(0, going, _LANES_AT_A_TIME):
+            last = min(first + _LANES_AT_A_TIME, going)
+            for step in range(begin, stop, joined):
+                until: int = min((step + joined) * lanes, stop * lanes)
+                # Four lanes at a time do not wait for each other. The last one may come again.
+                for a in range(first, last, 4):
+                    b, c, d = min(a + 1, last - 1), min(a + 2, last - 1), min(a + 3, last - 1)
+                    at_a, at_b = np.uint64(position[a]), np.uint64(position[b])
+                    at_c, at_d = np.uint64(position[c]), np.uint64(position[d])
+                    word_a = words[min(at_a >> np.uint64(3), end)] >> (at_a & seven)
+                    word_b = words[min(at_b >> np.uint64(3), end)] >> (at_b & seven)
+                    word_c = words[min(at_c >> np.uint64(3), end)] >> (at_c & seven)
+                    word_d = words[min(at_d >> np.uint64(3), end)] >> (at_d & seven)
+                    used_a = used_b = used_c = used_d = np.uint64(0)  # in the low bits: at most 57
+                    for row in range(step * lanes, until, lanes):
+                        entry_a, entry_b = np.uint64(table[word_a & mask]), np.uint64(table[word_b & mask])
+                        entry_c, entry_d = np.uint64(table[word_c & mask]), np.uint64(table[word_d & mask])
+                        symbols[row + a] = entry_a >> np.uint64(8)
+                        symbols[row + b] = entry_b >> np.uint64(8)
+                        symbols[row + c] = entry_c >> np.uint64(8)
+                        symbols[row + d] = entry_d >> np.uint64(8)
+                        word_a >>= entry_a & low_bits
+                        word_b >>= entry_b & low_bits
+                        word_c >>= entry_c & low_bits
+                        word_d >>= entry_d & low_bits
+                        used_a += entry_a
+                        used_b += entry_b
+                        used_c += entry_c
+                        used_d += entry_d
+                    position[a] = at_a + (used_a & low_bits)
+                    position[b] = at_b + (used_b & low_bits)
+                    position[c] = at_c + (used_c & low_bits)
+                    position[d] = at_d + (used_d & low_bits)
+    return symbols, position
+
+
+read_lanes = kernel(_read_lanes, _read_lanes_loop, "in u1, in i8, in u1, i8")
 
 
 def jumps_pay(bits: int, steps: int) -> bool:

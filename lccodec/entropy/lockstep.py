@@ -16,6 +16,7 @@ import numpy as np
 
 from ..element_types import Array
 from ..errors import DataError
+from ..loops import is_compiled
 from . import lanes
 from .lanes import LaneRun
 
@@ -78,11 +79,11 @@ def side_by_side(readings: Iterable[Reading[Result]]) -> Reading[list[Result]]:
 
 
 def decode_runs(runs: Sequence[LaneRun]) -> list[Symbols]:
-    """Decode runs, those together whose lanes are few."""
+    """Decode runs, those together whose lanes are few, or each alone by a compiled loop."""
     found: dict[int, Symbols] = {}
-    few = list[int]()
+    few, compiled = list[int](), is_compiled(lanes.read_lanes)
     for number, run in enumerate(runs):
-        if int(run.lengths.max()) == 1 or run.starts.size >= _MANY_LANES:
+        if compiled or int(run.lengths.max()) == 1 or run.starts.size >= _MANY_LANES:
             found[number] = _alone(run)
         else:
             few.append(number)

@@ -13,7 +13,6 @@ import numpy as np
 from ..byteorder import stored_bytes
 from ..constants import MAX_NUMBER_BITS
 from ..cursor import Cursor
-from ..element_table import ElementType
 from ..element_types import Array, from_ordered, to_ordered
 from ..errors import FormatError
 from ..parallel import slices
@@ -23,39 +22,39 @@ from .stream_reader import read_stream
 from .stream_writer import Piece, write_stream
 
 
-def zigzag(bits: Array, reference: Array | None, kind: ElementType) -> Array:
+def zigzag(bits: Array, reference: Array | None, is_float: bool) -> Array:
     """Return the zigzag of the ordered difference to the reference (LCC-PLN-02, LCC-PLN-03).
 
     Small differences of either sign become small unsigned integers. Without a reference the
     reference is zero, which for floating point is a rotation of the pattern by one bit: the sign
     comes last and the exponent fills the top byte.
     """
-    width = 8 * kind.size
+    width = 8 * bits.itemsize
     if reference is None:
-        if kind.is_float:
+        if is_float:
             return (bits << 1) | (bits >> (width - 1))
         difference = bits
-    elif kind.is_float:
-        difference = to_ordered(bits, kind)
-        np.subtract(difference, to_ordered(reference, kind), out=difference)
+    elif is_float:
+        difference = to_ordered(bits)
+        np.subtract(difference, to_ordered(reference), out=difference)
     else:
         difference = bits - reference
-    codes: Array = (difference.view(f"i{kind.size}") >> (width - 1)).view(bits.dtype)
+    codes: Array = (difference.view(f"i{bits.itemsize}") >> (width - 1)).view(bits.dtype)
     codes ^= difference << 1
     return codes
 
 
-def unzigzag(codes: Array, reference: Array | None, kind: ElementType, out: Array) -> None:
+def unzigzag(codes: Array, reference: Array | None, is_float: bool, out: Array) -> None:
     """Write the components that :func:`zigzag` coded into `out` (which may be `reference`)."""
-    if reference is None and kind.is_float:
-        np.bitwise_or(codes >> 1, codes << (8 * kind.size - 1), out=out)
+    if reference is None and is_float:
+        np.bitwise_or(codes >> 1, codes << (8 * codes.itemsize - 1), out=out)
         return
     difference = (codes >> 1) ^ (codes.dtype.type(0) - (codes & codes.dtype.type(1)))
     if reference is None:
         out[:] = difference
-    elif kind.is_float:
-        np.add(difference, to_ordered(reference, kind), out=difference)
-        out[:] = from_ordered(difference, kind)
+    elif is_float:
+        np.add(difference, to_ordered(reference), out=difference)
+        out[:] = from_ordered(difference)
     else:
         np.add(difference, reference, out=out)
 

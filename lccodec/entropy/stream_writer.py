@@ -33,10 +33,11 @@ from ..constants import (
     STREAM_SPLIT,
 )
 from ..element_types import Array
+from ..loops.counts import histogram
 from . import huffman, lanes
 from .bits import group_symbols, pack
 from .classes import Classes, find_classes
-from .huffman import entropy_bits, histogram
+from .huffman import entropy_bits
 from .runs import Gathered, Sparse, as_sparse, dense, nonzero_count, parts
 from .split import Small
 

@@ -12,6 +12,7 @@ Source: SPEC 6.3, 7.6 and 7.7.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,14 +23,15 @@ import numpy as np
 from ..byteorder import read_numbers, stored_bytes
 from ..cursor import Cursor
 from ..element_table import ElementType
-from ..element_types import Array, add, add_at, octaves, ordered_steps, unwork, work
+from ..element_types import Array, ordered_steps, unwork, work
 from ..entropy.bits import group_symbols
 from ..entropy.runs import Gathered, Packed, Sparse, as_sparse, dense
 from ..entropy.stream_reader import read_stream
 from ..entropy.stream_writer import Piece, write_run
 from ..errors import FormatError
+from ..loops.representatives import change, settle, write_groups, write_sums
 from ..masks import true_places
-from ..parallel import PIECE, slices
+from ..parallel import PIECE
 from ..quantizers.base import Exact, Partition, Quantizer, check_partition, known_symbols
 from ..quantizers.guarantee import has_negative, negative, spoiled
 from ..quantizers.residual import Owner, Residual
@@ -38,8 +40,6 @@ from .header import FrameHeader
 
 #: If at most one symbol in this many is not 0, changing only their places is faster.
 SPARSE_RATIO: Final = 16
-
-_PLACES_AT_A_TIME: Final = 1 << 14  # that are changed, so that they and what is added stay in the cache
 
 
 class Codebook:
@@ -91,14 +91,12 @@ class Codebook:
         """Return the array of each component at positions after `start`; 0 for a single array."""
         return 0 if self.sizes.size == 1 else self._owner[start:][positions]
 
-    def expand(self, symbols: Array, owner: Owner = 0, first: int = 0) -> Array:
-        """Return the values of symbols: ``kind.work``, or ``kind.bits`` if the book is ordered.
-
-        `owner` counts the arrays from the `first` one on.
-        """
-        if self.sizes.size > 1:
-            symbols = np.add(self._starts[first:][owner], symbols, dtype=np.intp)
-        return self.values.take(symbols, mode="clip")
+    def places(self, symbols: Array, owner: Owner) -> Array:
+        """Return where the values of symbols are in `values`."""
+        if self.sizes.size == 1:
+            return symbols
+        found: Array = np.add(self._starts[owner], symbols, dtype=np.intp)
+        return found
 
     def check(self, symbols: Array, owner: Owner, where: str) -> None:
         """Raise ``FormatError`` if a symbol has no representative (LCC-CBK-03)."""
@@ -110,30 +108,18 @@ class Codebook:
         raise FormatError("LCC-CBK-03", where, message)
 
 
-def reconstruct(values: Array, reference: Array | None, kind: ElementType, out: Array) -> None:
-    """Write reference + values to `out` (LCC-REC-03); without a reference, the values."""
-    if reference is None:
-        out[:] = unwork(values, kind)
-    else:
-        add(reference, values, kind, out)
-
-
 def apply(symbols: Array, owner: Owner, codebook: Codebook, reference: Array | None, out: Array) -> None:
     """Write the values of symbols into `out`, which may be `reference`; both are components."""
+    table, code = codebook.values, codebook.kind.code
     if reference is not None and np.count_nonzero(symbols) * SPARSE_RATIO <= symbols.size:
         positions = true_places(symbols != 0)
         owner = owner if isinstance(owner, int) else owner.take(positions)
-        values = codebook.expand(symbols.take(positions), owner)
-        _change(reference, positions, values, codebook.kind, out)
+        if out is not reference:
+            np.copyto(out, reference)
+        change(codebook.places(symbols.take(positions), owner), positions, table, out, code)
     else:
-        reconstruct(codebook.expand(symbols, owner), reference, codebook.kind, out)
-
-
-def _change(reference: Array, positions: Array, values: Array, kind: ElementType, out: Array) -> None:
-    """Write the reference into `out`, and add values at `positions`."""
-    if out is not reference:
-        np.copyto(out, reference)
-    add_at(out, positions, values, kind)
+        before = out[:0] if reference is None else reference
+        write_sums(codebook.places(symbols, owner), table, before, out, code)
 
 
 def write_block(
@@ -216,33 +202,24 @@ def _apply_sparse(
 ) -> None:
     owner = codebook.owner(start, run.positions)
     codebook.check(run.values, owner, where)
+    places, table, code = codebook.places(run.values, owner), codebook.values, codebook.kind.code
     if reference is None:
         out[:] = 0
-        out[run.positions] = unwork(codebook.expand(run.values, owner), codebook.kind)
+        out[run.positions] = unwork(table.take(places, mode="clip"), codebook.kind)
         return
     if out is not reference:
         np.copyto(out, reference)
-    for part in slices(run.positions.size, _PLACES_AT_A_TIME):
-        values = codebook.expand(run.values[part], owner if isinstance(owner, int) else owner[part])
-        add_at(out, run.positions[part], values, codebook.kind)
+    change(places, run.positions, table, out, code)
 
 
 def _apply_packed(run: Packed, codebook: Codebook, reference: Array | None, out: Array, where: str) -> None:
-    joined, symbols = 8 // run.width, group_symbols(run.width)
+    symbols = group_symbols(run.width)
     bad = (symbols > codebook.counts[0]).any(axis=1)
     if bad.any():
         codebook.check(symbols[run.groups[bad[run.groups]]], 0, where)
-    rows = codebook.expand(symbols)
-    # A row of values is taken as a single item if a type of its size exists: one gather per group.
-    item = {4: np.uint32, 8: np.uint64, 16: np.complex128}.get(rows.shape[1] * rows.itemsize)
-    table = rows if item is None else rows.view(item)[:, 0]
-    step = PIECE // joined
-    for first in range(0, run.groups.size, step):
-        part = slice(first * joined, (first + step) * joined)
-        taken = table.take(run.groups[first : first + step], axis=0, mode="clip")
-        target = out[part]
-        values = taken.view(rows.dtype).reshape(-1)[: target.size]
-        reconstruct(values, part_of(reference, part), codebook.kind, target)
+    table = codebook.values.take(np.arange(1 << run.width), mode="clip")
+    before = out[:0] if reference is None else reference
+    write_groups(run.groups, run.width, table, before, out, codebook.kind.code)
 
 
 _MAX_ARRAYS_PER_BATCH: Final = 1024  # of a run; each array needs tables of its own
@@ -389,13 +366,15 @@ class SymbolCoder:
         original, base = residual.bits[part], part_of(residual.reference, part)
         within = slice(batch.first + start, batch.first + start + original.size)  # in the frame
         result = np.empty_like(original) if self._out is None else self._out[within]
-        place, symbol, values, escaped = self._quantize_outside(batch, start, original, base, result)
-        if values is not result:
+        place, d = residual.outside(start, batch.partition.zone)
+        residual.release(start)
+        symbol, fits = self._symbols(batch, place, d)
+        if place.size < original.size:
             if base is None:
                 result[:] = 0
             elif not self._in_place:
                 result[:] = base
-            result[place] = values
+        escaped = self._settle(batch, symbol, fits, place, original, base, result)
         if batch.unsigned is not None:
             own = original.copy()
             marked = spoiled(result, own, kind)
@@ -408,49 +387,49 @@ class SymbolCoder:
                 escaped = np.flatnonzero(marked)
         return place, symbol, result, escaped
 
-    def _quantize_outside(
-        self, batch: Fitted, start: int, original: Array, base: Array | None, result: Array
-    ) -> tuple[Array, Array, Array, Array]:
-        """Quantize the components of a piece outside the dead zone.
-
-        Returns
-        -------
-        tuple of ndarray
-            Places, symbols and decoded values of these components; and the places of those that are
-            stored exactly. If the zone contains no component, the values are `result`.
-        """
-        residual, partition, kind = batch.residual, batch.partition, self._book.kind
-        place, d = residual.outside(start, partition.zone)
-        residual.release(start)
-        owner = residual.owner(place)
-        kept = np.isfinite(d)
-        if not kept.all():
-            d = np.where(kept, d, d.dtype.type(0))
-        if residual.arrays == 1:
-            symbol, unfit = known_symbols(partition, d)
+    def _symbols(self, batch: Fitted, place: Array, d: Array) -> tuple[Array, Array]:
+        """Return the symbols of differences, and which have one, bool."""
+        fits = np.isfinite(d)
+        if not fits.all():
+            d = np.where(fits, d, d.dtype.type(0))
+        if batch.residual.arrays == 1:
+            symbol, unfit = known_symbols(batch.partition, d)
         else:
-            symbol, unfit = partition.symbols(d, owner)
+            symbol, unfit = batch.partition.symbols(d, batch.residual.owner(place))
         if unfit is not None:
-            kept &= ~unfit
-        every = place.size == original.size
-        values = result if every else np.empty(d.size, original.dtype)
-        before = base if base is None or every else base.take(place, mode="clip")
-        if every and residual.arrays > 1:  # to repeat numbers is faster than to look them up
-            starts = self._starts[batch.array : batch.array + residual.arrays]
-            chosen = self._book.values.take(np.repeat(starts, residual.sizes) + symbol, mode="clip")
+            fits &= ~unfit
+        return symbol, fits
+
+    def _settle(
+        self,
+        batch: Fitted,
+        symbol: Array,
+        fits: Array,
+        place: Array,
+        original: Array,
+        base: Array | None,
+        result: Array,
+    ) -> Array:
+        """Write decoded values at places; return the places of those that are stored exactly."""
+        residual, kind, chosen = batch.residual, self._book.kind, symbol
+        table = self._book.values
+        starts = self._starts[batch.array : batch.array + residual.arrays]
+        if residual.arrays == 1:
+            table = table[int(starts[0]) :]
+        elif place.size == original.size:  # to repeat numbers is faster than to look them up
+            chosen = np.repeat(starts, residual.sizes) + symbol
         else:
-            chosen = self._book.expand(symbol, owner, batch.array)
-        reconstruct(chosen, before, kind, values)
-        kept &= np.isfinite(work(values, kind))  # the sum can overflow where the difference did not
-        if partition.max_error is not None:
-            near = original.take(place, mode="clip")
-            kept &= _within_bound(near, values, partition.max_error, kind, residual.ordered)
-        if kept.all():
-            return place, symbol, values, _NO_PLACES
-        escaped = np.flatnonzero(~kept)
-        symbol[escaped] = 0
-        values[escaped] = original.take(place.take(escaped), mode="clip")
-        return place, symbol, values, place.take(escaped)
+            chosen = starts[residual.owner(place)] + symbol
+        reference = original[:0] if base is None else base
+        bound = batch.partition.max_error
+        escaped = settle(
+            *(chosen, fits.view(np.uint8), place, table, original, reference, result),
+            bound=math.inf if bound is None else bound,
+            code=kind.code,
+        )
+        if chosen is not symbol and escaped.size:
+            symbol[np.searchsorted(place, escaped)] = 0
+        return escaped
 
 
 def _patterns(representatives: Array, header: FrameHeader) -> Array:
@@ -466,21 +445,3 @@ def _patterns(representatives: Array, header: FrameHeader) -> Array:
     largest = kind.bits.type(int(sign) - (1 << kind.mantissa) - 1)
     finite: Array = (patterns & sign) | np.minimum(patterns & ~sign, largest)
     return finite
-
-
-def _within_bound(original: Array, decoded: Array, bound: float, kind: ElementType, ordered: bool) -> Array:
-    """Return where the difference of two components certainly does not exceed `bound`.
-
-    The computed difference is rounded to nearest. It is compared with the number just below the
-    bound, so the exact difference is inside the bound too.
-    """
-    wide = np.promote_types(kind.work, np.float32).type
-    with np.errstate(over="ignore"):
-        limit = np.nextafter(wide(bound), wide(0))
-    if float(limit) > bound:  # the bound itself was rounded up
-        limit = np.nextafter(limit, wide(0))
-    with np.errstate(all="ignore"):
-        if ordered:
-            return np.asarray(np.abs(octaves(decoded, original, kind)) <= limit)
-        distance = np.abs(work(decoded, kind).astype(wide, copy=False) - work(original, kind))
-        return np.asarray(distance <= limit)

@@ -26,6 +26,7 @@ from ..entropy.runs import Form, Sparse, as_sparse, dense
 from ..entropy.split import References, find_small
 from ..entropy.stream_reader import reading
 from ..entropy.stream_writer import Piece, write_plane
+from ..loops import kernel
 from ..masks import true_places
 from ..parallel import PIECE, slices
 from .content import array_sum, sum_change
@@ -72,7 +73,7 @@ def write_block(
         if before is None or changes is None:
             own = bits[part].copy()
             planes.total += array_sum(own, here)
-            planes.fill(part, zigzag(own, before, kind))
+            planes.fill(part, own, before)
             if target is not None:
                 target[:] = own
             continue
@@ -197,10 +198,10 @@ class _Planes:
         for plane in self._planes or ():
             plane[part] = 0
 
-    def fill(self, part: slice, codes: Array) -> None:
-        """Add all codes of a part of the block."""
-        for place, plane in enumerate(self._spread(part.start)):
-            plane[part] = codes >> (8 * place)
+    def fill(self, part: slice, bits: Array, reference: Array | None) -> None:
+        """Add a part of the block in which many components differ, or all have no reference."""
+        planes = tuple(plane[part] for plane in self._spread(part.start))
+        split(bits, bits[:0] if reference is None else reference, self._kind.is_float, planes)
 
     def runs(self) -> Iterator[Sparse | Array]:
         """Yield the planes, lowest byte first; a plane is not needed any more when the next is."""
@@ -232,7 +233,7 @@ class _Planes:
         places = words.take(found >> joined_log2)
         places <<= joined_log2
         places += found & (1 << joined_log2) - 1
-        self._found.append((places, zigzag(own.take(found), before.take(found), self._kind)))
+        self._found.append((places, zigzag(own.take(found), before.take(found), self._kind.is_float)))
 
     def _spread(self, start: int) -> list[Array]:
         """Return whole planes; the part at `start` is the first with many changes."""
@@ -292,7 +293,7 @@ class Codes:
         """Write the components into `out`; yield which as they come, and those of the reference."""
         for part in slices(self.places.size, _PLACES_AT_A_TIME):
             before = None if reference is None else reference.take(self.places[part], mode="clip")
-            unzigzag(self.codes[part], before, self.kind, out[part])
+            unzigzag(self.codes[part], before, self.kind.is_float, out[part])
             yield part, out[:0] if before is None else before
 
 
@@ -310,12 +311,76 @@ def reading_codes(cursor: Cursor, reference: Array, kind: ElementType) -> Readin
 
 def _combine(planes: Sequence[Array], reference: Array | None, kind: ElementType, out: Array) -> None:
     """Write the components of whole planes into `out`."""
+    before = out[:0] if reference is None else reference
     for part in slices(out.size):
-        codes = planes[-1][part].astype(kind.bits)
-        for plane in planes[-2::-1]:
-            codes <<= 8
-            codes |= plane[part]
-        unzigzag(codes, None if reference is None else reference[part], kind, out[part])
+        join(tuple(plane[part] for plane in planes), before[part], kind.is_float, out[part])
+
+
+def _split(bits: Array, reference: Array, is_float: bool, planes: tuple[Array, ...]) -> None:
+    """Write each byte of zigzag codes of components into its plane; `reference` may be empty."""
+    codes = zigzag(bits, reference if reference.size else None, is_float)
+    for place, plane in enumerate(planes):
+        plane[:] = codes >> (8 * place)
+
+
+def _split_loop(bits: Array, reference: Array, is_float: bool, planes: tuple[Array, ...]) -> None:
+    one, width = np.uint64(1), np.uint64(8 * len(planes))
+    top = one << width - one
+    full = top | top - one
+    for place in range(bits.size):
+        own = np.uint64(bits[place])
+        if is_float and reference.size == 0:
+            code = own << one | own >> width - one
+        else:
+            if reference.size:
+                before = np.uint64(reference[place])
+                if is_float:
+                    own ^= full if own & top else top
+                    before ^= full if before & top else top
+                own -= before
+            code = ~(own << one) if own & top else own << one
+        for number in range(len(planes)):
+            planes[number][place] = code >> np.uint64(8 * number) & np.uint64(255)
+
+
+_OF_PLANES: Final = (1, 2, 4, 8)
+
+split = kernel(_split, _split_loop, *(f"in u{n}, in u{n}, b1, {n} out u1" for n in _OF_PLANES))
+
+
+def _join(planes: tuple[Array, ...], reference: Array, is_float: bool, out: Array) -> None:
+    """Write the components that `_split` has split into `out`, which may be the reference."""
+    codes = planes[-1].astype(out.dtype)
+    for plane in planes[-2::-1]:
+        codes <<= 8
+        codes |= plane
+    unzigzag(codes, reference if reference.size else None, is_float, out)
+
+
+def _join_loop(planes: tuple[Array, ...], reference: Array, is_float: bool, out: Array) -> None:
+    one, width = np.uint64(1), np.uint64(8 * len(planes))
+    top = one << width - one
+    full = top | top - one
+    reference = reference.copy()  # else a component waits for the one before, if it is `out`
+    for place in range(out.size):
+        code = np.uint64(0)
+        for number in range(len(planes)):
+            code |= np.uint64(planes[number][place]) << np.uint64(8 * number)
+        if is_float and reference.size == 0:
+            own = code >> one | code << width - one
+        else:
+            own = ~(code >> one) if code & one else code >> one
+            if reference.size:
+                before = np.uint64(reference[place])
+                if is_float:
+                    before ^= full if before & top else top
+                own += before
+                if is_float:
+                    own ^= top if own & top else full
+        out[place] = own & full
+
+
+join = kernel(_join, _join_loop, *(f"{n} in u1, in u{n}, b1, out u{n}" for n in _OF_PLANES))
 
 
 def _joined(planes: Sequence[Sparse], kind: ElementType) -> Codes:

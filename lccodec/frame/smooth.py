@@ -181,9 +181,12 @@ class SmoothCoder:
 
     def _is_near(self, decoded: Array, values: Array) -> Array:
         """Return which elements keep the bound, bool."""
+        near, limit = np.empty(values.size, bool), math.nextafter(self.plan.bound, 0)
         with np.errstate(all="ignore"):
-            near: Array = np.abs(decoded - values) <= math.nextafter(self.plan.bound, 0)
-            return near
+            for part in slices(values.size, WIDE_PIECE):
+                distance = decoded[part] - values[part]
+                np.less_equal(np.abs(distance, out=distance), limit, out=near[part])
+        return near
 
     def _conserving(
         self, moved: Array, hidden: Array | None, base: Array | None, values: Array

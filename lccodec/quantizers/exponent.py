@@ -14,6 +14,7 @@ import numpy as np
 
 from ..arguments import check_choice, integer
 from ..element_types import Array
+from ..loops.buckets import bucket_symbols, widen
 from ..parallel import PIECE
 from .base import Quantizer
 from .residual import Owner, Residual, Zone, finite
@@ -163,11 +164,15 @@ class _Partition:
 
     def _add(self, differences: Array, owner: Owner) -> None:
         """Add finite differences outside the zone."""
-        buckets = self._numbers(differences, owner).astype(np.intp, copy=False)
         patterns = differences.view(self._pattern)
         seen = np.count_nonzero(self._most)
-        np.minimum.at(self._least, buckets, patterns)  # patterns of one sign rise with the magnitude
-        np.maximum.at(self._most, buckets, patterns)
+        if self._arrays == 1:
+            widen(patterns, self._shift, self._least, self._most)
+        if self._arrays > 1 or self._mean:
+            buckets = self._numbers(differences, owner).astype(np.intp, copy=False)
+        if self._arrays > 1:
+            np.minimum.at(self._least, buckets, patterns)  # patterns of one sign rise with the size
+            np.maximum.at(self._most, buckets, patterns)
         if self._mean:
             self._held += np.bincount(buckets, minlength=self._most.size)
             with np.errstate(over="ignore"):  # then the midpoint is used
@@ -193,7 +198,9 @@ class _Partition:
             self.complete = not (rest >> self._shift & (self._exponents - 1)).any()
         elif self.counts[0] == self._most_promoted:  # smaller differences cannot be promoted any more
             negative, exponent = divmod(int(self._promoted[-1]), self._depth)
-            self.zone = Zone(-self._edges[[exponent + 1 - negative]], self._edges[[exponent]])
+            zone = Zone(-self._edges[[exponent + 1 - negative]], self._edges[[exponent]])
+            if zone.low < self.zone.low or zone.high > self.zone.high:
+                self.zone = zone
 
     @cached_property
     def representatives(self) -> Array:
@@ -215,5 +222,7 @@ class _Partition:
         """
         if self._known is not None and self._known[0] is differences:
             return self._known[1].copy(), None
-        symbols = self._symbols.take(self._numbers(differences, owner), mode="clip")
-        return symbols, None if self._arrays > 1 or symbols.all() else symbols == 0
+        if self._arrays > 1:
+            return self._symbols.take(self._numbers(differences, owner), mode="clip"), None
+        symbols = bucket_symbols(differences.view(self._pattern), self._shift, self._symbols)
+        return symbols, None if symbols.all() else symbols == 0

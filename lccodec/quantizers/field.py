@@ -209,8 +209,8 @@ def inwards(limit: float, kind: ElementType, sign: int) -> float:
     while sign * (found := float(work(bits, kind)[0])) < sign * limit:
         if math.isinf(found):
             return found
-        keys = to_ordered(bits, kind)
-        bits = from_ordered(keys + kind.bits.type(1) if sign > 0 else keys - kind.bits.type(1), kind)
+        keys = to_ordered(bits)
+        bits = from_ordered(keys + kind.bits.type(1) if sign > 0 else keys - kind.bits.type(1))
     return found
 
 

@@ -19,7 +19,8 @@ import numpy as np
 
 from ..element_table import ElementType
 from ..element_types import Array, unwork, work
-from .residual import Inside, Owner, Residual, Zone, array_sums
+from ..loops.bins import zigzags
+from .residual import Outside, Owner, Residual, Zone, array_sums
 
 #: Half the width of the dead zone, in steps (widths of a bin).
 DEAD_ZONE: Final = 0.6
@@ -147,7 +148,7 @@ def fit_grid(
     batch: Residual,
     steps: Array,
     max_error: float | None,
-    inside: Inside | None = None,
+    beyond: Outside | None = None,
     *,
     leads: bool = False,
     gains: bool = False,
@@ -161,7 +162,7 @@ def fit_grid(
         infinite.
     max_error
         As in `Partition`.
-    inside
+    beyond
         As in `Zone`.
     leads
         Whether representatives lie beyond the means, so that a chain of deltas does not trail.
@@ -186,7 +187,7 @@ def fit_grid(
     reach = DEAD_ZONE * steps
     if max_error is not None:
         reach[:] = max_error * (1 - 2.0 ** (1 - kind.mantissa))
-    zone = Zone.within(reach * usable, kind.work, inside)
+    zone = Zone.within(reach * usable, kind.work, beyond)
     largest = np.zeros(batch.arrays)
     for start in batch.pieces():
         d, owner = batch.finite_outside(start, zone)
@@ -194,7 +195,7 @@ def fit_grid(
             largest[0] = max(largest[0], float(d.max(initial=0)), -float(d.min(initial=0)))
         else:
             np.maximum.at(largest, owner, np.abs(d).astype(np.float64))
-    if inside is not None and largest.any():
+    if beyond is not None and largest.any():
         largest = np.maximum(largest, DEAD_ZONE * steps)  # at least one bin
     # Slightly more than the largest difference, so that rounding puts no element past the last bin.
     with np.errstate(over="ignore"):
@@ -252,41 +253,9 @@ class Grid:
 
     def symbols(self, differences: Array, owner: Owner) -> tuple[Array, Array | None]:
         """Return zigzag bin numbers: uint8 for up to 127 bins a side, uint16 for more."""
-        reciprocals = self._reciprocals[owner]
-        work = reciprocals.dtype
-        with np.errstate(over="ignore"):
-            scaled = np.multiply(differences, reciprocals, dtype=work)
-        if self.zone.inside is not None:  # differences in a narrowed zone go to the first bin
-            np.copysign(np.maximum(np.abs(scaled), DEAD_ZONE), scaled, out=scaled)
-        # Round away from zero above the dead zone: add 0.4 with the sign, then truncate. Making the
-        # signed constant from bits is several times as fast as copysign.
-        pattern = np.dtype(f"u{work.itemsize}")
-        offset = scaled.view(pattern) & pattern.type(1 << (8 * work.itemsize - 1))
-        offset |= work.type(1 - DEAD_ZONE).view(pattern)
-        scaled += offset.view(work)
-        outside = self._past(scaled, self._ends[owner])
-        if outside is not None:
-            scaled[outside] = 0
-        if self._narrow:
-            narrow = scaled.astype(np.int8)
-            return ((narrow << 1) ^ (narrow >> 7)).view(np.uint8), outside
-        index = scaled.astype(np.int32)
-        return ((index << 1) ^ (index >> 31)).astype(np.uint16), outside
-
-    @cached_property
-    def _narrow(self) -> bool:
-        return int(self.bins.max()) <= 127
-
-    def _past(self, scaled: Array, ends: Array) -> Array | None:
-        """Return which differences are past the last bin: outliers, and changes since the fit."""
-        if ends.ndim == 0:
-            # The ufunc's reduce takes half the time of the array's max, which matters for a few
-            # differences.
-            largest = np.maximum.reduce(scaled, initial=0), -np.minimum.reduce(scaled, initial=0)
-            if max(largest) < ends:
-                return None
-        outside: Array = ~(np.abs(scaled) < ends)
-        return outside if outside.any() else None
+        # Differences in a narrowed zone go to the first bin.
+        narrowed, wide = self.zone.beyond is not None, int(self.bins.max()) > 127
+        return zigzags(differences, self._reciprocals[owner], self._ends[owner], DEAD_ZONE, wide, narrowed)
 
 
 def _with_representatives(
@@ -334,7 +303,7 @@ def _with_representatives(
     kept = grid.codes <= np.repeat(2 * bins, grid.counts)
     zone = grid.zone
     if (exact & ~grid.exact).any():
-        zone = Zone(zone.low * ~exact, zone.high * ~exact, zone.inside)
+        zone = Zone(zone.low * ~exact, zone.high * ~exact, zone.beyond)
         batch.forget()  # the zones of the arrays that are exact now became smaller
     grid = Grid(grid.steps, bins, exact, grid.representatives, zone, grid.max_error)
     steps, ahead = (np.repeat(lengths * unit, grid.counts) for lengths in (grid.steps, ahead))

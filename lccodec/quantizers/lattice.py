@@ -24,6 +24,7 @@ import numpy as np
 
 from ..element_types import Array
 from ..entropy.numbers import signed, unsigned
+from ..loops import is_compiled, kernel
 
 Shape = tuple[int, ...]
 Index = tuple[slice, ...]
@@ -270,6 +271,137 @@ class _Rows:
                 out += scratch
 
 
+_ROWS_AT_A_TIME: Final = 1 << 12  # whose predictions stay in the cache
+
+
+def _run_pass_loop(
+    values: Array,
+    decoded: Array,
+    hidden: Array,
+    outer: Array,
+    inner: Array,
+    apart: int,
+    knots: int,
+    rows: int,
+    predictor: int,
+    origin: float,
+    step: float,
+    numbers: Array,
+) -> bool:
+    """Code a pass, or decode it if there are no values; return whether a number had no room.
+
+    Parameters
+    ----------
+    values, decoded
+        The block, flat.
+    hidden
+        Which elements are stored apart, uint8; empty if none are.
+    outer, inner
+        Offsets of the elements that lie before the axis of the pass in the order of elements, and
+        of those that lie behind it, int64.
+    apart
+        Elements from a row that is known to the row that is predicted behind it.
+    rows
+        Rows that are predicted.
+    numbers
+        Zigzags, unsigned.
+    """
+    used = predictor if knots >= 6 else min(predictor, 2)
+    if knots < 4:
+        used = min(predictor, 1)
+    most = 127.0 if numbers.itemsize == 1 else _MAX_STEPS
+    inverse, fits, count = 1 / step, True, 0
+    # Elements that are predicted by one formula at a time: those of a row, or some rows of one.
+    offsets = inner if inner.size > 1 else np.arange(min(rows, _ROWS_AT_A_TIME)) * 2 * apart
+    predicted = np.empty(offsets.size)
+    for before in outer:
+        row = 0
+        while row < rows:
+            terms = used
+            if used and row == knots - 1:
+                terms = -1
+            elif used > 1 and row in (0, knots - 2):
+                terms = -2
+            elif used == 3 and row in (1, knots - 3):
+                terms = 2
+            stop = row + 1
+            if inner.size == 1 and terms == used:
+                stop = min(rows if used == 0 else knots - min(used, 3), row + offsets.size)
+            here = offsets[: inner.size if inner.size > 1 else stop - row]
+            first, known = before + (2 * row + 1) * apart, before + 2 * row * apart
+            if terms == 0:
+                predicted[:] = origin
+            elif terms == 1:
+                for k, far in enumerate(here):
+                    i = first + far
+                    predicted[k] = (decoded[i - apart] + decoded[i + apart]) * 0.5
+            elif terms == 2:
+                for k, far in enumerate(here):
+                    i = first + far
+                    near = (decoded[i - apart] + decoded[i + apart]) * 0.5625
+                    predicted[k] = near + (decoded[i - 3 * apart] + decoded[i + 3 * apart]) * -0.0625
+            elif terms == 3:
+                for k, far in enumerate(here):
+                    i = first + far
+                    near = (decoded[i - apart] + decoded[i + apart]) * 0.5859375
+                    near += (decoded[i - 3 * apart] + decoded[i + 3 * apart]) * -0.09765625
+                    predicted[k] = near + (decoded[i - 5 * apart] + decoded[i + 5 * apart]) * 0.01171875
+            elif terms == -2:
+                side, two = (known, 2 * apart) if row == 0 else (known + 2 * apart, -2 * apart)
+                for k, far in enumerate(here):
+                    i = side + far
+                    near = decoded[i] * 0.3125 + decoded[i + two] * 0.9375
+                    predicted[k] = near + decoded[i + 2 * two] * -0.3125 + decoded[i + 3 * two] * 0.0625
+            else:
+                for k, far in enumerate(here):
+                    i = known + far
+                    if used > 1:
+                        near = decoded[i] * 1.875 + decoded[i - 2 * apart] * -1.25
+                        predicted[k] = near + decoded[i - 4 * apart] * 0.375
+                    elif knots > 1:
+                        predicted[k] = decoded[i] * 1.5 + decoded[i - 2 * apart] * -0.5
+                    else:
+                        predicted[k] = decoded[i]
+            for k, far in enumerate(here):
+                i = first + far
+                if values.size:
+                    number = np.rint((values[i] - predicted[k]) * inverse) + 0.0  # without -0.0
+                    if (hidden.size and hidden[i]) or not abs(number) < _MAX_STEPS:
+                        number = 0.0
+                    if abs(number) > most:
+                        number, fits = 0.0, False
+                    code = np.int64(number)
+                    numbers[count + k] = code << 1 ^ code >> 63
+                else:
+                    code = np.int64(numbers[count + k])
+                    number = np.float64(code >> 1 ^ -(code & 1))
+                decoded[i] = number * step + predicted[k]
+            count += here.size
+            row = stop
+    return not fits
+
+
+_NOTHING: Final = np.empty(0), np.empty(0, np.uint8)  # no values, and nothing hidden
+
+#: It runs only once it is compiled.
+_run_pass: Final = kernel(
+    _run_pass_loop,
+    _run_pass_loop,
+    *(f"in f8, out f8, in u1, in i8, in i8, i8, i8, i8, i8, f8, f8, out u{n}" for n in (1, 2, 4, 8)),
+)
+
+
+def _offsets(step: Pass, shape: Shape) -> tuple[Array, Array, int]:
+    """Return `outer`, `inner` and `apart` of a pass in a block of a shape."""
+    found = [np.zeros(1, np.int64), np.zeros(1, np.int64)]
+    for axis, (index, count) in enumerate(zip(step.targets, step.shape, strict=True)):
+        if axis != step.axis:
+            distances = np.arange(count) * (index.step * math.prod(shape[axis + 1 :]))
+            which = int(axis > step.axis)
+            found[which] = np.add.outer(found[which], distances).reshape(-1)
+    return found[0], found[1], step.targets[step.axis].start * math.prod(shape[step.axis + 1 :])
+
+
 #: Steps of a level are so many 256ths of the step of the block (LCC-SMO-04).
 FULL_STEP: Final = 256
 
@@ -369,13 +501,23 @@ def _encode_level(
     step: float,
     coded: Coded,
 ) -> Array:
-    numbers = np.empty(sum(each.size for each in level), np.int8)
+    compiled = is_compiled(_run_pass)
+    numbers = np.empty(sum(each.size for each in level), np.uint8 if compiled else np.int8)
     inverse, start = 1 / step, 0
     for each in level:
         original, target = values[each.targets], decoded[each.targets]
         hidden = None if masked is None else masked[each.targets]
         kind = _choose(each, original, predictor, inverse)
         coded.predictors.append(kind)
+        if compiled:
+            flags = _NOTHING[1] if masked is None else masked.reshape(-1).view(np.uint8)
+            own = values.reshape(-1), decoded.reshape(-1), flags, *_offsets(each, values.shape)
+            rest = each.knots, each.shape[each.axis], kind, coded.origin, step
+            if _run_pass(*own, *rest, numbers[start : start + each.size]):
+                numbers = numbers.astype(np.uint64)
+                _run_pass(*own, *rest, numbers[start : start + each.size])
+            start += each.size
+            continue
         for index, predicted in predictor.pieces(each, kind):
             counts = predictor.room("counts", predicted.shape)
             np.subtract(original[index], predicted, out=counts)
@@ -390,13 +532,13 @@ def _encode_level(
                 largest = max(float(counts.max()), -float(counts.min()))
             if largest > 127 and numbers.dtype == np.int8:
                 numbers = numbers.astype(np.int64)
-            own = numbers[start : start + each.size].reshape(each.shape)[index]
-            np.copyto(own, counts, casting="unsafe")
+            own_numbers = numbers[start : start + each.size].reshape(each.shape)[index]
+            np.copyto(own_numbers, counts, casting="unsafe")
             counts *= step
             counts += predicted
             target[index] = counts
         start += each.size
-    return unsigned(numbers)
+    return numbers if compiled else unsigned(numbers)
 
 
 def _choose(each: Pass, original: Array, predictor: Predictor, inverse: float) -> int:
@@ -458,6 +600,13 @@ def decode_block(shape: Shape, coded: Coded, out: Array) -> None:
         ):
             step, start = level_step(coded.step, refinement), 0
             for each in level:
+                if is_compiled(_run_pass):
+                    own = np.require(numbers[start : start + each.size], requirements="W")
+                    rest = each.knots, each.shape[each.axis], next(kinds), coded.origin, step
+                    block = _NOTHING[0], out.reshape(-1), _NOTHING[1], *_offsets(each, shape)
+                    _run_pass(*block, *rest, own)
+                    start += each.size
+                    continue
                 own = numbers[start : start + each.size].reshape(each.shape)
                 target = out[each.targets]
                 for index, predicted in predictor.pieces(each, next(kinds)):

@@ -44,7 +44,7 @@ def plane_bits(bits: Array, reference: Array | None, kind: ElementType) -> float
     parts = list(stretches(bits.size, _SAMPLE_STRETCHES, _STRETCH_COMPONENTS))
     sampled = np.concatenate([bits[part] for part in parts])
     before = None if reference is None else np.concatenate([reference[part] for part in parts])
-    codes = zigzag(sampled, before, kind)
+    codes = zigzag(sampled, before, kind.is_float)
     symbols = stored_view(codes).reshape(-1, kind.size) + np.arange(0, 256 * kind.size, 256)
     counts = np.bincount(symbols.reshape(-1), minlength=256 * kind.size).reshape(kind.size, 256)
     return float(entropy_bits(counts).sum()) / codes.size

@@ -23,7 +23,8 @@ from typing import Any, Final, Self, TypeAlias
 import numpy as np
 
 from ..element_table import ElementType
-from ..element_types import Array, octaves, subtract
+from ..element_types import Array, subtract, work
+from ..loops.zones import Marked, found, octaves, outside
 from ..masks import true_places
 from ..parallel import PIECE, stretches
 
@@ -31,10 +32,10 @@ _MAX_KEPT_BYTES: Final = 1 << 25  # of differences, and of their places
 _SAMPLE_STRETCHES: Final = 64  # of a large array, evenly spread
 _STRETCH_COMPONENTS: Final = 1 << 12  # of each
 
-#: Function that says which components are inside a zone, bool of shape ``(n,)``. It gets n of them,
-#: by their places (int64) or as a slice; the sizes of their differences, ``kind.work`` of shape
-#: ``(n,)``; and the upper bound of the zone. A size that is NaN or infinite is not inside.
-Inside: TypeAlias = Callable[[Array | slice, Array, Any], Array]
+#: Function that marks the differences outside a zone, as :mod:`lccodec.loops.zones` does. It gets
+#: which components they are, by their places (int64) or as a slice; the values and the reference;
+#: and the upper bound of the zone. A difference that is NaN or infinite is outside.
+Outside: TypeAlias = Callable[[Array | slice, Array, Array, Any], Marked]
 
 #: Index of the array of each component of a batch, int64, rising; 0 in a batch of one array.
 Owner: TypeAlias = Array | int
@@ -49,42 +50,48 @@ class Zone:
     low, high
         Bounds of the zone, ``kind.work`` of shape ``(arrays,)``. A difference strictly between them
         is inside.
-    inside
-        For zones that are wider for some components than for others: says which differences are
-        inside. ``None`` for zones of one width. Only for a symmetric zone of a batch of one array.
+    beyond
+        For zones that are wider for some components than for others: marks the differences outside.
+        ``None`` for zones of one width. Only for a symmetric zone of a batch of one array.
     """
 
     low: Array
     high: Array
-    inside: Inside | None = None
+    beyond: Outside | None = None
 
     @classmethod
-    def within(cls, edges: Array, work: np.dtype[Any], inside: Inside | None = None) -> Self:
+    def within(cls, edges: Array, work: np.dtype[Any], beyond: Outside | None = None) -> Self:
         """Return the zone of the differences smaller than each array's edge, in type `work`."""
         with np.errstate(over="ignore", under="ignore"):
             high = np.asarray(edges).astype(work)
-        return cls(-high, high, inside)
+        return cls(-high, high, beyond)
 
     @classmethod
     def joined(cls, zones: list[Zone]) -> Self:
         """Return the zone of a batch from the zones of its arrays."""
         return cls(np.concatenate([z.low for z in zones]), np.concatenate([z.high for z in zones]))
 
-    def outside(self, differences: Array, owner: Owner, components: Array | slice) -> Array:
-        """Return the places of the differences outside, NaN included: int64, rising.
+    def narrowed(self, differences: Array, owner: Owner, components: Array) -> tuple[Array, Array]:
+        """Return the places of the differences outside, NaN included, and these differences.
 
         `components` are those of the batch that have these differences.
         """
-        if self.inside is None:
-            return self._beyond(differences, self.low[owner], self.high[owner])
-        inside = self.inside(components, np.abs(differences), self.high[0])
-        return true_places(np.logical_not(inside, out=inside))
+        if isinstance(owner, int):
+            return found(*self.marked(differences, differences[:0], components))
+        places = true_places(self._beyond(differences, self.low[owner], self.high[owner]))
+        return places, differences.take(places)
+
+    def marked(self, values: Array, reference: Array, components: Array | slice) -> Marked:
+        """Mark the differences outside, in a batch of one array; the reference may be empty."""
+        if self.beyond is not None:
+            return self.beyond(components, values, reference, self.high[0])
+        return outside(values, reference, self.low[0], self.high[0])
 
     def outside_all(self, differences: Array, sizes: Array) -> Array:
         """Return the places of all differences outside, in a batch of several arrays."""
         high = np.repeat(self.high, sizes)  # faster than a look-up for each component
         low = high if self.symmetric else np.repeat(self.low, sizes)
-        return self._beyond(differences, low, high)
+        return true_places(self._beyond(differences, low, high))
 
     def _beyond(self, differences: Array, low: Array, high: Array) -> Array:
         if self.symmetric:
@@ -92,7 +99,7 @@ class Zone:
         else:
             inside = differences < high
             inside &= differences > low
-        return true_places(np.logical_not(inside, out=inside))  # a NaN compares false
+        return np.logical_not(inside, out=inside)  # a NaN compares false
 
     @cached_property
     def symmetric(self) -> bool:
@@ -182,18 +189,20 @@ class Residual:
             places = kept.astype(np.int64)
             if known is zone:
                 return places, d
-            chosen = zone.outside(d, self.owner(places), places + start)
-            places, d = places.take(chosen), d.take(chosen)
+            chosen, d = zone.narrowed(d, self.owner(places), places + start)
+            places = places.take(chosen)
             self._kept += _nbytes(d) - _nbytes(self._found[start][2])
         else:
-            # The search in a symmetric zone reads each difference once, so it needs no copy.
-            differences = self._differences(start, PIECE, copy=not zone.symmetric)
             if self.arrays > 1:
+                differences = self._differences(0, PIECE, copy=False)
                 places = zone.outside_all(differences, self.sizes)
+                every = places.size == differences.size
+                d = differences if every else differences.take(places, mode="clip")
             else:
-                places = zone.outside(differences, 0, slice(start, start + differences.size))
-            every = self.arrays > 1 and places.size == differences.size
-            d = differences if every else differences.take(places, mode="clip")
+                # The search in a symmetric zone reads each difference once, so it needs no copy.
+                values, reference = self._operands(start, copy=not zone.symmetric)
+                part = slice(start, start + values.size)
+                places, d = found(*zone.marked(values, reference, part))
             if self._kept + _nbytes(d) > _MAX_KEPT_BYTES:
                 return places, d
             self._kept += _nbytes(d)
@@ -225,13 +234,24 @@ class Residual:
         """Drop the differences of a piece that is not needed any more; none take their room."""
         self._found.pop(start, None)
 
-    def sample(self) -> Iterator[tuple[Array, Owner]]:
-        """Yield differences and their owner: all of several arrays, a sample of a single array."""
+    def sample(self, most: int | None = None) -> Iterator[tuple[Array, Owner]]:
+        """Yield differences and their owner: all of several arrays, a sample of a single array.
+
+        `most` is how many of each stretch of a single array are enough.
+        """
         if self.arrays > 1:
             yield self._differences(0, PIECE, copy=False), self.owner()
             return
         for part in stretches(self.bits.size, _SAMPLE_STRETCHES, _STRETCH_COMPONENTS):
-            yield self._differences(part.start, _STRETCH_COMPONENTS, copy=True), 0
+            yield self._differences(part.start, most or _STRETCH_COMPONENTS, copy=True), 0
+
+    def _operands(self, start: int, copy: bool) -> tuple[Array, Array]:
+        """Return two arrays whose differences are those of a piece; see `Zone.marked`."""
+        part = slice(start, start + PIECE)
+        if self.reference is None or self.ordered or self.kind.name == "bfloat16":
+            d = self._differences(start, PIECE, copy)
+            return d, d[:0]
+        return work(self.bits[part], self.kind), work(self.reference[part], self.kind)
 
     def _differences(self, start: int, count: int, copy: bool) -> Array:
         """Return the differences of some components; without a reference, the values themselves."""

@@ -162,18 +162,22 @@ def _edges(batch: Residual, share: float) -> Array:
     """
     sizes, owners = [np.empty(0, batch.kind.work)], [np.empty(0, np.int64)]
     enough = None if batch.arrays > 1 or batch.bits.size <= PIECE else _SIZED_COMPONENTS
-    for sampled, sampled_owner in batch.sample():
-        d, owner = finite(sampled[:enough], sampled_owner)
+    for sampled, sampled_owner in batch.sample(enough):
+        d, owner = finite(sampled, sampled_owner)
         moved = d != 0
         sizes.append(np.abs(d[moved]))
-        owners.append(np.broadcast_to(owner, d.shape)[moved])
-    size, owner = np.concatenate(sizes), np.concatenate(owners)
-    count = np.bincount(owner, minlength=batch.arrays)
+        if not isinstance(owner, int):
+            owners.append(owner[moved])
+    size = np.concatenate(sizes)
+    owner = np.concatenate(owners) if batch.arrays > 1 else np.zeros(1, np.int64)
+    count = _counts(size, owner, batch.arrays)
     wanted = np.maximum(share * count, 1)
     # Patterns are in the order of sizes. So the array and the upper half of a pattern make one key.
     shift = max(8 * size.itemsize - 32, 0)
     patterns = size.view(f"u{size.itemsize}")
-    keys = owner << 32 | (patterns >> shift).astype(np.int64)
+    keys = (patterns >> shift).astype(np.uint32)
+    if batch.arrays > 1:
+        keys = owner << 32 | keys
     some = count > 0
     places = (np.cumsum(count) - wanted.astype(np.int64))[some]
     patterns = np.zeros(batch.arrays, patterns.dtype)
@@ -185,9 +189,16 @@ def _edges(batch: Residual, share: float) -> Array:
     # whichever is nearer to the share; but never nothing at all.
     margin = _EDGE_EPSILONS * float(np.finfo(size.dtype).eps)
     below, above = edges * (1 - margin), edges * (1 + margin)
-    with_them = np.bincount(owner, size >= below[owner], minlength=batch.arrays)
-    without = np.bincount(owner, size > above[owner], minlength=batch.arrays)
+    with_them = _counts(size >= below[owner], owner, batch.arrays)
+    without = _counts(size > above[owner], owner, batch.arrays)
     return np.where(with_them * without > wanted**2, above, below)
+
+
+def _counts(marked: Array, owner: Array, arrays: int) -> Array:
+    """Return how many elements of each array are not 0."""
+    if arrays == 1:
+        return np.array([np.count_nonzero(marked)])
+    return np.bincount(owner, marked != 0, minlength=arrays).astype(np.int64)
 
 
 def root_mean_squares(batch: Residual) -> Array:
@@ -221,8 +232,8 @@ def spreads(batch: Residual) -> Array:
         for sampled, sampled_owner in batch.sample():
             values, owner = finite(sampled, sampled_owner)
             sums += array_sums(values, owner, batch.arrays)
-            counts += array_sums(np.ones(values.size), owner, batch.arrays)
-            seen += array_sums(np.ones(sampled.size), sampled_owner, batch.arrays)
+            counts += values.size if isinstance(owner, int) else np.bincount(owner, minlength=batch.arrays)
+            seen += sampled.size if isinstance(sampled_owner, int) else batch.sizes
         of_means = np.square(sums / np.maximum(counts, 1)) * counts / np.maximum(seen, 1)
         around = np.sqrt(np.square(sizes) - of_means)
     found: Array = np.where(around > 0, around, sizes)

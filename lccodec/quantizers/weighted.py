@@ -20,6 +20,7 @@ import numpy as np
 
 from ..element_table import ElementType
 from ..element_types import Array, work
+from ..loops.zones import Marked, outside_weighted
 from .base import Quantizer
 from .grid import Grid, fit_grid
 from .residual import Residual
@@ -55,31 +56,18 @@ class Weighted(Quantizer):
 
         The moments belong to one array, so a batch of several arrays has zones of one width.
         """
-        inside = self._inside if batch.arrays == 1 else None
-        return fit_grid(batch, self.then.steps(batch), None, inside, leads=True)
+        beyond = self._outside if batch.arrays == 1 else None
+        return fit_grid(batch, self.then.steps(batch), None, beyond, leads=True)
 
     def sampled(self, parts: Sequence[slice]) -> Weighted:
         """Return the quantizer for a sample of the array, made of these parts end to end."""
         return replace(self, moment=np.concatenate([self.moment[part] for part in parts]))
 
-    def _inside(self, components: Array | slice, sizes: Array, high: Any) -> Array:
-        """Return which differences are inside their zones; see `Inside`.
-
-        Both sides of the comparison are raised to the 8th power: products are faster than roots.
-        """
-        if isinstance(components, slice):
-            moments = work(self.moment[components], self.kind)
-        else:
-            moments = work(self.moment.take(components, mode="clip"), self.kind)
+    def _outside(self, components: Array | slice, values: Array, reference: Array, high: Any) -> Marked:
+        """Mark the differences outside their zones; see `Outside`."""
+        chosen = isinstance(components, slice)
+        moments = self.moment[components] if chosen else self.moment.take(components, mode="clip")
         with np.errstate(all="ignore"):
             unit = np.divide(1, high * math.sqrt(math.sqrt(math.sqrt(self.typical))))
-            power = np.multiply(sizes, unit, dtype=np.promote_types(sizes.dtype, np.float32))
-            for _ in range(3):
-                np.square(power, out=power)
-            power *= moments
-            inside: Array = power < 1
-            inside &= sizes < _WIDEST_RATIO * high
-            inside |= sizes < _NARROWEST_RATIO * high
-            if not np.minimum.reduce(moments, initial=0) >= 0:
-                np.copyto(inside, sizes < high, where=np.logical_not(moments >= 0))
-        return inside
+            bounds = high, unit, _NARROWEST_RATIO * high, _WIDEST_RATIO * high
+        return outside_weighted(values, reference, work(moments, self.kind), *bounds)

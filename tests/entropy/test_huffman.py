@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.entropy.huffman import PackageMerge, canonical_codes, entropy_bits, histogram
+from lccodec.entropy.huffman import PackageMerge, canonical_codes, entropy_bits
+from lccodec.loops.counts import histogram
 
 from ..support.oracle import order0_entropy_bits
 
@@ -75,12 +76,6 @@ def test_fibonacci_counts_keep_the_limit(limit: int) -> None:
 def test_canonical_codes_rise_with_length_then_symbol() -> None:
     lengths = np.array([2, 1, 3, 0, 3], np.uint8)
     assert canonical_codes(lengths).tolist() == [0b10, 0b0, 0b110, 0, 0b111]
-
-
-@pytest.mark.parametrize("size", [0, 1, 1000, 1 << 17, (1 << 17) + 1])
-def test_pairs_are_counted_as_single_symbols(size: int) -> None:
-    data = np.random.default_rng(size).integers(0, 256, size).astype(np.uint8)
-    np.testing.assert_array_equal(histogram(data), np.bincount(data, minlength=256))
 
 
 @pytest.mark.parametrize("alphabet", [1, 2, 7, 256])

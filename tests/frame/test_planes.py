@@ -50,7 +50,7 @@ def changed(kind: ElementType, size: int, places: Array, seed: int, largest: int
 
 def check_all_ways(after: Array, before: Array, kind: ElementType, first: int = 0) -> None:
     """Whether and how changes are searched makes no difference: not to bytes, sums and values."""
-    codes = zigzag(after, before, kind)
+    codes = zigzag(after, before, kind.is_float)
     expected = b"".join(
         b"".join(write_stream((codes >> (8 * place)).astype(np.uint8))) for place in range(kind.size)
     )
@@ -175,3 +175,28 @@ def test_any_array_can_be_looked_at(pair: tuple[np.ndarray, np.ndarray | None]) 
     if reference is not None and array.size:
         same = np.array_equal(components(array)[1], components(reference)[1])
         assert not (looks_smaller_alone(array, reference) and same)
+
+
+@given(st.integers(0, 2**32), st.sampled_from([1, 2, 4, 8]), st.integers(0, 12), st.booleans(), st.booleans())
+@np.errstate(over="ignore")  # of a loop in Python
+def test_both_forms_split_and_join_alike(
+    seed: int, size: int, count: int, is_float: bool, referred: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    bits, reference = (np.frombuffer(rng.bytes(count * size), f"u{size}") for _ in range(2))
+    reference = reference if referred else reference[:0]
+    is_float &= size > 1
+    written = []
+    for split in (planes._split, planes._split_loop, planes.split):
+        rows = tuple(np.zeros((size, count), np.uint8))
+        split(bits, reference, is_float, rows)
+        written.append(np.stack(rows).tobytes())
+    assert len(set(written)) == 1
+    for join in (planes._join, planes._join_loop, planes.join):
+        out = np.zeros_like(bits)
+        join(rows, reference, is_float, out)
+        np.testing.assert_array_equal(out, bits)
+        if referred:
+            own = reference.copy()  # in place
+            join(rows, own, is_float, own)
+            np.testing.assert_array_equal(own, bits)

@@ -11,6 +11,7 @@ PACKAGE = TESTS.parent / "lccodec"
 #: those above its own line, and from itself without a circle.
 FOLDERS = [
     "",
+    "loops",
     "parity",
     "entropy",
     "quantizers",

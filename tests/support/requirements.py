@@ -21,7 +21,7 @@ import pytest
 from .heart import is_apart
 
 ROOT = Path(__file__).parents[2]
-EXTRAS = ("test", "adapters", "simulations")
+EXTRAS = ("test", "adapters", "simulations", "fast")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 

@@ -408,7 +408,7 @@ class HashedStep:
         at = np.flatnonzero(own != before)
         new, old = own.take(at), before.take(at)
         places = chosen.take(at // length) * length + at % length
-        pieces = planes.write_codes(size, c.kind, places, zigzag(new, old, c.kind))
+        pieces = planes.write_codes(size, c.kind, places, zigzag(new, old, c.kind.is_float))
         return b"".join(pieces), sum_change_of(new, old, places, word)
 
     def _read(self, name: str, segments: Array) -> Array:
