@@ -26,6 +26,7 @@ from ...support.drifting import ROLES, error, run_of
 from ...support.paths import checkpoints
 from ...support.settled import STATES, history, kinds, settle_all, waiting
 from ...support.systems import Faulty
+from ...support.tuning import tune
 from ...support.walks import assert_same
 
 LONG_RUN = run_of(26)
@@ -130,7 +131,7 @@ def test_a_process_goes_on_where_another_one_ended(tmp_path: Path) -> None:
 def test_what_was_not_settled_is_settled_by_the_next_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lccodec.chain.save.hindsight._SHARE", -1.0)
+    tune(monkeypatch, hindsight_share=-1.0)
     chain = opened(tmp_path)
     for step in range(6):
         chain.save(step, LONG_RUN[step])

@@ -18,6 +18,7 @@ from lccodec.errors import ArgumentError, StorageError
 
 from ...support.checkpoints import listing
 from ...support.systems import Disk, Faulty, power_losses
+from ...support.tuning import tune
 
 DATA = os.urandom(100) * 30
 
@@ -31,8 +32,7 @@ def write(path: Path, data: bytes = DATA, **options: object) -> None:
 
 
 def test_bytes_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lccodec.container.disk.whole_file._PIECE_BYTES", 7)
-    monkeypatch.setattr("lccodec.container.disk.whole_file._FLUSH_BYTES", 1000)
+    tune(monkeypatch, file_piece_bytes=7, file_flush_bytes=1000)
     write(tmp_path / "one")
     assert (tmp_path / "one").read_bytes() == DATA
     write(tmp_path / "empty", b"")

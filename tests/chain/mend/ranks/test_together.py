@@ -23,6 +23,7 @@ from ....support.damage import files_in, flip, lasting, without_parity
 from ....support.profiles import examples
 from ....support.ranks import protect_in_threads, save_of_ranks
 from ....support.systems import Faulty
+from ....support.tuning import tuned
 
 
 def parity(directory: Path) -> dict[str, bytes]:
@@ -41,7 +42,7 @@ def test_the_bytes_are_those_of_one_process(
 ) -> None:
     directory = tmp_path_factory.mktemp("ranks")
     save_of_ranks(directory, [*counts, 100], range(2), newest="exact")
-    with mock.patch.object(stripes, "_PIECE_BYTES", piece):
+    with tuned(rank_piece_bytes=piece):
         told, _ = protect_in_threads(directory, len(counts) + 1, files, step=1)
     assert told == [{}] * (len(counts) + 1)
     together = parity(directory)
@@ -156,7 +157,7 @@ def test_who_holds_a_chain_too_long_is_told(tmp_path: Path) -> None:
     save_of_ranks(tmp_path, [900, 3000], range(1), newest="history")
     with (
         DirectoryStore(tmp_path / "rank-1").locked(),
-        mock.patch.object(stripes, "_LOCK_SECONDS", 0.1),
+        tuned(rank_lock_seconds=0.1),
     ):
         told, _ = protect_in_threads(tmp_path, 2, 1)
     assert all("another process holds" in text for each in told for text in each.values())
