@@ -36,7 +36,7 @@ from ..support.checkpoints import (
     write,
     write_sized,
 )
-from ..support.systems import Disk, Faulty, power_losses
+from ..support.systems import Disk, Faulty, failing_at, power_losses
 
 # --- the bytes ------------------------------------------------------------------------------------
 
@@ -200,9 +200,7 @@ def test_faults_at_every_operation(
         before = listing(directory)
 
         # A sticky fault lasts, but lets the temporary be removed: a full disk does.
-        def fails(name: str, number: int, position: int = position) -> bool:
-            return number == position or (sticky and number > position and name != "unlink")
-
+        fails = failing_at(position, sticky=sticky, spared="unlink")
         system = Faulty(code, fails)
         writer = CheckpointWriter(path, system=system, overwrite=overwrite)
         error = None
@@ -229,7 +227,7 @@ def test_faults_at_every_operation(
 
 
 def test_only_failures_that_do_not_matter_are_passed_over(tmp_path: Path) -> None:
-    healthy = Faulty(0, lambda *_: False)
+    healthy = Faulty()
     write(tmp_path / "healthy", system=healthy)
     passed = []
     for position, operation in enumerate(healthy.log):
@@ -243,7 +241,7 @@ def test_only_failures_that_do_not_matter_are_passed_over(tmp_path: Path) -> Non
 
 def test_a_system_that_sees_no_file_does_not_hang_the_writer(tmp_path: Path) -> None:
     """`lexists` is false where `lstat` fails, whatever for."""
-    blind = Faulty(0, lambda *_: False)
+    blind = Faulty()
     blind.exists = lambda _: False
     with pytest.raises(StorageError, match="cannot be seen"):
         write(tmp_path / "one.lcc.h5", system=blind)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from lccodec.container.disk.system import System
+from lccodec.errors import StorageError
 
 # --- faults ---------------------------------------------------------------------------------------
 
@@ -38,7 +40,7 @@ OPERATIONS = (
 class Faulty(System):
     """The real system, but for the operations that `fails` picks by name and number."""
 
-    def __init__(self, code: int, fails: Callable[[str, int], bool]) -> None:
+    def __init__(self, code: int = 0, fails: Callable[[str, int], bool] = lambda *_: False) -> None:
         self.log: list[str] = []
         self.descriptors: set[int] = set()
         for name in OPERATIONS:
@@ -60,6 +62,34 @@ class Faulty(System):
             return result
 
         return call
+
+
+def failing_at(position: int, *, sticky: bool = False, spared: str = "") -> Callable[[str, int], bool]:
+    """What picks one operation; with `sticky` also those after it, but for the spared one."""
+    return lambda name, number: number == position or (sticky and number > position and name != spared)
+
+
+def attempts(
+    origin: Path, act: Callable[[Path, System], object], code: int = errno.EIO, *, sticky: bool = False
+) -> Iterator[tuple[Path, StorageError | None]]:
+    """Act on a copy of a directory for each operation, which fails there; first on a healthy one.
+
+    Yields the copy, and the error if one was raised. It has the code, and no file stays open.
+    """
+    healthy = Faulty()
+    act(place := Path(shutil.copytree(origin, origin.parent / "healthy")), healthy)
+    assert not healthy.descriptors
+    yield place, None
+    for position in range(len(healthy.log)):
+        place = Path(shutil.copytree(origin, origin.parent / f"attempt-{position}"))
+        system, raised = Faulty(code, failing_at(position, sticky=sticky)), None
+        try:
+            act(place, system)
+        except StorageError as error:
+            raised = error
+            assert error.errno == code
+        assert not system.descriptors
+        yield place, raised
 
 
 # --- kill and power loss --------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from lccodec.container.disk.whole_file import WholeFile, remove_stale_temporarie
 from lccodec.errors import ArgumentError, StorageError
 
 from ...support.checkpoints import listing
-from ...support.systems import Disk, Faulty, power_losses
+from ...support.systems import Disk, Faulty, failing_at, power_losses
 from ...support.tuning import tune
 
 DATA = os.urandom(100) * 30
@@ -111,9 +111,7 @@ def test_faults_at_every_operation(tmp_path: Path, sticky: bool, overwrite: bool
             path.write_bytes(b"before")
 
         # A sticky fault lasts, but lets the temporary be removed: a full disk does.
-        def fails(name: str, number: int, position: int = position) -> bool:
-            return number == position or (sticky and number > position and name != "unlink")
-
+        fails = failing_at(position, sticky=sticky, spared="unlink")
         system, error = Faulty(errno.ENOSPC, fails), None
         try:
             write(path, system=system, overwrite=overwrite)
