@@ -139,7 +139,6 @@ def temporaries(root: Path) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 @pytest.mark.parametrize("sticky", [False, True])
 @pytest.mark.parametrize("name", VERBS)
 def test_faults_at_every_operation(tmp_path: Path, built: Path, name: str, sticky: bool) -> None:
@@ -164,9 +163,8 @@ def test_faults_at_every_operation(tmp_path: Path, built: Path, name: str, stick
         assert not system.descriptors
         check_chain(root / "run", verb.kept)
         if name == "bring back" and not Chain(root / "run").rolled_back:
-            Chain(
-                root / "run"
-            ).delete_rolled_back()  # all are back, and a part of what was set aside was left
+            # All are back, and a part of what was set aside was left.
+            Chain(root / "run").delete_rolled_back()
         else:
             verb.act(root, System())
         assert check_chain(root / "run", verb.kept) == after
