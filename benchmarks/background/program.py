@@ -1,7 +1,7 @@
 """What saves cost a training loop, and what workers gain; tables, bounds, JSON, check.
 
 Run ``python benchmarks/overlap.py --data DIR [--quick] [--only SECTION ...] [--json FILE] [--add
-FILE ...] [--results FILE.md] [--check]``.
+FILE ...] [--results FOLDER] [--check]``.
 """
 
 from __future__ import annotations

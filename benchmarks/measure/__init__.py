@@ -1,4 +1,4 @@
-"""How times are measured, and how figures are shown, stored, compared and put into RESULTS.md.
+"""How times are measured, and how figures are shown, compared, and kept as data in `results`.
 
 Imports nothing of the other folders.
 """

@@ -1,6 +1,6 @@
 """What a report takes: time, memory and size, and the time until a browser shows it.
 
-Run ``python benchmarks/report.py --data DIR [--quick] [--results FILE.md]``.
+Run ``python benchmarks/report.py --data DIR [--quick] [--results FOLDER]``.
 """
 
 from __future__ import annotations

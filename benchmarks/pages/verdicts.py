@@ -1,6 +1,6 @@
 """Whether a report finds what was broken: runs that have a fault, and healthy ones.
 
-Run ``python benchmarks/verdicts.py --data DIR [--quick] [--pages DIR] [--results FILE.md]``.
+Run ``python benchmarks/verdicts.py --data DIR [--quick] [--pages DIR] [--results FOLDER]``.
 """
 
 from __future__ import annotations

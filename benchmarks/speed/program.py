@@ -4,7 +4,7 @@ Every figure is a ratio measured in interleaved rounds of one run; the best roun
 markdown tables and the distance to each bound; ``benchmarks/README.md`` says how to read them.
 
 Run ``python benchmarks/throughput.py [--data DIR] [--states FILE.npz] [--quick] [--only SECTION
-...] [--elements N ...] [--json FILE] [--add FILE ...] [--results FILE.md] [--check [FILE]]``.
+...] [--elements N ...] [--json FILE] [--add FILE ...] [--results FOLDER] [--check [FILE]]``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Updates of a fine-tuned network by every way: bytes, and time to publish, prepare and commit.
 
-Run ``python benchmarks/follow.py --data DIR [--quick] [--results FILE.md]``.
+Run ``python benchmarks/follow.py --data DIR [--quick] [--results FOLDER]``.
 """
 
 from __future__ import annotations

@@ -87,16 +87,16 @@ def make_update(data: Path, kind: Kind, share: float, nbytes: int, *, quick: boo
     return Update(kind, rate, old, new)
 
 
-_RUNS: dict[tuple[Path, bool], Run] = {}
+RUNS: dict[tuple[Path, bool], Run] = {}
 
 
 def _trained(data: Path, quick: bool) -> Run:
     """Return a network that was trained for a while; it is trained once."""
-    if (data, quick) not in _RUNS:
+    if (data, quick) not in RUNS:
         run = Run(task("finetune", data, quick=quick))
         run.advance(TRAINED_QUICK if quick else TRAINED, seed=0)
-        _RUNS[data, quick] = run
-    return _RUNS[data, quick]
+        RUNS[data, quick] = run
+    return RUNS[data, quick]
 
 
 def _tuned(run: Run, rate: float) -> Run:

@@ -16,6 +16,7 @@ from lccodec.frame import decode
 from lccodec.parallel import PIECE
 
 from ..support.strategies import ALL_DTYPES, bits_of, random_array
+from ..support.tuning import tune
 
 QUANTIZERS = [Lossless(), ExponentBuckets(2), ExponentBuckets(3, "mean"), UniformDeadzone(max_error=1e-3)]
 DTYPES = [name for name in ALL_DTYPES if name != "bfloat16"]  # zarr has no such type
@@ -67,7 +68,7 @@ SELECTIONS = [
 @pytest.mark.parametrize("fortran", [False, True])
 def test_parts_of_a_chunk(monkeypatch, quantizer, fortran):
     """Only the blocks of the rows are decoded, whatever selects them."""
-    monkeypatch.setattr("lccodec.frame.encode._BLOCK_LOG2", PIECE.bit_length() - 1)
+    tune(monkeypatch, block_log2=PIECE.bit_length() - 1)
     values = np.random.default_rng(0).standard_normal((3000, 200)).astype("f4")
     values = np.asfortranarray(values) if fortran else values
     array = make({}, quantizer, shape=values.shape, chunks=(2000, 200), dtype="f4")

@@ -220,15 +220,13 @@ def test_every_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_stored_figures_are_reported_and_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def run(*found: figures.Figure) -> int:
         figures.dump(found, {}, tmp_path / "stored.json")
-        results = tmp_path / "results.md"
-        return program.main(
-            ["--only", "--add", str(tmp_path / "stored.json"), "--check", "--results", str(results)]
-        )
+        words = ["--only", "--add", str(tmp_path / "stored.json"), "--check", "--results", str(tmp_path)]
+        return program.main(words)
 
     call = figure(calls.SECTION, ways.Async.name, loop.CALL, 1.2)
     assert run() == 2
     assert run(call) == 0
     assert run(replace(call, ratio=1.6)) == 1
     assert "Missed:\nblocking time of save_async" in capsys.readouterr().out
-    assert "1 bounds are met" in (tmp_path / "results.md").read_text()
+    assert "1 bounds are met" in (tmp_path / "overlap.json").read_text()
     assert json.loads((tmp_path / "stored.json").read_text())["figures"]

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.measure.results import parse
 from benchmarks.networks.datasets import Split
 from benchmarks.promise import hindsight, kinds, restored
 
@@ -44,13 +45,12 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     make = partial(kinds.regression, width=96)
     small = replace(kinds.KINDS["regression"], make=make, every=(1, 2), points=(8, 40))
     monkeypatch.setitem(kinds.KINDS, "regression", small)
-    results = tmp_path / "RESULTS.md"
     command = ["hindsight.py", "--data", str(tmp_path), "--cache", str(tmp_path), "--seeds", "2"]
-    command += ["--kinds", "regression", "--results", str(results)]
+    command += ["--kinds", "regression", "--results", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", command)
     assert hindsight.main() == 0
     text = capsys.readouterr().out
-    assert text.strip() in results.read_text()
+    assert parse(text) == json.loads((tmp_path / "hindsight-every-middle.json").read_text())
     (row,) = [line for line in text.splitlines() if line.startswith("| regression")]
     cells = [cell.strip() for cell in row.split("|")[4:-1]]
     assert len(cells) == 9

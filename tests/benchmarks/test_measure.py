@@ -1,8 +1,9 @@
-"""Rounds are timed, figures are stored and compared, RESULTS.md keeps its other parts."""
+"""Rounds are timed, figures are stored and compared, tables are kept as data."""
 
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 import pytest
@@ -20,38 +21,40 @@ def test_rounds() -> None:
     assert timings["short"].seconds > 0
 
 
-def test_a_script_writes_its_own_part_of_the_results(tmp_path: Path) -> None:
-    path = tmp_path / "results.md"
-    for script, text in (("a.py", "one"), ("b.py", "two"), ("a.py", "three")):
-        results.put_into(path, script, text)
-    path.write_text("# Title\n" + path.read_text() + "behind\n")
-    results.put_into(path, "b.py", "four")
-    text = path.read_text()
-    assert text.startswith("# Title\n") and text.endswith("behind\n")
-    assert "one" not in text and "two" not in text
-    assert text.index("three") < text.index("four") and text.count("<!--") == 4
+TABLE = """about these
+
+**A case**
+
+| what | |
+|---|---:|
+| one | 1 |
+| two | |
+
+1 of 2 bounds is met."""
 
 
-def test_tables_are_put_between_their_marks(tmp_path: Path) -> None:
-    path = tmp_path / "RESULTS.md"
-    path.write_text("# Results\n")
-    results.put_into(path, "a.py", "one")
-    path.write_text(path.read_text() + "\n## After\n")
-    results.put_into(path, "a.py", "two")
-    text = path.read_text()
-    assert text.startswith("# Results\n") and text.endswith("\n## After\n")
-    assert "two" in text and "one" not in text
-
-
-def test_what_a_script_says_is_printed_and_kept_where_asked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tables_of_a_script_are_kept_as_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     parser = argparse.ArgumentParser()
     results.add_results(parser)
-    for words in ([], ["--results", str(tmp_path / "results.md")]):
-        results.tell("found", "a.py", parser.parse_args(words).results)
-        assert capsys.readouterr().out == "found\n"
-    assert "\n\nfound\n\n" in (tmp_path / "results.md").read_text()
+    for words in ([], ["--results", str(tmp_path / "kept")]):
+        results.tell(TABLE, "a.py --every 2", parser.parse_args(words).results)
+        assert capsys.readouterr().out == f"{TABLE}\n"
+    results.put_into(tmp_path / "kept", "b.py", "nothing")
+    assert json.loads((tmp_path / "kept" / "a-every-2.json").read_text()) == [
+        {"about": ["about these", "A case"], "columns": ["what", ""], "rows": [["one", "1"], ["two", ""]]},
+        {"about": ["1 of 2 bounds is met."], "columns": [], "rows": []},
+    ]
+    assert json.loads((tmp_path / "kept" / "b.json").read_text()) == [
+        {"about": ["nothing"], "columns": [], "rows": []}
+    ]
+
+
+def test_results_of_this_project_are_such_data() -> None:
+    kept = sorted((Path(results.__file__).parents[1] / "results").glob("*.json"))
+    assert {"follow.json", "promise.json", "throughput.json", "training.json"} <= {path.name for path in kept}
+    for path in kept:
+        for table in json.loads(path.read_text()):
+            assert all(len(row) == len(table["columns"]) for row in table["rows"])
 
 
 def figure(ratio: float, subject: str = "lc-3", *, peer: bool = False):

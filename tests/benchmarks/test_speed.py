@@ -15,6 +15,7 @@ import pytest
 
 import lccodec
 from benchmarks.measure import figures
+from benchmarks.measure.results import parse
 from benchmarks.networks import tasks
 from benchmarks.speed import (
     frameworks,
@@ -281,9 +282,9 @@ def test_figures_of_several_runs_are_reported_together(
     run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("--only", "huffman", "--json", tmp_path / "huffman.json") == 0
-    assert run("--only", "--add", tmp_path / "huffman.json", "--results", tmp_path / "results.md") == 0
-    out, written = capsys.readouterr().out, (tmp_path / "results.md").read_text()
-    assert out.count("| zlib Z_HUFFMAN_ONLY |") == 2 and written.count("| zlib Z_HUFFMAN_ONLY |") == 1
+    assert run("--only", "--add", tmp_path / "huffman.json", "--results", tmp_path / "kept") == 0
+    out, written = capsys.readouterr().out, (tmp_path / "kept" / "throughput.json").read_text()
+    assert out.count("| zlib Z_HUFFMAN_ONLY |") == 2 and written.count('["zlib Z_HUFFMAN_ONLY"') == 1
     assert "--add huffman.json" in written and str(tmp_path) not in written
 
 
@@ -311,21 +312,20 @@ def test_measuring(monkeypatch, tmp_path: Path, capsys):
     tiny = measuring.Case("tiny", ((3, 5), (4,)), moments=True)
     monkeypatch.setattr(measuring, "CASES", (tiny,))
     monkeypatch.setattr(measuring, "BOUND", 1.0)
-    results = tmp_path / "RESULTS.md"
-    assert measuring.main(["--saves", "2", "--policies", "balanced", "--results", str(results)]) == 0
-    assert capsys.readouterr().out.strip() in results.read_text()
-    assert results.read_text().count("| tiny |") == 2
+    words = ["--saves", "2", "--policies", "balanced", "--results", str(tmp_path)]
+    assert measuring.main(words) == 0
+    assert parse(capsys.readouterr().out) == json.loads((tmp_path / "measuring.json").read_text())
+    assert (tmp_path / "measuring.json").read_text().count('["tiny",') == 2
     monkeypatch.setattr(measuring, "BOUND", 0.0)
     assert measuring.main(["--saves", "1", "--policies", "balanced"]) == 1
     assert "missed" in capsys.readouterr().out
 
 
 def test_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    results = tmp_path / "RESULTS.md"
-    given = ["--rows", "3000", "--rounds", "1", "--directory", str(tmp_path), "--results", str(results)]
-    tables.main(given)
+    words = ["--rows", "3000", "--rounds", "1", "--directory", str(tmp_path), "--results", str(tmp_path)]
+    tables.main(words)
     out = capsys.readouterr().out
-    assert out.strip() in results.read_text()
+    assert parse(out) == json.loads((tmp_path / "tables.json").read_text())
     rows = [line.split(" | ") for line in out.splitlines() if line.startswith("| steps, anywhere")]
     assert [row[2] for row in rows] == 3 * ["hashes"] + 3 * ["values"] + 3 * ["zstd -1"]
     assert [row[3] for row in rows[:3]] == [row[3] for row in rows[3:6]]  # the same files

@@ -17,7 +17,7 @@ from ..support.tiny_tasks import tiny_task
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(updates, "task", tiny_task)
-    monkeypatch.setattr(updates, "_RUNS", {})
+    monkeypatch.setattr(updates, "RUNS", {})
 
 
 @pytest.mark.parametrize("kind", ["bfloat16", "float8"])
@@ -34,7 +34,7 @@ def test_about_as_many_values_change_as_asked_for(tmp_path: Path, kind: updates.
 def test_each_step_begins_where_the_one_before_ended(tmp_path: Path) -> None:
     update = updates.make_update(tmp_path, "bfloat16", 0.05, 50_000, quick=True)
     name = "blocks.0.attend.weight" if "blocks.0.attend.weight" in update.old else next(iter(update.old))
-    steps = update.nbytes // (2 * sum(p.numel() for p in updates._RUNS[tmp_path, True].parameters.values()))
+    steps = update.nbytes // (2 * sum(p.numel() for p in updates.RUNS[tmp_path, True].parameters.values()))
     old, new = (each[name].view(np.uint16).reshape(steps, -1) for each in (update.old, update.new))
     assert steps > 2
     np.testing.assert_array_equal(old[1:], new[:-1])
@@ -83,10 +83,8 @@ def test_bounds(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "SHARES", (0.05,))
-    results, figures = tmp_path / "RESULTS.md", tmp_path / "figures.json"
+    figures = tmp_path / "figures.json"
     words = ["--data", tmp_path, "--quick", "--size", 50_000, "--rounds", 1]
-    program.main([*map(str, words), "--json", str(figures), "--results", str(results)])
-    text = results.read_text()
-    assert "<!-- follow.py writes from here -->" in text
-    assert "| overwrite + zstd -1 | " in text
+    program.main([*map(str, words), "--json", str(figures), "--results", str(tmp_path)])
+    assert '["overwrite + zstd -1",' in (tmp_path / "follow.json").read_text()
     assert len(json.loads(figures.read_text())["figures"]) == 2 * 6 * 4

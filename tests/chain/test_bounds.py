@@ -13,7 +13,8 @@ import lccodec
 from lccodec import ROLES, ArgumentError, Chain, LimitError
 from lccodec.chain.bounds import Bounds
 from lccodec.constants import EXACT_NAME
-from lccodec.frame import decode
+
+from ..support.tuning import tune, tuned
 
 STATE = {"w": np.arange(1000.0), "v": [np.zeros(10, np.int8), 3], "empty": np.zeros((0, 1 << 30))}
 NBYTES = 8010
@@ -69,7 +70,7 @@ def test_what_asks_for_more_is_refused_before_it_is_decoded(
     chain: Path, read: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read(chain, max_bytes=NBYTES, max_deltas=3)
-    monkeypatch.delattr(decode, "_decode_part")
+    tune(monkeypatch, decode_part=None)
     for bounds, message in (
         ({"max_bytes": NBYTES - 1}, "its arrays have 8,010 bytes, and max_bytes is 8,009"),
         ({"max_deltas": 2}, "it needs 3 other checkpoints, and max_deltas is 2"),
@@ -113,15 +114,12 @@ def test_a_follower_passes_over_what_asks_for_more(chain: Path) -> None:
 
 
 @pytest.mark.parametrize("bounds", [{"max_bytes": NBYTES - 1}, {"max_deltas": 0}])
-def test_a_repair_decodes_nothing_that_asks_for_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bounds: dict[str, int]
-) -> None:
+def test_a_repair_decodes_nothing_that_asks_for_more(tmp_path: Path, bounds: dict[str, int]) -> None:
     with Chain(tmp_path, "lossless", newest="exact") as chain:
         for step in range(2):
             chain.save(step, {**STATE, "w": STATE["w"] + step})
         (tmp_path / EXACT_NAME).write_bytes(b"")
-        with monkeypatch.context() as patch:
-            patch.delattr(decode, "_decode_part")
+        with tuned(decode_part=None):
             for dry_run in (True, False):
                 (lost,) = chain.repair(dry_run=dry_run, **bounds).lost.values()
                 assert f"{next(iter(bounds))} is {next(iter(bounds.values()))}" in lost.replace(",", "")

@@ -32,7 +32,7 @@ from lccodec.constants import TEMPORARY_PREFIX
 from lccodec.container.disk.system import SYSTEM, System
 
 from ..support.profiles import LONG
-from ..support.systems import Faulty
+from ..support.systems import Faulty, failing_at
 from ..support.walks import assert_same, walk
 
 STATES = walk(9)
@@ -139,11 +139,10 @@ def temporaries(root: Path) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 @pytest.mark.parametrize("sticky", [False, True])
 @pytest.mark.parametrize("name", VERBS)
 def test_faults_at_every_operation(tmp_path: Path, built: Path, name: str, sticky: bool) -> None:
-    verb, healthy = VERBS[name], Faulty(0, lambda *_: False)
+    verb, healthy = VERBS[name], Faulty()
     contents = {path.name: path.read_bytes() for path in built.iterdir()}
     verb.act(copy_of(built, tmp_path / "healthy", verb), healthy)
     after = check_chain(tmp_path / "healthy" / "run", verb.kept)
@@ -153,9 +152,7 @@ def test_faults_at_every_operation(tmp_path: Path, built: Path, name: str, stick
     for position, code in [(p, c) for p in positions for c in (CODES if LONG else [CODES[p // 4 % 4]])]:
         root = copy_of(built, tmp_path / f"{position}", verb)
 
-        def fails(_: str, number: int, position: int = position) -> bool:
-            return number == position or (sticky and number > position)
-
+        fails = failing_at(position, sticky=sticky)
         system = Faulty(code, fails)
         try:
             verb.act(root, system)
@@ -166,9 +163,8 @@ def test_faults_at_every_operation(tmp_path: Path, built: Path, name: str, stick
         assert not system.descriptors
         check_chain(root / "run", verb.kept)
         if name == "bring back" and not Chain(root / "run").rolled_back:
-            Chain(
-                root / "run"
-            ).delete_rolled_back()  # all are back, and a part of what was set aside was left
+            # All are back, and a part of what was set aside was left.
+            Chain(root / "run").delete_rolled_back()
         else:
             verb.act(root, System())
         assert check_chain(root / "run", verb.kept) == after
@@ -194,7 +190,7 @@ def test_what_is_one_file_is_there_whole_or_as_before(
     tmp_path: Path, built: Path, name: str, sticky: bool
 ) -> None:
     """An error says which of the three outcomes it is."""
-    verb, healthy = VERBS[name], Faulty(0, lambda *_: False)
+    verb, healthy = VERBS[name], Faulty()
     target = "run/000000000005.lcc.h5" if name == "rewrite" else "run.lcc"
     verb.act(copy_of(built, tmp_path / "healthy", verb), healthy)
     whole = (tmp_path / "healthy" / target).read_bytes()
@@ -203,9 +199,7 @@ def test_what_is_one_file_is_there_whole_or_as_before(
         root = copy_of(built, tmp_path / f"{position}", verb)
         before = (root / target).read_bytes() if (root / target).exists() else None
 
-        def fails(_: str, number: int, position: int = position) -> bool:
-            return number == position or (sticky and number > position)
-
+        fails = failing_at(position, sticky=sticky)
         outcome = "committed"
         try:
             verb.act(root, Faulty(errno.EIO, fails))

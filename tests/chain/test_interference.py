@@ -20,8 +20,7 @@ import pytest
 from lccodec import Chain, ChainError, Keep, LccodecWarning, validate
 from lccodec.chain.life.prune import prune
 from lccodec.chain.life.rollback import rollback
-from lccodec.chain.save import background, reference
-from lccodec.chain.store import claim
+from lccodec.chain.save import background
 from lccodec.chain.store.claim import Claim
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import WRITER_NAME
@@ -29,6 +28,7 @@ from lccodec.container.disk.folder import Folder
 from lccodec.container.disk.whole_file import WholeFile
 
 from ..support.profiles import LONG
+from ..support.tuning import tune
 from ..support.walks import assert_same, walk
 
 STATES = walk(9)
@@ -36,7 +36,7 @@ STATES = walk(9)
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claim, "_SECONDS_TO_WAIT", 0.05)
+    tune(monkeypatch, claim_seconds_to_wait=0.05)
 
 
 @pytest.fixture(name="chain", params=["save", "save_async"])
@@ -151,7 +151,7 @@ def test_a_save_waits_for_who_removes_but_not_for_ever(
     chain: tuple[Chain, Callable[[int], Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chain_, save = chain
-    monkeypatch.setattr(reference, "_SECONDS_TO_WAIT", 0.05)
+    tune(monkeypatch, reference_seconds_to_wait=0.05)
     with DirectoryStore(chain_.directory).locked():
         save(5)
     assert_same(chain_.restore(), STATES[5])

@@ -28,7 +28,6 @@ from lccodec import (
 from lccodec.chain.save import plan
 from lccodec.element_table import ElementType
 from lccodec.element_types import components, work
-from lccodec.frame import encode as encoder
 from lccodec.frame.content import MAX_SHARED_COMPONENTS
 from lccodec.frame.decode import decode, decode_components
 from lccodec.frame.encode import encode
@@ -40,6 +39,7 @@ from ..support.background import repeated
 from ..support.chains import HistoryChain
 from ..support.frames import encode_components
 from ..support.strategies import bits_of, dtype_of, installed
+from ..support.tuning import tune
 
 FLOATS = installed(["float16", "bfloat16", "float32", "float64"])
 MOMENT = np.linspace(0.1, 4, 4 * PIECE, dtype=np.float32)
@@ -181,7 +181,7 @@ def test_every_read_sees_another_moment(quantizer: Any, relative: bool) -> None:
 @pytest.mark.parametrize("quantizer", QUANTIZERS.values(), ids=QUANTIZERS)
 def test_differences_that_are_not_kept(quantizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a large array they are taken a second time, and are others then."""
-    monkeypatch.setattr("lccodec.quantizers.residual._MAX_KEPT_BYTES", 0)
+    tune(monkeypatch, residual_max_kept_bytes=0)
     for relative in (False, True):
         for first in range(3):
             check("float32", quantizer, 4096, relative, first)
@@ -189,7 +189,7 @@ def test_differences_that_are_not_kept(quantizer: Any, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("quantizer", QUANTIZERS.values(), ids=QUANTIZERS)
 def test_several_blocks(quantizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoder, "_BLOCK_LOG2", PIECE.bit_length() - 1)
+    tune(monkeypatch, block_log2=PIECE.bit_length() - 1)
     check("float32", quantizer, 3 * PIECE + 100, relative=True)
 
 

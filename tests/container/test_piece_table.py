@@ -33,6 +33,8 @@ from lccodec.frame.header import parse_header
 from lccodec.frame.pieces import block_count, head_size, raw_pieces, whole_blocks
 from lccodec.parallel import PIECE
 
+from ..support.tuning import tune
+
 BLOCK_LOG2 = PIECE.bit_length() - 1
 SIZE = 3 * PIECE + 1000
 
@@ -62,7 +64,7 @@ FRAMES: dict[str, Callable[[], bytes]] = {
 @pytest.fixture(scope="module", params=FRAMES)
 def frame(request: pytest.FixtureRequest) -> bytes:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lccodec.frame.encode._BLOCK_LOG2", BLOCK_LOG2)
+        tune(patch, block_log2=BLOCK_LOG2)
         patch.setattr("lccodec.frame.smooth.MAX_SMOOTH_BLOCK_LOG2", BLOCK_LOG2)
         return FRAMES[request.param]()
 
@@ -149,7 +151,7 @@ def test_a_part_is_read_alone(frame: bytes, data: st.DataObject) -> None:
 def test_damage_of_a_piece_is_found_where_it_is(
     frame: bytes, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lccodec.container.piece_table._TASK_BYTES", 1 << 10)  # several tasks
+    tune(monkeypatch, piece_task_bytes=1 << 10)  # several tasks
     header, table = parse_header(frame), parsed(frame)
     last = len(table.pieces) - 1
     data = bytearray(frame)
@@ -169,7 +171,7 @@ def test_damage_of_a_piece_is_found_where_it_is(
 def test_components_that_a_frame_does_not_have(
     start: int, stop: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lccodec.frame.encode._BLOCK_LOG2", BLOCK_LOG2)
+    tune(monkeypatch, block_log2=BLOCK_LOG2)
     data = lccodec.encode(values(), "lossless")
     with pytest.raises(FormatError, match=f"components {start} to {stop} of {SIZE}") as caught:
         parsed(data).holding(parse_header(data), start, stop)
@@ -228,7 +230,7 @@ def test_any_table_is_read_or_refused(frame: bytes, change: str, field: int, for
 
 
 def test_the_frame_in_a_file(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lccodec.frame.encode._BLOCK_LOG2", BLOCK_LOG2)
+    tune(monkeypatch, block_log2=BLOCK_LOG2)
     array = values(size=400_000).reshape(-1, 100)
     lccodec.save_file({"w": array}, tmp_path / "one.lcc.h5")
     assert lccodec.save({"w": array}) == (tmp_path / "one.lcc.h5").read_bytes()

@@ -21,6 +21,7 @@ from lccodec.container.tree import array_names, flatten, leaves_of, parse_tree, 
 from lccodec.errors import ArgumentError, FormatError, LimitError
 
 from ..support.strategies import STATES
+from ..support.tuning import tuned
 
 
 def same(left: Any, right: Any) -> bool:
@@ -177,8 +178,7 @@ def test_refused_states(state: Any, message: str) -> None:
 
 def outcome(state: Any, many: int) -> Any:
     """What `flatten` returns, or its error, if dicts of so many children are taken at once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tree, "_MANY", many)
+    with tuned(many_names=many):
         try:
             flat = flatten(state)
         except ArgumentError as error:

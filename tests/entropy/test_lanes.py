@@ -17,6 +17,8 @@ from lccodec.entropy.huffman import choose_lengths
 from lccodec.entropy.lanes import encode, read_run
 from lccodec.errors import DataError, FormatError, LimitError
 
+from ..support.tuning import tune
+
 
 def decode(cursor: Cursor, count: int) -> np.ndarray:
     return lanes.decode(read_run(cursor, count))
@@ -130,7 +132,7 @@ def test_both_forms_of_the_lanes_are_the_same(
 def test_a_lane_that_goes_on_behind_the_data_is_refused(
     monkeypatch: pytest.MonkeyPatch, lane: bytes, places: int
 ) -> None:
-    monkeypatch.setattr(lanes, "_STEP_COST_BITS", places)
+    tune(monkeypatch, step_cost_bits=places)
     # Codes of 1, 2 and 2 bits; a lane of two bytes, in which all symbols have room, and one of one
     # byte.
     stored = b"\x02\x21\x02" + b"\x02\x00\x01\x00\x01" + b"\x01" + b"\0\0" + lane

@@ -20,12 +20,13 @@ from lccodec.entropy.stream_reader import read_stream, reading
 from lccodec.entropy.stream_writer import write_stream
 from lccodec.errors import DataError, FormatError
 
+from ..support.tuning import tuned
+
 
 @pytest.fixture(autouse=True, scope="module")
 def no_jumps() -> Iterator[None]:
     """Let few lanes go step by step, too."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lanes, "_MAX_JUMP_BITS", 0)
+    with tuned(max_jump_bits=0):
         yield
 
 

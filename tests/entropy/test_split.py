@@ -14,7 +14,6 @@ import lccodec
 from lccodec.constants import STREAM_SPLIT
 from lccodec.cursor import Cursor
 from lccodec.element_table import ELEMENT_TYPES, ElementType
-from lccodec.entropy import split as module
 from lccodec.entropy.lockstep import decode_runs, finish
 from lccodec.entropy.runs import Sparse, dense
 from lccodec.entropy.split import References, Small, find_small
@@ -24,6 +23,8 @@ from lccodec.errors import ChecksumError, FormatError, LimitError
 from lccodec.frame import planes
 from lccodec.frame.content import SUM_MASK, array_sum
 from lccodec.frame.planes import read_block, reading_codes, write_block
+
+from ..support.tuning import tuned
 
 KINDS = {kind.name: kind for kind in ELEMENT_TYPES}
 SIZES = [KINDS[name] for name in ("uint8", "bfloat16", "float32", "float64")]
@@ -192,8 +193,7 @@ def test_round_trip_by_any_bound(kind: ElementType, size: int, share: float, see
     before, after = update(kind, size, seed)
     after = np.where(rng.random(size) < share, rng.integers(0, 2**63, size), after).astype(kind.bits)
     small = Small(kind.bits.type(size_of(int(rng.integers(0, 2**63)), kind)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_pays", lambda *_: True)
+    with tuned(split_pays=lambda *_: True), pytest.MonkeyPatch.context() as patch:
         patch.setattr(planes, "find_small", lambda *_: small)
         data = b"".join(write_block(after, before, kind)[0])
     out = np.empty_like(before)
@@ -234,8 +234,7 @@ def test_a_writer_keeps_the_limits() -> None:
     count = 1 << 22
     small = Small(np.uint16(1))
     small.add(np.zeros(count, np.uint16))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_pays", lambda *_: True)
+    with tuned(split_pays=lambda *_: True):
         few = Sparse(np.arange(0, 1000), np.ones(1000, np.uint8))
         assert b"".join(write_plane(few, count, small))[0] != STREAM_SPLIT
         assert b"".join(write_plane(np.ones(count, np.uint8), count, small))[0] != STREAM_SPLIT

@@ -13,7 +13,6 @@ import lccodec
 from lccodec.element_types import components
 from lccodec.entropy.lockstep import finish
 from lccodec.errors import ChecksumError, DataError, FormatError, LimitError
-from lccodec.frame import changed as module
 from lccodec.frame import planes
 from lccodec.frame.changed import Changed, changed, may_tell
 from lccodec.frame.content import array_sum
@@ -22,6 +21,7 @@ from lccodec.frame.encode import MAX_BLOCK_COMPONENTS
 from lccodec.frame.header import parse_header
 
 from ..support.strategies import FLOATS, INTEGERS, installed, random_array
+from ..support.tuning import tune
 
 
 def told(frame: bytes, reference: np.ndarray) -> tuple[Changed | None, np.ndarray]:
@@ -132,7 +132,7 @@ def test_a_lack_of_memory_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_of_a_frame_that_changes_much_only_the_first_blocks_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bytes of all blocks may be more than there is memory."""
-    monkeypatch.setattr(module, "_BLOCKS_AT_A_TIME", 1)
+    tune(monkeypatch, blocks_at_a_time=1)
     reference = np.zeros(2 * MAX_BLOCK_COMPONENTS + 9, np.uint8)
     array = np.arange(reference.size, dtype=np.uint32).astype(np.uint8) & 3
     frame = lccodec.encode(array, lccodec.Lossless(), reference=reference)

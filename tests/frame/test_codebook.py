@@ -11,6 +11,8 @@ from lccodec.entropy.runs import Sparse
 from lccodec.errors import FormatError
 from lccodec.frame.codebook import Codebook, read_block, write_block
 
+from ..support.tuning import tuned
+
 FLOAT = element_type(np.dtype("float32"))
 
 
@@ -47,8 +49,7 @@ def test_blocks_decode_to_reference_plus_representative(
     for out in (np.empty(count, np.uint32), reference):
         if out is not None:
             cursor = Cursor(memoryview(stored), "block")
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("lccodec.loops.representatives._PLACES_AT_A_TIME", 40)
+            with tuned(codebook_places_at_a_time=40):
                 read_block(cursor, codebook, 0, reference, out)
             assert cursor.remaining == 0
             np.testing.assert_array_equal(out.view(np.float32), expected)

@@ -33,6 +33,7 @@ from lccodec.parallel import PIECE
 from ..support.frames import sealed
 from ..support.profiles import examples
 from ..support.strategies import ALL_DTYPES, dtype_of, installed, random_array
+from ..support.tuning import tune, tuned
 
 BLOCK = PIECE  # the smallest that the encoder can write
 BLOCK_LOG2 = BLOCK.bit_length() - 1
@@ -62,8 +63,7 @@ def frames(draw: st.DrawFn) -> tuple[bytes, Array | None]:
         raw = RawFrame(kind, ((size,),), False, lambda: Content(bits, kind, ((size,),)))
         return b"".join(raw.chunks()), None
     effort = draw(st.sampled_from(["normal", "high"]))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lccodec.frame.encode._BLOCK_LOG2", BLOCK_LOG2)
+    with tuned(block_log2=BLOCK_LOG2):
         frame = encode(array, draw(st.sampled_from(QUANTIZERS)), reference, effort=effort)  # type: ignore[arg-type]
     return frame, None if reference is None else components(reference)[1]
 
@@ -164,7 +164,7 @@ class Counted:
 @pytest.mark.slow
 @pytest.mark.parametrize("quantizer", [Lossless(), ExponentBuckets(8)])
 def test_only_what_is_needed_is_read(quantizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lccodec.frame.encode._BLOCK_LOG2", BLOCK_LOG2)
+    tune(monkeypatch, block_log2=BLOCK_LOG2)
     reference = random_array("float32", (16 * BLOCK,), 1, 0)
     for base in (None, reference):
         frame = encode(reference + random_array("float32", reference.shape, 2, 0), quantizer, base)
@@ -177,7 +177,7 @@ def test_only_what_is_needed_is_read(quantizer: Any, monkeypatch: pytest.MonkeyP
 
 
 def test_parts_that_are_not_blocks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lccodec.frame.encode._BLOCK_LOG2", BLOCK_LOG2)
+    tune(monkeypatch, block_log2=BLOCK_LOG2)
     array = np.arange(300_000, dtype=np.float32)
     frame = memoryview(encode(array, ExponentBuckets(3), array + 1))
     bits = array.view("u4").copy()
@@ -197,7 +197,7 @@ def test_parts_that_are_not_blocks_are_refused(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_wrong_reference_shows_in_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lccodec.frame.encode._BLOCK_LOG2", BLOCK_LOG2)
+    tune(monkeypatch, block_log2=BLOCK_LOG2)
     array = np.arange(300_000, dtype=np.float32)
     frame = encode(array, UniformDeadzone(max_error=0.1), array + 1)
     reference = (array + 1).view("u4")

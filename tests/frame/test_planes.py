@@ -17,6 +17,7 @@ from lccodec.frame.content import SUM_MASK, array_sum
 from lccodec.frame.planes import read_block, write_block
 
 from ..support.strategies import array_and_reference, dtype_of
+from ..support.tuning import tune
 
 
 @given(array_and_reference())
@@ -81,12 +82,9 @@ def test_few_changes_in_small_parts(
     rng = np.random.default_rng(seed)
     places = np.unique(rng.integers(0, spread or size, count) % size)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(planes, "_MIN_COMPONENTS", 1)
-        patch.setattr(planes, "_PIECE_BYTES", 256)
+        tune(patch, plane_min_components=1, plane_piece_bytes=256)
         patch.setattr(planes, "PIECE", 64)
-        patch.setattr(planes, "_PART_MULTIPLE", 8)
-        patch.setattr(planes, "_WORDS_AT_A_TIME", 4)
-        patch.setattr(planes, "_PLACES_AT_A_TIME", 5)
+        tune(patch, plane_part_multiple=8, plane_words_at_a_time=4, plane_places_at_a_time=5)
         after, before = changed(kind, size, places, seed, min(largest, 2 ** (8 * kind.size - 2)))
         check_all_ways(after, before, kind, first=int(rng.integers(0, 100)))
 

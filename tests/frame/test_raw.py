@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec.element_types import components
-from lccodec.frame import encode as encoder
 from lccodec.frame.content import Content
 from lccodec.frame.decode import decode_components
 from lccodec.frame.encode import RawFrame, encode
 
 from ..support.strategies import ALL_DTYPES, arrays, bits_of, installed, random_array
+from ..support.tuning import tune
 
 
 def made(*members: np.ndarray) -> RawFrame:
@@ -39,7 +39,7 @@ def test_it_is_the_frame_of_the_encoder(name: str, monkeypatch: pytest.MonkeyPat
     encoded = encode(array, "lossless")
     assert encoded[3] == 0
     for size in (16, 128, 1 << 18):
-        monkeypatch.setattr(encoder, "_CHUNK_BYTES", size)
+        tune(monkeypatch, chunk_bytes=size)
         assert b"".join(made(array).chunks()) == encoded
 
 
@@ -53,7 +53,7 @@ def test_runs(sizes: list[int]) -> None:
 
 def test_an_array_that_changes_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each value is read once: the checksums are those of what is written."""
-    monkeypatch.setattr(encoder, "_CHUNK_BYTES", 800)
+    tune(monkeypatch, chunk_bytes=800)
     array = np.zeros(1000)
     chunks = []
     for number, chunk in enumerate(made(array).chunks()):

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 import lccodec
 from lccodec.chain.read.newest import open_path
-from lccodec.inspect import difference as module
 from lccodec.inspect.difference import Leaves, Replacement, ScalarChange, compare_states
 from lccodec.parallel import PIECE
 
 from ..support.strategies import arrays
+from ..support.tuning import tune
 
 
 def change(old, new):
@@ -138,7 +138,7 @@ def test_leaves_of_a_checkpoint(tmp_path, monkeypatch):
 @pytest.mark.parametrize("most", [1 << 26, 1])
 def test_what_is_decoded_together_is_not_kept_for_long(tmp_path, monkeypatch, most):
     """Copies of large arrays would be in memory until all are compared."""
-    monkeypatch.setattr(module, "_MAX_KEPT_BYTES", most)
+    tune(monkeypatch, difference_max_kept_bytes=most)
     weights = np.arange(30_000, dtype=np.float32)  # in a frame of its own
     state = {"a": weights, "b": weights.copy(), "half": weights.astype(np.float16), "c": weights + 1}
     lccodec.save_file(state, tmp_path / "a.lcc.h5")

@@ -28,6 +28,7 @@ from lccodec.policy.roles import Role
 from lccodec.quantizers.grid import DEAD_ZONE
 
 from ..support.chains import deltas
+from ..support.tuning import tune
 
 
 def test_a_few_of_many_samples_tell_as_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,7 +37,7 @@ def test_a_few_of_many_samples_tell_as_much(tmp_path: Path, monkeypatch: pytest.
     moved = {name: array + np.float32(0.01) * rng.standard_t(4, 900) for name, array in start.items()}
     states = [{"model": start}, {"model": {name: array.astype(np.float32) for name, array in moved.items()}}]
     (all_of_them,), whole = deltas(Balanced(error=0.8), tmp_path / "all", states)
-    monkeypatch.setattr(parts, "_POOL_SAMPLES", 3000)
+    tune(monkeypatch, pool_samples=3000)
     (few,), restored = deltas(Balanced(error=0.8), tmp_path / "few", states)
     assert abs(few / all_of_them - 1) < 0.15
     for name, array in states[1]["model"].items():

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from lccodec.element_types import components, subtract
 from lccodec.parallel import PIECE
-from lccodec.quantizers import residual as module
 from lccodec.quantizers.residual import Residual, Zone
 
 from ..support.strategies import array_and_reference
+from ..support.tuning import tune, tuned
 
 
 def zone(low: float, high: float, work: np.dtype) -> Zone:
@@ -30,8 +30,7 @@ def test_what_is_outside_a_widening_zone(
     kind, bits = components(array)
     base = None if reference is None else components(reference)[1]
     d = subtract(bits, base, kind)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_MAX_KEPT_BYTES", kept)
+    with tuned(residual_max_kept_bytes=kept):
         residual = Residual(bits, base, kind)
         for width in sorted(widths):
             dead = zone(-width, width / 2 if lopsided else width, kind.work)
@@ -43,7 +42,7 @@ def test_what_is_outside_a_widening_zone(
 
 
 def test_pieces_are_taken_apart_and_forgotten_beyond_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MAX_KEPT_BYTES", 8 * (PIECE + 10))
+    tune(monkeypatch, residual_max_kept_bytes=8 * (PIECE + 10))
     values = np.random.default_rng(0).standard_normal(3 * PIECE + 5).astype(np.float32)
     kind, bits = components(values)
     residual = Residual(bits, None, kind)

@@ -9,11 +9,12 @@ from lccodec import ArgumentError, ExponentBuckets, Lossless, UniformDeadzone, d
 from lccodec.element_types import components
 from lccodec.frame.decode import decode_components
 from lccodec.parallel import PIECE
-from lccodec.quantizers import grid, uniform
+from lccodec.quantizers import grid
 
 from ..support.frames import encode_components
 from ..support.oracle import lc_reconstruct
 from ..support.strategies import array_and_reference, bits_of, dtype_of, random_array
+from ..support.tuning import tune
 
 
 def round_trip(array: np.ndarray, quantizer: object, reference: np.ndarray | None = None) -> np.ndarray:
@@ -256,7 +257,7 @@ def test_the_bins_next_to_the_largest_number_have_finite_representatives(name: s
 @pytest.fixture
 def _any_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps by share alone: the values of these tests are no larger than their differences."""
-    monkeypatch.setattr(uniform, "_MAX_STEP_SPREADS", 1e9)
+    tune(monkeypatch, max_step_spreads=1e9)
 
 
 MOVES = {

@@ -376,6 +376,23 @@ def tried(
     return bad
 
 
+def hold(
+    root: Path,
+    work: Callable[[System], Any],
+    check: Callable[[bool, Path], bool],
+    ignore: str = "",
+    *,
+    above: int = 0,
+) -> None:
+    """Hold all crashes of some work against a check: there are more than `above`, and none is bad.
+
+    Where something is ignored, one must be bad: the check would find it.
+    """
+    count, wrong = broken(root, work, check, ignore)
+    assert ignore or count > above
+    assert (wrong > 0) == bool(ignore)
+
+
 def broken(
     root: Path, work: Callable[[System], Any], check: Callable[[bool, Path], bool], ignore: str = ""
 ) -> tuple[int, int]:

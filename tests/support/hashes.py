@@ -12,17 +12,18 @@ from lccodec import Chain
 from lccodec.chain.save import hash_reference
 from lccodec.frame import encode as frames
 
+from .tuning import tune
+
 #: With `small_blocks`, an array of more elements has several blocks of `BLOCK`.
 ONE_BLOCK, BLOCK = 1 << 15, 1 << 14
 
 
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut arrays into small blocks: in ordinary saves, and in those against hashes."""
-    monkeypatch.setattr(frames, "_BLOCK_LOG2", 15)
-    monkeypatch.setattr(frames, "_LARGE_BLOCK_LOG2", 14)
+    tune(monkeypatch, block_log2=15, large_block_log2=14)
     for module in (frames, hash_reference):
         monkeypatch.setattr(module, "MAX_BLOCK_COMPONENTS", ONE_BLOCK)
-    monkeypatch.setattr(hash_reference, "_PART_COMPONENTS", BLOCK)
+    tune(monkeypatch, hash_part_components=BLOCK)
 
 
 def chain_of(directory: Path, **options: Any) -> Chain:

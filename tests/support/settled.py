@@ -13,15 +13,14 @@ from lccodec.chain.save.hindsight import settle, unsettled
 from lccodec.chain.store.directory import DirectoryStore
 
 from .drifting import ROLES, run_of
+from .tuning import tuned
 
 STATES = run_of(9, (20, 15))
 
 
 def waiting(directory: Path, states: list[dict[str, Any]] = STATES, size: int = 4) -> Chain:
     """A chain of groups of which none is settled."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("lccodec.chain.save.hindsight._SHARE", -1.0)
-        patched.setattr("lccodec.chain.save.hindsight._MAX_WAITING", 100)
+    with tuned(hindsight_share=-1.0, hindsight_max_waiting=100):
         chain = Chain(directory, "balanced", roles=ROLES, hindsight=size)
         for step, state in enumerate(states):
             chain.save(step, state, {"loss": state["loss"]})

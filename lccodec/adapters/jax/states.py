@@ -166,7 +166,7 @@ class _ToNumpy:
             if self.begins and _has_begun(value):
                 self.begun = True
                 return None, None
-            self._seen[id(value)] = value, _array(value)
+            self._seen[id(value)] = value, to_host(value)
         return self._seen[id(value)][1]
 
 
@@ -182,7 +182,8 @@ def _has_begun(value: Any) -> bool:
     return True
 
 
-def _array(value: Any) -> tuple[Any, str | None]:
+def to_host(value: Any) -> tuple[Any, str | None]:
+    """Return a leaf as NumPy holds it, and the kind of object that it was."""
     if not isinstance(value, jax.Array):
         return _as_bits(value, "numpy" if isinstance(value, np.ndarray) else "scalar")
     if isinstance(value, jax.core.Tracer):
@@ -190,7 +191,7 @@ def _array(value: Any) -> tuple[Any, str | None]:
     if value.is_deleted():
         raise ArgumentError("has been deleted, as by donation to a jitted function: save before")
     if jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
-        data, _ = _array(jax.random.key_data(value))
+        data, _ = to_host(jax.random.key_data(value))
         return data, f"key<{jax.random.key_impl(value)}>"
     if not value.is_fully_addressable:
         if not value.is_fully_replicated:

@@ -212,7 +212,7 @@ class Puller:
             chain = glance(self._store, self._step)
             files = [self._model / NOTE_FOLDER / _NOTE_NAME]
             files += sorted(path for path in self._model.iterdir() if ".safetensors" in path.name)
-            model = [(path.name, _numbers(path.lstat())) for path in files]
+            model = [(path.name, identity_of(path.lstat())) for path in files]
             return None if chain is None else (chain, model)
         except (LccodecError, OSError):  # the call tells what is wrong
             return None
@@ -456,16 +456,17 @@ def _new_name(name: str, update: Update) -> str:
 
 def _identity(path: Path) -> list[int]:
     with storage_errors("cannot look at", path):
-        return _numbers(path.stat())
+        return identity_of(path.stat())
 
 
 def _identity_of(entry: Entry) -> list[int] | None:
     """Return the same of a regular file in a directory; ``None`` of a link or another file."""
     status = entry.lstat()
-    return _numbers(status) if stat.S_ISREG(status.st_mode) else None
+    return identity_of(status) if stat.S_ISREG(status.st_mode) else None
 
 
-def _numbers(status: os.stat_result) -> list[int]:
+def identity_of(status: os.stat_result) -> list[int]:
+    """Return what tells a file from all others, and from itself before it was written to."""
     return [status.st_size, status.st_mtime_ns, status.st_ino]
 
 

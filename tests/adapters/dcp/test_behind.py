@@ -37,6 +37,7 @@ from lccodec.chain.mend.protect import Redundancy
 from lccodec.chain.mend.ranks import Written
 
 from ...support.damage import files_in
+from ...support.tuning import tuned
 
 PROGRAM = Path(__file__).parents[2] / "support" / "parity_ranks.py"
 
@@ -226,7 +227,7 @@ def test_who_waits_gives_up_what_has_not_ended(tmp_path: Path) -> None:
 def test_at_the_end_of_the_program_nobody_is_waited_for(tmp_path: Path) -> None:
     ended = threading.Thread()  # as the main thread is then
     with (
-        mock.patch.object(module, "_LOOK_SECONDS", 0.01),
+        tuned(link_look_seconds=0.01),
         mock.patch.object(threading, "main_thread", lambda: ended),
     ):
         assert not Save(1, tmp_path, tmp_path, Written("rank-0")).is_committed()

@@ -35,6 +35,7 @@ from lccodec.errors import (
 from lccodec.parallel import PIECE
 
 from ...support.damage import flip
+from ...support.tuning import tune
 
 RANKS = Path(__file__).parents[2] / "support" / "dcp_ranks.py"
 
@@ -540,7 +541,7 @@ def test_the_newest_save_is_exact(tmp_path):
 def test_a_part_of_a_chunk_is_read_alone(tmp_path, monkeypatch):
     """As a load on more ranks: of a large chunk only the blocks of its rows are decoded."""
     values = torch.arange(600_000, dtype=torch.float32).reshape(3000, 200)
-    monkeypatch.setattr("lccodec.frame.encode._BLOCK_LOG2", PIECE.bit_length() - 1)
+    tune(monkeypatch, block_log2=PIECE.bit_length() - 1)
     save({"w": values}, tmp_path, policy="lossless")
     decoded = []
     monkeypatch.setattr(

@@ -257,9 +257,9 @@ def test_a_run_that_is_resumed_in_a_new_process_is_the_run_that_was_not_interrup
 def test_copies_of_arrays_on_other_devices_are_all_begun_before_one_is_awaited(monkeypatch):
     calls = []
     monkeypatch.setattr(states, "is_elsewhere", lambda array: array.ndim == 1)
-    begin, take = type(jnp.ones(1)).copy_to_host_async, states._array
+    begin, take = type(jnp.ones(1)).copy_to_host_async, states.to_host
     monkeypatch.setattr(type(jnp.ones(1)), "copy_to_host_async", lambda a: [calls.append("begin"), begin(a)])
-    monkeypatch.setattr(states, "_array", lambda value: [calls.append("take"), take(value)][1])
+    monkeypatch.setattr(states, "to_host", lambda value: [calls.append("take"), take(value)][1])
     tied = jnp.arange(4.0)
     tree = {"a": tied, "b": [jnp.ones(3, jnp.bfloat16), tied], "n": 1}
     plain, metadata = adapter.to_numpy(tree)
@@ -284,8 +284,8 @@ def test_the_newest_state_of_a_chain_is_exact(tmp_path):
 
 @pytest.mark.parametrize("background", [False, True])
 def test_what_a_save_leaves_out_stays_where_it_is(tmp_path, monkeypatch, background):
-    taken, take = [], states._array
-    monkeypatch.setattr(states, "_array", lambda value: [taken.append(value.size), take(value)][1])
+    taken, take = [], states.to_host
+    monkeypatch.setattr(states, "to_host", lambda value: [taken.append(value.size), take(value)][1])
     tree = {"base": jnp.zeros(3000), "key": jax.random.key(0), "lora": {3: jnp.zeros(30)}}
     with lccodec.Chain(tmp_path, "lossless", adapter=adapter) as chain:
         chain.save(0, tree)

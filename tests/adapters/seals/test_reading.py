@@ -38,6 +38,7 @@ from lccodec.adapters.seals.reading import (
 from lccodec.adapters.seals.seal import in_threads
 
 from ...support.damage import flip
+from ...support.tuning import tuned
 
 STATE = {"a": np.arange(1000, dtype=np.float32), "b": np.ones((30, 20), np.float32)}
 FORMATS = ["m.safetensors", "m.safetensors.index.json", "m.npz", "m.h5"]
@@ -214,8 +215,7 @@ def test_an_index_that_is_replaced_may_be_damaged(tmp_path: Path) -> None:
 def test_parts_of_any_place_are_hashed(data: bytes, cuts: set[int], piece: int) -> None:
     places = sorted(cuts)
     parts = [Part(f"{start}", start, end) for start, end in zip(places[::2], places[1::2], strict=False)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "_PIECE_BYTES", piece)
+    with tuned(seal_piece_bytes=piece):
         found = entry_of(io.BytesIO(data), parts)
     assert found.digest == sha256(data).hexdigest() == digest_of(io.BytesIO(data))
     whole = [part for part in parts if part.end <= len(data)]

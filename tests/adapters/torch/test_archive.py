@@ -26,6 +26,8 @@ from lccodec.adapters.torch import archive
 from lccodec.adapters.torch.archive import VALUE_GLOBALS, load_archive, save_archive
 from lccodec.errors import ArgumentError, ChecksumError, FormatError, LccodecError, LimitError, StorageError
 
+from ...support.tuning import tune
+
 
 class Own:
     """A class that no loader of weights knows."""
@@ -171,7 +173,7 @@ def test_containers_that_repeat_themselves_are_bounded(tmp_path, monkeypatch):
         with pytest.raises(LimitError, match="more than 3000 entries"):
             load_archive(path)
         with monkeypatch.context() as patch:  # of a small file, fewer
-            patch.setattr(archive, "_ENTRIES_PER_BYTE", 1)
+            tune(patch, archive_entries_per_byte=1)
             with pytest.raises(LimitError, match=f"more than {path.stat().st_size} entries"):
                 load_archive(path)
 

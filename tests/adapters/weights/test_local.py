@@ -196,7 +196,7 @@ def test_every_crash_leaves_a_model(
 ) -> None:
     """Kills and losses of power at any moment: the old model or the new one, and a pull goes on."""
     # A file that is put there again has another number and time than the file that the note names.
-    monkeypatch.setattr(local, "_numbers", lambda status: [status.st_size, 0, 0])
+    monkeypatch.setattr(local, "identity_of", lambda status: [status.st_size, 0, 0])
     write_model(tmp_path / "local", STATES[3], shards)
     pull(run, tmp_path / "local", prefix="model", step=3, start=3)
     before, after = bytes_of(STATES[3]), bytes_of(STATES[4])

@@ -21,8 +21,9 @@ from lccodec.container.bundle import Bundle
 from lccodec.errors import ArgumentError, ChainError, DataError, LccodecError, LccodecWarning, StorageError
 
 from ...support.checkpoints import listing
+from ...support.crashes import Replay, power_losses
 from ...support.directories import entries
-from ...support.systems import Disk, Faulty, power_losses
+from ...support.systems import Faulty
 from ...support.walks import assert_same, chain_of, lossy_chain, walk
 
 
@@ -210,31 +211,28 @@ def test_a_bundle_is_whole_or_as_before_after_a_power_loss(tmp_path: Path, older
     chain = lossy_chain(tmp_path / "run", steps=3, newest="exact")
     lccodec.bundle(chain.directory, tmp_path / "whole.lcc")
     whole = (tmp_path / "whole.lcc").read_bytes()
-    disk = Disk({"run.lcc": b"before"} if older else {})
-    assert write_bundle(DirectoryStore(chain.directory, disk), tmp_path / "run.lcc") == len(whole)
-    found = {
-        disk.after(kept).get("run.lcc")
-        for end in range(len(disk.log) + 1)
-        for kept in power_losses(disk.log[:end])
-    }
+    if older:
+        (tmp_path / "run.lcc").write_bytes(b"before")
+    with Replay(tmp_path) as replay:
+        assert write_bundle(DirectoryStore(chain.directory), tmp_path / "run.lcc") == len(whole)
+    found = {state.get("run.lcc") for _, state in replay.states()}
     assert found == {b"before" if older else None, whole}
-    assert {disk.after(kept).get("run.lcc") for kept in power_losses(disk.log)} == {whole}
+    assert {replay.after(kept).get("run.lcc") for kept in power_losses(replay.log)} == {whole}
 
 
 def test_what_was_taken_apart_is_a_chain_after_a_power_loss(tmp_path: Path) -> None:
     chain = lossy_chain(tmp_path / "run", steps=3, newest="exact")
     lccodec.bundle(chain.directory, tmp_path / "run.lcc")
     sound = {path.name: path.read_bytes() for path in entries(chain.directory)}
-    disk = Disk({})
-    with BundleStore(tmp_path / "run.lcc") as store:
-        take_apart(store, DirectoryStore(tmp_path / "back", disk))
+    (tmp_path / "back").mkdir()
+    with Replay(tmp_path / "back") as replay, BundleStore(tmp_path / "run.lcc") as store:
+        take_apart(store, DirectoryStore(tmp_path / "back"))
     names = ["000000000000.lcc.h5", "000000000010.lcc.h5", "000000000020.lcc.h5", "exact.lcc.h5"]
     prefixes = [names[:count] for count in range(5)]
-    for end in range(len(disk.log) + 1):
-        for kept in power_losses(disk.log[:end]):
-            files = {n: d for n, d in disk.after(kept).items() if not n.startswith(".tmp-")}
-            assert sorted(files) in prefixes
-            assert all(sound[name] == data for name, data in files.items())
+    for _, found in replay.states():
+        files = {name: data for name, data in found.items() if name in sound}
+        assert sorted(files) in prefixes
+        assert all(sound[name] == data for name, data in files.items())
 
 
 def test_a_full_disk_leaves_the_older_bundle(tmp_path: Path) -> None:

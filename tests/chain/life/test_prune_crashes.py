@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,12 @@ from lccodec import Chain, Keep, LccodecWarning, StorageError, validate
 from lccodec.chain.life.prune import prune
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import PAYLOAD_OFFSET
+from lccodec.container.disk.system import SYSTEM, System
 
-from ...support.crashes import broken
+from ...support.crashes import broken, hold
 from ...support.directories import entries
 from ...support.segments import Parentless, all_restore, run_of
-from ...support.systems import Faulty
+from ...support.systems import Faulty, attempts
 from ...support.walks import assert_same, walk
 
 # --- kept steps rewritten ----------------------------------------------------------------------
@@ -102,9 +102,7 @@ def test_no_crash_loses_what_is_written_anew(tmp_path: Path, ignore: str) -> Non
     def work(system: Any) -> None:
         prune(DirectoryStore(tmp_path / "run", system), Keep(latest=2, steps=[4]), rewrite=True)
 
-    tried, wrong = broken(tmp_path / "run", work, check, ignore)
-    assert ignore or tried > 15
-    assert (wrong > 0) == bool(ignore)
+    hold(tmp_path / "run", work, check, ignore, above=15)
 
 
 # --- damage, crashes, faults ----------------------------------------------------------------------
@@ -139,9 +137,7 @@ def test_no_crash_leaves_a_step_that_cannot_be_restored(tmp_path: Path, ignore: 
     def work(system: Any) -> None:
         prune(DirectoryStore(tmp_path / "run", system), Keep(latest=1))
 
-    tried, wrong = broken(tmp_path / "run", work, check, ignore)
-    assert ignore or tried > 6
-    assert (wrong > 0) == bool(ignore)
+    hold(tmp_path / "run", work, check, ignore, above=6)
 
 
 def test_parents_that_go_with_their_children_are_found(tmp_path: Path) -> None:
@@ -156,21 +152,13 @@ def test_parents_that_go_with_their_children_are_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rewrite", [False, True])
 def test_faults_at_every_operation(tmp_path: Path, code: int, sticky: bool, rewrite: bool) -> None:
     run_of(tmp_path / "run", newest="exact")
-    healthy, options = Faulty(0, lambda *_: False), {"rewrite": rewrite}
-    copy = Path(shutil.copytree(tmp_path / "run", tmp_path / "healthy"))
-    prune(DirectoryStore(copy, healthy), Keep(latest=1), **options)
-    for position in range(len(healthy.log)):
-        place = Path(shutil.copytree(tmp_path / "run", tmp_path / f"{position}"))
 
-        def fails(_: str, number: int, position: int = position) -> bool:
-            return number == position or (sticky and number > position)
+    def act(place: Path, system: System = SYSTEM) -> None:
+        prune(DirectoryStore(place, system), Keep(latest=1), rewrite=rewrite)
 
-        try:
-            prune(DirectoryStore(place, Faulty(code, fails)), Keep(latest=1), **options)
-        except StorageError as error:
-            assert error.errno == code
+    for place, _ in attempts(tmp_path / "run", act, code, sticky=sticky):
         assert all_restore(place)
         assert Chain(place).info(8).exact
-        prune(DirectoryStore(place), Keep(latest=1), **options)
+        act(place)
         assert Chain(place).steps == ([8] if rewrite else [6, 7, 8])
         assert sorted(path.name for path in entries(place))[-1] == "exact.lcc.h5"

@@ -16,11 +16,12 @@ from lccodec.chain.mend.protect import Redundancy, parse_redundancy, protect, un
 from lccodec.chain.mend.protect import damage as damage_of
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
+from lccodec.container.disk.system import System
 
-from ...support.crashes import broken
+from ...support.crashes import hold
 from ...support.damage import files_in, flip, is_true, protected_names, protected_run, without_parity
 from ...support.segments import STATES, run_of
-from ...support.systems import Faulty
+from ...support.systems import attempts
 
 # --- groups ---------------------------------------------------------------------------------------
 
@@ -193,8 +194,7 @@ def test_no_crash_of_a_protect_harms(tmp_path: Path) -> None:
     def work(system: Any) -> None:
         protect(DirectoryStore(tmp_path / "run", system), Redundancy(files=1))
 
-    tried, wrong = broken(tmp_path / "run", work, check)
-    assert (tried > 4, wrong) == (True, 0)
+    hold(tmp_path / "run", work, check, above=4)
 
 
 @pytest.mark.slow
@@ -212,8 +212,7 @@ def test_no_crash_leaves_less_protected(tmp_path: Path) -> None:
     def work(system: Any) -> None:
         protect(DirectoryStore(tmp_path / "run", system), Redundancy(files=1))
 
-    tried, wrong = broken(tmp_path / "run", work, check)
-    assert (tried > 4, wrong) == (True, 0)
+    hold(tmp_path / "run", work, check, above=4)
 
 
 @pytest.mark.slow
@@ -221,19 +220,13 @@ def test_no_crash_leaves_less_protected(tmp_path: Path) -> None:
 def test_faults_at_every_operation_of_a_protect(tmp_path: Path, code: int) -> None:
     run_of(tmp_path / "run", 3).close()
     before = without_parity(tmp_path / "run")
-    healthy = Faulty(0, lambda *_: False)
-    copy = Path(shutil.copytree(tmp_path / "run", tmp_path / "healthy"))
-    protect(DirectoryStore(copy, healthy), Redundancy(files=1))
+
+    def act(place: Path, system: System) -> None:
+        protect(DirectoryStore(place, system), Redundancy(files=1))
+
     told = 0
-    for position in range(len(healthy.log)):
-        place = Path(shutil.copytree(tmp_path / "run", tmp_path / f"{position}"))
-        system = Faulty(code, lambda _, number, position=position: number == position)
-        try:
-            protect(DirectoryStore(place, system), Redundancy(files=1))
-        except StorageError as error:
-            told += 1
-            assert error.errno == code
-        assert not system.descriptors
+    for place, error in attempts(tmp_path / "run", act, code):
+        told += error is not None
         assert without_parity(place) == before
         protect(DirectoryStore(place), Redundancy(files=1))
         assert is_true(place)

@@ -21,6 +21,7 @@ from lccodec.chain.store.names import checkpoints_among
 
 from ...support.mirrors import Watched, chain_files, wait_for
 from ...support.segments import STATES, all_restore, run_of
+from ...support.tuning import tune
 from ...support.walks import assert_same
 
 
@@ -123,7 +124,7 @@ def test_closing_waits_within_a_limit_and_a_new_process_goes_on(tmp_path: Path) 
 def test_a_mirror_that_is_stuck_does_not_hold_a_program(
     tmp_path: Path, watched: Callable[[Path], Watched], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(behind, "_SECONDS_TO_STOP", 0)
+    tune(monkeypatch, mirror_seconds_to_stop=0)
     mirror, go_on = watched(tmp_path / "m"), threading.Event()
     mirror.leave = lambda: go_on.wait(60)
     chain = saves(tmp_path / "run", range(3), mirror=tmp_path / "m", mirror_timeout=0)

@@ -15,6 +15,7 @@ from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.disk.source import FileSource, Source
 from lccodec.parallel import PIECE
 
+from ...support.tuning import tune
 from ...support.walks import chain_of
 
 
@@ -80,7 +81,7 @@ def test_what_rows_need(
     tmp_path: Path, told: list[tuple[Source, int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Headers, tables and pieces are told before they are read, and nothing else is read."""
-    monkeypatch.setattr("lccodec.frame.encode._BLOCK_LOG2", PIECE.bit_length() - 1)
+    tune(monkeypatch, block_log2=PIECE.bit_length() - 1)
     values = np.random.default_rng(0).standard_normal((4000, 100), np.float32)
     with lccodec.Chain(tmp_path, "lossless") as chain:
         for step in range(3):

@@ -28,6 +28,7 @@ from lccodec.parallel import PIECE
 from ...support.links import FakeLink
 from ...support.profiles import examples
 from ...support.strategies import bits_of, random_array
+from ...support.tuning import tuned
 
 SIZE = PIECE + 1000  # components of the large arrays: two of the smallest blocks
 FORMS = [("float32", (SIZE,)), ("float32", (SIZE // 8, 8)), ("float32", (90,)), ("float16", (SIZE,))]
@@ -38,8 +39,7 @@ Form = tuple[str, tuple[int, ...]]
 
 @pytest.fixture(autouse=True, scope="module")
 def _small_blocks() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lccodec.frame.encode._BLOCK_LOG2", PIECE.bit_length() - 1)
+    with tuned(block_log2=PIECE.bit_length() - 1):
         yield
 
 

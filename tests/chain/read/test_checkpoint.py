@@ -20,6 +20,7 @@ from lccodec.chain.read.newest import open_path
 from lccodec.constants import PAYLOAD_OFFSET
 
 from ...support.chains import HistoryChain
+from ...support.tuning import tune
 from ...support.walks import chain_of
 
 
@@ -267,7 +268,7 @@ def test_a_large_frame_is_read_and_decoded_block_by_block(tmp_path: Path) -> Non
 def test_frames_read_in_parts_are_verified_like_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lccodec.container.reader._MAX_WHOLE_BYTES", 0)
+    tune(monkeypatch, max_whole_bytes=0)
     rng = np.random.default_rng(0)
     state = {"w": rng.standard_normal(5000), "n": rng.integers(0, 9, 3000), "raw": rng.integers(0, 2**63, 9)}
     with lccodec.Chain(tmp_path, policy="lc-3") as chain:

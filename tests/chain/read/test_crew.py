@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from lccodec import Chain, ChainError, ChecksumError, WorkerError
-from lccodec.chain.read import crew
 from lccodec.chain.read.checkpoint import open_step
 from lccodec.chain.read.crew import CloseFile, Source, replay_shared
 from lccodec.chain.save import background
@@ -28,6 +27,7 @@ from ...support.chains import HistoryChain
 from ...support.descriptors import SEGMENTS, open_files
 from ...support.directories import entries
 from ...support.processes import children
+from ...support.tuning import tune
 from ...support.walks import assert_same
 
 pytestmark = pytest.mark.slow  # processes
@@ -176,10 +176,10 @@ def test_small_states_are_decoded_here(tmp_path: Path) -> None:
 
 
 def test_what_is_sent_and_what_is_shared(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "_MIN_SHARED_BYTES", 0)
+    tune(monkeypatch, min_shared_bytes=0)
     keys = ["middle", "small"]
     expected = HistoryChain(directory).restore(3, keys)
     for limit in (0, 1 << 30):
-        monkeypatch.setattr(crew, "_MAX_SENT_BYTES", limit)
+        tune(monkeypatch, max_sent_bytes=limit)
         with HistoryChain(directory, workers=2) as chain:
             assert_same(chain.restore(3, keys), expected)

@@ -29,6 +29,7 @@ from ...support.directories import entries
 from ...support.links import FakeLink, drift, linked, links_of
 from ...support.profiles import examples
 from ...support.strategies import ALL_DTYPES, bits_of, dtype_of, installed, random_array
+from ...support.tuning import tune, tuned
 
 HALF, BRAIN = COPY_TYPES[9], COPY_TYPES[10]
 BLOCK = PIECE  # the smallest that the encoder can write
@@ -39,7 +40,7 @@ QUANTIZERS = [Lossless(), ExponentBuckets(2), UniformDeadzone(relative_step=1), 
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lccodec.frame.encode._BLOCK_LOG2", BLOCK_LOG2)
+    tune(monkeypatch, block_log2=BLOCK_LOG2)
 
 
 def put_together(ranges: Ranges, count: int) -> Array:
@@ -120,7 +121,7 @@ def test_arrays_that_must_be_decoded_whole(monkeypatch: pytest.MonkeyPatch) -> N
     assert Ranges.of(links, "w0") is None  # in a run
     assert Ranges.of(links, "w3") is None  # empty
     assert Ranges.of(links, "w2") is not None  # type: ignore[arg-type]
-    monkeypatch.setattr("lccodec.frame.encode._BLOCK_LOG2", BLOCK_LOG2 + 1)
+    tune(monkeypatch, block_log2=BLOCK_LOG2 + 1)
     other, _ = links_of(states, ExponentBuckets(3))
     assert Ranges.of(linked(links[0], other[1]), "w2") is None  # blocks of two sizes
     ranges = Ranges.of(linked(raw_link("w2", states[0]["w2"]), other[1]), "w2")  # type: ignore[list-item]
@@ -137,8 +138,7 @@ def test_arrays_that_must_be_decoded_whole(monkeypatch: pytest.MonkeyPatch) -> N
 @examples(2)
 def test_damage_is_found_as_in_the_whole(link: int, place: int, value: int, count: int) -> None:
     """Behind right digests, only by CRC, sum and the rules."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lccodec.frame.encode._BLOCK_LOG2", BLOCK_LOG2)
+    with tuned(block_log2=BLOCK_LOG2):
         links, _ = links_of(drift(3, ((LARGE,),)), ExponentBuckets(3))
     frame = bytearray(links[link].frames[0])
     frame[place % len(frame)] ^= value

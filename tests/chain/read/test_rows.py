@@ -24,6 +24,7 @@ from lccodec.parallel import PIECE
 
 from ...support.links import FakeLink, drift, linked, links_of
 from ...support.strategies import bits_of
+from ...support.tuning import tune, tuned
 
 BLOCK_LOG2 = PIECE.bit_length() - 1  # the smallest blocks that the encoder can write
 ROWS, COLUMNS = 1700, 160  # of the large arrays: three blocks
@@ -34,8 +35,7 @@ NAMES = ["weight", "half", "m", "v", "table", "phase", "mask", "fixed", "vector"
 
 @pytest.fixture(autouse=True, scope="module")
 def _small_blocks() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lccodec.frame.encode._BLOCK_LOG2", BLOCK_LOG2)
+    with tuned(block_log2=BLOCK_LOG2):
         yield
 
 
@@ -303,7 +303,7 @@ def test_rows_of_a_damaged_exact_file_come_from_the_history(tmp_path: Path) -> N
 def test_links_with_blocks_of_different_sizes(log2: int, monkeypatch: pytest.MonkeyPatch) -> None:
     states = drift(3, ((3 * PIECE + 99,),))
     links, decoded = links_of(states, lccodec.ExponentBuckets(2))
-    monkeypatch.setattr("lccodec.frame.encode._BLOCK_LOG2", log2)
+    tune(monkeypatch, block_log2=log2)
     others, _ = links_of(states, lccodec.ExponentBuckets(2))
     mixed = linked(others[0], links[1], others[2])
     for start, stop in ((0, 1), (PIECE - 1, PIECE + 1), (2 * PIECE, 3 * PIECE + 99)):

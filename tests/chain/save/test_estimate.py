@@ -12,13 +12,13 @@ from lccodec.frame.content import MAX_SHARED_COMPONENTS
 
 from ...support.chains import HistoryChain
 from ...support.estimates import check_estimates
+from ...support.tuning import tune
 
 
 @pytest.fixture(autouse=True)
 def _small_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrays of more than 32,768 components are sampled."""
-    monkeypatch.setattr("lccodec.chain.save.plan._STRETCHES", 32)
-    monkeypatch.setattr("lccodec.chain.save.plan._STRETCH_COMPONENTS", 1024)
+    tune(monkeypatch, estimate_stretches=32, estimate_stretch_components=1024)
 
 
 def adam(count: int, size: int = 300_000, seed: int = 0) -> list[dict[str, Any]]:

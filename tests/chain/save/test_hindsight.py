@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec import ArgumentError, Chain, Keep, LccodecWarning, StorageError
+from lccodec import ArgumentError, Chain, Keep, LccodecWarning
 from lccodec.chain.read.checkpoint import open_name
 from lccodec.chain.save.hindsight import Groups, settle, unsettled
 from lccodec.chain.store.directory import DirectoryStore
@@ -21,11 +21,12 @@ from lccodec.chain.store.names import checkpoint_name
 from lccodec.container.reader import CheckpointReader
 from lccodec.policy.presets import POLICIES
 
-from ...support.crashes import broken
+from ...support.crashes import hold
 from ...support.drifting import ROLES, error, run_of
 from ...support.paths import checkpoints
 from ...support.settled import STATES, history, kinds, settle_all, waiting
-from ...support.systems import Faulty
+from ...support.systems import attempts
+from ...support.tuning import tune
 from ...support.walks import assert_same
 
 LONG_RUN = run_of(26)
@@ -130,7 +131,7 @@ def test_a_process_goes_on_where_another_one_ended(tmp_path: Path) -> None:
 def test_what_was_not_settled_is_settled_by_the_next_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lccodec.chain.save.hindsight._SHARE", -1.0)
+    tune(monkeypatch, hindsight_share=-1.0)
     chain = opened(tmp_path)
     for step in range(6):
         chain.save(step, LONG_RUN[step])
@@ -433,11 +434,8 @@ def test_no_crash_loses_a_step(tmp_path: Path, ignore: str) -> None:
             return False
         return lccodec.validate(place, deep=True) == []
 
-    tried, wrong = broken(
-        chain.directory, lambda system: settle_all(DirectoryStore(chain.directory, system)), check, ignore
-    )
-    assert ignore or tried > 10
-    assert (wrong > 0) == bool(ignore)
+    work = lambda system: settle_all(DirectoryStore(chain.directory, system))  # noqa: E731
+    hold(chain.directory, work, check, ignore, above=10)
 
 
 @pytest.mark.slow
@@ -445,21 +443,11 @@ def test_no_crash_loses_a_step(tmp_path: Path, ignore: str) -> None:
 def test_faults_at_every_operation(tmp_path: Path, code: int, sticky: bool) -> None:
     chain = waiting(tmp_path / "run", STATES[:4], 3)
     before = history(chain)
-    healthy = Faulty(0, lambda *_: False)
-    settled = Path(shutil.copytree(chain.directory, tmp_path / "settled"))
-    settle_all(DirectoryStore(settled, healthy))
-    after = history(Chain(settled))
-    assert not healthy.descriptors
-    for position in range(len(healthy.log)):
-        place = Path(shutil.copytree(chain.directory, tmp_path / f"{position}"))
-
-        def fails(_: str, number: int, position: int = position) -> bool:
-            return number == position or (sticky and number > position)
-
-        try:
-            settle_all(DirectoryStore(place, Faulty(code, fails)))
-        except StorageError as raised:
-            assert raised.errno == code
+    tried = attempts(
+        chain.directory, lambda place, s: settle_all(DirectoryStore(place, s)), code, sticky=sticky
+    )
+    after = history(Chain(next(tried)[0]))
+    for place, _ in tried:
         for step, state in enumerate(history(Chain(place))):
             same = state["w"].tobytes()
             assert same in (before[step]["w"].tobytes(), after[step]["w"].tobytes())

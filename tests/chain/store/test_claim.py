@@ -32,6 +32,7 @@ from ...support.chains import HistoryChain
 from ...support.directories import entries
 from ...support.processes import children, is_running
 from ...support.systems import Faulty
+from ...support.tuning import tune
 from ...support.walks import assert_same, walk
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no locks of this kind")
@@ -66,12 +67,12 @@ def writer(directory: Path, how: str = "", save: str = SAVE) -> Iterator[subproc
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for the end of another process as long as that takes on a busy machine."""
-    monkeypatch.setattr(claim, "_SECONDS_TO_WAIT", 60.0)
+    tune(monkeypatch, claim_seconds_to_wait=60.0)
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claim, "_SECONDS_TO_WAIT", 0.1)
+    tune(monkeypatch, claim_seconds_to_wait=0.1)
 
 
 @pytest.mark.slow
@@ -142,7 +143,7 @@ def test_a_worker_that_outlives_its_client_keeps_the_claim(
         other.wait()
         with HistoryChain(tmp_path) as chain:
             with monkeypatch.context() as patch:
-                patch.setattr(claim, "_SECONDS_TO_WAIT", 0.1)
+                tune(patch, claim_seconds_to_wait=0.1)
                 with pytest.raises(ChainError, match=f"process {other.pid}"):
                     chain.save(101, STATES[0])
             os.kill(worker, signal.SIGCONT)

@@ -32,7 +32,7 @@ def test_waves(tmp_path: Path) -> None:
 
 def test_what_is_removed(tmp_path: Path) -> None:
     chain, _ = chain_of(tmp_path, 8)
-    system = Faulty(0, lambda *_: False)
+    system = Faulty()
     store = DirectoryStore(tmp_path, system)
     steps = store.checkpoints()
     (tmp_path / steps[4]).unlink()

@@ -12,6 +12,7 @@ from lccodec.cli.verbs.saving import plan_document, plan_text
 from ...support.commands import run, run_json
 from ...support.estimates import check_estimates
 from ...support.runs import arrays_of, run_states, save_run
+from ...support.tuning import tune
 
 STATE = {"weight": np.linspace(-1, 1, 300, dtype=np.float32).reshape(3, 100), "running_mean": np.ones(3)}
 
@@ -125,8 +126,7 @@ def digits(count):
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["balanced", "lossless", "small"])
 def test_estimates_of_a_network_that_learns(tmp_path, policy, monkeypatch):
-    monkeypatch.setattr("lccodec.chain.save.plan._STRETCHES", 32)
-    monkeypatch.setattr("lccodec.chain.save.plan._STRETCH_COMPONENTS", 1024)
+    tune(monkeypatch, estimate_stretches=32, estimate_stretch_components=1024)
     assert check_estimates(tmp_path, digits(4), policy) == {True, False}
 
 

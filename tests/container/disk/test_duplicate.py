@@ -73,7 +73,7 @@ def test_a_file_in_its_place(tmp_path: Path, code: int) -> None:
     (tmp_path / "a").write_bytes(DATA)
     (tmp_path / "b").write_bytes(b"mine")
     with pytest.raises(StorageError, match="exists"):
-        duplicate(tmp_path / "a", tmp_path / "b", refusing(code) if code else Faulty(0, lambda *_: False))
+        duplicate(tmp_path / "a", tmp_path / "b", refusing(code) if code else Faulty())
     assert (tmp_path / "b").read_bytes() == b"mine"
     for _ in range(2):  # the second time both are one file, where there are hard links
         duplicate(tmp_path / "a", tmp_path / "b", refusing(code) if code else SYSTEM, overwrite=True)

@@ -26,6 +26,7 @@ from lccodec.errors import StorageError
 
 from ...support.crashes import Replay, tried
 from ...support.systems import Faulty
+from ...support.tuning import tune
 
 
 @pytest.fixture(name="outside")
@@ -44,7 +45,7 @@ def how(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
     """How names are found: on this system, and on one that opens no directories."""
     if request.param == "paths":
         monkeypatch.setattr(module, "WINDOWS", True)
-        monkeypatch.setattr(module, "_CALLS_IN_DIRECTORIES", False)
+        tune(monkeypatch, calls_in_directories=False)
     yield request.param
 
 

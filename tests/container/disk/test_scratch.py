@@ -39,7 +39,7 @@ def test_what_lies_behind_a_place_is_given_back(tmp_path: Path) -> None:
 
 
 def test_one_that_is_dropped_is_closed(tmp_path: Path) -> None:
-    system = Faulty(0, lambda *_: False)
+    system = Faulty()
     scratch = Scratch(tmp_path, "inner", "file", system)
     scratch.write(0, memoryview(b"abc"))
     (descriptor,) = system.descriptors

@@ -19,6 +19,7 @@ from lccodec.container.disk.source import FileSource
 from lccodec.container.reader import CheckpointReader
 
 from ...support.descriptors import open_files
+from ...support.tuning import tune
 
 PACKAGE = str(Path(lccodec.__file__).parent)
 CLOSING = ("close", "drop", "__del__")  # an error in a destructor is only told
@@ -99,7 +100,7 @@ def test_only_the_end_of_a_large_file_is_kept(tmp_path: Path) -> None:
 def test_a_parent_that_was_replaced_is_noticed(
     directory: Path, monkeypatch: pytest.MonkeyPatch, pool: int
 ) -> None:
-    monkeypatch.setattr("lccodec.container.disk.source._MAX_RESTING", pool, raising=False)
+    tune(monkeypatch, max_resting_files=pool)
     with lccodec.open(directory / LATEST) as file:
         kept = (directory / PARENT).read_bytes()
         other = lccodec.save({"w": np.ones(3)})
@@ -118,7 +119,7 @@ def test_a_parent_that_was_replaced_is_noticed(
 def test_a_parent_is_found_from_another_working_directory(
     directory: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("lccodec.container.disk.source._MAX_RESTING", 0, raising=False)
+    tune(monkeypatch, max_resting_files=0)
     monkeypatch.chdir(directory)
     with lccodec.open(LATEST) as file:
         monkeypatch.chdir(tmp_path)
@@ -129,7 +130,7 @@ def test_a_parent_is_found_from_another_working_directory(
 def test_what_rests_can_be_read_by_many_threads(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
-    monkeypatch.setattr("lccodec.container.disk.source._MAX_RESTING", 1, raising=False)
+    tune(monkeypatch, max_resting_files=1)
     with lccodec.open(directory / LATEST) as file, ThreadPoolExecutor(8) as pool:
         assert {float(array[0]) for array in pool.map(lambda _: file.get("w"), range(200))} == {3.0}
 

@@ -17,7 +17,9 @@ from lccodec.container.disk.whole_file import WholeFile, remove_stale_temporarie
 from lccodec.errors import ArgumentError, StorageError
 
 from ...support.checkpoints import listing
-from ...support.systems import Disk, Faulty, power_losses
+from ...support.crashes import Replay, power_losses
+from ...support.systems import Faulty, failing_at
+from ...support.tuning import tune
 
 DATA = os.urandom(100) * 30
 
@@ -31,8 +33,7 @@ def write(path: Path, data: bytes = DATA, **options: object) -> None:
 
 
 def test_bytes_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lccodec.container.disk.whole_file._PIECE_BYTES", 7)
-    monkeypatch.setattr("lccodec.container.disk.whole_file._FLUSH_BYTES", 1000)
+    tune(monkeypatch, file_piece_bytes=7, file_flush_bytes=1000)
     write(tmp_path / "one")
     assert (tmp_path / "one").read_bytes() == DATA
     write(tmp_path / "empty", b"")
@@ -111,9 +112,7 @@ def test_faults_at_every_operation(tmp_path: Path, sticky: bool, overwrite: bool
             path.write_bytes(b"before")
 
         # A sticky fault lasts, but lets the temporary be removed: a full disk does.
-        def fails(name: str, number: int, position: int = position) -> bool:
-            return number == position or (sticky and number > position and name != "unlink")
-
+        fails = failing_at(position, sticky=sticky, spared="unlink")
         system, error = Faulty(errno.ENOSPC, fails), None
         try:
             write(path, system=system, overwrite=overwrite)
@@ -131,18 +130,17 @@ def test_faults_at_every_operation(tmp_path: Path, sticky: bool, overwrite: bool
 
 @pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize("ignore", ["", "sync", "sync directory"])
-def test_a_kill_or_a_power_loss_at_any_moment(overwrite: bool, ignore: str) -> None:
-    disk = Disk({"one": b"before"} if overwrite else {}, ignore=ignore)
-    write(Path("one"), system=disk, overwrite=overwrite)
+def test_a_kill_or_a_power_loss_at_any_moment(tmp_path: Path, overwrite: bool, ignore: str) -> None:
+    if overwrite:
+        (tmp_path / "one").write_bytes(b"before")
+    with Replay(tmp_path, ignore) as replay:
+        write(tmp_path / "one", overwrite=overwrite)
     before = {b"before"} if overwrite else {None}
-    seen = set()
-    for end in range(len(disk.log) + 1):
-        for kept in power_losses(disk.log[:end]):
-            seen.add(disk.after(kept).get("one"))
+    seen = {found.get("one") for _, found in replay.states()}
     assert {DATA} < seen
     torn = seen - {DATA} - before
     assert bool(torn) == (ignore == "sync")  # without fsync the name may come before the bytes
-    last = {disk.after(kept).get("one") for kept in power_losses(disk.log)}
+    last = {replay.after(kept).get("one") for kept in power_losses(replay.log)}
     assert (last == {DATA}) == (ignore == "")
 
 

@@ -8,7 +8,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lccodec import BFLOAT16_BITS, ArgumentError
-from lccodec.chain.read.follow import followed_state as changes
 from lccodec.chain.read.follow.followed_state import (
     SPARSE_RATIO,
     Change,
@@ -21,6 +20,7 @@ from lccodec.chain.read.replay import DecodedArray
 from lccodec.element_types import Array, components
 
 from ....support.strategies import ALL_DTYPES, arrays, bits_of, installed, random_array
+from ....support.tuning import tuned
 
 
 def decoded(array: Array) -> DecodedArray:
@@ -62,8 +62,7 @@ def test_a_change_leads_from_one_to_the_other(pair: tuple[Array, Array]) -> None
 def test_words_are_compared_as_components_are(pair: tuple[Array, Array]) -> None:
     found = []
     for least in (0, 1 << 30):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(changes, "_FEW_BYTES", least)
+        with tuned(few_changed_bytes=least):
             found.append(difference(*map(decoded, pair)))
     one, other = found
     assert (one is None) == (other is None)

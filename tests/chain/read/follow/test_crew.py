@@ -17,13 +17,12 @@ import pytest
 import lccodec
 from lccodec import Chain, LccodecWarning
 from lccodec.chain.read.follow import crew
-from lccodec.chain.read.follow import crew as telling
-from lccodec.chain.read.follow import crew as writing
 from lccodec.chain.read.follow.crew import ReadChanges, Tellers
 from lccodec.workers import memory
 from lccodec.workers.crew import Crew, Processes, Task
 
 from ....support.processes import children
+from ....support.tuning import tune
 
 pytestmark = pytest.mark.slow  # processes
 
@@ -39,8 +38,7 @@ def all_begin(monkeypatch: pytest.MonkeyPatch) -> None:
         return found
 
     monkeypatch.setattr(Tellers, "begin", begun)
-    monkeypatch.setattr(telling, "_MIN_BATCH_BYTES", 1)
-    monkeypatch.setattr(writing, "_MIN_PLACES", 1)
+    tune(monkeypatch, follower_min_batch_bytes=1, follower_min_places=1)
 
 
 def states(steps: int) -> Iterator[dict[str, Any]]:
@@ -232,8 +230,7 @@ def test_a_fork_begins_anew(tmp_path: Path) -> None:
 
 
 def test_memory_of_arrays_that_grow_or_go_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "_SEGMENT_BYTES", 1)
-    monkeypatch.setattr(crew, "_MAX_LOST_BYTES", 3 << 20)
+    tune(monkeypatch, follower_segment_bytes=1, follower_max_lost_bytes=3 << 20)
     tellers = Tellers(2)
     for number in range(40):
         tellers.keep({"grows", f"goes{number}"})

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.chain.read.follow import crew as writing
 from lccodec.chain.read.follow.crew import Write, shares, write_all
 from lccodec.workers.memory import Arena
+
+from ....support.tuning import tuned
 
 ARENA = Arena()
 
@@ -29,8 +29,7 @@ def a_write(size: int, seen: bool, value: int) -> Write:
 def test_each_value_is_written_once(kinds: list[tuple[int, bool]], workers: int) -> None:
     ARENA.clear()
     writes = [a_write(size, seen, number + 1) for number, (size, seen) in enumerate(kinds)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writing, "_MIN_PLACES", 1)
+    with tuned(follower_min_places=1):
         tasks, own = shares(writes, workers)
     assert len(tasks) <= workers
     share = -(-sum(size for size, _ in kinds) // (workers + 1))

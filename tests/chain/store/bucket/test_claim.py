@@ -13,6 +13,7 @@ import lccodec
 from lccodec.chain.store.bucket import claim as module
 from lccodec.errors import ChainError
 
+from ....support.tuning import tune
 from ....support.walks import assert_same, walk
 
 SAVER = """
@@ -32,7 +33,7 @@ def test_another_process_is_refused_until_this_one_is_gone(run: str, monkeypatch
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"saved\n"
-        monkeypatch.setattr(module, "_SECONDS_TO_WAIT", 0.0)
+        tune(monkeypatch, bucket_claim_seconds_to_wait=0.0)
         state = walk(2)[1]
         with pytest.raises(
             ChainError, match=rf"process {other.pid} on .* is saving to this chain, which has"

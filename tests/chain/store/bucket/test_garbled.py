@@ -26,13 +26,14 @@ from lccodec.errors import LccodecError
 from lccodec.parallel import PIECE
 
 from ....support.profiles import examples
+from ....support.tuning import tune
 from ....support.walks import assert_same
 
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> str:
     """The address of a new chain in the memory of this process."""
-    monkeypatch.setattr("lccodec.frame.encode._BLOCK_LOG2", PIECE.bit_length() - 1)  # several pieces
+    tune(monkeypatch, block_log2=PIECE.bit_length() - 1)  # several pieces
     return f"memory://{secrets.token_hex(6)}/run"
 
 

@@ -13,9 +13,7 @@ import pytest
 
 import lccodec
 from lccodec.chain.life.rollback import rollback
-from lccodec.chain.mirror import behind
 from lccodec.chain.mirror.transfer import Mirror, MirrorUpkeep
-from lccodec.chain.store.bucket import store as writer
 from lccodec.chain.store.bucket.backend import Patience
 from lccodec.chain.store.bucket.store import connect
 from lccodec.chain.store.directory import DirectoryStore
@@ -26,15 +24,14 @@ from lccodec.errors import ChainError, LccodecWarning, StorageError
 from ....support.buckets import Proxy, Request
 from ....support.mirrors import chain_files, wait_for
 from ....support.segments import STATES, run_of
+from ....support.tuning import tune
 from ....support.walks import assert_same
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short waits between attempts, and within a store hardly any."""
-    monkeypatch.setattr(behind, "_FIRST_WAIT", 0.05)
-    monkeypatch.setattr(behind, "_LONGEST_WAIT", 0.2)
-    monkeypatch.setattr(behind, "_SECONDS_OF_ONE_CALL", 0.2)
+    tune(monkeypatch, mirror_first_wait=0.05, mirror_longest_wait=0.2, mirror_seconds_of_one_call=0.2)
 
 
 def mirror_of(run: Path, place: str) -> Mirror:
@@ -113,7 +110,7 @@ def test_what_arrives_is_read_again_from_the_bucket(
 ) -> None:
     """Data that the store keeps wrong gets no commit; large files are read piece by piece."""
     run_of(tmp_path / "run", 2).close()
-    monkeypatch.setattr(writer, "_WINDOW_BYTES", 100)
+    tune(monkeypatch, bucket_window_bytes=100)
     mirror, wrong = mirror_of(tmp_path / "run", run), [True]
     upload = mirror.mirror._backend.upload  # type: ignore[attr-defined]
 

@@ -16,6 +16,7 @@ from lccodec.container.disk.address import Address
 from lccodec.errors import StorageError
 
 from ....support.buckets import Proxy, Request
+from ....support.tuning import tune
 
 QUICK = Patience(reading=20.0, writing=20.0, first=0.01, longest=0.05)
 
@@ -102,7 +103,7 @@ def test_the_caller_is_asked_while_it_waits(run: str, proxy: Proxy) -> None:
 
 
 def test_the_store_is_told_to_be_away(run: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lccodec.chain.store.bucket.backend._SECONDS_UNTIL_TOLD", 0.0)
+    tune(monkeypatch, bucket_seconds_until_told=0.0)
     found = backend(run)
     proxy.rule = first(20, "cut", "GET")
     with pytest.warns(lccodec.LccodecWarning, match=f"{run} cannot be reached, and is asked again"):

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec.chain.store.bucket import source as module
 from lccodec.chain.store.bucket.backend import PatientBackend
 from lccodec.chain.store.bucket.source import FOLDER
 from lccodec.chain.store.bucket.store import connect
 from lccodec.container.disk.address import Address
 
 from ....support.buckets import Proxy
+from ....support.tuning import tune
 from ....support.walks import assert_same, walk
 
 
@@ -112,7 +112,7 @@ def test_a_damaged_cache_does_no_harm(run: str, deep: list[dict[str, np.ndarray]
 def test_large_states_come_in_rounds_that_fit_in_memory(
     run: str, deep: list[dict[str, np.ndarray]], rounds: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_ROUND_BYTES", 200_000)
+    tune(monkeypatch, bucket_round_bytes=200_000)
     assert_same(lccodec.Chain(run).restore(), deep[-1])
     assert 2 < len(rounds) < 12
 

@@ -25,6 +25,7 @@ from lccodec.container.reader import open_bytes
 from lccodec.errors import ArgumentError, ChainError, StorageError
 
 from ....support.buckets import BUCKET, environment, moto
+from ....support.tuning import tune
 from ....support.walks import NAMES, assert_same, walk
 
 
@@ -177,7 +178,7 @@ def test_pins_keep_steps(place: str) -> None:
 
 def test_a_second_writer_is_refused(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two chains of one process are told apart while one of them saves."""
-    monkeypatch.setattr("lccodec.chain.store.bucket.claim._SECONDS_FOR_OTHERS", 0.0)
+    tune(monkeypatch, bucket_claim_seconds_for_others=0.0)
     claim, use = store_of(place).claim(), Use()
     claim.take(use)
     with pytest.raises(ChainError, match="another Chain of this process is saving"):
@@ -309,7 +310,7 @@ FOREIGN = (
 
 def test_objects_of_others_stay(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MIN_AGE_SECONDS", -1e9)  # data that no commit names goes at once
-    monkeypatch.setattr(module, "_SECONDS_BETWEEN_SWEEPS", 0.0)
+    tune(monkeypatch, bucket_seconds_between_sweeps=0.0)
     backend = connect(Address.of(place))._backend
     for key in FOREIGN:
         backend.put_if_absent(key, key.encode())

@@ -17,6 +17,7 @@ from lccodec.chain.store.bucket.store import BucketStore
 from lccodec.container.disk.address import Address
 from lccodec.errors import LccodecError, StorageError
 
+from ....support.tuning import tune
 from ....support.walks import assert_same, walk
 from ....support.web import Site, web_server
 
@@ -168,8 +169,7 @@ def test_short_answers_are_asked_for_again(site: Site, states: list[dict[str, An
 @pytest.mark.parametrize("fault", ["drip", "stall"])
 def test_slow_answers_come_to_an_end(site: Site, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     site.files["/run/a"] = bytes(1000)
-    monkeypatch.setattr(module, "_ANSWER_SECONDS", 0.3)
-    monkeypatch.setattr(module, "_READ_SECONDS", 0.2)
+    tune(monkeypatch, web_answer_seconds=0.3, web_read_seconds=0.2)
     site.rule = lambda *_: fault
     found = backend(site)
     for call in (lambda: found.read("a", 0, 1000), found.objects):
@@ -223,16 +223,16 @@ def test_listings_come_to_an_end(site: Site, monkeypatch: pytest.MonkeyPatch, li
     site.files |= {f"/run/{number:012d}.lcc.h5/0": b"1" for number in range(9)}
     assert len(backend(site).objects()) == 9
     if limit == "folders":
-        monkeypatch.setattr(module, "_MAX_FOLDERS", 5)
+        tune(monkeypatch, web_max_folders=5)
     elif limit == "bytes":
         monkeypatch.setattr(module, "MAX_LISTING_BYTES", 700)
     elif limit == "page":
         site.rule = lambda *_: "flood"
-        monkeypatch.setattr(module, "_MAX_PAGE_BYTES", 1 << 20)
+        tune(monkeypatch, web_max_page_bytes=1 << 20)
     elif limit == "objects":
         monkeypatch.setattr(limits, "MAX_OBJECTS", 5)
     else:
-        monkeypatch.setattr(module, "_LISTING_SECONDS", -1)
+        tune(monkeypatch, web_listing_seconds=-1)
     with pytest.raises(StorageError, match="has no end"):
         backend(site).objects()
     assert site.sent < UNREAD
