@@ -28,14 +28,15 @@ from ..policy.roles import Assignment, Role
 from ..quantizers.base import Quantizer
 from ..table import Overview, Shown
 from .adapter import Adapter, as_framework, check_adapter
+from .behind import AllBehind, Change
 from .bounds import Bounds
 from .fallback import advice, newest_whole, steps_until
 from .life.pins import pin, pin_exact, unpin
-from .life.prune import Keep, Pruning, check_keep, prune, thin_out
+from .life.prune import Keep, KeepBehind, Pruning, check_keep, prune
 from .life.rollback import RolledBack, delete_rolled_back, list_rolled_back, rollback, undo_rollback
-from .mend.coming_back import comes_back
+from .mend.behind import ParityBehind
 from .mend.parity_folder import directory_of
-from .mend.protect import ParityBehind, Protection, parse_redundancy, protect, unprotect
+from .mend.protect import Protection, parse_redundancy, protect, unprotect
 from .mirror.behind import SECONDS_TO_CLOSE, Mirrors, checked_mirrors
 from .mirror.stand_in import Found, read_whole
 from .mirror.transfer import MirrorState, MirrorUpkeep
@@ -193,17 +194,18 @@ class Chain(Shown):
             if isinstance(self.directory, Path) and self.directory.exists() and not self.directory.is_dir():
                 raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(directory))
         self._ancestry = Ancestry(self._store)
-        self._parity = ParityBehind(self._store, None if parity is None else parse_redundancy(parity))
+        redundancy = None if parity is None else parse_redundancy(parity)
+        self._parity = ParityBehind(self._store, redundancy, acts=check_keep(keep) is not None)
         kept = check_keep(mirror_keep)
-        care = MirrorUpkeep(rollback, None if kept is None else partial(prune, keep=kept, wait=False))
-        self._mirrors = Mirrors(self._store, checked_mirrors(mirror), care, mirror_timeout)
-        after = partial(thin_out, self._store, check_keep(keep), self._ancestry, self._parity, self._mirrors)
+        upkeep = MirrorUpkeep(rollback, None if kept is None else partial(prune, keep=kept, wait=False))
+        self._mirrors = Mirrors(self._store, checked_mirrors(mirror), upkeep, mirror_timeout)
+        pruned = KeepBehind(self._store, keep, self._ancestry, self._parity, self._mirrors)
+        self._behind = AllBehind([pruned, self._parity, self._mirrors])
         every = check_every(keyframe_every, exact_every, hindsight)
         self.keyframe_every, self.exact_every, self.hindsight = every.keyframe, every.exact, every.end
         asked = policy, roles, check_newest(newest), check_reference(reference, self.hindsight)
         settings = Settings(self._view, *asked)
-        back = partial(comes_back, self._store, self._mirrors.opened)
-        self._writer = Writer(self._store, adapter, settings, options, every, after, back)
+        self._writer = Writer(self._store, adapter, settings, options, every, self._behind)
 
     def __enter__(self) -> Self:
         return self
@@ -228,10 +230,9 @@ class Chain(Shown):
         try:
             self._writer.close(settle)
             if settle and self.hindsight:  # groups were coded again
-                self._parity()
+                self._behind.after(Change())
         finally:
-            self._parity.wait()
-            self._mirrors.close()
+            self._behind.close()
             if self._restorers is not None:
                 self._restorers.close()
 
@@ -441,7 +442,7 @@ class Chain(Shown):
 
     def _begin(self) -> None:
         """Let a chain that is empty go on from its mirror."""
-        if self._mirrors.before_save():
+        if self._mirrors.instead is not None and self._mirrors.before_save():
             self._writer.settings.moved(self._store)
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -616,6 +617,8 @@ class Chain(Shown):
 
     def _whole(self, read: Callable[[Store, bool], Found]) -> Found:
         """Return what a function reads; it is told whether everything must be whole there."""
+        if not self._mirrors.acts:
+            return read(self._store, False)
         return read_whole(self._view, read, self._mirrors.to_read)
 
     def _open(  # what, and from where
@@ -679,9 +682,10 @@ class Chain(Shown):
         with an exact file of a later step; the next save writes a new one. Errors are those of
         `lccodec.chain.life.rollback.rollback`.
         """
-        with self._mirrors.rolling_back(step), self._writer.at_rest() as claim:
+        with self._mirrors.rolling_back(), self._writer.at_rest() as claim:
             gone = rollback(self._store, step, delete=delete, claim=claim)
             self._writer.settings.forget_saves()
+            self._behind.after(Change(removed=gone.steps, rolled_back=step))
         return gone
 
     @property
@@ -697,7 +701,7 @@ class Chain(Shown):
         with self._writer.at_rest() as claim:
             self._writer.settings.forget_saves()
             found = undo_rollback(self._store, name, claim=claim)
-        self._mirrors()
+        self._behind.after(Change(added=found.steps, rolled_back=found.step))
         return found
 
     def delete_rolled_back(self, name: str | None = None, *, pinned: bool = False) -> list[RolledBack]:
@@ -737,7 +741,8 @@ class Chain(Shown):
         ):
             found = prune(self._store, keep, tell=tell, **options)
         if rewrite and not dry_run:
-            self._mirrors()
+            anew = [each.step for each in found.rewritten]
+            self._behind.after(Change(added=anew, removed=[*found.removed, *anew]))
         return found
 
     def compact(
@@ -797,7 +802,8 @@ class Chain(Shown):
                 return compact(target, every, tell=tell)
             found = compact(self._store, every, dry_run=dry_run, claim=claim, tell=tell)
         if not dry_run:
-            self._mirrors()
+            anew = [each.step for each in found.rewritten]
+            self._behind.after(Change(added=anew, removed=anew))
         return found
 
     def _code_anew(
@@ -843,9 +849,9 @@ class Chain(Shown):
             pin(self._store, step)
             return
         with self._writer.at_rest() as claim:
-            self._parity.wait()  # it reads the file that is written anew
+            self._parity.close()  # it reads the file that is written anew
             pin_exact(self._store, step, claim)
-        self._mirrors()
+        self._behind.after(Change(added=[step], removed=[step]))
 
     def unpin(self, step: int) -> bool:
         """Remove the pin of a step; return whether there was one."""
@@ -887,7 +893,7 @@ class Chain(Shown):
             return repair(self._store, dry_run=True, mirrors=mirrors, bounds=bounds)
         with self._writer.at_rest() as claim:
             found = repair(self._store, claim=claim, mirrors=mirrors, bounds=bounds)
-        self._mirrors.look_again()
+        self._behind.after(Change())
         return found
 
     def salvage(self, directory: str | os.PathLike[str]) -> Salvage:

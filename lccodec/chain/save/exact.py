@@ -297,12 +297,12 @@ def _verify(store: Store, name: str, bounds: Bounds) -> None:
         kept(file, bounds).verify()
 
 
-def renew_newest(store: WritableStore, comes_back: Callable[[str], bool]) -> Store | None:
+def renew_newest(store: WritableStore, gives_back: Callable[[str], bool]) -> Store | None:
     """Write the newest checkpoint anew, if it is lost and does not come back by other means.
 
     Parameters
     ----------
-    comes_back
+    gives_back
         Whether the file of that name can be given back as it was; asked only if it is lost.
 
     Returns
@@ -316,7 +316,7 @@ def renew_newest(store: WritableStore, comes_back: Callable[[str], bool]) -> Sto
     if (found := lost_checkpoint(store)) is None:
         return None
     name, error = found
-    if not is_loss(error) or comes_back(name):
+    if not is_loss(error) or gives_back(name):
         return None
     try:
         checkpoint_from_exact(store)

@@ -118,7 +118,7 @@ class Saver:
         How often there are keyframes, exact files and ends.
     crew
         Who codes.
-    comes_back
+    gives_back
         Returns whether parity or a mirror gives a checkpoint back, by its name.
     """
 
@@ -128,7 +128,7 @@ class Saver:
         settings: Settings,
         every: Cadence,
         crew: Crew,
-        comes_back: Callable[[str], bool] = lambda _: False,
+        gives_back: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._store = store
         self._settings = settings
@@ -139,7 +139,7 @@ class Saver:
         self._groups = Groups(store, every.end, every.keyframe)
         self._every = every
         self._crew = crew
-        self._renewed = partial(renew_newest, store, comes_back)
+        self._renewed = partial(renew_newest, store, gives_back)
         self._latest: Latest | None = None
         self._attempt: weakref.ref[_Attempt] | None = None  # the last save, which alone may commit
 
