@@ -356,11 +356,8 @@ class Chain(Shown):
             interrupt may leave the exact file, which is then a step of the chain.
         """
         check_progress(progress)
-        metadata = _with_promise(with_metrics(metadata, metrics), exact, only)
-        self._begin()
-        return self._writer.save(
-            step, SaveRequest(state, metadata, roles, self._some(only)), progress, following
-        )
+        given = self._request(state, metadata, metrics, roles, only, exact)
+        return self._writer.save(step, given, progress, following)
 
     @without_settings
     def save_async(
@@ -403,9 +400,7 @@ class Chain(Shown):
         """
         check_when_busy(when_busy)
         check_progress(progress)
-        metadata = _with_promise(with_metrics(metadata, metrics), exact, only)
-        self._begin()
-        given = SaveRequest(state, metadata, roles, self._some(only))
+        given = self._request(state, metadata, metrics, roles, only, exact)
         return self._writer.save_async(step, given, progress, when_busy)
 
     @without_settings
@@ -430,20 +425,34 @@ class Chain(Shown):
         >>> print(array.name, array.role, f"({array.why})", array.quantizer)
         fc/weight weight (named 'weight') ExponentBuckets()
         """
-        self._begin()
-        return self._writer.plan(SaveRequest(state, None, roles, self._some(only)))
+        return self._writer.plan(self._request(state, None, None, roles, only, exact=False))
 
-    def _some(self, only: Iterable[str] | None) -> tuple[str, ...] | None:
-        """Return the names and patterns of the arrays to save; ``None`` for all arrays."""
-        hashes = "reference='hashes'" if self._writer.settings.reference == "hashes" else ""
-        if only is not None and (other := "hindsight=" if self.hindsight else hashes):
-            raise ArgumentError(f"only= cannot be used with {other}, which saves all arrays again")
-        return check_only(only)
-
-    def _begin(self) -> None:
-        """Let a chain that is empty go on from its mirror."""
+    def _request(  # what `save` is given
+        self,
+        state: Any,
+        metadata: Mapping[str, Any] | None,
+        metrics: Mapping[str, Any] | None,
+        roles: Mapping[str, Assignment | Role] | None,
+        only: Iterable[str] | None,
+        exact: bool,
+    ) -> SaveRequest:
+        """Return what a save is given, checked; a chain that is empty goes on from its mirror."""
+        metadata = with_metrics(metadata, metrics)
+        if not isinstance(exact, bool):
+            raise ArgumentError(f"exact must be True or False; got {exact!r}")
+        if exact and only is not None:
+            raise ArgumentError("exact=True saves all arrays: it cannot be used with only=")
+        if exact:
+            metadata = {**(metadata or {}), EXACT_KEY: "true"}
+        names = None
+        if only is not None:
+            hashes = "reference='hashes'" if self._writer.settings.reference == "hashes" else ""
+            if other := "hindsight=" if self.hindsight else hashes:
+                raise ArgumentError(f"only= cannot be used with {other}, which saves all arrays again")
+            names = check_only(only)
         if self._mirrors.instead is not None and self._mirrors.before_save():
             self._writer.settings.moved(self._store)
+        return SaveRequest(state, metadata, roles, names)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until no save runs in the background, for at most `timeout` seconds.
@@ -908,14 +917,3 @@ class Chain(Shown):
             raise ArgumentError(f"salvage() needs a new or empty directory; {target.path} is not empty")
         with self._writer.at_rest(), type(self)(target.path, "lossless", newest="history") as other:
             return salvage(self._store, other.save)
-
-
-def _with_promise(
-    metadata: Mapping[str, Any] | None, exact: bool, only: Iterable[str] | None
-) -> Mapping[str, Any] | None:
-    """Return the metadata of a save, which say whether its step is to stay exact."""
-    if not isinstance(exact, bool):
-        raise ArgumentError(f"exact must be True or False; got {exact!r}")
-    if exact and only is not None:
-        raise ArgumentError("exact=True saves all arrays: it cannot be used with only=")
-    return {**(metadata or {}), EXACT_KEY: "true"} if exact else metadata

@@ -73,6 +73,8 @@ class Link:
         self.manifest = manifest
         self.reader = reader
         self.parent, self.later = parent, later
+        #: The parents, the earlier one first.
+        self.parents = tuple(link for link in (parent, later) if link is not None)
         self.place = os.path.basename(reader.name)  # noqa: PTH119 - as it is fast
         self.index_names: list[str]
         self.names: dict[str, int]
@@ -102,11 +104,6 @@ class Link:
         #: The indices of the arrays of each frame that holds several.
         self.runs: list[Sequence[int]] = [run for run in self._members if len(run) > 1]
         self._headers: dict[int, FrameHeader] = {}
-
-    @property
-    def parents(self) -> tuple[Link, ...]:
-        """The parents, the earlier one first."""
-        return tuple(link for link in (self.parent, self.later) if link is not None)
 
     @property
     def far(self) -> bool:

@@ -102,7 +102,7 @@ class Newest:
             return None, f"{path} is not an exact file, and stays: no exact file is written"
         self._checked = True
         some = parent is not None and any(c.inherited for c in plan.candidates)
-        if there and ((some and self._every > 1) or not self._is_due(checkpoint.step)):
+        if there and self._every > 1 and (some or not self._is_due(checkpoint.step)):
             return None, None
         try:
             with ExitStack() as opened:
@@ -129,8 +129,6 @@ class Newest:
 
         A step that only the file has is saved anew: its checkpoint must name what is there.
         """
-        if self._every == 1:
-            return True
         exact = self._store.exact_step()
         if exact is None or exact == step:
             return True

@@ -157,7 +157,7 @@ class Groups:
         """Settle all groups that an end of this process may leave."""
         if self._size:
             self._look()
-            self._settle(math.inf, lambda: None)
+            self.settle(math.inf, lambda: None)
 
     def base(self, latest: Latest | None, policy: Policy) -> DeltaBase:
         """Return what the next save is coded against; `latest` is the checkpoint before it.
@@ -165,12 +165,13 @@ class Groups:
         A policy that may lose nothing between two ends has no groups: an end would take more bytes
         than a delta to the step before.
         """
-        if self._size and not self._looked:
-            self._looked = True
-            self._look()
-        self._gains = gains(policy)
+        if self._size:
+            if not self._looked:
+                self._looked = True
+                self._look()
+            self._gains = gains(policy)
         group = self._open
-        if latest is None or not self._gains or (group and not group.goes_on(latest)):
+        if latest is None or not (self._size and self._gains) or (group and not group.goes_on(latest)):
             group = self._open = None
         if latest is None:
             return DeltaBase(None, None, is_end=True, is_keyframe=True)
@@ -234,21 +235,18 @@ class Groups:
         for name, movement in _moved(arrays, latest, base.latest).items():
             group.moved.setdefault(name, []).append(movement)
 
-    def settle(self, seconds: float, heartbeat: Callable[[], None]) -> None:
-        """Settle what waits, for a part of the time that a save took.
-
-        `heartbeat` is called again and again: the worker lives.
-        """
-        self._settle(_SHARE * seconds, heartbeat)
-
     def _look(self) -> None:
         """Find the groups that an earlier process has left."""
         waiting = [(group.low, group.high) for group in self._waiting]
         found = unsettled(self._store, _LOOKED_AT * self._size)
         self._waiting.extend(_Waiting(*group) for group in found if group not in waiting)
 
-    def _settle(self, seconds: float, heartbeat: Callable[[], None]) -> None:
-        end = time.perf_counter() + seconds
+    def settle(self, seconds: float, heartbeat: Callable[[], None]) -> None:
+        """Settle what waits, for a part of the time that a save took: `seconds`.
+
+        `heartbeat` is called again and again: the worker lives.
+        """
+        end = time.perf_counter() + _SHARE * seconds
         while self._waiting and (time.perf_counter() < end or len(self._waiting) > _MAX_WAITING):
             heartbeat()
             try:

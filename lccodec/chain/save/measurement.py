@@ -77,6 +77,8 @@ class _MeasuredGroup:
         Whether one of them may lose something.
     past
         Their samples at the save before, if that had the same arrays.
+    kind
+        Their type.
     """
 
     sampled: SampledGroup
@@ -84,11 +86,7 @@ class _MeasuredGroup:
     batch: Batch
     loses: bool
     past: Batch | None
-
-    @property
-    def kind(self) -> ElementType:
-        """Their type."""
-        return self.arrays[0].kind
+    kind: ElementType
 
 
 class Measurement:
@@ -144,7 +142,7 @@ class Measurement:
             past = before.batches[number] if same else None
             batch = Batch([c.name for c in own] if past is None else past.names, group.sizes, bits)
             loses = bool(losing) and not losing.isdisjoint(group.indices)
-            self._groups.append(_MeasuredGroup(group, own, batch, loses, past))
+            self._groups.append(_MeasuredGroup(group, own, batch, loses, past, own[0].kind))
         batches = [group.batch for group in self._groups]
         self.samples = Samples(batches, self._drawn, None if self.is_partial else sampling)
 
@@ -159,7 +157,7 @@ class Measurement:
         ends = Extremes(c.kind)
         look = ends.add if loses else np.asarray
         pieces = (look(c.bits[part]) for part in slices(c.bits.size, PIECE))
-        if self._sampling.draws(index):
+        if index in self._sampling.drawn:
             even = c.bits[::distance].copy()
             found = Drawn.of_parts(even, pieces, c.bits.size, c.kind, distance)
             if found is not None:

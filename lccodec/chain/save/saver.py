@@ -319,7 +319,7 @@ class Saver:
         """Return what a save would write; `mended` is as for `find_latest`."""
         base = self._base(listed, state.is_selection, record, mended)
         reference, settings = base.reference, self._settings
-        if base.latest is not None:
+        if base.latest is not None and state.is_selection:
             state = state.over(base.latest)
         parents = {} if reference is None else reference.arrays
         compared = candidates(state.flat, parents, record.roles, state.known)

@@ -88,7 +88,8 @@ class Writer:
         self.turn = threading.RLock()  # held by whoever saves, or keeps others from it
         self._store, self._adapter, self._options = store, adapter, options
         self._every, self._behind = every, behind
-        self._judge = Judge(store, adapter, settings.given[0], settings)
+        policy = settings.given[0]
+        self._judge = Judge(store, adapter, policy, settings) if policy and policy.promise else None
         self._background: Background | None = None
         self._claim = store.claim()
         self._closed = self._is_resting = False
@@ -184,8 +185,8 @@ class Writer:
         return self._saver.plan(flat, roles)
 
     def _look(self, step: object, given: SaveRequest) -> None:
-        """Let the loss judge the newest step; it is a function of a whole state."""
-        if given.only is None:
+        """Let a loss judge the newest step; it is a function of a whole state."""
+        if self._judge is not None and given.only is None:
             self._judge.look(step, given.state)
 
     def _in_background(self) -> Background:
