@@ -20,7 +20,7 @@ STATES = run_of(9, (20, 15))
 def waiting(directory: Path, states: list[dict[str, Any]] = STATES, size: int = 4) -> Chain:
     """A chain of groups of which none is settled."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("lccodec.chain.save.hindsight._SHARE", -1.0)
+        patched.setattr("lccodec.chain.save.saver._SETTLING_SHARE", -1.0)
         patched.setattr("lccodec.chain.save.hindsight._MAX_WAITING", 100)
         chain = Chain(directory, "balanced", roles=ROLES, hindsight=size)
         for step, state in enumerate(states):

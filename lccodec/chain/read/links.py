@@ -74,7 +74,7 @@ class Link:
         self.reader = reader
         self.parent, self.later = parent, later
         #: The parents, the earlier one first.
-        self.parents = tuple(link for link in (parent, later) if link is not None)
+        self.parents: tuple[Link, ...] = tuple(link for link in (parent, later) if link is not None)
         self.place = os.path.basename(reader.name)  # noqa: PTH119 - as it is fast
         self.index_names: list[str]
         self.names: dict[str, int]
@@ -104,6 +104,11 @@ class Link:
         #: The indices of the arrays of each frame that holds several.
         self.runs: list[Sequence[int]] = [run for run in self._members if len(run) > 1]
         self._headers: dict[int, FrameHeader] = {}
+
+    def release_parents(self) -> None:
+        """Forget the parents, so that who keeps the link does not keep all that there were."""
+        self.parent = self.later = None
+        self.parents = ()
 
     @property
     def far(self) -> bool:

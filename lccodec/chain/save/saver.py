@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ...container.manifest import Manifest
 from ...container.tree import Flat, flatten
@@ -48,6 +48,9 @@ from .reference import Latest, LostParentError, NeededFile, Reference, find_late
 from .sampling import NOTHING, Sampling
 from .settings import Cadence, Settings
 from .value_reference import ValueReference
+
+#: What settling a group may take, as a part of the time of the save that it follows.
+_SETTLING_SHARE: Final = 0.5
 
 
 @dataclass(eq=False)
@@ -251,7 +254,7 @@ class Saver:
             self._newest.remove(step)
         seconds = time.perf_counter() - start
         self._settings.saved(save.plan, link, seconds)
-        self._groups.settle(seconds, self._crew.heartbeat)
+        self._groups.settle(_SETTLING_SHARE * seconds, self._crew.heartbeat)
         # Warnings come last: a user may have made errors of them.
         if problem is not None:
             warn(f"step {step} is saved, but {problem}")

@@ -130,7 +130,7 @@ def test_a_process_goes_on_where_another_one_ended(tmp_path: Path) -> None:
 def test_what_was_not_settled_is_settled_by_the_next_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lccodec.chain.save.hindsight._SHARE", -1.0)
+    monkeypatch.setattr("lccodec.chain.save.saver._SETTLING_SHARE", -1.0)
     chain = opened(tmp_path)
     for step in range(6):
         chain.save(step, LONG_RUN[step])
@@ -226,7 +226,7 @@ def test_no_error_of_settling_is_one_of_the_save(tmp_path: Path, monkeypatch: py
 @pytest.mark.slow
 def test_a_worker_that_is_given_up_stops_settling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(Groups, "_settle", lambda *_: None)
+        patch.setattr(Groups, "settle", lambda *_: None)
         with opened(tmp_path) as chain:
             for step in range(9):
                 chain.save(step, LONG_RUN[step])
