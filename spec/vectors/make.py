@@ -51,7 +51,7 @@ from trap_files import broken_trap_files, trap_files
 from traps import trap_frames
 
 import lccodec
-from lccodec.chain.life.hindsight import AnchoredSave, Before, Task, anchor_of
+from lccodec.chain.life.hindsight import AnchoredSave, Task, anchor_of
 from lccodec.chain.life.rewrite_step import rewrite
 from lccodec.chain.mend.protect import parse_redundancy, protect
 from lccodec.chain.mend.ranks import protect_ranks
@@ -444,7 +444,7 @@ def interpolated_checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
                 between = interpolated(weights[step] / 256, *ends, list(saved[step])).arrays
                 for name, array in between.items():
                     saved[step][name] = value_or_raise(array).array("bits")
-            task = Task(step, flatten(saved[step]), {}, {}, Before())
+            task = Task(step, flatten(saved[step]), {}, {})
             save = AnchoredSave(task, anchors, Record(POLICIES["lossless"]), weights[step])
             save.write(store, POLICIES["lossless"], Threads())
         for step in (160, 161, 164, 165, 167, 168):

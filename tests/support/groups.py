@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 
 from lccodec import Chain
-from lccodec.chain.life.hindsight import Anchor, AnchoredSave, Task
-from lccodec.chain.read.checkpoint import open_name
+from lccodec.chain.life.hindsight import Anchor, AnchoredSave, Task, anchor_of
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.chain.store.names import checkpoint_name
 from lccodec.container.tree import flatten
 from lccodec.policy.presets import POLICIES
 from lccodec.policy.record import Record
@@ -45,14 +43,6 @@ def _states(count: int) -> list[dict[str, Any]]:
 
 
 STATES = _states(14)
-
-
-def anchor_of(store: DirectoryStore, step: int) -> Anchor:
-    """The checkpoint of a step as an anchor."""
-    with open_name(store, checkpoint_name(step)) as file:
-        link = file.links[-1]
-        decoded = dict(zip(link.index_names, file.decoded(), strict=True))
-        return Anchor(step, link.reader.root, link.manifest.tree, decoded)
 
 
 def _fill(store: DirectoryStore, policy: str, low: Anchor, high: Anchor) -> None:

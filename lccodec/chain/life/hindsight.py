@@ -33,6 +33,7 @@ from ...quantizers.base import Quantizer
 from ...quantizers.guarantee import EXACT, Guarantee
 from ...workers.crew import Crew, Threads
 from ..progress import OnProgress, no_progress
+from ..read.checkpoint import open_name
 from ..read.links import value_or_raise
 from ..read.replay import Decoded, DecodedArray, interpolated
 from ..read.survey import Visit, survey
@@ -55,6 +56,14 @@ class Anchor:
     root: bytes
     tree: Json
     arrays: Mapping[str, DecodedArray]
+
+
+def anchor_of(store: Store, step: int) -> Anchor:
+    """Return the checkpoint of a step as an anchor; errors are those of `open_name`."""
+    with open_name(store, checkpoint_name(step)) as file:
+        link = file.links[-1]
+        decoded = dict(zip(link.index_names, file.decoded(), strict=True))
+        return Anchor(step, link.reader.root, link.manifest.tree, decoded)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import lccodec
 from lccodec import Chain, ChainError, Keep, LccodecWarning
-from lccodec.chain.life.hindsight import AnchoredSave, Task
+from lccodec.chain.life.hindsight import AnchoredSave, Task, anchor_of
 from lccodec.chain.read.survey import survey
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import PAYLOAD_OFFSET
@@ -27,7 +27,7 @@ from lccodec.policy.presets import POLICIES
 from lccodec.policy.record import Record
 from lccodec.workers.crew import Threads
 
-from ...support.groups import KNOWN, STATES, anchor_of, grouped, partly_grouped
+from ...support.groups import KNOWN, STATES, grouped, partly_grouped
 from ...support.paths import checkpoints
 from ...support.walks import assert_same
 
