@@ -56,7 +56,7 @@ from lccodec.chain.life.rewrite_step import rewrite
 from lccodec.chain.mend.protect import parse_redundancy, protect
 from lccodec.chain.mend.ranks import protect_ranks
 from lccodec.chain.read.links import value_or_raise
-from lccodec.chain.read.replay import interpolated
+from lccodec.chain.read.replay import Decoded, interpolated
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.tree import flatten
 from lccodec.element_table import ELEMENT_TYPES, ElementType
@@ -440,7 +440,7 @@ def interpolated_checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
         for step, low, high in ((165, 160, 168), (161, 160, 165), (164, 161, 165), (167, 165, 168)):
             anchors = (anchor_of(store, low), anchor_of(store, high))
             if step == 164:  # just what lies between, so that no array has a frame
-                ends = anchors[0].decoded, anchors[1].decoded
+                ends = [Decoded(dict(anchor.arrays), set()) for anchor in anchors]
                 between = interpolated(weights[step] / 256, *ends, list(saved[step])).arrays
                 for name, array in between.items():
                     saved[step][name] = value_or_raise(array).array("bits")
