@@ -35,7 +35,7 @@ from .encode import plan_manifest
 from .exact import ExactRoot, Newest, renew_newest
 from .hash_reference import HashReference
 from .hindsight import DeltaBase, Groups
-from .measurement import Measurement, sampling_after
+from .measurement import Measurement
 from .partial import (
     SavedState,
     inherited_figures,
@@ -44,10 +44,19 @@ from .partial import (
     is_renewed,
 )
 from .plan import SavePlan, candidates, make_plan
-from .reference import Latest, LostParentError, NeededFile, Reference, find_latest, find_parent, held_together
+from .reference import (
+    Latest,
+    LostParentError,
+    NeededFile,
+    Reference,
+    ValueReference,
+    find_latest,
+    find_parent,
+    held_together,
+    sampling_after,
+)
 from .sampling import NOTHING, Sampling
 from .settings import Cadence, Settings
-from .value_reference import ValueReference
 
 #: What settling a group may take, as a part of the time of the save that it follows.
 _SETTLING_SHARE: Final = 0.5
@@ -253,7 +262,7 @@ class Saver:
         if record.newest == "history":
             self._newest.remove(step)
         seconds = time.perf_counter() - start
-        self._settings.saved(save.plan, link, seconds)
+        self._settings.saved(save.plan, step, link.size, seconds)
         self._groups.settle(_SETTLING_SHARE * seconds, self._crew.heartbeat)
         # Warnings come last: a user may have made errors of them.
         if problem is not None:
