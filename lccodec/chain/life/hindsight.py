@@ -45,7 +45,7 @@ from ..save.plan import candidates, make_plan
 from ..save.sampling import NOTHING, Samples, Sampling
 from ..store.names import checkpoint_name
 from ..store.store import Store, WritableStore
-from .compact import Compaction, coded_again, exact_step, open_known, squares
+from .compact import Compaction, coded_again, exact_step, open_known, squares, with_promise
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,7 +282,7 @@ def _state_of(
     info = visit.info()
     known = {array.name: Assignment(array.role, array.why) for array in info.arrays}
     is_exact = manifest.is_exact or not any(array.lossy for array in info.arrays)
-    metadata = {**manifest.metadata, **({EXACT_KEY: "true"} if pinned and is_exact else {})}
+    metadata = with_promise(manifest.metadata, pinned and is_exact)
     names = list(known)
     flat = Flat(manifest.tree, [arrays[name].array("bits") for name in names], manifest.scalars, names)
     task = Task(visit.step, flat, metadata, known, since, past)
@@ -395,7 +395,7 @@ def _weight(task: Task, low: Anchor, high: Anchor) -> int:
         end = ends.get(c.name)
         if c.role != "weight" or c.reference is None or end is None or end.bits.size != c.bits.size:
             continue
-        sampled = (sampling.of(index, bits) for bits in (c.bits, c.reference, end.bits))
-        products = way_products(*sampled, c.kind)
+        now, before, after = (sampling.of(index, bits) for bits in (c.bits, c.reference, end.bits))
+        products = way_products(now, before, after, c.kind)
         along, across = along + products[0], across + products[1]
     return weight_between(along, across, (task.step - low.step) / (high.step - low.step))

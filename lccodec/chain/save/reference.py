@@ -16,11 +16,12 @@ Source: SPEC 9 (LCC-CHN-02, LCC-CHN-10).
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -54,12 +55,13 @@ _SECONDS_TO_WAIT: Final = 1.0
 _SECONDS_BETWEEN_ATTEMPTS: Final = 0.01
 
 
-class Reference(Protocol):
+class Reference(ABC):
     """What a saver keeps of the newest checkpoint, and how a save is coded against it."""
 
     #: Whether the arrays of `Latest` have the values, not only hashes of them.
     has_values: bool
 
+    @abstractmethod
     def read(self, file: OpenCheckpoint) -> dict[str, DecodedArray]:
         """Return the arrays of a checkpoint by name, as `Latest` holds them.
 
@@ -69,23 +71,28 @@ class Reference(Protocol):
             If the checkpoint cannot be restored.
         """
 
+    @abstractmethod
     def compare(self, arrays: Sequence[Candidate], is_keyframe: bool) -> None:
         """Find which arrays are trained or copies of others, and how far they moved."""
 
+    @abstractmethod
     def look_back(self, latest: Latest, arrays: Sequence[Candidate], sampling: Sampling) -> None:
         """Give arrays a sample of what they were at the save before."""
 
-    def check(self, plan: SavePlan) -> None:
+    def check(self, plan: SavePlan) -> None:  # noqa: B027 - nothing, as a rule
         """Raise ``ArgumentError`` if a plan cannot be coded against this reference."""
 
+    @abstractmethod
     def encode(
         self, plan: SavePlan, latest: Latest | None, effort: Effort
     ) -> Iterator[tuple[Iterable[bytes], dict[str, DecodedArray]]]:
         """Yield the chunks of each frame, and its arrays by name as they are restored."""
 
+    @abstractmethod
     def copies(self, plan: SavePlan, arrays: Mapping[str, DecodedArray]) -> dict[str, DecodedArray]:
         """Return the copies of a plan by name; `arrays` has their sources as they are restored."""
 
+    @abstractmethod
     def keep(
         self, step: int, root: bytes, arrays: Mapping[str, DecodedArray], names: Sequence[str]
     ) -> dict[str, DecodedArray]:
@@ -99,10 +106,10 @@ class Reference(Protocol):
         """Return whether a save that failed for want of room may have it now."""
         return False
 
-    def warn(self) -> None:
+    def warn(self) -> None:  # noqa: B027 - nothing, as a rule
         """Warn of what could not be kept: once."""
 
-    def forget(self) -> None:
+    def forget(self) -> None:  # noqa: B027 - nothing, as a rule
         """Release what is held."""
 
 
