@@ -23,7 +23,7 @@ from unittest import mock
 import numpy as np
 
 import lccodec
-from lccodec.chain.save import saver, value_reference
+from lccodec.chain.save import reference, saver
 from lccodec.container.figures import StoredFigures
 
 from ..measure.results import add_results, tell
@@ -36,7 +36,7 @@ BETWEEN: Final = 1e-3  # learning rate of the steps between two saves
 #: Functions that measure, or prepare it, by the object that has them.
 MEASURING: Final = (
     (saver, "sampling_after"),
-    (value_reference, "look_back"),
+    (reference, "look_back"),
     (saver.Measurement, "__init__"),
     (saver.Measurement, "figures"),
     (saver, "inherited_figures"),

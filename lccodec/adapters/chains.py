@@ -26,9 +26,10 @@ from pathlib import Path
 from typing import Any, Final, TypedDict
 
 from ..chain.adapter import Adapter, from_framework
+from ..chain.behind import Change
 from ..chain.chain import Chain
 from ..chain.life.pins import linked_steps, name_again
-from ..chain.life.prune import Keep, check_keep, thin_out
+from ..chain.life.prune import Keep, KeepBehind, check_keep
 from ..chain.save.partial import check_only
 from ..chain.save.settings import KEYFRAME_EVERY, LOG, check_hindsight
 from ..chain.save.single_file import save_file
@@ -434,7 +435,7 @@ class LinkSaver:
         if chain is not None and keep is not None and chain.steps:
             store = writable_store(chain.directory)
             self._ancestry = self._ancestry or Ancestry(store)
-            thin_out(store, keep, self._ancestry)
+            KeepBehind(store, keep, self._ancestry).after(Change(added=chain.steps[-1:]))
 
     def _link(self, begun: Begun, path: Path, then: Callable[[], object] | None) -> None:
         """Write the file of a checkpoint once it is saved. The chain keeps a save's failure."""

@@ -28,14 +28,15 @@ from ..policy.roles import Assignment, Role
 from ..quantizers.base import Quantizer
 from ..table import Overview, Shown
 from .adapter import Adapter, as_framework, check_adapter
+from .behind import AllBehind, Change
 from .bounds import Bounds
 from .fallback import advice, newest_whole, steps_until
 from .life.pins import pin, pin_exact, unpin
-from .life.prune import Keep, Pruning, check_keep, prune, thin_out
+from .life.prune import Keep, KeepBehind, Pruning, check_keep, prune
 from .life.rollback import RolledBack, delete_rolled_back, list_rolled_back, rollback, undo_rollback
-from .mend.coming_back import comes_back
+from .mend.behind import ParityBehind
 from .mend.parity_folder import directory_of
-from .mend.protect import ParityBehind, Protection, parse_redundancy, protect, unprotect
+from .mend.protect import Protection, parse_redundancy, protect, unprotect
 from .mirror.behind import SECONDS_TO_CLOSE, Mirrors, checked_mirrors
 from .mirror.stand_in import Found, read_whole
 from .mirror.transfer import MirrorState, MirrorUpkeep
@@ -193,17 +194,18 @@ class Chain(Shown):
             if isinstance(self.directory, Path) and self.directory.exists() and not self.directory.is_dir():
                 raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(directory))
         self._ancestry = Ancestry(self._store)
-        self._parity = ParityBehind(self._store, None if parity is None else parse_redundancy(parity))
+        redundancy = None if parity is None else parse_redundancy(parity)
+        self._parity = ParityBehind(self._store, redundancy, acts=check_keep(keep) is not None)
         kept = check_keep(mirror_keep)
-        care = MirrorUpkeep(rollback, None if kept is None else partial(prune, keep=kept, wait=False))
-        self._mirrors = Mirrors(self._store, checked_mirrors(mirror), care, mirror_timeout)
-        after = partial(thin_out, self._store, check_keep(keep), self._ancestry, self._parity, self._mirrors)
+        upkeep = MirrorUpkeep(rollback, None if kept is None else partial(prune, keep=kept, wait=False))
+        self._mirrors = Mirrors(self._store, checked_mirrors(mirror), upkeep, mirror_timeout)
+        pruned = KeepBehind(self._store, keep, self._ancestry, self._parity, self._mirrors)
+        self._behind = AllBehind([pruned, self._parity, self._mirrors])
         every = check_every(keyframe_every, exact_every, hindsight)
         self.keyframe_every, self.exact_every, self.hindsight = every.keyframe, every.exact, every.end
         asked = policy, roles, check_newest(newest), check_reference(reference, self.hindsight)
         settings = Settings(self._view, *asked)
-        back = partial(comes_back, self._store, self._mirrors.opened)
-        self._writer = Writer(self._store, adapter, settings, options, every, after, back)
+        self._writer = Writer(self._store, adapter, settings, options, every, self._behind)
 
     def __enter__(self) -> Self:
         return self
@@ -228,10 +230,9 @@ class Chain(Shown):
         try:
             self._writer.close(settle)
             if settle and self.hindsight:  # groups were coded again
-                self._parity()
+                self._behind.after(Change())
         finally:
-            self._parity.wait()
-            self._mirrors.close()
+            self._behind.close()
             if self._restorers is not None:
                 self._restorers.close()
 
@@ -355,11 +356,8 @@ class Chain(Shown):
             interrupt may leave the exact file, which is then a step of the chain.
         """
         check_progress(progress)
-        metadata = _with_promise(with_metrics(metadata, metrics), exact, only)
-        self._begin()
-        return self._writer.save(
-            step, SaveRequest(state, metadata, roles, self._some(only)), progress, following
-        )
+        given = self._request(state, metadata, metrics, roles, only, exact)
+        return self._writer.save(step, given, progress, following)
 
     @without_settings
     def save_async(
@@ -402,9 +400,7 @@ class Chain(Shown):
         """
         check_when_busy(when_busy)
         check_progress(progress)
-        metadata = _with_promise(with_metrics(metadata, metrics), exact, only)
-        self._begin()
-        given = SaveRequest(state, metadata, roles, self._some(only))
+        given = self._request(state, metadata, metrics, roles, only, exact)
         return self._writer.save_async(step, given, progress, when_busy)
 
     @without_settings
@@ -429,20 +425,34 @@ class Chain(Shown):
         >>> print(array.name, array.role, f"({array.why})", array.quantizer)
         fc/weight weight (named 'weight') ExponentBuckets()
         """
-        self._begin()
-        return self._writer.plan(SaveRequest(state, None, roles, self._some(only)))
+        return self._writer.plan(self._request(state, None, None, roles, only, exact=False))
 
-    def _some(self, only: Iterable[str] | None) -> tuple[str, ...] | None:
-        """Return the names and patterns of the arrays to save; ``None`` for all arrays."""
-        hashes = "reference='hashes'" if self._writer.settings.reference == "hashes" else ""
-        if only is not None and (other := "hindsight=" if self.hindsight else hashes):
-            raise ArgumentError(f"only= cannot be used with {other}, which saves all arrays again")
-        return check_only(only)
-
-    def _begin(self) -> None:
-        """Let a chain that is empty go on from its mirror."""
-        if self._mirrors.before_save():
+    def _request(  # what `save` is given
+        self,
+        state: Any,
+        metadata: Mapping[str, Any] | None,
+        metrics: Mapping[str, Any] | None,
+        roles: Mapping[str, Assignment | Role] | None,
+        only: Iterable[str] | None,
+        exact: bool,
+    ) -> SaveRequest:
+        """Return what a save is given, checked; a chain that is empty goes on from its mirror."""
+        metadata = with_metrics(metadata, metrics)
+        if not isinstance(exact, bool):
+            raise ArgumentError(f"exact must be True or False; got {exact!r}")
+        if exact and only is not None:
+            raise ArgumentError("exact=True saves all arrays: it cannot be used with only=")
+        if exact:
+            metadata = {**(metadata or {}), EXACT_KEY: "true"}
+        names = None
+        if only is not None:
+            hashes = "reference='hashes'" if self._writer.settings.reference == "hashes" else ""
+            if other := "hindsight=" if self.hindsight else hashes:
+                raise ArgumentError(f"only= cannot be used with {other}, which saves all arrays again")
+            names = check_only(only)
+        if self._mirrors.instead is not None and self._mirrors.before_save():
             self._writer.settings.moved(self._store)
+        return SaveRequest(state, metadata, roles, names)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until no save runs in the background, for at most `timeout` seconds.
@@ -616,6 +626,8 @@ class Chain(Shown):
 
     def _whole(self, read: Callable[[Store, bool], Found]) -> Found:
         """Return what a function reads; it is told whether everything must be whole there."""
+        if not self._mirrors.acts:
+            return read(self._store, False)
         return read_whole(self._view, read, self._mirrors.to_read)
 
     def _open(  # what, and from where
@@ -679,9 +691,10 @@ class Chain(Shown):
         with an exact file of a later step; the next save writes a new one. Errors are those of
         `lccodec.chain.life.rollback.rollback`.
         """
-        with self._mirrors.rolling_back(step), self._writer.at_rest() as claim:
+        with self._mirrors.rolling_back(), self._writer.at_rest() as claim:
             gone = rollback(self._store, step, delete=delete, claim=claim)
             self._writer.settings.forget_saves()
+            self._behind.after(Change(removed=gone.steps, rolled_back=step))
         return gone
 
     @property
@@ -697,7 +710,7 @@ class Chain(Shown):
         with self._writer.at_rest() as claim:
             self._writer.settings.forget_saves()
             found = undo_rollback(self._store, name, claim=claim)
-        self._mirrors()
+        self._behind.after(Change(added=found.steps, rolled_back=found.step))
         return found
 
     def delete_rolled_back(self, name: str | None = None, *, pinned: bool = False) -> list[RolledBack]:
@@ -737,7 +750,8 @@ class Chain(Shown):
         ):
             found = prune(self._store, keep, tell=tell, **options)
         if rewrite and not dry_run:
-            self._mirrors()
+            anew = [each.step for each in found.rewritten]
+            self._behind.after(Change(added=anew, removed=[*found.removed, *anew]))
         return found
 
     def compact(
@@ -797,7 +811,8 @@ class Chain(Shown):
                 return compact(target, every, tell=tell)
             found = compact(self._store, every, dry_run=dry_run, claim=claim, tell=tell)
         if not dry_run:
-            self._mirrors()
+            anew = [each.step for each in found.rewritten]
+            self._behind.after(Change(added=anew, removed=anew))
         return found
 
     def _code_anew(
@@ -843,9 +858,9 @@ class Chain(Shown):
             pin(self._store, step)
             return
         with self._writer.at_rest() as claim:
-            self._parity.wait()  # it reads the file that is written anew
+            self._parity.close()  # it reads the file that is written anew
             pin_exact(self._store, step, claim)
-        self._mirrors()
+        self._behind.after(Change(added=[step], removed=[step]))
 
     def unpin(self, step: int) -> bool:
         """Remove the pin of a step; return whether there was one."""
@@ -887,7 +902,7 @@ class Chain(Shown):
             return repair(self._store, dry_run=True, mirrors=mirrors, bounds=bounds)
         with self._writer.at_rest() as claim:
             found = repair(self._store, claim=claim, mirrors=mirrors, bounds=bounds)
-        self._mirrors.look_again()
+        self._behind.after(Change())
         return found
 
     def salvage(self, directory: str | os.PathLike[str]) -> Salvage:
@@ -902,14 +917,3 @@ class Chain(Shown):
             raise ArgumentError(f"salvage() needs a new or empty directory; {target.path} is not empty")
         with self._writer.at_rest(), type(self)(target.path, "lossless", newest="history") as other:
             return salvage(self._store, other.save)
-
-
-def _with_promise(
-    metadata: Mapping[str, Any] | None, exact: bool, only: Iterable[str] | None
-) -> Mapping[str, Any] | None:
-    """Return the metadata of a save, which say whether its step is to stay exact."""
-    if not isinstance(exact, bool):
-        raise ArgumentError(f"exact must be True or False; got {exact!r}")
-    if exact and only is not None:
-        raise ArgumentError("exact=True saves all arrays: it cannot be used with only=")
-    return {**(metadata or {}), EXACT_KEY: "true"} if exact else metadata

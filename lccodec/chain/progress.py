@@ -58,6 +58,9 @@ def telling(progress: Progress, doing: str, unit: str = "arrays") -> Iterator[On
 @contextmanager
 def telling_of_save(progress: Progress, warned: Callable[[str], object]) -> Iterator[OnProgress]:
     """Yield as `telling`. An error of who is told is a warning, once: it stops no save."""
+    if progress is False:
+        yield no_progress
+        return
     failed = False
     with telling(progress, "save") as tell:
 

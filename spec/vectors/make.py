@@ -51,12 +51,12 @@ from trap_files import broken_trap_files, trap_files
 from traps import trap_frames
 
 import lccodec
-from lccodec.chain.life.hindsight import AnchoredSave, Before, Task, anchor_of
+from lccodec.chain.life.hindsight import AnchoredSave, Task, anchor_of
 from lccodec.chain.life.rewrite_step import rewrite
 from lccodec.chain.mend.protect import parse_redundancy, protect
 from lccodec.chain.mend.ranks import protect_ranks
 from lccodec.chain.read.links import value_or_raise
-from lccodec.chain.read.replay import interpolated
+from lccodec.chain.read.replay import Decoded, interpolated
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.tree import flatten
 from lccodec.element_table import ELEMENT_TYPES, ElementType
@@ -440,11 +440,11 @@ def interpolated_checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
         for step, low, high in ((165, 160, 168), (161, 160, 165), (164, 161, 165), (167, 165, 168)):
             anchors = (anchor_of(store, low), anchor_of(store, high))
             if step == 164:  # just what lies between, so that no array has a frame
-                ends = anchors[0].decoded, anchors[1].decoded
+                ends = [Decoded(dict(anchor.arrays), set()) for anchor in anchors]
                 between = interpolated(weights[step] / 256, *ends, list(saved[step])).arrays
                 for name, array in between.items():
                     saved[step][name] = value_or_raise(array).array("bits")
-            task = Task(step, flatten(saved[step]), {}, {}, Before())
+            task = Task(step, flatten(saved[step]), {}, {})
             save = AnchoredSave(task, anchors, Record(POLICIES["lossless"]), weights[step])
             save.write(store, POLICIES["lossless"], Threads())
         for step in (160, 161, 164, 165, 167, 168):

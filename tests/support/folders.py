@@ -31,7 +31,7 @@ FOLDERS = [
 #: of one line do not import each other.
 ROOMS = {
     "chain": [
-        {"adapter", "bounds", "fallback", "progress", "store"},
+        {"adapter", "behind", "bounds", "fallback", "progress", "store"},
         {"overview"},
         {"read"},
         {"save", "mirror"},

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lccodec import Chain
-from lccodec.chain.life.hindsight import Anchor, AnchoredSave, Before, Task, anchor_of
+from lccodec.chain.life.hindsight import Anchor, AnchoredSave, Task, anchor_of
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.tree import flatten
 from lccodec.policy.presets import POLICIES
@@ -57,7 +57,7 @@ def _fill(store: DirectoryStore, policy: str, low: Anchor, high: Anchor) -> None
 
 def _save(store: DirectoryStore, step: int, policy: str, *anchors: Anchor) -> Anchor:
     chosen = POLICIES[policy]
-    task = Task(step, flatten(STATES[step]), {"step": str(step)}, KNOWN, Before())
+    task = Task(step, flatten(STATES[step]), {"step": str(step)}, KNOWN)
     save = AnchoredSave(task, anchors, Record(chosen, newest="history"), weight=128)
     return save.write(store, chosen, Threads())[0]
 

@@ -29,7 +29,7 @@ def chain_files(directory: Path) -> Files:
 def wait_for(chain: Chain) -> None:
     """Wait until the threads of the mirrors of a chain have nothing to do."""
     for copier in chain._mirrors._copiers:
-        copier._line.wait()
+        copier.rounds.wait()
 
 
 class Watched(DirectoryStore):

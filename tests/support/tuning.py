@@ -32,7 +32,7 @@ TUNABLES: Final = {
     "few_changed_bytes": "lccodec.chain.read.follow.followed_state._FEW_BYTES",
     "hash_part_components": "lccodec.chain.save.hash_reference._PART_COMPONENTS",
     "hindsight_max_waiting": "lccodec.chain.save.hindsight._MAX_WAITING",
-    "hindsight_share": "lccodec.chain.save.hindsight._SHARE",
+    "hindsight_share": "lccodec.chain.save.saver._SETTLING_SHARE",
     "estimate_stretches": "lccodec.chain.save.plan._STRETCHES",
     "estimate_stretch_components": "lccodec.chain.save.plan._STRETCH_COMPONENTS",
     "reference_seconds_to_wait": "lccodec.chain.save.reference._SECONDS_TO_WAIT",

@@ -180,7 +180,8 @@ def code_anew(
             state = old.state(dtype="bits")
             arrays = candidates(flatten(state), {}, {}, known)
             again = coded_again(arrays, policy, old.links[-1].manifest, found)
-            noted = old.metadata() | ({EXACT_KEY: "true"} if is_promised(store, step, old) else {})
+            is_exact = step in store.pins() and not any(array.lossy for array in old.info().arrays)
+            noted = with_promise(old.metadata(), is_exact)
             after += save(step, state, noted, roles=known, following=following, again=again)
             with open_step(target, step) as new:
                 _add_errors(sums, old, new, known)
@@ -188,10 +189,9 @@ def code_anew(
     return Compaction(len(steps), before, after, (), errors, found)
 
 
-def is_promised(store: Store, step: int, file: OpenCheckpoint) -> bool:
-    """Return whether a step was asked for exactly: at its save, or by a pin while it was exact."""
-    is_pinned = step in store.pins() and not any(array.lossy for array in file.info().arrays)
-    return is_pinned or EXACT_KEY in file.metadata()
+def with_promise(metadata: Mapping[str, str], is_pinned: bool) -> dict[str, str]:
+    """Return metadata that say if a step was asked for exactly: at its save, or by a pin since."""
+    return {**metadata, **({EXACT_KEY: "true"} if is_pinned else {})}
 
 
 def _state(store: Store, step: int, held: int | None) -> Any:

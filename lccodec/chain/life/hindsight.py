@@ -14,18 +14,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
-from ...constants import MAX_WEIGHT
 from ...container.manifest import Manifest, Parent
 from ...container.scalars import Json
 from ...container.tree import Flat
-from ...element_types import work
 from ...errors import ChainError
 from ...policy.copies import mark_copies
 from ...policy.hindsight import between_quantizers, end_quantizers, kept
@@ -43,12 +39,13 @@ from ..read.replay import Decoded, DecodedArray, interpolated
 from ..read.survey import Visit, survey
 from ..save.encode import decoded_copies, encode_plan, plan_manifest
 from ..save.forecast import first_keyframe
+from ..save.hindsight import way_products, weight_between
 from ..save.measurement import Measurement, add_past, movements
 from ..save.plan import candidates, make_plan
-from ..save.sampling import Samples, Sampling
+from ..save.sampling import NOTHING, Samples, Sampling
 from ..store.names import checkpoint_name
 from ..store.store import Store, WritableStore
-from .compact import Compaction, coded_again, exact_step, open_known, squares
+from .compact import Compaction, coded_again, exact_step, open_known, squares, with_promise
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,20 +55,15 @@ class Anchor:
     step: int
     root: bytes
     tree: Json
-    decoded: Decoded
-
-    @property
-    def arrays(self) -> dict[str, DecodedArray]:
-        """The arrays by name."""
-        return {name: value_or_raise(array) for name, array in self.decoded.arrays.items()}
+    arrays: Mapping[str, DecodedArray]
 
 
-@dataclass(frozen=True, eq=False)
-class Before:
-    """The save before: its step, and samples of its arrays by name, as they were."""
-
-    step: int | None = None
-    samples: Samples = field(default_factory=Samples)
+def anchor_of(store: Store, step: int) -> Anchor:
+    """Return the checkpoint of a step as an anchor; errors are those of `open_name`."""
+    with open_name(store, checkpoint_name(step)) as file:
+        link = file.links[-1]
+        decoded = dict(zip(link.index_names, file.decoded(), strict=True))
+        return Anchor(step, link.reader.root, link.manifest.tree, decoded)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,23 +76,16 @@ class Task:
         What is saved.
     known
         Roles by name, as for a save.
-    before
-        The save before, whatever it is coded against.
+    since, past
+        The step of the save before, whatever it is coded against, and samples of its arrays.
     """
 
     step: int
     flat: Flat
     metadata: Mapping[str, str]
     known: Mapping[str, Assignment]
-    before: Before
-
-
-def anchor_of(store: Store, step: int) -> Anchor:
-    """Return the checkpoint of a step as an anchor; errors are those of `open_name`."""
-    with open_name(store, checkpoint_name(step)) as file:
-        link = file.links[-1]
-        decoded = dict(zip(link.index_names, file.decoded(), strict=True))
-        return Anchor(step, link.reader.root, link.manifest.tree, Decoded(dict(decoded), set()))
+    since: int | None = None
+    past: Samples = NOTHING
 
 
 class AnchoredSave:
@@ -130,13 +115,14 @@ class AnchoredSave:
 
     def __init__(self, task: Task, anchors: Sequence[Anchor], record: Record, weight: int = 0) -> None:
         self._task, self._anchors, self._record, self._weight = task, anchors, record, weight
-        self._references = Decoded({}, set())
+        self._decoded, self._owned = dict[str, DecodedArray](), set[str]()
         if len(anchors) == 1:
-            self._references = Decoded(dict(anchors[0].decoded.arrays), set())
+            self._decoded = dict(anchors[0].arrays)
         elif anchors:
-            low, high = anchors
-            self._references = interpolated(weight / 256, low.decoded, high.decoded, task.flat.names)
-        self._decoded = {name: value_or_raise(a) for name, a in self._references.arrays.items()}
+            low, high = (Decoded(dict(anchor.arrays), set()) for anchor in anchors)
+            found = interpolated(weight / 256, low, high, task.flat.names)
+            self._decoded = {name: value_or_raise(array) for name, array in found.arrays.items()}
+            self._owned = found.owned
         self.arrays: Sequence[Candidate] = candidates(task.flat, self._decoded, record.roles, task.known)
         mark_copies(self.arrays)
 
@@ -162,7 +148,7 @@ class AnchoredSave:
         """
         task, anchors, record = self._task, self._anchors, self._record
         sampling = Sampling(self.arrays)
-        add_past(self.arrays, sampling, task.before.samples)
+        add_past(self.arrays, sampling, task.past)
         parent = anchors[0] if anchors else None
         above = None if parent is None else parent.step
         if EXACT_KEY in task.metadata:
@@ -170,7 +156,7 @@ class AnchoredSave:
         plan = make_plan(self.arrays, policy, above, 1.0, first, instead, again=again)
         for frame in plan.frames:  # coding overwrites the references
             for name in [self.arrays[index].name for index in frame.arrays] if frame.inherits else ():
-                if name not in self._references.owned:
+                if name not in self._owned:
                     array = self._decoded[name]
                     self._decoded[name] = replace(array, bits=array.bits.copy(), start=0)
         manifest = plan_manifest(
@@ -184,18 +170,17 @@ class AnchoredSave:
         if len(anchors) == 2:
             later = Parent(anchors[1].step, anchors[1].root)
             manifest = replace(manifest, later=later, weight=self._weight)
-        past = task.before
-        measurement = Measurement(plan.candidates, sampling, plan.losing(), past.samples)
+        measurement = Measurement(plan.candidates, sampling, plan.losing(), task.past)
         entries = []
         with store.writer(checkpoint_name(task.step)) as writer:
             for chunks, decoded in encode_plan(plan, self._decoded, record.policy.effort, crew):
                 entries.append(writer.write_frame(chunks))
                 self._decoded.update(decoded)
             self._decoded.update(decoded_copies(plan, self._decoded))
-            figures = measurement.figures(self._decoded, past.step)
+            figures = measurement.figures(self._decoded, task.since)
             root = writer.commit(replace(manifest, frames=tuple(entries), figures=figures))
         found = {name: self._decoded[name] for name in task.flat.names}
-        return Anchor(task.step, root, task.flat.tree, Decoded(dict(found), set())), writer.size
+        return Anchor(task.step, root, task.flat.tree, found), writer.size
 
 
 def code_with_hindsight(
@@ -267,20 +252,20 @@ class _State:
 
 def _states(store: Store, steps: Mapping[int, str], policy: Policy) -> Iterator[_State]:
     """Yield the states of a chain by rising step."""
-    past, held, pins = Before(), exact_step(store), store.pins()
+    since, past, held, pins = None, NOTHING, exact_step(store), store.pins()
     for visit in survey(store, steps, decode=True, rising=True):
         if visit.step == held:
             with open_known(store, visit.step, held) as file:
                 values = dict(zip(file.links[-1].index_names, file.decoded(), strict=True))
-                pinned, manifest = visit.step in pins, file.links[-1].manifest
-                state = _state_of(visit, values, manifest, policy, past, pinned)
+                manifest = file.links[-1].manifest
         else:
             visit.check()
             own = {name: value_or_raise(visit.arrays()[name]) for name in visit.left.link.index_names}
-            copies = {name: replace(array, bits=array.bits.copy()) for name, array in own.items()}
-            manifest, pinned = visit.left.link.manifest, visit.step in pins
-            state = _state_of(visit, copies, manifest, policy, past, pinned)
-        past = Before(visit.step, state.samples)
+            values = {name: replace(array, bits=array.bits.copy()) for name, array in own.items()}
+            manifest = visit.left.link.manifest
+        state = _state_of(visit, values, manifest, policy, since, past, visit.step in pins)
+        del values
+        since, past = visit.step, state.samples
         yield state
 
 
@@ -289,17 +274,18 @@ def _state_of(
     arrays: Mapping[str, DecodedArray],
     manifest: Manifest,
     policy: Policy,
-    past: Before,
+    since: int | None,
+    past: Samples,
     pinned: bool,
 ) -> _State:
-    """Return a state as a file has it; `past` is the state before."""
+    """Return a state as a file has it; `since` and `past` are the state before."""
     info = visit.info()
     known = {array.name: Assignment(array.role, array.why) for array in info.arrays}
     is_exact = manifest.is_exact or not any(array.lossy for array in info.arrays)
-    metadata = {**manifest.metadata, **({EXACT_KEY: "true"} if pinned and is_exact else {})}
+    metadata = with_promise(manifest.metadata, pinned and is_exact)
     names = list(known)
     flat = Flat(manifest.tree, [arrays[name].array("bits") for name in names], manifest.scalars, names)
-    task = Task(visit.step, flat, metadata, known, past)
+    task = Task(visit.step, flat, metadata, known, since, past)
     own = candidates(flat, {}, {}, known)
     samples = Measurement(own, Sampling(own)).samples
     total: dict[str, Guarantee] = {}
@@ -307,7 +293,7 @@ def _state_of(
     for c in own:  # what nothing is coded of between two ends keeps nothing else
         if kept(policy, c) == Guarantee():
             total[c.name] = Guarantee()
-    return _State(task, samples, movements(own, samples, past.samples), again, total)
+    return _State(task, samples, movements(own, samples, past), again, total)
 
 
 class _Coder:
@@ -401,10 +387,7 @@ class _Coder:
 
 
 def _weight(task: Task, low: Anchor, high: Anchor) -> int:
-    """Return how much the later anchor counts: how far the weights are on their way, in 256ths.
-
-    That is the weight of the least squared error. Without weights that move, time decides.
-    """
+    """Return how much the later anchor counts, by samples of the weights; see `weight_between`."""
     along = across = 0.0
     own = candidates(task.flat, low.arrays, {}, task.known)
     sampling, ends = Sampling(own), high.arrays
@@ -412,13 +395,7 @@ def _weight(task: Task, low: Anchor, high: Anchor) -> int:
         end = ends.get(c.name)
         if c.role != "weight" or c.reference is None or end is None or end.bits.size != c.bits.size:
             continue
-        x, before, after = (
-            work(sampling.of(index, bits), c.kind).astype(np.float64)
-            for bits in (c.bits, c.reference, end.bits)
-        )
-        way = after - before
-        finite = np.isfinite(way) & np.isfinite(x)
-        along += float(np.dot((x - before)[finite], way[finite]))
-        across += float(np.dot(way[finite], way[finite]))
-    part = along / across if across > 0 else (task.step - low.step) / (high.step - low.step)
-    return min(max(round(256 * part), 0), MAX_WEIGHT)
+        now, before, after = (sampling.of(index, bits) for bits in (c.bits, c.reference, end.bits))
+        products = way_products(now, before, after, c.kind)
+        along, across = along + products[0], across + products[1]
+    return weight_between(along, across, (task.step - low.step) / (high.step - low.step))

@@ -15,12 +15,14 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ...arguments import as_integer
 from ...container.disk.system import storage_errors
 from ...errors import ArgumentError, ChainError, DataError, LccodecError, warn
 from ...table import Overview, Shown, ranges_text
+from ..behind import Change
+from ..mend.behind import ParityBehind
 from ..mend.protect import Redundancy, forget, renew
 from ..mirror.behind import Mirrors
 from ..progress import OnProgress, counted, no_progress
@@ -384,27 +386,42 @@ def _plan(
     return Pruning(tuple(doomed), store.size(doomed.values()), kept, needed), doomed
 
 
-def thin_out(
-    store: WritableStore,
-    keep: Keep | None,
-    ancestry: Ancestry,
-    protected: Callable[[Redundancy | None], object] | None = None,
-    mirrors: Mirrors | None = None,
-) -> None:
-    """Prune after a save if `Chain` has a `keep`. An error is only a warning: the save is done.
+class KeepBehind:
+    """Prunes a chain after each save, if there is something to `keep`.
 
-    `protected` and `mirrors` are called then: they begin to protect and to copy what there is.
-    `protected` is given the redundancy of parity that went; without it, that is made anew at once.
+    Parameters
+    ----------
+    parity, mirrors
+        What else acts behind the saves. Without `parity`, that which was there is made anew at once
+        after a prune.
     """
-    before = list[Redundancy | None]()
-    again = renew if protected is None else lambda _, redundancy: before.append(redundancy)
-    if keep is not None:
+
+    def __init__(
+        self,
+        store: WritableStore,
+        keep: Keep | None,
+        ancestry: Ancestry,
+        parity: ParityBehind | None = None,
+        mirrors: Mirrors | None = None,
+    ) -> None:
+        self.acts = keep is not None
+        self._store, self._keep, self._ancestry = store, keep, ancestry
+        self._again = renew if parity is None else lambda _, redundancy: parity.went(redundancy)
+        self._mirrored = set if mirrors is None else mirrors.needed_steps
+
+    def after(self, change: Change) -> None:
+        """Remove what is not kept, if the change is a save. An error is only a warning."""
+        if self._keep is None or not change.is_save:
+            return
+        how: dict[str, Any] = {"ancestry": self._ancestry, "again": self._again}
         try:
-            mirrored = set() if mirrors is None else mirrors.needed_steps()
-            prune(store, keep, wait=False, ancestry=ancestry, mirrored=mirrored, again=again)
+            prune(self._store, self._keep, wait=False, mirrored=self._mirrored(), **how)
         except (LccodecError, OSError) as error:
-            warn(f"{store.path}: the state is saved, but pruning the chain failed: {error}")
-    if protected is not None:
-        protected(next(iter(before), None))
-    if mirrors is not None:
-        mirrors()
+            warn(f"{self._store.path}: the state is saved, but pruning the chain failed: {error}")
+
+    def gives_back(self, name: str) -> bool:  # noqa: ARG002
+        """Return that nothing comes back."""
+        return False
+
+    def close(self) -> None:
+        """Do nothing: each prune is done when its save returns."""

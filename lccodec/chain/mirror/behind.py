@@ -18,9 +18,11 @@ from typing import Final
 from ...container.disk.address import Place, checked_place
 from ...container.disk.system import StrPath
 from ...errors import ChainError, DataError, LccodecError, StorageError, reason_of, warn
-from ...parallel import Line
+from ..behind import Change, Rounds
+from ..read.checkpoint import open_name
 from ..store.opening import writable_store
 from ..store.store import Store, WritableStore
+from .stand_in import StandIn
 from .transfer import Mirror, MirrorState, MirrorUpkeep, bring_newest
 
 _FIRST_WAIT: Final = 1.0  # seconds after the first failure, at most
@@ -28,7 +30,6 @@ _LONGEST_WAIT: Final = 60.0
 _LONGEST_WAIT_OF_CLOSE: Final = 2.0
 _SECONDS_TO_STOP: Final = 5.0  # within a call to a store
 _SECONDS_OF_ONE_CALL: Final = 5.0  # that a store is asked again, within one attempt
-_MAX_WAITING: Final = 2  # looks: one that runs, and one that sees what it does not
 
 #: How long closing a chain waits for its mirrors, unless it is told otherwise.
 SECONDS_TO_CLOSE: Final = 60.0
@@ -43,18 +44,12 @@ class _Copier:
 
     def __init__(self, mirror: Mirror) -> None:
         self.mirror = mirror
-        self._line = Line(daemon=True)
+        self.rounds = Rounds(self._bring, daemon=True)
         self._hurry: SimpleQueue[None] = SimpleQueue()  # each entry ends one wait
-        self._is_asked = self._is_closing = self._is_over = False
+        self._wait = _FIRST_WAIT
+        self._is_closing = self._is_over = False
         self._is_told = False  # of an error, since the mirror worked last
         self.is_rolling_back = False  # the chain: what differs then is no error
-
-    def wake(self) -> None:
-        """Let the thread look what there is to copy, and start it if it has nothing to do."""
-        self._is_asked = True
-        if len(self._line.waiting) < _MAX_WAITING and not self._is_closing:
-            self._line.add(self._bring)
-        self._line.wake()
 
     def look(self) -> bool:
         """Compare the mirror with its chain; return whether it lacks something, or may do so.
@@ -74,10 +69,10 @@ class _Copier:
 
     def close(self, end: float) -> None:
         """Wait until nothing is left, until some time of `time.monotonic`, and end the thread."""
-        if not self._line.wait(max(0.0, end - time.monotonic())):
+        if not self.rounds.wait(max(0.0, end - time.monotonic())):
             self._is_over = True
             self._hurry.put(None)
-            self._line.wait(_SECONDS_TO_STOP)
+            self.rounds.wait(_SECONDS_TO_STOP)
         self.mirror.release()
         self._is_closing = self._is_over = False
 
@@ -89,29 +84,28 @@ class _Copier:
         return error if is_new else None
 
     def _bring(self) -> None:
-        """Copy what there is, in the thread, unless that was done since it was asked for."""
-        wait = _FIRST_WAIT
+        """Copy what there is, in the thread; after a failure once more, later."""
+        if self._is_over:
+            return
+        noted = self.mirror.rollbacks
         self.mirror.mirror.call_between(self._go_on)
-        while self._is_asked and not self._is_over:
-            self._is_asked = False
-            noted = self.mirror.rollbacks
-            try:
-                self.mirror.bring(self._go_on)
-                self.mirror.error, wait = None, _FIRST_WAIT
-                continue
-            except _StoppedError:
-                continue
-            except ChainError as error:  # which does not pass by itself
-                if not self.is_rolling_back and self.mirror.rollbacks == noted:
-                    self.mirror.error = reason_of(error)
-                continue
-            except (LccodecError, OSError, RuntimeError, MemoryError) as error:
+        try:
+            self.mirror.bring(self._go_on)
+            self.mirror.error, self._wait = None, _FIRST_WAIT
+            return
+        except _StoppedError:
+            return
+        except ChainError as error:  # which does not pass by itself
+            if not self.is_rolling_back and self.mirror.rollbacks == noted:
                 self.mirror.error = reason_of(error)
-            self._is_asked = True
-            longest = _LONGEST_WAIT_OF_CLOSE if self._is_closing else _LONGEST_WAIT
-            with suppress(Empty):
-                self._hurry.get(timeout=random.uniform(0, min(wait, longest)))  # noqa: S311 - no secret
-            wait = min(2 * wait, _LONGEST_WAIT)
+            return
+        except (LccodecError, OSError, RuntimeError, MemoryError) as error:
+            self.mirror.error = reason_of(error)
+        self.rounds.again()
+        longest = _LONGEST_WAIT_OF_CLOSE if self._is_closing else _LONGEST_WAIT
+        with suppress(Empty):
+            self._hurry.get(timeout=random.uniform(0, min(self._wait, longest)))  # noqa: S311 - no secret
+        self._wait = min(2 * self._wait, _LONGEST_WAIT)
 
     def _go_on(self) -> None:
         if self._is_over:
@@ -155,6 +149,7 @@ class Mirrors:
         seconds: float = SECONDS_TO_CLOSE,
     ) -> None:
         self._store, self._places, self._seconds = store, places, seconds
+        self.acts = bool(places)
         self._read: list[Store] | None = None
         self.instead: Store | None = None
         hurried = [writable_store(place, _SECONDS_OF_ONE_CALL) for place in places]
@@ -166,7 +161,7 @@ class Mirrors:
             self._look_for_chain()
         for copier in self._copiers if self.instead is None else ():
             if copier.look():
-                copier.wake()
+                copier.rounds.ask()
 
     def _look_for_chain(self) -> None:
         """Read from the first mirror that has a step, since the chain has none."""
@@ -200,35 +195,38 @@ class Mirrors:
             self.instead = source
             raise
         warn(f"{self._store.path}: step {steps[-1]} was brought back from the mirror {source.path}")
-        self.look_again()
+        self.after(Change())
         return True
 
-    def __call__(self) -> None:
+    def after(self, change: Change) -> None:
         """Begin to copy what there is now. A mirror that failed is told of once, by a warning."""
         for copier in self._copiers:
             if (error := copier.news()) is not None:
                 state = copier.mirror.state()
                 warn(f"{self._store.path}: the mirror {state.place} is {state.files:,} files behind: {error}")
-            copier.wake()
+            if change.rolled_back is not None and not change.added:
+                copier.mirror.rolled_back(change.rolled_back)
+            copier.rounds.ask()
 
-    def look_again(self) -> None:
-        """Begin to copy what there is now, after files were brought here."""
-        for copier in self._copiers:
-            copier.wake()
+    def gives_back(self, name: str) -> bool:
+        """Return whether mirrors have a checkpoint and all that it needs, as is verified there."""
+        with suppress(LccodecError):
+            if others := [mirror.afresh() for mirror in self.opened()]:
+                with open_name(StandIn(self._store.afresh(), others, lambda *_: None), name) as file:
+                    file.verify()
+                return True
+        return False
 
     @contextmanager
-    def rolling_back(self, step: int) -> Iterator[None]:
-        """Let the mirrors follow a rollback, when it is done. Till then, no difference is told."""
+    def rolling_back(self) -> Iterator[None]:
+        """Complain of no difference, as long as the chain is rolled back."""
         for copier in self._copiers:
             copier.is_rolling_back = True
         try:
             yield
-            for copier in self._copiers:
-                copier.mirror.rolled_back(step)
         finally:
             for copier in self._copiers:
                 copier.is_rolling_back = False
-                copier.wake()
 
     def states(self) -> list[MirrorState]:
         """Return how far each mirror is behind."""
@@ -243,7 +241,7 @@ class Mirrors:
         end = time.monotonic() + self._seconds
         for copier in self._copiers if self.instead is None else ():
             if copier.mirror.state().files:  # as after groups were coded again
-                copier.wake()
+                copier.rounds.ask()
             copier.begin_to_close()
         for copier in self._copiers:
             copier.close(end)

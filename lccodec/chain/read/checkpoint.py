@@ -51,10 +51,11 @@ class OpenCheckpoint:
         self._decode: Callable[[OpenCheckpoint, list[int]], Decoding] | None = None
         self._progress: Progress = False
         with ExitStack() as opened:  # all are closed if one of them is refused
-            self._links = open_links(reader, store, opened)
+            #: All that the checkpoint needs, parents before their children, and itself as the last.
+            self.links: Sequence[Link] = open_links(reader, store, opened)
             self._stack = opened.pop_all()
-        self._manifest = self._links[-1].manifest
-        self._indices = self._links[-1].paths
+        self._manifest = self.links[-1].manifest
+        self._indices = self.links[-1].paths
 
     def __enter__(self) -> Self:
         return self
@@ -155,10 +156,10 @@ class OpenCheckpoint:
         """
         self._check_open()
         indices = {name: self.index_of(name) for name in rows}
-        if self._links[-1].far:
-            read_ahead(frames_ahead(self._links, indices.values(), HEADER_BYTES + MEMBER_BYTES))
+        if self.links[-1].far:
+            read_ahead(frames_ahead(self.links, indices.values(), HEADER_BYTES + MEMBER_BYTES))
         parts = (
-            (name, replay_rows(self._links, index, rows[name], name, self.together))
+            (name, replay_rows(self.links, index, rows[name], name, self.together))
             for name, index in indices.items()
         )
         return watched(parts, len(rows), self._progress) if self._progress else parts
@@ -179,12 +180,12 @@ class OpenCheckpoint:
         return wanted
 
     def _replay(self, indices: list[int]) -> Decoding:
-        if self._links[-1].far:
-            read_ahead(frames_ahead(self._links, indices))
+        if self.links[-1].far:
+            read_ahead(frames_ahead(self.links, indices))
         if self._decode is not None:
             decoding = self._decode(self, indices)
         else:
-            decoding = replay(self._links, indices, self.together)
+            decoding = replay(self.links, indices, self.together)
         return watched(decoding, len(indices), self._progress) if self._progress else decoding
 
     def decode_by(self, decode: Callable[[OpenCheckpoint, list[int]], Decoding]) -> None:
@@ -198,29 +199,24 @@ class OpenCheckpoint:
     @cached_property
     def together(self) -> list[list[int]]:
         """For each array, the indices of all that are decoded with it (see `decoded_together`)."""
-        return decoded_together(self._links)
+        return decoded_together(self.links)
 
     def check_name(self) -> None:
         """Raise ``FormatError`` if the file is not named after its step (LCC-CHN-01)."""
-        check_name(self._links[-1].place, self._manifest.step)
+        check_name(self.links[-1].place, self._manifest.step)
 
     def heads(self) -> dict[str, Head]:
         """Return what is known of each array before it is decoded, by name."""
         self._check_open()
-        read_ahead(span for link in self._links for span in headers_of(link.reader))
-        return array_heads(self._links)
+        read_ahead(span for link in self.links for span in headers_of(link.reader))
+        return array_heads(self.links)
 
     def info(self) -> CheckpointInfo:
         """Return what is stored, without decoding it."""
-        return checkpoint_info(self._links[-1], self.heads(), len(self._links) - 1)
-
-    @property
-    def links(self) -> Sequence[Link]:
-        """All that the checkpoint needs, parents before their children, and itself as the last."""
-        return self._links
+        return checkpoint_info(self.links[-1], self.heads(), len(self.links) - 1)
 
     def _check_open(self) -> None:
-        if (reader := self._links[-1].reader).closed:
+        if (reader := self.links[-1].reader).closed:
             raise ArgumentError(f"{reader.name}: closed")
 
 
@@ -302,36 +298,32 @@ def open_step(store: Store, step: int | None = None) -> OpenCheckpoint:
     """
     wanted = None if step is None else step_index(step)
     for _ in range(_MAX_ATTEMPTS):
-        file = _open_listed(store, wanted)
-        if file is not None:
-            return file
-    raise ChainError(f"{store.path}: a step was pruned each time before it could be opened")
-
-
-def _open_listed(store: Store, wanted: int | None) -> OpenCheckpoint | None:
-    """Open a step as `open_step`; ``None`` if it was taken away after it was listed."""
-    listed = store.snapshot()
-    steps = listed.steps()
-    if wanted is None:
-        if not steps:
+        listed = store.snapshot()
+        steps = listed.steps()
+        if wanted is None and not steps:
             raise ChainError(store.nothing())
-        wanted = max(steps)
-    if wanted not in steps:
-        nearest = f"the nearest is {min(steps, key=lambda s: abs(s - wanted))}" if steps else "it is empty"
-        why = "; it was never saved, or it was pruned" if steps else ""
-        raise ChainError(f"{store.path} has no step {wanted}; {nearest}{why}")
-    try:
-        file = open_name(listed, name := steps[wanted])
-    except (ChainError, StorageError):
-        if store.has(name) and (listed is store or listed.identity(name) == store.identity(name)):
+        chosen = max(steps) if wanted is None else wanted
+        if chosen not in steps:
+            near = min(steps, key=lambda step: abs(step - chosen), default=None)
+            why = (
+                "it is empty"
+                if near is None
+                else f"the nearest is {near}; it was never saved, or it was pruned"
+            )
+            raise ChainError(f"{store.path} has no step {chosen}; {why}")
+        try:
+            file = open_name(listed, name := steps[chosen])
+        except (ChainError, StorageError):
+            if store.has(name) and (listed is store or listed.identity(name) == store.identity(name)):
+                raise
+            continue  # it was taken away after it was listed
+        try:
+            file.check_name()
+        except BaseException:
+            file.close()
             raise
-        return None
-    try:
-        file.check_name()
-    except BaseException:
-        file.close()
-        raise
-    return file
+        return file
+    raise ChainError(f"{store.path}: a step was pruned each time before it could be opened")
 
 
 def open_data(data: bytes, store: Store | None = None) -> OpenCheckpoint:

@@ -73,6 +73,8 @@ class Link:
         self.manifest = manifest
         self.reader = reader
         self.parent, self.later = parent, later
+        #: The parents, the earlier one first.
+        self.parents: tuple[Link, ...] = tuple(link for link in (parent, later) if link is not None)
         self.place = os.path.basename(reader.name)  # noqa: PTH119 - as it is fast
         self.index_names: list[str]
         self.names: dict[str, int]
@@ -103,10 +105,10 @@ class Link:
         self.runs: list[Sequence[int]] = [run for run in self._members if len(run) > 1]
         self._headers: dict[int, FrameHeader] = {}
 
-    @property
-    def parents(self) -> tuple[Link, ...]:
-        """The parents, the earlier one first."""
-        return tuple(link for link in (self.parent, self.later) if link is not None)
+    def release_parents(self) -> None:
+        """Forget the parents, so that who keeps the link does not keep all that there were."""
+        self.parent = self.later = None
+        self.parents = ()
 
     @property
     def far(self) -> bool:
@@ -313,6 +315,42 @@ def part_arrays(link: Link, names: Iterable[str]) -> Parted:
     return parted
 
 
+class Origin(NamedTuple):
+    """Where an array of a link comes from: a frame, a copy, or else the parents' of its name."""
+
+    frame: int | None  # the number of the link's frame
+    source: str | None  # the array of the link that it is a copy of
+
+
+def origin_of(link: Link, name: str) -> Origin:
+    """Return where an array comes from, as `part_arrays` says of many; raise what is broken."""
+    frames, _, broken, copies = part_arrays(link, (name,))
+    if broken:
+        raise broken[name]
+    return Origin(frames[0] if frames else None, link.copies[name][0] if copies else None)
+
+
+def made_from(link: Link, name: str, frame: int | None) -> list[Link]:
+    """Return the parents whose arrays an array is made from: the references of its frame, if any.
+
+    Raises
+    ------
+    DataError
+        As `form_of`, and if the frame has another type or shape than they have (LCC-CHN-03).
+    """
+    if frame is not None:
+        if not link.header(frame).relative:
+            return []
+        check_inherited(link, name)
+    low, *later = link.parents
+    if frame is None and not later:
+        return [low]
+    found = form_of(low, name)
+    if frame is not None:
+        check_references(link, frame, [found])
+    return [low, *(high for high in later if name in high.names and interpolates(found, form_of(high, name)))]
+
+
 def with_sources(link: Link, names: Iterable[str]) -> dict[str, None]:
     """Return names of arrays of a link, and then those of the arrays that they are copies of."""
     own = dict.fromkeys(names)
@@ -479,16 +517,14 @@ def form_of(link: Link, name: str) -> Form:
         If a header breaks a rule, or a link lacks the array.
     """
     kind: ElementType | None = None
-    while (number := link.frame_of(link.names[name])) is None:
-        if name in link.copies:
-            source, own = link.copies[name]
-            kind = kind or own
+    number, source = origin_of(link, name)
+    while number is None:
+        if source is not None:
+            kind = kind or link.copies[name][1]
             name = source
-            continue
-        check_inherited(link, name)
-        if link.parent is None:  # for the type: `check_inherited` has refused it
-            raise ChainError(f"{link.place}: no parent")
-        link = link.parent
+        else:
+            link = link.parents[0]
+        number, source = origin_of(link, name)
     header = link.header(number)
     members = link.members(number)
     return kind or header.kind, header.shapes[members.index(link.names[name])]

@@ -120,7 +120,7 @@ class ExactFile(OpenCheckpoint):
                 return history.heads()
 
     def _of_history(self, indices: list[int], error: LccodecError) -> Decoding:
-        names = [self._links[-1].index_names[index] for index in indices]
+        names = [self.links[-1].index_names[index] for index in indices]
         with self._spare(error) as history:
             places = history.links[-1].names
             if not places.keys() >= set(names):

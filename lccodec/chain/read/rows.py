@@ -30,11 +30,10 @@ from ...frame.pieces import whole_blocks
 from .links import (
     Link,
     array_place,
-    check_inherited,
-    check_references,
     copied_type,
     form_of,
-    interpolates,
+    made_from,
+    origin_of,
     value_or_raise,
 )
 from .replay import DecodedArray, replay, within_frame
@@ -263,9 +262,9 @@ def _need(link: Link, name: str, span: Span) -> _Need | None:
 
     ``None`` if the array shares a frame.
     """
-    if name in link.copies:
-        return _Need(link, name, span, [(link, link.copies[name][0])])
-    number, header = link.frame_of(link.names[name]), None
+    (number, source), header = origin_of(link, name), None
+    if source is not None:
+        return _Need(link, name, span, [(link, source)])
     if number is not None:
         if len(link.members(number)) > 1:
             return None
@@ -274,28 +273,8 @@ def _need(link: Link, name: str, span: Span) -> _Need | None:
             message = f"{header.components} components, but {span.stop} are needed"
             raise FormatError("LCC-CHN-03", array_place(link, name), message)
         span = Span(*whole_blocks(header, span.start, span.stop))
-        if not header.relative:
-            return _Need(link, name, span, [], number, header)
-    check_inherited(link, name)
-    sources = [(parent, name) for parent in _references(link, name, number)]
+    sources = [(parent, name) for parent in made_from(link, name, number)]
     return _Need(link, name, span, sources, number, header)
-
-
-def _references(link: Link, name: str, number: int | None) -> list[Link]:
-    """Return the parents whose arrays an array is made from, with the frame of this number, if any.
-
-    Raises
-    ------
-    DataError
-        As `form_of`, and if the frame has another type or shape than they have (LCC-CHN-03).
-    """
-    low, *later = link.parents
-    if number is None and not later:
-        return [low]
-    found = form_of(low, name)
-    if number is not None:
-        check_references(link, number, [found])
-    return [low, *(high for high in later if name in high.names and interpolates(found, form_of(high, name)))]
 
 
 def _decoded(

@@ -2,7 +2,7 @@
 
 - `writer`: who saves, here or in the background; `settings`: as what a chain was told to.
 - `saver`: one save, and what is kept of it if a file cannot be written.
-- `reference`: what the next delta is taken against: `value_reference`, the newest state decoded; or
+- `reference`: what the next delta is taken against: the newest state decoded; or, in
   `hash_reference`, hashes of it, made and kept by `segments`.
 - `plan`: what a save does with each array, and in how many bytes; `forecast`: the same of a run
   that has not begun; `judge`: what a loss says of it.

@@ -42,6 +42,7 @@ from ...quantizers.registry import QUANTIZERS
 from ...workers.crew import Crew, Done, Threads
 from ...workers.memory import Arena, PrivateArena
 from ...workers.process import Worker
+from ..behind import Behind, Change
 from ..progress import OnProgress, Progress, no_progress, telling_of_save
 from ..read.crew import Restorers
 from ..store.claim import Claim, Use
@@ -50,7 +51,7 @@ from ..store.store import WritableStore
 from .saver import Saver
 from .settings import LOG, Cadence, Settings, WhenBusy, WorkerOptions
 from .state_copy import Snapshot
-from .worker import ComesBackAnswer, ComesBackQuestion, Heartbeat, Opening, Report, make_crew, start_worker
+from .worker import GivesBackAnswer, GivesBackQuestion, Heartbeat, Opening, Report, make_crew, start_worker
 
 _open: weakref.WeakSet[Background] = weakref.WeakSet()
 
@@ -161,8 +162,8 @@ class Background:
         Saves in this process where workers cannot be started.
     max_concurrent_saves
         The most saves that may run or wait at a time. Each has a copy of its state.
-    after
-        A call that is made after each save, by the thread that waits for it.
+    behind
+        What acts after each save; the thread that waits for the save lets it begin.
     """
 
     def __init__(
@@ -171,7 +172,7 @@ class Background:
         client: Client | None,
         saver: Saver,
         max_concurrent_saves: int,
-        after: Callable[[], None] = lambda: None,
+        behind: Behind,
     ) -> None:
         self.process = os.getpid()
         self._store = store
@@ -179,7 +180,7 @@ class Background:
         self._is_alone = client is None  # whether saves go without workers from now on
         self._saver = saver
         self._max_concurrent_saves = max_concurrent_saves
-        self._after = after
+        self._behind = behind
         self._free: deque[Arena] = deque()  # memory that no save has; it is warm
         self._failed: deque[BaseException] = deque()  # not told yet
         self._warnings: deque[str] = deque()  # not given yet
@@ -333,7 +334,7 @@ class Background:
             failure = None
         if failure is None:
             try:
-                self._after()
+                self._behind.after(Change((step,)))
             except Exception as error:  # the future must be settled in any case
                 self._warnings.append(f"step {step} is saved, but what follows a save failed: {error!r}")
         else:
@@ -453,8 +454,7 @@ def open_background(
     every: Cadence,
     claim: Claim,
     saver: Saver,
-    after: Callable[[], None],
-    comes_back: Callable[[str], bool],
+    behind: Behind,
 ) -> Background:
     """Return the saves of a chain in the background; warn if there can be no workers.
 
@@ -467,9 +467,9 @@ def open_background(
         warn(f"{store.path}: workers cannot save; a thread of this process saves instead: {obstacle}")
     client = None
     if obstacle is None:
-        client = Client(store, _opening(store, settings, options, every), claim, comes_back)
+        client = Client(store, _opening(store, settings, options, every), claim, behind.gives_back)
         saver.forget()  # the workers have the reference from now on
-    return Background(store, client, saver, options.max_concurrent_saves, after)
+    return Background(store, client, saver, options.max_concurrent_saves, behind)
 
 
 @atexit.register
@@ -519,17 +519,17 @@ class Client:
         What the leader must know of the chain.
     claim
         The claim on the chain, which the leader shares.
-    comes_back
+    gives_back
         As for `Saver`.
     """
 
     def __init__(
-        self, store: WritableStore, opening: Opening, claim: Claim, comes_back: Callable[[str], bool]
+        self, store: WritableStore, opening: Opening, claim: Claim, gives_back: Callable[[str], bool]
     ) -> None:
         self._store = store
         self._opening = opening
         self._claim = claim
-        self._comes_back = comes_back
+        self._gives_back = gives_back
         self._worker: Worker | None = None
         self._process = os.getpid()
         self._number = 0  # of the last request
@@ -545,8 +545,8 @@ class Client:
             reply = self._reply(replace(message, number=self._number))
             while not isinstance(reply, Report):
                 told = None
-                if isinstance(reply, ComesBackQuestion):
-                    told = ComesBackAnswer(self._number, self._comes_back(reply.name))
+                if isinstance(reply, GivesBackQuestion):
+                    told = GivesBackAnswer(self._number, self._gives_back(reply.name))
                 elif reply.total:
                     tell(reply.done, reply.total)
                 reply = self._reply(told)
@@ -560,14 +560,14 @@ class Client:
         return reply
 
     def _reply(
-        self, message: Snapshot | ComesBackAnswer | None = None
-    ) -> Heartbeat | ComesBackQuestion | Report:
+        self, message: Snapshot | GivesBackAnswer | None = None
+    ) -> Heartbeat | GivesBackQuestion | Report:
         """Return what the leader says next, after sending it a message, if any."""
         try:
             worker = self._leader()
             if message is not None:
                 worker.channel.send(message)
-            reply: Heartbeat | ComesBackQuestion | Report = worker.channel.receive()
+            reply: Heartbeat | GivesBackQuestion | Report = worker.channel.receive()
         except TimeoutError:
             seconds = self._opening.worker_timeout
             raise self._lost(f"a worker has not answered for {seconds:g} seconds") from None

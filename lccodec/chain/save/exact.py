@@ -102,7 +102,7 @@ class Newest:
             return None, f"{path} is not an exact file, and stays: no exact file is written"
         self._checked = True
         some = parent is not None and any(c.inherited for c in plan.candidates)
-        if there and ((some and self._every > 1) or not self._is_due(checkpoint.step)):
+        if there and self._every > 1 and (some or not self._is_due(checkpoint.step)):
             return None, None
         try:
             with ExitStack() as opened:
@@ -129,8 +129,6 @@ class Newest:
 
         A step that only the file has is saved anew: its checkpoint must name what is there.
         """
-        if self._every == 1:
-            return True
         exact = self._store.exact_step()
         if exact is None or exact == step:
             return True
@@ -297,12 +295,12 @@ def _verify(store: Store, name: str, bounds: Bounds) -> None:
         kept(file, bounds).verify()
 
 
-def renew_newest(store: WritableStore, comes_back: Callable[[str], bool]) -> Store | None:
+def renew_newest(store: WritableStore, gives_back: Callable[[str], bool]) -> Store | None:
     """Write the newest checkpoint anew, if it is lost and does not come back by other means.
 
     Parameters
     ----------
-    comes_back
+    gives_back
         Whether the file of that name can be given back as it was; asked only if it is lost.
 
     Returns
@@ -316,7 +314,7 @@ def renew_newest(store: WritableStore, comes_back: Callable[[str], bool]) -> Sto
     if (found := lost_checkpoint(store)) is None:
         return None
     name, error = found
-    if not is_loss(error) or comes_back(name):
+    if not is_loss(error) or gives_back(name):
         return None
     try:
         checkpoint_from_exact(store)

@@ -46,7 +46,7 @@ from ..store.directory import DirectoryStore
 from ..store.names import checkpoint_name
 from ..store.store import Store, WritableStore
 from .plan import FramePlan, SavePlan
-from .reference import Latest
+from .reference import Latest, Reference
 from .sampling import Sampling
 from .segments import (
     MAX_THREADS,
@@ -441,7 +441,7 @@ class HashedStep:
             self.values.write(offset, stored_view(bits).data)
 
 
-class HashReference:
+class HashReference(Reference):
     """Hashes of the newest step of a chain, and what a save does with them.
 
     Parameters

@@ -36,6 +36,7 @@ from ...container.disk.system import storage_errors
 from ...container.figures import FIGURES, StoredFigures
 from ...container.manifest import INHERITED, Manifest, Parent
 from ...container.piece_table import hashed
+from ...element_table import ElementType
 from ...element_types import Array, subtract, work
 from ...errors import ArgumentError, LccodecError, reason_of, warn
 from ...parallel import slices
@@ -57,9 +58,6 @@ from .plan import make_plan
 from .reference import Latest, locked_soon
 from .sampling import Samples
 from .settings import check_lossy
-
-#: What settling may take, as a part of the time of the save that it follows.
-_SHARE: Final = 0.5
 
 #: The newest steps that are looked at for groups that an earlier process has left, in groups.
 _LOOKED_AT: Final = 3
@@ -157,7 +155,7 @@ class Groups:
         """Settle all groups that an end of this process may leave."""
         if self._size:
             self._look()
-            self._settle(math.inf, lambda: None)
+            self.settle(math.inf, lambda: None)
 
     def base(self, latest: Latest | None, policy: Policy) -> DeltaBase:
         """Return what the next save is coded against; `latest` is the checkpoint before it.
@@ -165,12 +163,13 @@ class Groups:
         A policy that may lose nothing between two ends has no groups: an end would take more bytes
         than a delta to the step before.
         """
-        if self._size and not self._looked:
-            self._looked = True
-            self._look()
-        self._gains = gains(policy)
+        if self._size:
+            if not self._looked:
+                self._looked = True
+                self._look()
+            self._gains = gains(policy)
         group = self._open
-        if latest is None or not self._gains or (group and not group.goes_on(latest)):
+        if latest is None or not (self._size and self._gains) or (group and not group.goes_on(latest)):
             group = self._open = None
         if latest is None:
             return DeltaBase(None, None, is_end=True, is_keyframe=True)
@@ -234,20 +233,17 @@ class Groups:
         for name, movement in _moved(arrays, latest, base.latest).items():
             group.moved.setdefault(name, []).append(movement)
 
-    def settle(self, seconds: float, heartbeat: Callable[[], None]) -> None:
-        """Settle what waits, for a part of the time that a save took.
-
-        `heartbeat` is called again and again: the worker lives.
-        """
-        self._settle(_SHARE * seconds, heartbeat)
-
     def _look(self) -> None:
         """Find the groups that an earlier process has left."""
         waiting = [(group.low, group.high) for group in self._waiting]
         found = unsettled(self._store, _LOOKED_AT * self._size)
         self._waiting.extend(_Waiting(*group) for group in found if group not in waiting)
 
-    def _settle(self, seconds: float, heartbeat: Callable[[], None]) -> None:
+    def settle(self, seconds: float, heartbeat: Callable[[], None]) -> None:
+        """Settle what waits, for about so many seconds.
+
+        `heartbeat` is called again and again: the worker lives.
+        """
         end = time.perf_counter() + seconds
         while self._waiting and (time.perf_counter() < end or len(self._waiting) > _MAX_WAITING):
             heartbeat()
@@ -443,14 +439,14 @@ class HindsightGroup:
                 for name in filter(self._is_weight, names):
                     own = low[name].form
                     if interpolates(own, high[name].form) and interpolates(own, arrays[name].form):
-                        products = _products(low[name], high[name], arrays[name])
+                        bits = arrays[name].bits, low[name].bits, high[name].bits
+                        products = way_products(*bits, arrays[name].kind)
                         step.along += products[0]
                         across += products[1] if step is self.between[0] else 0.0
             yield
         first, last = self.low.manifest.step or 0, self.high.manifest.step or 0
         for step in self.between:
-            part = step.along / across if across > 0 else (step.step - first) / (last - first)
-            step.weight = min(max(round(256 * part), 0), MAX_WEIGHT) if math.isfinite(part) else 128
+            step.weight = weight_between(step.along, across, (step.step - first) / (last - first))
 
     def _some_weights(self) -> list[list[str]]:
         """Return names of some weights, by chance but always the same: decoding takes long.
@@ -601,12 +597,31 @@ class HindsightGroup:
         return Candidate(name, known.role, known.why, array.kind, array.shape, array.bits, reference)
 
 
-def _products(low: DecodedArray, high: DecodedArray, array: DecodedArray) -> tuple[float, float]:
-    """Return the product of the way to an array and of the whole way, and the square of that."""
+def weight_between(along: float, across: float, passed: float) -> int:
+    """Return how much the later end counts in a step, in 256ths: how far weights are on their way.
+
+    That is the weight of the least squared error.
+
+    Parameters
+    ----------
+    along, across
+        The sums of what `way_products` returns.
+    passed
+        The share of the time that has passed, which decides where no weight moves.
+    """
+    part = along / across if across > 0 else passed
+    return min(max(round(256 * part), 0), MAX_WEIGHT) if math.isfinite(part) else 128
+
+
+def way_products(bits: Array, low: Array, high: Array, kind: ElementType) -> tuple[float, float]:
+    """Return the product of the way to an array and of the whole way, and the square of that.
+
+    `low` and `high` are the components at the ends.
+    """
     along = across = 0.0
     with np.errstate(all="ignore"):
-        for part in slices(array.bits.size):
-            x, before, after = (work(a.bits[part], a.kind).astype(np.float64) for a in (array, low, high))
+        for part in slices(bits.size):
+            x, before, after = (work(each[part], kind).astype(np.float64) for each in (bits, low, high))
             own, way = x - before, after - before
             finite = np.isfinite(own) & np.isfinite(way)
             along += float(np.dot(own[finite], way[finite]))

@@ -5,9 +5,7 @@ save has both a state and what a restore returns. It compares them on a sample o
 point array, and keeps that of the state for the next save. Only extremes, and what is not finite,
 are looked for in all elements: a single one matters.
 
-A save keeps a sample of its state for the next one. After a restart, samples of the last state come
-from the exact file, if it is of that save; or else from the checkpoint as decoded, where its
-figures say that nothing was lost.
+A save keeps a sample of its state for the next one (:mod:`lccodec.chain.save.reference`).
 
 The figures of many arrays of one type are made at once, from sums over their samples. Numbers of a
 batch lie end to end, array after array. An element that is not finite, here or in what it is
@@ -21,17 +19,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from functools import partial
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
 from ...byteorder import stored_bytes
-from ...constants import EXACT_NAME
 from ...container.figures import (
     FIGURES,
     NEGATIVE_ZERO,
@@ -44,16 +40,9 @@ from ...container.figures import (
 )
 from ...element_table import ElementType
 from ...element_types import Array, narrow, work
-from ...errors import LccodecError
-from ...frame.content import MAX_SHARED_COMPONENTS
-from ...frame.header import FrameHeader
 from ...parallel import slices
 from ...policy.policy import Candidate, Past
-from ..read.checkpoint import OpenCheckpoint
-from ..read.replay import DecodedArray, Ranges
-from ..store.names import checkpoint_name
-from ..store.store import Store
-from .reference import Latest
+from ..read.replay import DecodedArray
 from .sampling import NOTHING, PIECE, Batch, Drawn, SampledGroup, Samples, Sampling
 
 _OF_STATE: Final = ("spread", "rms", "error")  # need no save before
@@ -77,6 +66,8 @@ class _MeasuredGroup:
         Whether one of them may lose something.
     past
         Their samples at the save before, if that had the same arrays.
+    kind
+        Their type.
     """
 
     sampled: SampledGroup
@@ -84,11 +75,7 @@ class _MeasuredGroup:
     batch: Batch
     loses: bool
     past: Batch | None
-
-    @property
-    def kind(self) -> ElementType:
-        """Their type."""
-        return self.arrays[0].kind
+    kind: ElementType
 
 
 class Measurement:
@@ -144,7 +131,7 @@ class Measurement:
             past = before.batches[number] if same else None
             batch = Batch([c.name for c in own] if past is None else past.names, group.sizes, bits)
             loses = bool(losing) and not losing.isdisjoint(group.indices)
-            self._groups.append(_MeasuredGroup(group, own, batch, loses, past))
+            self._groups.append(_MeasuredGroup(group, own, batch, loses, past, own[0].kind))
         batches = [group.batch for group in self._groups]
         self.samples = Samples(batches, self._drawn, None if self.is_partial else sampling)
 
@@ -159,7 +146,7 @@ class Measurement:
         ends = Extremes(c.kind)
         look = ends.add if loses else np.asarray
         pieces = (look(c.bits[part]) for part in slices(c.bits.size, PIECE))
-        if self._sampling.draws(index):
+        if index in self._sampling.drawn:
             even = c.bits[::distance].copy()
             found = Drawn.of_parts(even, pieces, c.bits.size, c.kind, distance)
             if found is not None:
@@ -594,51 +581,6 @@ def _rounded(numbers: Array) -> Array:
     return patterns
 
 
-def sampling_after(latest: Latest | None, arrays: Sequence[Candidate]) -> Sampling:
-    """Return how a state is sampled; its references are the arrays of the latest checkpoint.
-
-    As a rule it has the same arrays as the state before: then it is sampled as that.
-    """
-    if latest is not None and latest.originals is not None:
-        known = latest.originals.sampling
-        if known is not None and known.fits(arrays, latest.arrays):
-            return known
-    return Sampling(arrays)
-
-
-def look_back(store: Store, latest: Latest, arrays: Sequence[Candidate], sampling: Sampling) -> None:
-    """Give the weights of the next state a sample of what they were at the save before."""
-    known = latest.originals
-    if known is not None and known.sampling is sampling:
-        add_past(arrays, sampling, known)
-        return
-    # Of another process, or sampled in other places: from the files, which are not yet replaced.
-    if known is None or (latest.manifest.exact is not None and _are_elsewhere(known, arrays, sampling)):
-        known = _originals(store, latest, arrays, sampling)
-    elif others := {c.name for c in arrays if c.reference is not None and _had_other_form(latest, c)}:
-        known = known.of(latest.arrays.keys() - others)
-    latest.originals = known
-    add_past(arrays, sampling, known)
-
-
-def _are_elsewhere(before: Samples, arrays: Sequence[Candidate], sampling: Sampling) -> bool:
-    """Return whether samples lie elsewhere now, as the state has got or lost large arrays."""
-    for c, distance in zip(arrays, sampling.distances, strict=True):
-        own = before.even.get(c.name) if c.reference is not None and not c.inherited else None
-        if own is not None and own.size != -(-c.bits.size // distance):
-            return True
-    return False
-
-
-def _had_other_form(latest: Latest, c: Candidate) -> bool:
-    """Return whether an array had another type or shape at the save before an end of a group.
-
-    Its reference, the end before that, has its own.
-    """
-    before = latest.arrays.get(c.name)
-    return before is not None and before.form != (c.kind, c.shape)
-
-
 def add_past(arrays: Sequence[Candidate], sampling: Sampling, before: Samples) -> None:
     """Give weights a sample of what they were at the save before.
 
@@ -650,85 +592,6 @@ def add_past(arrays: Sequence[Candidate], sampling: Sampling, before: Samples) -
         found = before.even.get(c.name) if c.role == "weight" and not c.inherited else None
         if found is not None and c.reference is not None and found.size == -(-c.bits.size // distance):
             c.past = Past(distance, found)
-
-
-def _originals(store: Store, latest: Latest, arrays: Sequence[Candidate], sampling: Sampling) -> Samples:
-    """Return samples of the state that the latest checkpoint was made of.
-
-    An array that is not known has no sample.
-    """
-    # Those with a reference have its type and shape.
-    wanted = {c.name: i for i, c in enumerate(arrays) if c.kind.is_float and c.reference is not None}
-    try:
-        with store.open(checkpoint_name(latest.step)) as reader:
-            manifest = reader.manifest
-        if manifest.exact is not None:
-            with OpenCheckpoint(store.open(EXACT_NAME), None) as file:
-                if file.links[-1].reader.root == manifest.exact:
-                    return _collected(_of_exact_file(file, arrays, wanted, sampling))
-    except LccodecError:  # missing or damaged: a restore says so
-        return Samples()
-    if manifest.figures is None or len(manifest.arrays) != len(latest.arrays):
-        return Samples()
-    errors = manifest.figures.read("error", len(latest.arrays)).tolist()
-    lossless = [
-        name for name, error in zip(latest.arrays, errors, strict=True) if error == 0 and name in wanted
-    ]
-    return _collected((n, *sampling.taken(wanted[n], latest.arrays[n])) for n in lossless)
-
-
-def _collected(found: Iterable[tuple[str, Array, Drawn | None]]) -> Samples:
-    even: list[tuple[str, Array]] = []
-    drawn: dict[str, Drawn] = {}
-    for name, bits, own in found:
-        even.append((name, bits))
-        if own is not None:
-            drawn[name] = own
-    return Samples.of_arrays(even, drawn)
-
-
-def _of_exact_file(
-    file: OpenCheckpoint, arrays: Sequence[Candidate], wanted: Mapping[str, int], sampling: Sampling
-) -> Iterator[tuple[str, Array, Drawn | None]]:
-    """Yield samples of arrays. A large array is read piece by piece, not held whole."""
-    link, together = file.links[-1], []
-    for name, index in wanted.items():
-        c, place = arrays[index], link.names.get(name)
-        ranges = (
-            Ranges.of(file.links, name) if place is not None and c.bits.size > MAX_SHARED_COMPONENTS else None
-        )
-        if ranges is not None and (ranges.header.kind, ranges.header.shapes) == (c.kind, (c.shape,)):
-            ranges.verify()
-            yield name, *_sampled(sampling, index, partial(_parts, ranges), ranges.header)
-        elif place is not None:
-            together.append(place)
-    for place, array in file.decode_each(together):
-        name = link.index_names[place]
-        c = arrays[wanted[name]]
-        if (array.kind, array.shape) == (c.kind, c.shape):
-            yield name, *sampling.taken(wanted[name], array)
-
-
-def _parts(ranges: Ranges) -> Iterator[Array]:
-    """Yield the components of an array, part by part."""
-    size, most = ranges.header.components, max(ranges.block, PIECE)
-    for part in slices(size, most):
-        piece = np.empty(min(most, size - part.start), ranges.header.kind.bits)
-        ranges.decode(slice(part.start, part.start + piece.size), piece, ())
-        yield piece
-
-
-def _sampled(
-    sampling: Sampling, index: int, parts: Callable[[], Iterator[Array]], header: FrameHeader
-) -> tuple[Array, Drawn | None]:
-    """Return all that is sampled of an array that comes in parts."""
-    distance, start = sampling.distances[index], 0
-    found = []
-    for bits in parts():
-        found.append(bits[-start % distance :: distance].copy())
-        start += bits.size
-    even = np.concatenate(found)
-    return even, sampling.draw_parts(index, even, parts, header.components, header.kind)
 
 
 def movements(arrays: Sequence[Candidate], now: Samples, before: Samples) -> dict[str, float]:

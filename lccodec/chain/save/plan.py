@@ -427,9 +427,16 @@ def make_plan(
 
 
 def _is_unchanged(c: Candidate) -> bool:
+    """Return whether an array is its reference; if not, the first element mostly differs."""
     if c.changed is not None:
         return not c.changed
-    return c.reference is not None and _equal(c.bits, c.reference)
+    if c.reference is None:
+        return False
+    if c.bits.size and c.bits.item(0) != c.reference.item(0):  # as mostly: comparing thousands is slow
+        return False
+    if c.bits.size <= MAX_SHARED_COMPONENTS:  # one comparison of bytes is faster than three calls
+        return c.bits.tobytes() == c.reference.tobytes()
+    return is_equal(c.bits, c.reference)
 
 
 def _copies(arrays: Sequence[Candidate], policy: Policy, alone: bool) -> dict[int, int]:
@@ -488,15 +495,6 @@ def _stands_alone(quantizer: Quantizer, c: Candidate) -> bool:
     if c.changed is not None and c.changed < _MIN_CHANGED:
         return False
     return quantizer.stands_alone(c.bits, c.reference, c.kind)
-
-
-def _equal(left: Array, right: Array) -> bool:
-    """Return whether two arrays are equal; if not, the first element mostly differs."""
-    if left.size and left.item(0) != right.item(0):  # comparing thousands of arrays one call each is slow
-        return False
-    if left.size <= MAX_SHARED_COMPONENTS:  # one comparison of bytes is faster than three calls
-        return left.tobytes() == right.tobytes()
-    return is_equal(left, right)
 
 
 _STRETCHES: Final = 256

@@ -1,4 +1,4 @@
-"""The latest checkpoint of a chain as decoded: the reference of the next delta.
+"""What the next delta is taken against: the latest checkpoint of a chain, decoded or as hashes.
 
 If the files of the reference have changed since, a delta to it could never be restored. So before
 each delta, the roots and the sizes of these files are compared with what they were. That takes one
@@ -6,28 +6,45 @@ small read of each file. A checkpoint that took the place of the latest, with th
 good. Any other change makes the next checkpoint a keyframe. They are compared again right before
 the delta gets its name, while nobody may remove them.
 
+Samples of the state before say how far arrays moved. After a restart they come from the exact file,
+if it is of that save; or else from the checkpoint as decoded, where its figures say that nothing
+was lost. `HashReference` keeps hashes alone (:mod:`lccodec.chain.save.hash_reference`).
+
 Source: SPEC 9 (LCC-CHN-02, LCC-CHN-10).
 """
 
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Final, Protocol, TypeAlias
+from functools import partial
+from typing import Any, Final, TypeAlias
 
+import numpy as np
+
+from ...constants import EXACT_NAME
 from ...container.manifest import Manifest
+from ...element_types import Array
 from ...errors import ArgumentError, ChainError, DataError, LccodecError, StorageError, warn
+from ...frame.content import MAX_SHARED_COMPONENTS
 from ...frame.encode import Effort
+from ...frame.header import FrameHeader
+from ...parallel import slices
+from ...policy.copies import mark_copies
 from ...policy.policy import Candidate
-from ...policy.record import Record, read_record
+from ...policy.trained import mark_trained
+from ...workers.crew import Crew
 from ..read.checkpoint import OpenCheckpoint, open_name
-from ..read.replay import DecodedArray
+from ..read.replay import DecodedArray, Decoding, Ranges, replay
 from ..store.names import checkpoint_name
 from ..store.store import LockedStore, Store, WritableStore
+from .encode import decoded_copies, encode_plan
+from .measurement import add_past
 from .plan import SavePlan
-from .sampling import Samples, Sampling
+from .sampling import PIECE, Drawn, Samples, Sampling
 
 #: Returns the arrays of an open checkpoint by name, as `Latest` holds them.
 ReadArrays: TypeAlias = Callable[[OpenCheckpoint], dict[str, DecodedArray]]
@@ -38,12 +55,13 @@ _SECONDS_TO_WAIT: Final = 1.0
 _SECONDS_BETWEEN_ATTEMPTS: Final = 0.01
 
 
-class Reference(Protocol):
+class Reference(ABC):
     """What a saver keeps of the newest checkpoint, and how a save is coded against it."""
 
     #: Whether the arrays of `Latest` have the values, not only hashes of them.
     has_values: bool
 
+    @abstractmethod
     def read(self, file: OpenCheckpoint) -> dict[str, DecodedArray]:
         """Return the arrays of a checkpoint by name, as `Latest` holds them.
 
@@ -53,23 +71,28 @@ class Reference(Protocol):
             If the checkpoint cannot be restored.
         """
 
+    @abstractmethod
     def compare(self, arrays: Sequence[Candidate], is_keyframe: bool) -> None:
         """Find which arrays are trained or copies of others, and how far they moved."""
 
+    @abstractmethod
     def look_back(self, latest: Latest, arrays: Sequence[Candidate], sampling: Sampling) -> None:
         """Give arrays a sample of what they were at the save before."""
 
-    def check(self, plan: SavePlan) -> None:
+    def check(self, plan: SavePlan) -> None:  # noqa: B027 - nothing, as a rule
         """Raise ``ArgumentError`` if a plan cannot be coded against this reference."""
 
+    @abstractmethod
     def encode(
         self, plan: SavePlan, latest: Latest | None, effort: Effort
     ) -> Iterator[tuple[Iterable[bytes], dict[str, DecodedArray]]]:
         """Yield the chunks of each frame, and its arrays by name as they are restored."""
 
+    @abstractmethod
     def copies(self, plan: SavePlan, arrays: Mapping[str, DecodedArray]) -> dict[str, DecodedArray]:
         """Return the copies of a plan by name; `arrays` has their sources as they are restored."""
 
+    @abstractmethod
     def keep(
         self, step: int, root: bytes, arrays: Mapping[str, DecodedArray], names: Sequence[str]
     ) -> dict[str, DecodedArray]:
@@ -77,14 +100,16 @@ class Reference(Protocol):
 
     def planning(self) -> AbstractContextManager[None]:
         """Write nothing meanwhile: no save follows."""
+        return nullcontext()
 
-    def makes_room(self, error: Exception) -> bool:
+    def makes_room(self, error: Exception) -> bool:  # noqa: ARG002
         """Return whether a save that failed for want of room may have it now."""
+        return False
 
-    def warn(self) -> None:
+    def warn(self) -> None:  # noqa: B027 - nothing, as a rule
         """Warn of what could not be kept: once."""
 
-    def forget(self) -> None:
+    def forget(self) -> None:  # noqa: B027 - nothing, as a rule
         """Release what is held."""
 
 
@@ -297,22 +322,203 @@ def links_of(file: OpenCheckpoint) -> tuple[NeededFile, ...]:
     )
 
 
-def latest_record(store: Store) -> tuple[Record | None, str | None]:
-    """Return the record of the newest readable checkpoint, or what is wrong with the newest.
+#: Returns a 1-D array with undefined values, as `lccodec.workers.crew.Crew.empty`.
+Empty: TypeAlias = Callable[[int, np.dtype[Any]], Array]
 
-    Returns
-    -------
-    tuple
-        The record and ``None``. If no checkpoint can be read, ``None`` and what is wrong. If there
-        is no checkpoint, ``None`` twice.
+#: Arrays of fewer bytes are copied to where all workers see them.
+_MIN_OWN_BYTES: Final = 1 << 20
+
+
+class ValueReference(Reference):
+    """The newest checkpoint decoded, in memory. Coding overwrites it with the new checkpoint.
+
+    Parameters
+    ----------
+    store
+        Where the chain is kept.
+    crew
+        Who codes.
     """
-    problem = None
-    for name in reversed(store.steps().values()):
-        try:
-            with store.open(name) as reader:
-                return read_record(reader.manifest.policy), None
-        except (DataError, StorageError) as error:
-            problem = problem or str(error)
-        except ArgumentError as error:
-            return None, f"{name}: {error}"
-    return None, problem
+
+    has_values = True
+
+    def __init__(self, store: Store, crew: Crew) -> None:
+        self._store, self._crew = store, crew
+
+    def read(self, file: OpenCheckpoint) -> dict[str, DecodedArray]:
+        """Return the arrays of a checkpoint by name, decoded to where all workers see them."""
+        return read_values(self._crew.empty, file)
+
+    def compare(self, arrays: Sequence[Candidate], is_keyframe: bool) -> None:  # noqa: ARG002
+        """Find which arrays are trained, equal to others, or roundings of them."""
+        mark_trained(arrays)
+        mark_copies(arrays)
+
+    def look_back(self, latest: Latest, arrays: Sequence[Candidate], sampling: Sampling) -> None:
+        """Give weights a sample of what they were at the save before."""
+        look_back(self._store, latest, arrays, sampling)
+
+    def encode(
+        self, plan: SavePlan, latest: Latest | None, effort: Effort
+    ) -> Iterator[tuple[Iterable[bytes], dict[str, DecodedArray]]]:
+        """Yield the chunks of each frame, and its decoded arrays by name.
+
+        They take the memory of the arrays before.
+        """
+        return encode_plan(plan, {} if latest is None else latest.arrays, effort, self._crew)
+
+    def copies(self, plan: SavePlan, arrays: Mapping[str, DecodedArray]) -> dict[str, DecodedArray]:
+        """Return the copies of a plan as decoded, by name."""
+        return decoded_copies(plan, arrays)
+
+    def keep(
+        self,
+        step: int,  # noqa: ARG002
+        root: bytes,  # noqa: ARG002
+        arrays: Mapping[str, DecodedArray],
+        names: Sequence[str],
+    ) -> dict[str, DecodedArray]:
+        """Return the arrays of a step that is committed, in the order of `names`."""
+        return {name: arrays[name] for name in names}
+
+
+def read_values(empty: Empty, file: OpenCheckpoint) -> dict[str, DecodedArray]:
+    """Return the arrays of a checkpoint by name, decoded into memory that `empty` returns."""
+    file.decode_by(partial(_decode_into, empty))
+    return dict(zip(file.links[-1].index_names, file.decoded(), strict=True))
+
+
+def _decode_into(empty: Empty, file: OpenCheckpoint, indices: list[int]) -> Decoding:
+    """Decode large arrays to where they stay: with a copy there would be two references."""
+    heads, names = file.heads(), file.links[-1].index_names
+    found = ((index, heads[names[index]].header) for index in indices)
+    into = {
+        index: empty(header.components, header.kind.bits)
+        for index, header in found
+        if not header.run and header.nbytes >= _MIN_OWN_BYTES
+    }
+    return replay(file.links, indices, file.together, into)
+
+
+def sampling_after(latest: Latest | None, arrays: Sequence[Candidate]) -> Sampling:
+    """Return how a state is sampled; its references are the arrays of the latest checkpoint.
+
+    As a rule it has the same arrays as the state before: then it is sampled as that.
+    """
+    if latest is not None and latest.originals is not None:
+        known = latest.originals.sampling
+        if known is not None and known.fits(arrays, latest.arrays):
+            return known
+    return Sampling(arrays)
+
+
+def look_back(store: Store, latest: Latest, arrays: Sequence[Candidate], sampling: Sampling) -> None:
+    """Give the weights of the next state a sample of what they were at the save before."""
+    known = latest.originals
+    if known is not None and known.sampling is sampling:
+        add_past(arrays, sampling, known)
+        return
+    # Of another process, or sampled in other places: from the files, which are not yet replaced.
+    if known is None or (latest.manifest.exact is not None and _are_elsewhere(known, arrays, sampling)):
+        known = _originals(store, latest, arrays, sampling)
+    elif others := {c.name for c in arrays if c.reference is not None and _had_other_form(latest, c)}:
+        known = known.of(latest.arrays.keys() - others)
+    latest.originals = known
+    add_past(arrays, sampling, known)
+
+
+def _are_elsewhere(before: Samples, arrays: Sequence[Candidate], sampling: Sampling) -> bool:
+    """Return whether samples lie elsewhere now, as the state has got or lost large arrays."""
+    for c, distance in zip(arrays, sampling.distances, strict=True):
+        own = before.even.get(c.name) if c.reference is not None and not c.inherited else None
+        if own is not None and own.size != -(-c.bits.size // distance):
+            return True
+    return False
+
+
+def _had_other_form(latest: Latest, c: Candidate) -> bool:
+    """Return whether an array had another type or shape at the save before an end of a group.
+
+    Its reference, the end before that, has its own.
+    """
+    before = latest.arrays.get(c.name)
+    return before is not None and before.form != (c.kind, c.shape)
+
+
+def _originals(store: Store, latest: Latest, arrays: Sequence[Candidate], sampling: Sampling) -> Samples:
+    """Return samples of the state that the latest checkpoint was made of.
+
+    An array that is not known has no sample.
+    """
+    # Those with a reference have its type and shape.
+    wanted = {c.name: i for i, c in enumerate(arrays) if c.kind.is_float and c.reference is not None}
+    try:
+        with store.open(checkpoint_name(latest.step)) as reader:
+            manifest = reader.manifest
+        if manifest.exact is not None:
+            with OpenCheckpoint(store.open(EXACT_NAME), None) as file:
+                if file.links[-1].reader.root == manifest.exact:
+                    return _collected(_of_exact_file(file, arrays, wanted, sampling))
+    except LccodecError:  # missing or damaged: a restore says so
+        return Samples()
+    if manifest.figures is None or len(manifest.arrays) != len(latest.arrays):
+        return Samples()
+    errors = manifest.figures.read("error", len(latest.arrays)).tolist()
+    lossless = [
+        name for name, error in zip(latest.arrays, errors, strict=True) if error == 0 and name in wanted
+    ]
+    return _collected((n, *sampling.taken(wanted[n], latest.arrays[n])) for n in lossless)
+
+
+def _collected(found: Iterable[tuple[str, Array, Drawn | None]]) -> Samples:
+    even: list[tuple[str, Array]] = []
+    drawn: dict[str, Drawn] = {}
+    for name, bits, own in found:
+        even.append((name, bits))
+        if own is not None:
+            drawn[name] = own
+    return Samples.of_arrays(even, drawn)
+
+
+def _of_exact_file(
+    file: OpenCheckpoint, arrays: Sequence[Candidate], wanted: Mapping[str, int], sampling: Sampling
+) -> Iterator[tuple[str, Array, Drawn | None]]:
+    """Yield samples of arrays. A large array is read piece by piece, not held whole."""
+    link, together = file.links[-1], []
+    for name, index in wanted.items():
+        c, place = arrays[index], link.names.get(name)
+        ranges = (
+            Ranges.of(file.links, name) if place is not None and c.bits.size > MAX_SHARED_COMPONENTS else None
+        )
+        if ranges is not None and (ranges.header.kind, ranges.header.shapes) == (c.kind, (c.shape,)):
+            ranges.verify()
+            yield name, *_sampled(sampling, index, partial(_parts, ranges), ranges.header)
+        elif place is not None:
+            together.append(place)
+    for place, array in file.decode_each(together):
+        name = link.index_names[place]
+        c = arrays[wanted[name]]
+        if (array.kind, array.shape) == (c.kind, c.shape):
+            yield name, *sampling.taken(wanted[name], array)
+
+
+def _parts(ranges: Ranges) -> Iterator[Array]:
+    """Yield the components of an array, part by part."""
+    size, most = ranges.header.components, max(ranges.block, PIECE)
+    for part in slices(size, most):
+        piece = np.empty(min(most, size - part.start), ranges.header.kind.bits)
+        ranges.decode(slice(part.start, part.start + piece.size), piece, ())
+        yield piece
+
+
+def _sampled(
+    sampling: Sampling, index: int, parts: Callable[[], Iterator[Array]], header: FrameHeader
+) -> tuple[Array, Drawn | None]:
+    """Return all that is sampled of an array that comes in parts."""
+    distance, start = sampling.distances[index], 0
+    found = []
+    for bits in parts():
+        found.append(bits[-start % distance :: distance].copy())
+        start += bits.size
+    even = np.concatenate(found)
+    return even, sampling.draw_parts(index, even, parts, header.components, header.kind)

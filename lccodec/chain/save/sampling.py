@@ -335,6 +335,8 @@ class Sampling:
     ----------
     distances
         Of each array, the distance between two sampled components; 1 if all are sampled.
+    drawn
+        The indices of the arrays of which components are drawn by their size too.
     """
 
     def __init__(self, arrays: Sequence[Candidate]) -> None:
@@ -350,8 +352,8 @@ class Sampling:
                 sizes[kind] = np.array([counts[index] for index in indices], np.int64)
         limit = _limit(sizes)
         self.distances = [1] * len(arrays)
+        self.drawn: set[int] = set()
         self._large: list[int] = []  # arrays that are not sampled whole
-        self._drawn: set[int] = set()
         #: Arrays of one type, as many as can be measured together. Of all or none some are drawn.
         self.groups: list[SampledGroup] = []
         for kind, own in sizes.items():
@@ -365,7 +367,7 @@ class Sampling:
                 samples[place] = -(-c.bits.size // distance)
                 if c.role == "second_moment":
                     drawn.append(place)
-            self._drawn.update(indices[place] for place in drawn)
+            self.drawn.update(indices[place] for place in drawn)
             if not drawn:
                 self._add_groups(indices, samples)
                 continue
@@ -380,7 +382,7 @@ class Sampling:
         for start, stop in pairwise(cuts):
             own = indices[start:stop]
             is_whole = all(self.distances[index] == 1 for index in own)
-            self.groups.append(SampledGroup(own, sizes[start:stop], is_whole, own[0] in self._drawn))
+            self.groups.append(SampledGroup(own, sizes[start:stop], is_whole, own[0] in self.drawn))
 
     def fits(self, arrays: Sequence[Candidate], parents: Iterable[str]) -> bool:
         """Return whether a state is sampled in the same places as that before, which is sampled so.
@@ -391,24 +393,20 @@ class Sampling:
             return False
         if [c.name for c in arrays] != list(parents):
             return False
-        return all((arrays[index].role == "second_moment") == (index in self._drawn) for index in self._large)
-
-    def draws(self, index: int) -> bool:
-        """Return whether components of the array of an index are drawn by their size too."""
-        return index in self._drawn
+        return all((arrays[index].role == "second_moment") == (index in self.drawn) for index in self._large)
 
     def draw_parts(
         self, index: int, even: Array, parts: Callable[[], Iterable[Array]], size: int, kind: ElementType
     ) -> Drawn | None:
         """Return those that are drawn of an array that comes in parts (see `Drawn.of_parts`)."""
-        if not self.draws(index):
+        if index not in self.drawn:
             return None
         return Drawn.of_parts(even, parts(), size, kind, self.distances[index])
 
     def taken(self, index: int, array: DecodedArray) -> tuple[Array, Drawn | None]:
         """Return copies of all that is sampled of an array."""
         bits, distance = array.bits, self.distances[index]
-        drawn = Drawn.of(bits, array.kind, distance) if self.draws(index) else None
+        drawn = Drawn.of(bits, array.kind, distance) if index in self.drawn else None
         return self.of(index, bits).copy(), drawn
 
     def of(self, index: int, bits: Array) -> Array:

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ...container.manifest import Manifest
 from ...container.tree import Flat, flatten
@@ -35,7 +35,7 @@ from .encode import plan_manifest
 from .exact import ExactRoot, Newest, renew_newest
 from .hash_reference import HashReference
 from .hindsight import DeltaBase, Groups
-from .measurement import Measurement, sampling_after
+from .measurement import Measurement
 from .partial import (
     SavedState,
     inherited_figures,
@@ -44,10 +44,22 @@ from .partial import (
     is_renewed,
 )
 from .plan import SavePlan, candidates, make_plan
-from .reference import Latest, LostParentError, NeededFile, Reference, find_latest, find_parent, held_together
+from .reference import (
+    Latest,
+    LostParentError,
+    NeededFile,
+    Reference,
+    ValueReference,
+    find_latest,
+    find_parent,
+    held_together,
+    sampling_after,
+)
 from .sampling import NOTHING, Sampling
 from .settings import Cadence, Settings
-from .value_reference import ValueReference
+
+#: What settling a group may take, as a part of the time of the save that it follows.
+_SETTLING_SHARE: Final = 0.5
 
 
 @dataclass(eq=False)
@@ -118,7 +130,7 @@ class Saver:
         How often there are keyframes, exact files and ends.
     crew
         Who codes.
-    comes_back
+    gives_back
         Returns whether parity or a mirror gives a checkpoint back, by its name.
     """
 
@@ -128,7 +140,7 @@ class Saver:
         settings: Settings,
         every: Cadence,
         crew: Crew,
-        comes_back: Callable[[str], bool] = lambda _: False,
+        gives_back: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._store = store
         self._settings = settings
@@ -139,7 +151,7 @@ class Saver:
         self._groups = Groups(store, every.end, every.keyframe)
         self._every = every
         self._crew = crew
-        self._renewed = partial(renew_newest, store, comes_back)
+        self._renewed = partial(renew_newest, store, gives_back)
         self._latest: Latest | None = None
         self._attempt: weakref.ref[_Attempt] | None = None  # the last save, which alone may commit
 
@@ -250,8 +262,8 @@ class Saver:
         if record.newest == "history":
             self._newest.remove(step)
         seconds = time.perf_counter() - start
-        self._settings.saved(save.plan, link, seconds)
-        self._groups.settle(seconds, self._crew.heartbeat)
+        self._settings.saved(save.plan, step, link.size, seconds)
+        self._groups.settle(_SETTLING_SHARE * seconds, self._crew.heartbeat)
         # Warnings come last: a user may have made errors of them.
         if problem is not None:
             warn(f"step {step} is saved, but {problem}")
@@ -319,7 +331,7 @@ class Saver:
         """Return what a save would write; `mended` is as for `find_latest`."""
         base = self._base(listed, state.is_selection, record, mended)
         reference, settings = base.reference, self._settings
-        if base.latest is not None:
+        if base.latest is not None and state.is_selection:
             state = state.over(base.latest)
         parents = {} if reference is None else reference.arrays
         compared = candidates(state.flat, parents, record.roles, state.known)

@@ -16,17 +16,16 @@ from functools import wraps
 from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeAlias, TypeVar, get_args
 
 from ...arguments import as_integer, check_choice, integer, number
-from ...errors import ArgumentError, warn
+from ...errors import ArgumentError, DataError, StorageError, warn
 from ...parallel import member_count
 from ...policy.policy import Policy
 from ...policy.presets import POLICIES, resolve_policy
-from ...policy.record import NewestMode, Record
+from ...policy.record import NewestMode, Record, read_record
 from ...policy.roles import EXACT_BY_DEFAULT, Role, check_matches, check_roles
 from ...printable import printable
 from ...quantizers.base import Quantizer
 from ..store.store import Store
 from .plan import SavePlan
-from .reference import NeededFile, latest_record
 
 #: The values as decoded, or hashes of them.
 ReferenceKind: TypeAlias = Literal["values", "hashes"]
@@ -212,20 +211,20 @@ class Settings:
         """Note that the chain goes on from an earlier step: a restore is the beginning of a run."""
         self._saves, self._resumed = 0, False
 
-    def saved(self, plan: SavePlan, link: NeededFile, seconds: float) -> None:
-        """Count a save, and log one line about it."""
+    def saved(self, plan: SavePlan, step: int, size: int, seconds: float) -> None:
+        """Count a save of so many bytes, and log one line about it."""
         self._saves += 1
         kind = "keyframe" if plan.parent is None else f"delta to {plan.parent}"
-        ratio = sum(c.bits.nbytes for c in plan.candidates) / max(link.size, 1)
+        ratio = sum(c.bits.nbytes for c in plan.candidates) / max(size, 1)
         LOG.info(
             "%s: step %s, %s, %d bytes, %.1fx, %.3f s",
-            *(self._store.path, link.step, kind, link.size, ratio, seconds),
+            *(self._store.path, step, kind, size, ratio, seconds),
         )
 
     @property
     def record(self) -> Record:
         """The given settings, else the recorded ones, else those of a new chain."""
-        found = self._record or self._settle(*latest_record(self._store))
+        found = self._record or self._settle(*_latest_record(self._store))
         return replace(found, policy=found.policy.widened(self.judged))
 
     def _settle(self, recorded: Record | None, problem: str | None) -> Record:
@@ -295,3 +294,24 @@ def _large_exact_arrays(plan: SavePlan, policy: Policy) -> list[str]:
         if c.role == "other" and c.why in EXACT_BY_DEFAULT and not quantizer.lossy
         if c.kind.is_float and c.elements >= _LARGE_ARRAY_ELEMENTS
     ]
+
+
+def _latest_record(store: Store) -> tuple[Record | None, str | None]:
+    """Return the record of the newest readable checkpoint, or what is wrong with the newest.
+
+    Returns
+    -------
+    tuple
+        The record and ``None``. If no checkpoint can be read, ``None`` and what is wrong. If there
+        is no checkpoint, ``None`` twice.
+    """
+    problem = None
+    for name in reversed(store.steps().values()):
+        try:
+            with store.open(name) as reader:
+                return read_record(reader.manifest.policy), None
+        except (DataError, StorageError) as error:
+            problem = problem or str(error)
+        except ArgumentError as error:
+            return None, f"{name}: {error}"
+    return None, problem

@@ -88,19 +88,19 @@ class Report:
 
 
 @dataclass(frozen=True)
-class ComesBackQuestion:
-    """A question of the leader: whether a checkpoint comes back from parity or a mirror."""
+class GivesBackQuestion:
+    """A question of the leader: whether what acts behind the saves gives a checkpoint back."""
 
     number: int  # of the request
     name: str
 
 
 @dataclass(frozen=True)
-class ComesBackAnswer:
-    """The answer to a `ComesBackQuestion`."""
+class GivesBackAnswer:
+    """The answer to a `GivesBackQuestion`."""
 
     number: int  # of the request
-    comes_back: bool
+    gives_back: bool
 
 
 class Abandoned(Exception):  # noqa: N818 - nothing went wrong
@@ -127,7 +127,7 @@ class Leader:
         store.call_between(self._heartbeat)
         policy = None if opening.policy is None else resolve_policy(opening.policy)
         self._settings = Settings(store, policy, opening.roles, opening.newest, opening.reference)
-        self._saver = Saver(store, self._settings, opening.every, self._crew, self._comes_back)
+        self._saver = Saver(store, self._settings, opening.every, self._crew, self._gives_back)
 
     def close(self) -> None:
         """End the other workers."""
@@ -147,16 +147,16 @@ class Leader:
             return plan.estimates()
         return plan.told()
 
-    def _comes_back(self, name: str) -> bool:
+    def _gives_back(self, name: str) -> bool:
         """Ask the client, which knows of parity and mirrors."""
-        self._channel.send(ComesBackQuestion(self._number, name))
+        self._channel.send(GivesBackQuestion(self._number, name))
         try:
             told = self._channel.receive()
         except EOFError:
             raise Abandoned from None
-        if not isinstance(told, ComesBackAnswer) or told.number != self._number:
+        if not isinstance(told, GivesBackAnswer) or told.number != self._number:
             raise Abandoned
-        return told.comes_back
+        return told.gives_back
 
     def _tell(self, done: int, total: int) -> None:
         """Tell the client how many arrays are coded: not after each, as there may be thousands."""
@@ -252,7 +252,7 @@ def serve(channel: Channel) -> None:
 
 #: What messages may have.
 TYPES: Final = (
-    *(Opening, Cadence, Snapshot, Heartbeat, ComesBackQuestion, ComesBackAnswer, Report),
+    *(Opening, Cadence, Snapshot, Heartbeat, GivesBackQuestion, GivesBackAnswer, Report),
     *(Request, Done, ArrayPlan, Estimate, Weighted),
     *ENCODING_TASKS,
     *DECODING_TASKS,

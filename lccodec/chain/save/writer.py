@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from ...errors import ArgumentError, ChainError, LccodecError, warn
 from ...parallel import has_lock
 from ...policy.roles import Assignment, Role
 from ..adapter import Adapter, Room, from_framework
+from ..behind import Behind, Change
 from ..progress import Progress, telling_of_save
 from ..store.claim import Claim, Use
 from ..store.store import WritableStore, check_next
@@ -70,10 +71,8 @@ class Writer:
         How workers are used.
     every
         How often there are keyframes, exact files and ends.
-    after
-        A call that is made after each save.
-    comes_back
-        As for `Saver`.
+    behind
+        What acts after each save.
     """
 
     def __init__(  # what a chain is given
@@ -83,14 +82,14 @@ class Writer:
         settings: Settings,
         options: WorkerOptions,
         every: Cadence,
-        after: Callable[[], None],
-        comes_back: Callable[[str], bool],
+        behind: Behind,
     ) -> None:
         self.settings = settings
         self.turn = threading.RLock()  # held by whoever saves, or keeps others from it
-        self._store, self._adapter, self._options, self._after = store, adapter, options, after
-        self._every, self._comes_back = every, comes_back
-        self._judge = Judge(store, adapter, settings.given[0], settings)
+        self._store, self._adapter, self._options = store, adapter, options
+        self._every, self._behind = every, behind
+        policy = settings.given[0]
+        self._judge = Judge(store, adapter, policy, settings) if policy and policy.promise else None
         self._background: Background | None = None
         self._claim = store.claim()
         self._closed = self._is_resting = False
@@ -104,7 +103,7 @@ class Writer:
         from .saver import Saver
 
         threads = Threads(1 if has_lock() else self._options.members)
-        return Saver(self._store, self.settings, self._every, threads, self._comes_back)
+        return Saver(self._store, self.settings, self._every, threads, self._behind.gives_back)
 
     def save(  # what `Chain.save` is given
         self,
@@ -138,7 +137,7 @@ class Writer:
         flat, strings, roles = given.taken(self._adapter)
         with self._claim.around_save(), telling_of_save(progress, warn) as tell:
             size = self._saver.save(step, flat, strings, roles, tell)
-        self._after()
+        self._behind.after(Change((step,)))
         return size
 
     def save_async(  # what `Chain.save_async` is given
@@ -186,8 +185,8 @@ class Writer:
         return self._saver.plan(flat, roles)
 
     def _look(self, step: object, given: SaveRequest) -> None:
-        """Let the loss judge the newest step; it is a function of a whole state."""
-        if given.only is None:
+        """Let a loss judge the newest step; it is a function of a whole state."""
+        if self._judge is not None and given.only is None:
             self._judge.look(step, given.state)
 
     def _in_background(self) -> Background:
@@ -198,7 +197,7 @@ class Writer:
 
         self._background = open_background(
             *(self._store, self.settings, self._options, self._every, self._claim, self._saver),
-            *(self._after, self._comes_back),
+            self._behind,
         )
         return self._background
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import lccodec
 from lccodec import Chain, ChainError, Keep, LccodecWarning
-from lccodec.chain.life.hindsight import AnchoredSave, Before, Task, anchor_of
+from lccodec.chain.life.hindsight import AnchoredSave, Task, anchor_of
 from lccodec.chain.read.survey import survey
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import PAYLOAD_OFFSET
@@ -89,7 +89,7 @@ def test_what_is_equal_stays_and_what_is_not_finite_is_the_earlier(kind: Any) ->
 def test_every_reader_returns_what_the_writer_has(tmp_path: Path, decoder: Any, policy: str) -> None:
     with grouped(tmp_path, policy) as chain:
         store = DirectoryStore(tmp_path)
-        anchors = {step: anchor_of(store, step).decoded.arrays for step in chain.steps}
+        anchors = {step: anchor_of(store, step).arrays for step in chain.steps}
         for step in chain.steps:
             state = chain.restore(step)
             if policy == "lossless":
@@ -131,7 +131,7 @@ def test_an_array_that_lies_between_takes_no_bytes(tmp_path: Path) -> None:
         record = Record(chosen, newest="history")
         anchors = anchor_of(store, 0), anchor_of(store, 4)
         for step in (1, 2, 3):
-            task = Task(step, flatten(drift[step]), {}, KNOWN, Before())
+            task = Task(step, flatten(drift[step]), {}, KNOWN)
             save = AnchoredSave(task, anchors, record, weight=64 * step)
             _, size = save.write(store, chosen, Threads())
             assert size < 1000

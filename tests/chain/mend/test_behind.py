@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from lccodec import ArgumentError, Chain, LccodecWarning
-from lccodec.chain.mend import protect as behind
-from lccodec.chain.mend.protect import ParityBehind, Redundancy
+from lccodec.chain.behind import Change
+from lccodec.chain.mend import behind
+from lccodec.chain.mend.behind import ParityBehind
+from lccodec.chain.mend.protect import Redundancy
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
 
@@ -50,12 +52,12 @@ def test_no_save_waits_and_calls_are_put_together(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(behind, "protect", slow)
     protect = ParityBehind(DirectoryStore(tmp_path), Redundancy(files=1))
-    protect()
+    protect.after(Change())
     assert begun.wait(60)
     for _ in range(9):
-        protect()
+        protect.after(Change())
     go_on.set()
-    protect.wait()
+    protect.close()
     assert len(calls) == 2
 
 
@@ -72,7 +74,7 @@ def hold():
     is_held.set()
     may_end.wait()
 
-chain._parity._line.add(hold)
+chain._parity._rounds.line.add(hold)
 is_held.wait()
 process = os.fork()
 if process == 0:
@@ -99,14 +101,14 @@ def test_a_fork_has_not_the_thread(tmp_path: Path) -> None:
 
 def test_an_error_is_a_warning_of_the_next_call(tmp_path: Path) -> None:
     protect = ParityBehind(DirectoryStore(tmp_path / "none"), Redundancy(files=1))
-    protect()
+    protect.after(Change())
     with pytest.warns(LccodecWarning, match="saves are not protected: .* holds no checkpoint"):
-        protect.wait()
+        protect.close()
 
 
 def test_without_parity_nothing_is_done(tmp_path: Path) -> None:
     protect = ParityBehind(DirectoryStore(tmp_path), None)
-    protect()
-    protect.wait()
+    protect.after(Change())
+    protect.close()
     with pytest.raises(ArgumentError, match="a redundancy is"):
         Chain(tmp_path, parity=0)

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from lccodec import LccodecError
-from lccodec.chain.mend.coming_back import comes_back
+from lccodec.chain.behind import AllBehind
+from lccodec.chain.mend.behind import ParityBehind
 from lccodec.chain.mend.protect import Redundancy, protect
 from lccodec.chain.mend.ranks import protect_ranks
 from lccodec.chain.mend.repair import repair
+from lccodec.chain.mirror.behind import Mirrors
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.store import Store
 
@@ -36,7 +38,9 @@ def deltas(directory: Path, seed: int = 0) -> Path:
 
 def is_told(run: Path, *mirrors: Path) -> bool:
     before = files_in(run)
-    told = comes_back(DirectoryStore(run), lambda: [*map(DirectoryStore, mirrors)], NAMES[3])
+    store = DirectoryStore(run)
+    behind = AllBehind([ParityBehind(store, None), Mirrors(store, mirrors)])
+    told = behind.gives_back(NAMES[3])
     assert files_in(run) == before
     return told
 
@@ -95,15 +99,17 @@ def test_a_mirror_gives_all_back(tmp_path: Path) -> None:
     assert not is_told(run, mirror)
 
 
-def test_a_mirror_of_another_chain_gives_nothing(tmp_path: Path) -> None:
+def test_a_mirror_of_another_chain_gives_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, other = deltas(tmp_path / "run"), deltas(tmp_path / "other", 1)
     flip(run / NAMES[3])
-    assert not is_told(run, other, tmp_path / "nothing")
+    mirrors = Mirrors(DirectoryStore(run), [])
 
     def refused() -> list[Store]:
         raise LccodecError("no network")
 
-    assert not comes_back(DirectoryStore(run), refused, NAMES[3])
+    for opened in (lambda: [DirectoryStore(other), DirectoryStore(tmp_path / "nothing")], refused):
+        monkeypatch.setattr(mirrors, "opened", opened)
+        assert not mirrors.gives_back(NAMES[3])
 
 
 def test_the_chain_of_a_rank_has_parity_with_others(tmp_path: Path) -> None:

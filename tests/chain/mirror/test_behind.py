@@ -16,6 +16,7 @@ import pytest
 
 from lccodec import ArgumentError, Chain, ChainError, Keep, LccodecWarning, StorageError, validate
 from lccodec.chain import chain as chain_module
+from lccodec.chain.behind import Change
 from lccodec.chain.mirror import behind
 from lccodec.chain.store.names import checkpoints_among
 
@@ -187,7 +188,7 @@ def test_no_mirror_complains_of_a_rollback_under_way(tmp_path: Path, monkeypatch
 
         def watched(*arguments: Any, **options: Any) -> Any:
             found = rollback(*arguments, **options)
-            chain._mirrors.look_again()
+            chain._mirrors.after(Change())
             wait_for(chain)
             assert [state.error for state in chain.mirrors] == [None]
             return found

@@ -227,7 +227,7 @@ def test_no_error_of_settling_is_one_of_the_save(tmp_path: Path, monkeypatch: py
 @pytest.mark.slow
 def test_a_worker_that_is_given_up_stops_settling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(Groups, "_settle", lambda *_: None)
+        patch.setattr(Groups, "settle", lambda *_: None)
         with opened(tmp_path) as chain:
             for step in range(9):
                 chain.save(step, LONG_RUN[step])

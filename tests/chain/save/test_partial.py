@@ -19,8 +19,7 @@ import lccodec
 from lccodec import ArgumentError, Chain, ChainError, Keep, LccodecWarning, Policy, UniformDeadzone
 from lccodec.chain.save import saver
 from lccodec.chain.save.partial import DEFERRED, Overlay, check_only, inherit, overlay, select
-from lccodec.chain.save.reference import read_latest
-from lccodec.chain.save.value_reference import read_values
+from lccodec.chain.save.reference import read_latest, read_values
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.tree import flatten, unflatten
 

@@ -14,8 +14,7 @@ import pytest
 
 from lccodec import ArgumentError, ChainError, Keep, LccodecWarning, Plan, StorageError
 from lccodec.chain.save import saver
-from lccodec.chain.save.reference import find_latest, find_parent, read_latest
-from lccodec.chain.save.value_reference import read_values
+from lccodec.chain.save.reference import find_latest, find_parent, read_latest, read_values
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.workers.crew import Processes
 from lccodec.workers.memory import place_of, shared_empty

@@ -19,8 +19,8 @@ from lccodec.chain.save.state_copy import Staging
 from lccodec.chain.save.worker import (
     ERRORS,
     TYPES,
-    ComesBackAnswer,
-    ComesBackQuestion,
+    GivesBackAnswer,
+    GivesBackQuestion,
     Heartbeat,
     Leader,
     Opening,
@@ -71,9 +71,9 @@ def snapshot(step: int, state: Any, resumed: bool = False) -> Snapshot:
 def asked(channel: Channel, message: Snapshot, doubts: list[str] | None = None) -> Report:
     """What a leader reports; a checkpoint that it asks about comes back if `doubts` are given."""
     channel.send(message)
-    while isinstance(report := channel.receive(), Heartbeat | ComesBackQuestion):
-        if isinstance(report, ComesBackQuestion):
-            channel.send(ComesBackAnswer(report.number, doubts is not None))
+    while isinstance(report := channel.receive(), Heartbeat | GivesBackQuestion):
+        if isinstance(report, GivesBackQuestion):
+            channel.send(GivesBackAnswer(report.number, doubts is not None))
             if doubts is not None:
                 doubts.append(report.name)
     found: Report = report
@@ -106,7 +106,7 @@ def test_errors_and_warnings_come_back(channel: Channel, tmp_path: Path) -> None
     assert report.done.error is None
 
 
-def test_what_comes_back_stays_as_it_is(channel: Channel, tmp_path: Path) -> None:
+def test_what_gives_back_stays_as_it_is(channel: Channel, tmp_path: Path) -> None:
     Chain(tmp_path).save(0, STATES[0])
     path, doubts = tmp_path / "000000000000.lcc.h5", list[str]()
     flip(path)
@@ -128,7 +128,7 @@ def test_a_client_that_is_gone_while_it_is_asked(tmp_path: Path) -> None:
     thread.start()
     client.send(opening(tmp_path))
     client.send(snapshot(1, STATES[1]))
-    while not isinstance(client.receive(), ComesBackQuestion):
+    while not isinstance(client.receive(), GivesBackQuestion):
         pass
     client.close()
     thread.join(60)

@@ -448,7 +448,7 @@ class FollowedState:
         sums = {name: total for name, total in self._sums.items() if name in kept and name not in anew}
         self._sums = {**sums, **prepared.sums}
         self.link = prepared.link
-        self.link.parent = self.link.later = None  # nothing keeps all checkpoints that there were
+        self.link.release_parents()
 
 
 class _Buffer:
@@ -563,7 +563,7 @@ def held_from(
             told = _told(missing, wrong)
             raise ArgumentError(f"{store.path}: these are not the arrays of step {step}: {told}")
         held.link = link
-        link.parent = None
+        link.release_parents()
     return held
 
 
