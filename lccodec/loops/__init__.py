@@ -68,12 +68,12 @@ class Kernel:
         return self._run(*arguments)
 
     def _first(self, *arguments: Any) -> Any:
-        form = self._run if self.begin() else self.numpy_form
-        return form(*arguments)
+        self.begin()
+        return (self.numpy_form if self.is_waiting() else self._run)(*arguments)
 
     def begin(self) -> bool:
         """Make kernels ready, or let that go on; return whether this one is compiled."""
-        if not self.is_compiled():
+        if self.is_waiting():
             if _WANTED == "numba" and _preparation.working:
                 _preparation.attempt(self.compile)
             else:
@@ -85,6 +85,10 @@ class Kernel:
     def use(self, form: Callable[..., Any]) -> None:
         """Let a form run from now on."""
         self._run = form
+
+    def is_waiting(self) -> bool:
+        """Return whether no form was chosen yet."""
+        return self._run == self._first
 
     def is_compiled(self) -> bool:
         """Return whether the compiled form runs."""
@@ -102,7 +106,7 @@ class Kernel:
     def compile(self) -> None:
         """Load the compiled form, or compile it and write it into the cache; it is used then."""
         with _compiling:
-            if self.is_compiled():
+            if not self.is_waiting():
                 return
             made = self._dispatcher = self._dispatcher or _dispatcher(self.loop)
             for each in self.signatures:
@@ -213,7 +217,7 @@ class _Preparation:
         self._ended.put(None)
 
     def _load(self) -> None:
-        some = [each for each in _kernels if not each.is_compiled()]
+        some = [each for each in _kernels if each.is_waiting()]
         if not all(self._ending or each.is_cached() for each in some):
             self._compile(sorted({each.loop.__module__ for each in some}))
         for each in some:
