@@ -14,13 +14,14 @@ Source: SPEC 7.4 (split streams), `spec/decisions/0026-split-streams.md`.
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from ..element_types import Array
+from ..loops.sizes import below, between, without_top_bit
 from ..masks import bit_places
-from ..parallel import PIECE, slices
 from .huffman import entropy_bits
 from .runs import Sparse
 
@@ -62,13 +63,12 @@ class References:
 
     def parts(self, bounds: Array) -> list[Array]:
         """Return the places (int64, rising) of the components of each part, given rising bounds."""
-        if self._kept is not None and self._kept[0] == bounds.tolist():
+        ends = bounds.tolist()
+        if self._kept is not None and self._kept[0] == ends:
             return self._kept[1]
-        below = _below(self.bits, bounds)
-        below[1:] ^= below[:-1].copy()
-        parts = list(map(bit_places, below))
+        parts = [between(self.bits, low, high) for low, high in pairwise([0, *ends])]
         if sum(part.size for part in parts) * _KEPT_RATIO <= self.bits.size:
-            self._kept = bounds.tolist(), parts
+            self._kept = ends, parts
         return parts
 
 
@@ -87,7 +87,7 @@ class Small:
 
     def add(self, reference: Array) -> None:
         """Take the next components of the reference: a multiple of eight, but for the last."""
-        self._below.append(_below(reference, self.bounds)[0])
+        self._below.append(below(reference, self.bounds)[0])
 
     @cached_property
     def places(self) -> Array:
@@ -140,7 +140,7 @@ def find_small(bits: Array, reference: Array) -> Small | None:
             break
     if changes < _MIN_SAMPLED_CHANGES:
         return None
-    size = _without_top_bit(before)
+    size = without_top_bit(before)
     width = 8 * bits.itemsize - 1
     shift = max(width - _BUCKETS_LOG2, 0)
     bucket = (size >> shift).astype(np.intp)
@@ -180,21 +180,3 @@ def _saved_bits(count: int, nonzero: int, small: Array, few: Array) -> Array:
 
 def _place_bits(count: Array, nonzero: Array) -> Array:
     return entropy_bits(np.stack([nonzero, count - nonzero], axis=-1).astype(np.float64))
-
-
-def _below(bits: Array, bounds: Array) -> Array:
-    """Return which components are below each bound: a row of packed bits each (LCC-BIT-01)."""
-    below = np.empty((bounds.size, -(-bits.size // 8)), np.uint8)
-    size, mask = np.empty(min(bits.size, PIECE), bits.dtype), np.empty(min(bits.size, PIECE), bool)
-    for part in slices(bits.size):
-        some = bits[part]
-        _without_top_bit(some, size[: some.size])
-        for row, bound in zip(below, bounds, strict=True):
-            found = np.packbits(np.less(size[: some.size], bound, out=mask[: some.size]), bitorder="little")
-            row[part.start // 8 :][: found.size] = found
-    return below
-
-
-def _without_top_bit(bits: Array, out: Array | None = None) -> Array:
-    size: Array = np.bitwise_and(bits, bits.dtype.type((1 << (8 * bits.itemsize - 1)) - 1), out=out)
-    return size

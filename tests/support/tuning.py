@@ -15,6 +15,7 @@ import pytest
 TUNABLES: Final = {
     "link_look_seconds": "lccodec.adapters.dcp.behind._LOOK_SECONDS",
     "seal_piece_bytes": "lccodec.adapters.seals.reading._PIECE_BYTES",
+    "version_piece_bytes": "lccodec.adapters.weights.versions._PIECE_BYTES",
     "archive_entries_per_byte": "lccodec.adapters.torch.archive._ENTRIES_PER_BYTE",
     "rank_lock_seconds": "lccodec.chain.mend.ranks._LOCK_SECONDS",
     "rank_piece_bytes": "lccodec.chain.mend.ranks._PIECE_BYTES",

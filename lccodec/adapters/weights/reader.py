@@ -7,7 +7,7 @@ state changes. So a damaged version, or one for another base, leaves the state a
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +15,13 @@ from typing import NamedTuple
 import numpy as np
 
 from ...byteorder import read_numbers, stored_view
-from ...chain.read.follow.followed_state import CancelledError, Change, difference
+from ...chain.read.follow.followed_state import (
+    SPARSE_RATIO,
+    CancelledError,
+    Change,
+    change_of,
+    difference,
+)
 from ...chain.read.follow.follower import POLL_SECONDS, Follower, checked_waits
 from ...chain.read.follow.watch import Lag, Update
 from ...chain.read.replay import DecodedArray
@@ -37,7 +43,16 @@ from ..files.header import FLOAT8_NAMES, Tensor, read_header
 from ..tree.plain import names_by_type, with_types
 from .layout import SINGLE_NAME, Layout, read_layout
 from .names import Prefix
-from .versions import RULE, VersionIndex, find_form, make, read_index_of
+from .versions import (
+    RULE,
+    Changed,
+    VersionIndex,
+    change_by,
+    changed_adler32,
+    find_form,
+    make,
+    read_index_of,
+)
 
 
 def follow(
@@ -71,17 +86,70 @@ def follow(
 
 @dataclass
 class _State:
-    """The tensors of a version, as bits, and the types that NumPy lacks; -1 before any is read."""
+    """The tensors of a version, as bits; the types that NumPy lacks; digests that were verified.
+
+    The version is -1 before any is read.
+    """
 
     version: int = -1
     arrays: dict[str, DecodedArray] = field(default_factory=dict)
     types: dict[str, str] = field(default_factory=dict)
+    adler32: dict[str, str] = field(default_factory=dict)
 
 
 class _Way(NamedTuple):
     update: Update | None
     state: _State
     changes: Mapping[str, Change]
+
+
+class _Delta(NamedTuple):
+    """The delta of a tensor in a version, and the noted digest of the tensor after it."""
+
+    name: str
+    index: VersionIndex
+    path: Path
+    tensor: Tensor
+    digest: object
+
+    @property
+    def where(self) -> str:
+        """What errors call it."""
+        return f"{self.path}: {self.name!r}"
+
+    @property
+    def adler32(self) -> str:
+        """The digest, if it tells that of a tensor of which few values change; else empty."""
+        return str(self.digest) if self.index.checksum == "adler32" else ""
+
+    def make(self, before: Array, out: Array) -> None:
+        """Write what it makes of the bytes of the tensor before, which may be `out`."""
+        index = self.index
+        self._check(make(self._read(), before, out, index.encoding, index.checksum, self.where))
+
+    def change(self, before: DecodedArray, digest: str | None) -> Changed | None:
+        """Return what it changes; None if `make` takes less time.
+
+        The digest of the tensor before, which was verified, tells that of the tensor after.
+        """
+        bits = before.bits
+        if not digest or not self.adler32 or before.kind.components > 1:
+            return None
+        most = bits.size // SPARSE_RATIO
+        found = change_by(self._read(), bits, self.index.encoding, self.where, most)
+        if found is not None:
+            self._check(changed_adler32(digest, bits.nbytes, *found))
+        return found
+
+    def _read(self) -> bytes:
+        with regular_file(self.path) as stream:
+            stream.seek(self.tensor.offset)
+            return stream.read(self.tensor.nbytes)
+
+    def _check(self, found: str) -> None:
+        if found != self.digest:
+            noted = f"the tensor has the digest {found} after the delta, and {self.digest!r:.80} is noted"
+            raise ChecksumError(RULE, self.where, noted)
 
 
 class _Versions:
@@ -209,12 +277,12 @@ class _Versions:
             if self._base is None:
                 raise ChainError(f"{self._directory}: there is no full version, and no base was given")
             full = self._base
-        state = _State(version, dict(held.arrays), held.types)
+        state = _State(version, dict(held.arrays), held.types, dict(held.adler32))
         if full is not None:
             layout = read_layout(full)
             noted = ((name, FLOAT8_NAMES.get(tensor.dtype)) for name, tensor in layout.tensors.items())
             state.types = {name: kind for name, kind in noted if kind is not None}
-            state.arrays = _loaded(layout)
+            state.arrays, state.adler32 = _loaded(layout), {}
         read = [index.version for index in deltas]
         changes = self._changes(state, deltas[::-1], owns=full is not None, wanted=wanted)
         return self._way(state, changes, read if full in (None, self._base) else [*read, number])
@@ -224,50 +292,53 @@ class _Versions:
     ) -> dict[str, Change]:
         """Return what deltas change of the held state; `state` gets the arrays that are new whole.
 
-        It may change the arrays of `state` if it `owns` them. Else each tensor is made in memory
-        that the next one uses again, since mostly few values differ.
+        It may change the arrays of `state` if it `owns` them. Else a tensor is made in memory that
+        the next one uses again, since mostly few values differ; or it is not made at all.
         """
-        sources: dict[str, list[tuple[VersionIndex, Path, Tensor, object]]] = {}
-        for index in deltas:
-            for name, source in self._sources(index).items():
-                sources.setdefault(name, []).append((index, *source))
-        if unknown := sorted(sources.keys() - state.arrays.keys()):
-            where = f"{sources[unknown[0]][0][1]}: {unknown[0]!r}"
-            raise FormatError(RULE, where, "the version before has no such tensor")
-        held = self._held.arrays
+        held, sources = self._held.arrays, self._by_name(deltas, state.arrays)
         buffer, changes = np.empty(0, np.uint8), dict[str, Change]()
         for name in state.arrays if owns else sources:
             if not wanted():
                 raise CancelledError
-            before = state.arrays[name]
-            old = stored_view(before.bits)
-            if not owns and buffer.size < old.size:
-                buffer = np.empty(old.size, np.uint8)
-            new = old if owns else buffer[: old.size]
-            for number, (index, path, tensor, expected) in enumerate(sources.get(name, ())):
-                where = f"{path}: {name!r}"
-                with regular_file(path) as stream:
-                    stream.seek(tensor.offset)
-                    data = stream.read(tensor.nbytes)
-                found = make(data, new if number else old, new, index.encoding, index.checksum, where)
-                if found != expected:
-                    message = (
-                        f"the tensor has the digest {found} after the delta, and {expected!r:.80} is noted"
-                    )
-                    raise ChecksumError(RULE, where, message)
-            bits = read_numbers(new, before.bits.dtype)
-            after = DecodedArray(before.kind, before.shape, bits)
-            if (change := difference(held.get(name), after)) is not None:
-                changes[name] = change
-                if change.places is None and not owns:
+            read, before = sources.get(name, []), state.arrays[name]
+            found = read[0].change(before, state.adler32.get(name)) if len(read) == 1 and not owns else None
+            if found is not None:
+                change = change_of(before, found.places, found.new)
+            else:
+                old = stored_view(before.bits)
+                if not owns and buffer.size < old.size:
+                    buffer = np.empty(old.size, np.uint8)
+                new = old if owns else buffer[: old.size]
+                for number, delta in enumerate(read):
+                    delta.make(new if number else old, new)
+                bits = read_numbers(new, before.bits.dtype)
+                after = DecodedArray(before.kind, before.shape, bits)
+                change = difference(held.get(name), after)
+                if change is not None and change.places is None and not owns:
                     buffer = np.empty(0, np.uint8)  # the array keeps the memory
-            if owns or (change is not None and change.places is None):
-                state.arrays[name] = after
+                if owns or (change is not None and change.places is None):
+                    state.arrays[name] = after
+            if change is not None:
+                changes[name] = change
+            if read:
+                state.adler32[name] = read[-1].adler32
         return changes
 
-    def _sources(self, index: VersionIndex) -> dict[str, tuple[Path, Tensor, object]]:
-        """Return where the tensors of a delta lie, and their digests."""
-        found, files = dict[str, tuple[Path, Tensor, object]](), dict[str, list[str]]()
+    def _by_name(
+        self, indices: Sequence[VersionIndex], arrays: Mapping[str, DecodedArray]
+    ) -> dict[str, list[_Delta]]:
+        """Return the deltas of each tensor, in the order of their versions."""
+        found: dict[str, list[_Delta]] = {}
+        for index in indices:
+            for delta in self._deltas_of(index):
+                found.setdefault(delta.name, []).append(delta)
+        if unknown := sorted(found.keys() - arrays.keys()):
+            raise FormatError(RULE, found[unknown[0]][0].where, "the version before has no such tensor")
+        return found
+
+    def _deltas_of(self, index: VersionIndex) -> Iterator[_Delta]:
+        """Yield the deltas of the tensors of a version."""
+        files = dict[str, list[str]]()
         for name, entry in index.tensors.items():
             files.setdefault(entry.file, []).append(name)
         for file, names in sorted(files.items()):
@@ -278,8 +349,7 @@ class _Versions:
                 raise FormatError(RULE, str(path), f"only one of index and file has {', '.join(differing)}")
             for key, name in keys.items():
                 noted = index.tensors[name].digest
-                found[name] = path, tensors[key], digests.get(key) if noted is None else noted
-        return found
+                yield _Delta(name, index, path, tensors[key], digests.get(key) if noted is None else noted)
 
     def _way(self, state: _State, changed: Mapping[str, Change], read: Sequence[int]) -> _Way:
         before = self._held.arrays

@@ -29,13 +29,14 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
+from ...byteorder import read_numbers, stored_view
 from ...element_types import Array
 from ...errors import (
     ArgumentError,
@@ -44,6 +45,7 @@ from ...errors import (
     StorageError,
     UnsupportedError,
 )
+from ...loops.differences import differing
 from ..files.disk import parsed, read_bounded
 from ..files.shards import MAX_INDEX_BYTES, SHARD_NAME
 from .layout import INDEX_NAME
@@ -262,19 +264,90 @@ def make(
         if done != before.size:
             raise FormatError(RULE, where, f"{done} bytes for a tensor of {before.size}")
         return str(digests.hexdigest())
-    pieces = list(_decompressed(data, 4 + 5 * before.size, where))
+    places, values = _overwritten(data, before.size, where)
+    if out is not before:
+        out[:] = before
+    out[places] = values
+    digests.update(out.data)
+    return str(digests.hexdigest())
+
+
+class Changed(NamedTuple):
+    """What a delta changes of a tensor: places (int64, rising), and the bits before and after."""
+
+    places: Array
+    old: Array
+    new: Array
+
+
+def change_by(
+    data: bytes | memoryview, before: Array, encoding: Encoding, where: str, most: int
+) -> Changed | None:
+    """Return what a delta changes of a tensor, without making it.
+
+    Parameters
+    ----------
+    data
+        The delta. Errors call it `where`.
+    before
+        Bits of the tensor, 1-D, in the host's byte order.
+    most
+        As many places as that take less time than :func:`make`.
+
+    Returns
+    -------
+    Changed or None
+        None if there are more places than `most`, or if they are not in order.
+    """
+    if encoding == "xor":
+        return _changed_by_xor(data, before, where, most)
+    places, values = _overwritten(data, before.nbytes, where)
+    if (places[1:] <= places[:-1]).any():
+        return None
+    elements = places.astype(np.int64) // before.itemsize
+    first = np.ones(elements.size, bool)
+    first[1:] = elements[1:] != elements[:-1]
+    there = elements[first]
+    if there.size > most:
+        return None
+    old = before.take(there)
+    new = stored_view(old).copy()
+    new[(np.cumsum(first) - 1) * before.itemsize + places % before.itemsize] = values
+    return Changed(there, old, read_numbers(new, before.dtype))
+
+
+def _changed_by_xor(data: bytes | memoryview, before: Array, where: str, most: int) -> Changed | None:
+    places, differences = [np.zeros(0, np.int64)], [before[:0]]
+    done, found, rest = 0, 0, np.zeros(0, np.uint8)  # bytes of a number whose others are in the next piece
+    for piece in _decompressed(data, before.nbytes, where):
+        own = np.concatenate([rest, piece]) if rest.size else piece
+        whole = own.size - own.size % before.itemsize
+        words, rest = read_numbers(own[:whole], before.dtype), own[whole:].copy()
+        some = differing(words, words[:0])
+        differences.append(words.take(some))
+        some += done // before.itemsize
+        places.append(some)
+        done, found = done + whole, found + some.size
+        if found > most:
+            return None
+    if done != before.nbytes or rest.size:
+        raise FormatError(RULE, where, f"{done + rest.size} bytes for a tensor of {before.nbytes}")
+    there = np.concatenate(places)
+    old = before.take(there)
+    return Changed(there, old, old ^ np.concatenate(differences))
+
+
+def _overwritten(data: bytes | memoryview, nbytes: int, where: str) -> tuple[Array, Array]:
+    """Return the places and the new values of the bytes that a delta overwrites."""
+    pieces = [piece.copy() for piece in _decompressed(data, 4 + 5 * nbytes, where)]
     found = np.concatenate(pieces) if pieces else np.empty(0, np.uint8)
     count = int(found[:4].view("<u4")[0]) if found.size >= 4 else -1
     if found.size != 4 + 5 * count:
         raise FormatError(RULE, where, f"{found.size} bytes for {count} places")
     places = found[4 : 4 + 4 * count].view("<u4")
-    if count and int(places.max()) >= before.size:
-        raise FormatError(RULE, where, f"a place behind the end of a tensor of {before.size} bytes")
-    if out is not before:
-        out[:] = before
-    out[places] = found[4 + 4 * count :]
-    digests.update(out.data)
-    return str(digests.hexdigest())
+    if count and int(places.max()) >= nbytes:
+        raise FormatError(RULE, where, f"a place behind the end of a tensor of {nbytes} bytes")
+    return places, found[4 + 4 * count :]
 
 
 def digest_of(checksum: Checksum, data: Array) -> str:
@@ -332,17 +405,20 @@ def changed_adler32(before: str, nbytes: int, places: Array, old: Array, new: Ar
     return f"{(high % _ADLER_PRIME) << 16 | low % _ADLER_PRIME:08x}"
 
 
-def _decompressed(data: bytes | memoryview, most: int, where: str) -> Iterable[Array]:
-    """Yield what bytes decompress to, piece by piece; refuse more than `most`."""
+def _decompressed(data: bytes | memoryview, most: int, where: str) -> Iterator[Array]:
+    """Yield what bytes decompress to, piece by piece; refuse more than `most`.
+
+    A piece is overwritten by the next one: memory that is new for each costs as much as the bytes.
+    """
     zstd = _library()
-    done = 0
+    done, room = 0, np.empty(min(_PIECE_BYTES, most + 1), np.uint8)
     try:
-        with zstd.ZstdDecompressor().stream_reader(bytes(data)) as stream:
-            while piece := stream.read(_PIECE_BYTES):
-                done += len(piece)
+        with zstd.ZstdDecompressor().stream_reader(data) as stream:
+            while size := stream.readinto(room.data):
+                done += size
                 if done > most:
                     raise FormatError(RULE, where, f"more than {most} bytes")
-                yield np.frombuffer(piece, np.uint8)
+                yield room[:size]
     except zstd.ZstdError as error:
         raise FormatError(RULE, where, f"not whole frames of zstd: {error}") from None
 

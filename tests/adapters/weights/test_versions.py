@@ -12,7 +12,7 @@ import zstandard  # noqa: F401 - differences are compressed with it
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec import StorageError
+from lccodec import FormatError, StorageError
 from lccodec.adapters.weights.versions import (
     CHECKSUMS,
     ENCODINGS,
@@ -20,12 +20,16 @@ from lccodec.adapters.weights.versions import (
     Encoding,
     Entry,
     VersionIndex,
+    change_by,
+    changed_adler32,
     digest_of,
     encoded,
     find_form,
     make,
     read_index_of,
 )
+
+from ...support.tuning import tune
 
 
 @given(st.binary(max_size=3000), st.integers(0, 2**32), st.sampled_from(ENCODINGS))
@@ -37,6 +41,37 @@ def test_a_difference_leads_from_one_to_the_other(data: bytes, seed: int, encodi
     told = make(encoded(old, new, encoding), old, found, encoding, "adler32", "here")
     np.testing.assert_array_equal(found, new)
     assert told == digest_of("adler32", new)
+
+
+@given(
+    st.sampled_from(["u1", "u2", "u4", "u8"]),
+    st.integers(0, 900),
+    st.integers(0, 2**32),
+    st.sampled_from(ENCODINGS),
+)
+def test_what_a_difference_changes_is_what_it_makes(
+    dtype: str, size: int, seed: int, encoding: Encoding
+) -> None:
+    rng = np.random.default_rng(seed)
+    old = rng.integers(0, np.iinfo(dtype).max, size, dtype=dtype)
+    new = np.where(rng.random(size) < rng.random(), rng.integers(0, 9, size, dtype=dtype), old)
+    delta = encoded(old.view(np.uint8), new.view(np.uint8), encoding)
+    places = np.flatnonzero(old != new)
+    with pytest.MonkeyPatch.context() as patch:  # pieces of whole numbers, and of parts of them
+        tune(patch, version_piece_bytes=int(rng.integers(1, 2000)))
+        found = change_by(delta, old, encoding, "here", size)
+    assert found is not None
+    np.testing.assert_array_equal(found.places, places)
+    np.testing.assert_array_equal(found.old, old[places])
+    np.testing.assert_array_equal(found.new, new[places])
+    before = digest_of("adler32", old.view(np.uint8))
+    assert changed_adler32(before, old.nbytes, *found) == digest_of("adler32", new.view(np.uint8))
+    if places.size:
+        assert change_by(delta, old, encoding, "here", 0) is None
+    for other in (old[1:], np.append(old, old[:1])):
+        if encoding == "xor" and other.size != size:
+            with pytest.raises(FormatError):
+                change_by(delta, other, encoding, "here", size)
 
 
 def test_only_overwriting_may_be_repeated() -> None:

@@ -35,7 +35,7 @@ from ....frame.changed import may_tell
 from ....frame.content import array_sum
 from ....frame.decode import check_array_sum
 from ....frame.header import Shape
-from ....masks import true_places
+from ....loops.differences import differing
 from ....parallel import slices
 from ....workers.memory import place_of
 from ...store.store import Store
@@ -120,7 +120,7 @@ def difference(before: DecodedArray | None, after: DecodedArray) -> Change | Non
         return None if np.array_equal(before.bits, after.bits) else whole
     places, count = [], 0
     for part in slices(after.bits.size):
-        found = _differing(before.bits[part], after.bits[part])
+        found = differing(before.bits[part], after.bits[part])
         if not found.size:
             continue
         count += found.size
@@ -132,27 +132,6 @@ def difference(before: DecodedArray | None, after: DecodedArray) -> Change | Non
         return None
     there = np.concatenate(places)
     return Change(after.kind, after.shape, there, after.bits.take(there, mode="clip"))
-
-
-def _differing(one: Array, other: Array) -> Array:
-    """Return the places where two 1-D arrays of the same type differ: int64, rising.
-
-    Words of eight bytes are compared first: where few values differ, most words are the same.
-    """
-    if one.nbytes <= _FEW_BYTES:
-        places: Array = (one != other).nonzero()[0]
-        return places
-    ratio = _WORD_BYTES // one.itemsize
-    end = one.size - one.size % ratio
-    left, right = one[:end].view(np.uint64), other[:end].view(np.uint64)
-    words = true_places(left != right)
-    some = left.take(words, mode="clip") ^ right.take(words, mode="clip")
-    inside = some.view(one.dtype).nonzero()[0]
-    found: Array = words.take(inside // ratio, mode="clip")
-    found *= ratio
-    found += inside % ratio
-    rest = (one[end:] != other[end:]).nonzero()[0]
-    return np.append(found, rest + end) if rest.size else found
 
 
 def check_target(name: str, change: Change, array: object) -> Array:
