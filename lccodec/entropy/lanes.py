@@ -212,16 +212,16 @@ def _write_lanes_loop(data: Array, codes: Array, lengths: Array, lanes: int) -> 
             position[lane], left[lane] = 8 * (first + lane) * room, 0
         for step in range(0, steps, joined):
             for lane in range(some):
-                place = np.uint64(step * lanes + first + lane)
-                word, bits = codes[data[place]], lengths[data[place]]
-                symbol = data[place + row]
+                begin = np.uint64(step * lanes + first + lane)
+                word, bits = codes[data[begin]], lengths[data[begin]]
+                symbol = data[begin + row]
                 word |= codes[symbol] << bits
                 bits += lengths[symbol]
-                symbol = data[place + np.uint64(2) * row]
+                symbol = data[begin + np.uint64(2) * row]
                 word |= codes[symbol] << bits
                 bits += lengths[symbol]
                 if joined == 4:
-                    symbol = data[place + np.uint64(3) * row]
+                    symbol = data[begin + np.uint64(3) * row]
                     word |= codes[symbol] << bits
                     bits += lengths[symbol]
                 used = position[lane] & seven
