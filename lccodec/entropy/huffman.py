@@ -19,6 +19,7 @@ from ..constants import MAX_CODE_BITS
 from ..cursor import Cursor
 from ..element_types import Array
 from ..errors import FormatError
+from ..loops import kernel
 from .bits import is_filled, packed_size, unpack
 
 
@@ -101,8 +102,11 @@ class PackageMerge:
         return lengths
 
 
-def choose_lengths(counts: Array) -> Array:
-    """Return code lengths for an encoder: short tables, or longer codes if they save enough."""
+def _choose_lengths(counts: Array) -> Array:
+    """Return code lengths (uint8) for an encoder: short tables, or longer codes that save enough.
+
+    `counts` are int64, two or more of them positive.
+    """
     lists = PackageMerge(counts)
     lengths = lists.lengths(PREFERRED_CODE_BITS)
     if int(lengths.max()) < PREFERRED_CODE_BITS:
@@ -110,6 +114,54 @@ def choose_lengths(counts: Array) -> Array:
     free = lists.lengths(MAX_CODE_BITS)
     saved = int(counts @ lengths) - int(counts @ free)
     return free if saved * _MIN_SAVED_RATIO > int(counts @ free) else lengths
+
+
+def _choose_lengths_loop(counts: Array) -> Array:
+    leaves = np.int64(np.count_nonzero(counts))
+    order = np.empty(leaves, np.int64)  # symbols by their counts; of equal ones the lower first
+    found = 0
+    for symbol in range(counts.size):
+        if counts[symbol]:
+            place = found
+            while place and counts[order[place - 1]] > counts[symbol]:
+                order[place] = order[place - 1]
+                place -= 1
+            order[place] = symbol
+            found += 1
+    weights = np.empty(2 * leaves, np.int64)  # of the items of a list; a leaf goes before a package
+    before = np.empty(2 * leaves, np.int64)  # those of the list before
+    taken = np.zeros((MAX_CODE_BITS, 2 * leaves + 1), np.int64)  # leaves among the first items
+    size = np.int64(0)
+    for number in range(MAX_CODE_BITS):
+        leaf = package = 0
+        packages = size // 2
+        while leaf < leaves or package < packages:
+            item = leaf + package
+            pair = before[2 * package] + before[2 * package + 1] if package < packages else np.int64(0)
+            if leaf < leaves and (package == packages or counts[order[leaf]] <= pair):
+                weights[item] = counts[order[leaf]]
+                leaf += 1
+            else:
+                weights[item] = pair
+                package += 1
+            taken[number, item + 1] = leaf
+        size = leaves + packages
+        weights, before = before, weights
+    lengths = np.zeros((2, counts.size), np.uint8)
+    bits = np.zeros(2, np.int64)
+    for free in range(2):
+        chosen = np.int64(2 * leaves - 2)
+        for number in range((MAX_CODE_BITS if free else PREFERRED_CODE_BITS) - 1, -1, -1):
+            few = taken[number, chosen]
+            for place in range(few):
+                lengths[free, order[place]] += 1
+                bits[free] += counts[order[place]]
+            chosen = 2 * (chosen - few)
+    chosen_lengths: Array = lengths[1 if (bits[0] - bits[1]) * _MIN_SAVED_RATIO > bits[1] else 0]
+    return chosen_lengths.copy()
+
+
+choose_lengths = kernel(_choose_lengths, _choose_lengths_loop, "in i8")
 
 
 def canonical_order(lengths: Array) -> Array:

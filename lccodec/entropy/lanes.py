@@ -329,7 +329,7 @@ def _read_lanes_loop(data: Array, starts: Array, lengths: Array, count: int) -> 
         for first in range(0, going, _LANES_AT_A_TIME):
             last = min(first + _LANES_AT_A_TIME, going)
             for step in range(begin, stop, joined):
-                until: int = min((step + joined) * lanes, stop * lanes)
+                until = lanes * (stop if stop < step + joined else step + joined)
                 # Four lanes at a time do not wait for each other. The last one may come again.
                 for a in range(first, last, 4):
                     b, c, d = min(a + 1, last - 1), min(a + 2, last - 1), min(a + 3, last - 1)

@@ -31,6 +31,7 @@ from ..constants import (
 from ..cursor import Cursor
 from ..element_types import Array
 from ..errors import ChecksumError, DataError, FormatError, LimitError, UnsupportedError
+from ..loops import kernel
 from ..parallel import PIECE, slices
 from .bits import is_filled, packed_size, unpack
 from .classes import Classes
@@ -164,12 +165,9 @@ class _Gaps:
         values = dense(_closed(self.values, decoded), stored)
         _check_places(stored, self.size, self.where)
         if stored * DENSE_RATIO <= self.count:
-            return Sparse(_positions(high, lows, low, 0), values)
-        symbols, first = np.zeros(self.count, np.uint8), 0
-        for part in slices(stored, PIECE):  # the places of a piece stay in the cache
-            positions = _positions(high[part], lows[part], low, first)
-            symbols[positions] = values[part]
-            first = int(positions[-1]) + 1
+            return Sparse(positions(high, lows, low, 0), values)
+        symbols = np.zeros(self.count, np.uint8)
+        scatter(values, high, lows, low, symbols)
         return symbols
 
 
@@ -229,15 +227,55 @@ def _closed(stream: _Opened, decoded: Iterator[Symbols]) -> Form:
 
 
 def _positions(high: Array, lows: Array, low: int, first: int) -> Array:
-    """Return positions (int64), given the parts of gaps that begin at position `first`."""
+    """Return positions (int64), given the parts of gaps that begin at position `first`.
+
+    `high` and `lows` are uint8; without low bits there are no `lows`.
+    """
     gaps = high.astype(np.uint16)
     if low:
         gaps <<= low
         gaps |= lows
-    positions = gaps.astype(np.int64)
-    positions[1:] += 1
-    positions[:1] += first
-    return np.cumsum(positions, out=positions)
+    places = gaps.astype(np.int64)
+    places[1:] += 1
+    places[:1] += first
+    return np.cumsum(places, out=places)
+
+
+def _positions_loop(high: Array, lows: Array, low: int, first: int) -> Array:
+    places = np.empty(high.size, np.int64)
+    place = np.int64(first)
+    for number in range(high.size):
+        place += np.int64(high[number]) << low
+        if low:
+            place += np.int64(lows[number])
+        places[number] = place
+        place += 1
+    return places
+
+
+positions = kernel(_positions, _positions_loop, "in u1, in u1, i8, i8")
+
+
+def _scatter(values: Array, high: Array, lows: Array, low: int, symbols: Array) -> None:
+    """Write values (uint8) at their places into `symbols`; the gaps are as in `_positions`."""
+    first = 0
+    for part in slices(values.size, PIECE):  # the places of a piece stay in the cache
+        places = _positions(high[part], lows[part], low, first)
+        symbols[places] = values[part]
+        first = int(places[-1]) + 1
+
+
+def _scatter_loop(values: Array, high: Array, lows: Array, low: int, symbols: Array) -> None:
+    place = np.int64(0)
+    for number in range(values.size):
+        place += np.int64(high[number]) << low
+        if low:
+            place += np.int64(lows[number])
+        symbols[place] = values[number]
+        place += 1
+
+
+scatter = kernel(_scatter, _scatter_loop, "in u1, in u1, in u1, i8, out u1")
 
 
 def _check_places(places: int, size: int, where: str) -> None:

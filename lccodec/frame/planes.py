@@ -50,7 +50,7 @@ def write_block(
 ) -> tuple[list[Piece], int]:
     """Return the pieces of one block, and its part of the array sum.
 
-    A piece is the stream of one byte of the codes, lowest byte first. `bits` may change meanwhile:
+    They are the streams of each byte of the codes, lowest byte first. `bits` may change meanwhile:
     all that is stored of a component is computed from one reading of it. These components are
     written into `out`, which may be `reference`.
 
@@ -83,7 +83,8 @@ def write_block(
                 target[:] = before
             changes.apply(target)
         planes.add(part, changes)
-    return [b"".join(write_plane(run, bits.size, small)) for run in planes.runs()], planes.total
+    pieces = [piece for run in planes.runs() for piece in write_plane(run, bits.size, small)]
+    return pieces, planes.total
 
 
 def write_codes(size: int, kind: ElementType, places: Array, codes: Array) -> list[Piece]:
@@ -148,11 +149,33 @@ def _changes(bits: Array, before: Array) -> _Changes | None:
     sample = words[::_SAMPLE_DISTANCE] != old[::_SAMPLE_DISTANCE]
     if np.count_nonzero(sample) * 2 > sample.size:
         return None
+    many, places, new, old = differing(words, old, words.size // _CHANGED_RATIO)
+    return None if many else _Changes(places, new, old)
+
+
+def _differing(words: Array, old: Array, most: int) -> tuple[bool, Array, Array, Array]:
+    """Return whether more than `most` words (uint64) differ; else which do, and both of each."""
     differs = words != old
-    if np.count_nonzero(differs) * _CHANGED_RATIO > differs.size:
-        return None
+    if np.count_nonzero(differs) > most:
+        return True, differs[:0].view(np.int64), words[:0], old[:0]
     places = true_places(differs)
-    return _Changes(places, words.take(places), old.take(places))
+    return False, places, words.take(places), old.take(places)
+
+
+def _differing_loop(words: Array, old: Array, most: int) -> tuple[bool, Array, Array, Array]:
+    places, new, before = np.empty(most, np.int64), np.empty(most, np.uint64), np.empty(most, np.uint64)
+    found = 0
+    for place in range(words.size):
+        word = words[place]
+        if word != old[place]:
+            if found == most:
+                return True, places[:0], new[:0], before[:0]
+            places[found], new[found], before[found] = place, word, old[place]
+            found += 1
+    return False, places[:found].copy(), new[:found].copy(), before[:found].copy()
+
+
+differing = kernel(_differing, _differing_loop, "in u8, in u8, i8")
 
 
 def _whole_words(bits: Array) -> Array:

@@ -142,7 +142,7 @@ def _dispatcher(loop: Callable[..., Any]) -> Any:
 
 def _types(signature: str) -> tuple[Any, ...]:
     """Return what Numba calls the types of parameters."""
-    import numba
+    numba: Any = importlib.import_module("numba")
     import numpy as np
 
     found = []

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.entropy.huffman import PackageMerge, canonical_codes, entropy_bits
+from lccodec.entropy import huffman
+from lccodec.entropy.huffman import PackageMerge, canonical_codes, choose_lengths, entropy_bits
 from lccodec.loops.counts import histogram
 
 from ..support.oracle import order0_entropy_bits
@@ -76,6 +77,24 @@ def test_fibonacci_counts_keep_the_limit(limit: int) -> None:
 def test_canonical_codes_rise_with_length_then_symbol() -> None:
     lengths = np.array([2, 1, 3, 0, 3], np.uint8)
     assert canonical_codes(lengths).tolist() == [0b10, 0b0, 0b110, 0, 0b111]
+
+
+@given(
+    st.lists(st.integers(0, 3) | st.integers(0, 10**9), min_size=2, max_size=256).filter(
+        lambda counts: sum(map(bool, counts)) > 1
+    )
+)
+def test_both_forms_choose_the_same_lengths(counts: list[int]) -> None:
+    weights = padded(counts)
+    expected = huffman._choose_lengths(weights)
+    for form in (huffman._choose_lengths_loop, choose_lengths):
+        np.testing.assert_array_equal(form(weights), expected)
+
+
+def test_both_forms_choose_longer_codes_where_they_save_enough() -> None:
+    weights = padded([int(1.7**place) for place in range(30)])
+    assert int(choose_lengths(weights).max()) == 15
+    np.testing.assert_array_equal(huffman._choose_lengths_loop(weights), choose_lengths(weights))
 
 
 @pytest.mark.parametrize("alphabet", [1, 2, 7, 256])

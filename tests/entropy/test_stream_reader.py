@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec.cursor import Cursor
+from lccodec.entropy import stream_reader
 from lccodec.entropy.lockstep import decode_runs
 from lccodec.entropy.runs import dense
 from lccodec.entropy.stream_reader import read_stream, reading
@@ -77,3 +78,22 @@ def test_all_runs_of_sparse_streams_inside_each_other_are_wanted_at_once() -> No
     with pytest.raises(StopIteration) as done:
         stream.send(decode_runs(runs))
     np.testing.assert_array_equal(dense(done.value.value, symbols.size), symbols)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 255), st.integers(0, 255)), min_size=1, max_size=20), st.integers(0, 8)
+)
+def test_both_forms_place_symbols_alike(parts: list[tuple[int, int]], low: int) -> None:
+    high, lows = (np.array(each, np.uint8) for each in zip(*parts, strict=True))
+    lows = lows & np.uint8((1 << low) - 1) if low else lows[:0]
+    places = stream_reader._positions(high, lows, low, 0)
+    values = np.arange(1, places.size + 1, dtype=np.uint8)
+    expected = np.zeros(int(places[-1]) + 1, np.uint8)
+    expected[places] = values
+    for form in (stream_reader._positions_loop, stream_reader.positions):
+        np.testing.assert_array_equal(form(high, lows, low, 0), places)
+        np.testing.assert_array_equal(form(high, lows, low, 7), places + 7)
+    for write in (stream_reader._scatter, stream_reader._scatter_loop, stream_reader.scatter):
+        symbols = np.zeros_like(expected)
+        write(values, high, lows, low, symbols)
+        np.testing.assert_array_equal(symbols, expected)

@@ -137,6 +137,7 @@ def test_an_array_that_changes_between_search_and_copy(monkeypatch: pytest.Monke
         return found
 
     monkeypatch.setattr(planes, "true_places", changing)
+    monkeypatch.setattr(planes, "differing", planes._differing)  # there the array changes
     frame = encode(after, Lossless(), before)
     decoded = decode(frame, before)  # the sum of what was stored
     assert np.flatnonzero(decoded != before).tolist() == [700, 19_999]
@@ -200,3 +201,15 @@ def test_both_forms_split_and_join_alike(
             own = reference.copy()  # in place
             join(rows, own, is_float, own)
             np.testing.assert_array_equal(own, bits)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=20), st.integers(0, 12))
+def test_both_forms_find_the_words_that_differ(pairs: list[tuple[int, int]], most: int) -> None:
+    words, old = np.array(pairs, np.uint64).reshape(-1, 2).T.copy()
+    expected = planes._differing(words, old, most)
+    assert expected[0] == (np.count_nonzero(words != old) > most)
+    for form in (planes._differing_loop, planes.differing):
+        found = form(words, old, most)
+        assert found[0] == expected[0]
+        for each, other in zip(found[1:], expected[1:], strict=True):
+            np.testing.assert_array_equal(each, other)
