@@ -274,7 +274,7 @@ class _Rows:
 _ROWS_AT_A_TIME: Final = 1 << 12  # whose predictions stay in the cache
 
 
-def _run_pass_loop(
+def _run_pass_loop(  # noqa: PLR0912, PLR0915 - the compiler is told each formula
     values: Array,
     decoded: Array,
     hidden: Array,
