@@ -24,7 +24,7 @@ from mutation import mutate
 
 import lccodec
 from lccodec import loops
-from lccodec.element_types import BFLOAT16_BITS, ELEMENT_TYPES, Array, from_components, unwork
+from lccodec.element_types import ELEMENT_TYPES, Array, from_components, unwork
 from lccodec.errors import LccodecError
 from lccodec.frame.decode import checked_header
 from lccodec.quantizers import Quantizer
@@ -94,12 +94,16 @@ def reference_of(name: str, bits: Array, rng: np.random.Generator) -> Array:
     kind = next(kind for kind in ELEMENT_TYPES if kind.name == name)
     how = rng.integers(0, 6)
     if how == 0 or not kind.is_float:
-        return np.where(rng.random(bits.size) < rng.random(), bits, components_of(name, bits.size, rng)[: bits.size])
+        return np.where(
+            rng.random(bits.size) < rng.random(), bits, components_of(name, bits.size, rng)[: bits.size]
+        )
     if how == 1:
         return bits.copy()
     values = bits.view(kind.work) if name != "bfloat16" else (bits.astype(np.uint32) << 16).view(np.float32)
     with np.errstate(all="ignore"):
-        size = np.where(rng.random(bits.size) < rng.choice([0.02, 0.3, 1.0]), 10.0 ** rng.integers(-5, 0), 1e-9)
+        size = np.where(
+            rng.random(bits.size) < rng.choice([0.02, 0.3, 1.0]), 10.0 ** rng.integers(-5, 0), 1e-9
+        )
         near = values * (1 + size * rng.standard_normal(bits.size)) if how < 4 else values + size
         return unwork(near.astype(kind.work), kind)
 
@@ -113,18 +117,22 @@ def quantizer_of(bits: Array, name: str, rng: np.random.Generator) -> Quantizer 
         lambda: lccodec.ExponentBuckets(3),
         lambda: lccodec.UniformDeadzone(step=step, absolute=bool(rng.integers(0, 2))),
         lambda: lccodec.UniformDeadzone(max_error=step),
-        lambda: lccodec.UniformDeadzone(relative_step=float(rng.uniform(0.01, 3)), absolute=bool(rng.integers(0, 2))),
+        lambda: lccodec.UniformDeadzone(
+            relative_step=float(rng.uniform(0.01, 3)), absolute=bool(rng.integers(0, 2))
+        ),
         lambda: lccodec.UniformDeadzone(share=float(rng.uniform(0.001, 0.9))),
         lambda: LogSteps(float(rng.choice([0.003, 0.1, 1.0, 8.0]))),
         lambda: Clusters(int(rng.integers(2, 20))),
-        lambda: KeyframeSteps(),
+        KeyframeSteps,
         lambda: lccodec.Smooth(max_error=step, conserve="sum" if rng.random() < 0.2 else None),
         lambda: lccodec.Smooth(relative_error=float(10.0 ** rng.integers(-6, 0)), rough="steps"),
         lambda: lccodec.Smooth(relative_error=float(10.0 ** rng.integers(-6, 0)), minimum=-1.0, fill=(0.0,)),
         lambda: "lossless",
     ]
     if kind.is_float and kind.components == 1 and bits.size and rng.random() < 0.15:
-        moment = components_of("float32", bits.size, rng) & np.uint32(0x7FFFFFFF if rng.random() < 0.7 else 0xFFFFFFFF)
+        moment = components_of("float32", bits.size, rng) & np.uint32(
+            0x7FFFFFFF if rng.random() < 0.7 else 0xFFFFFFFF
+        )
         of = next(kind for kind in ELEMENT_TYPES if kind.name == "float32")
         then = lccodec.UniformDeadzone(share=float(rng.uniform(0.01, 0.6)))
         return weighted(then, moment, of, float(10.0 ** rng.integers(-8, 2)))
@@ -164,7 +172,9 @@ def check(seed: int) -> None:
         reference = from_components(reference_of(name, bits, rng), kind, shape, "bits")
     quantizer = quantizer_of(bits, name, rng)
     effort = "high" if rng.random() < 0.1 else "normal"
-    frame = both(lambda: lccodec.encode(array, quantizer, reference, effort=effort), f"the frame by {quantizer}")
+    frame = both(
+        lambda: lccodec.encode(array, quantizer, reference, effort=effort), f"the frame by {quantizer}"
+    )
     if isinstance(frame, str):
         return
 

@@ -10,7 +10,9 @@ from lccodec.loops.bins import _zigzags_loop, _zigzags_numpy, zigzags
 
 
 @given(
-    st.lists(st.floats(-200, 200) | st.sampled_from([0.6, -0.6, 1.6, -0.0, 1e-42, 1e300, -1e300]), max_size=40),
+    st.lists(
+        st.floats(-200, 200) | st.sampled_from([0.6, -0.6, 1.6, -0.0, 1e-42, 1e300, -1e300]), max_size=40
+    ),
     st.sampled_from(["f4", "f8"]),
     st.integers(0, 128),
     st.booleans(),

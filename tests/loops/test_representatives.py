@@ -41,7 +41,13 @@ class Case:
 
 
 CASES = st.builds(
-    Case, TYPES, st.integers(0, 2**32), st.integers(0, 40), st.booleans(), SYMBOLS, st.sampled_from([0, 0.2, 1.0])
+    Case,
+    TYPES,
+    st.integers(0, 2**32),
+    st.integers(0, 40),
+    st.booleans(),
+    SYMBOLS,
+    st.sampled_from([0, 0.2, 1.0]),
 )
 
 
