@@ -94,8 +94,10 @@ def _limit(bound: float, kind: ElementType) -> np.floating:
     if bound == math.inf:
         return wide(bound)
     with np.errstate(over="ignore"):
-        limit = np.nextafter(wide(bound), wide(0))
-    return np.nextafter(limit, wide(0)) if float(limit) > bound else limit
+        limit: np.floating = np.nextafter(wide(bound), wide(0))
+    if float(limit) > bound:  # the bound itself was rounded up
+        limit = np.nextafter(limit, wide(0))
+    return limit
 
 
 def _settle_numpy(
