@@ -1,7 +1,7 @@
 """Fuzz a target for a while: ``python fuzz/run.py TARGET [--seconds N] [--seed S] [--engine E]``.
 
 Targets are ``frame``, ``manifest``, ``checkpoint``, ``chain``, ``follow``, ``bundle``, ``parity``,
-``foreign`` and ``skeleton``.
+``foreign``, ``skeleton`` and ``forms``.
 
 The exit status is 0 where the invariant held, and 1 where an input broke it. That input and the
 traceback are in ``fuzz/work/TARGET/`` then. An input may take `INPUT_SECONDS` of CPU, and the
@@ -30,7 +30,18 @@ from types import FrameType
 from typing import Any, NoReturn, Self
 
 HERE = Path(__file__).parent
-TARGETS = ("frame", "manifest", "checkpoint", "chain", "follow", "bundle", "parity", "foreign", "skeleton")
+TARGETS = (
+    "frame",
+    "manifest",
+    "checkpoint",
+    "chain",
+    "follow",
+    "bundle",
+    "parity",
+    "foreign",
+    "skeleton",
+    "forms",
+)
 INPUT_SECONDS = 10
 WAIT_SECONDS = 300  # that an input may take on the clock of a busy machine
 MEMORY_BYTES = 4 << 30

@@ -42,20 +42,23 @@ TOKENS = (
 
 def check(data: bytes) -> None:
     """Decode an input; any exception from here is a violation of the invariant."""
-    frame = sealed(data)
     with outcomes.counted():
-        header = parse_header(frame)
-        reference = None
-        if header.nbytes > MAX_DECODED:
-            if header.relative or header.nbytes <= MAX_EXPANSION * len(frame):
-                raise TooLargeError
-        elif header.relative:
-            reference = reference_array(header.kind, header.shapes[0])
-        if header.run:
-            base = reference_array(header.kind, (header.components // header.kind.components,))
-            decode_components(frame, components(base)[1] if header.relative else None)
-        else:
-            lccodec.decode(frame, reference, dtype="bits")
+        decoded(sealed(data))
+
+
+def decoded(frame: bytes) -> Array:
+    """Return the array that a frame holds, or its components if they are of a run."""
+    header = parse_header(frame)
+    reference = None
+    if header.nbytes > MAX_DECODED:
+        if header.relative or header.nbytes <= MAX_EXPANSION * len(frame):
+            raise TooLargeError
+    elif header.relative:
+        reference = reference_array(header.kind, header.shapes[0])
+    if header.run:
+        base = reference_array(header.kind, (header.components // header.kind.components,))
+        return decode_components(frame, components(base)[1] if header.relative else None)
+    return lccodec.decode(frame, reference, dtype="bits")
 
 
 def sealed(frame: bytes) -> bytes:

@@ -22,7 +22,18 @@ import pytest
 from lccodec.frame.decode import decode_components
 
 FUZZ = Path(__file__).parents[1] / "fuzz"
-TARGETS = ("frame", "manifest", "checkpoint", "chain", "follow", "bundle", "parity", "foreign", "skeleton")
+TARGETS = (
+    "frame",
+    "manifest",
+    "checkpoint",
+    "chain",
+    "follow",
+    "bundle",
+    "parity",
+    "foreign",
+    "skeleton",
+    "forms",
+)
 REGRESSIONS = sorted((FUZZ / "regressions").glob("*/*"))
 OUTCOMES = json.loads((FUZZ / "regressions" / "outcomes.json").read_bytes())
 MAX_SECONDS = 10  # of CPU: other tests run beside

@@ -19,6 +19,7 @@ import atexit
 import importlib
 import os
 import sys
+import threading
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -67,12 +68,12 @@ class Kernel:
         return self._run(*arguments)
 
     def _first(self, *arguments: Any) -> Any:
-        form = self._run if self.begin() else self.numpy_form
-        return form(*arguments)
+        self.begin()
+        return (self.numpy_form if self.is_waiting() else self._run)(*arguments)
 
     def begin(self) -> bool:
         """Make kernels ready, or let that go on; return whether this one is compiled."""
-        if not self.is_compiled():
+        if self.is_waiting():
             if _WANTED == "numba" and _preparation.working:
                 _preparation.attempt(self.compile)
             else:
@@ -85,23 +86,33 @@ class Kernel:
         """Let a form run from now on."""
         self._run = form
 
+    def is_waiting(self) -> bool:
+        """Return whether no form was chosen yet."""
+        return self._run == self._first
+
     def is_compiled(self) -> bool:
         """Return whether the compiled form runs."""
         return self._run is self._dispatcher is not None
 
     def is_cached(self) -> bool:
-        """Return whether the compiled form can be loaded."""
+        """Load what the cache has of the compiled form; return whether that is all."""
         made = self._dispatcher = self._dispatcher or _dispatcher(self.loop)
-        cache, context = made._cache, made.targetctx
-        return all(cache.load_overload(_types(each), context) is not None for each in self.signatures)
+        found = [made._cache.load_overload(_types(each), made.targetctx) for each in self.signatures]
+        for code in found:
+            if code is not None and not any(code.signature.args == args for args in made.overloads):
+                made.add_overload(code)
+        return all(code is not None for code in found)
 
     def compile(self) -> None:
         """Load the compiled form, or compile it and write it into the cache; it is used then."""
-        made = self._dispatcher = self._dispatcher or _dispatcher(self.loop)
-        for each in self.signatures:
-            made.compile(_types(each))
-        made.disable_compile()
-        self.use(made)
+        with _compiling:
+            if not self.is_waiting():
+                return
+            made = self._dispatcher = self._dispatcher or _dispatcher(self.loop)
+            for each in self.signatures:
+                made.compile(_types(each))
+            made.disable_compile()
+            self.use(made)
 
 
 def kernel(numpy_form: Form, loop: Form, *signatures: str) -> Form:
@@ -120,11 +131,12 @@ def kernel(numpy_form: Form, loop: Form, *signatures: str) -> Form:
 
 
 _kernels: list[Kernel] = []
+_compiling: Final = threading.RLock()  # several threads may call a kernel first
 
 
 def kernels() -> str:
-    """Return which form of the loops runs: ``"numba"`` once all that are loaded are compiled."""
-    return "numba" if _kernels and all(each.is_compiled() for each in _kernels) else "numpy"
+    """Return which form of the loops runs: ``"numba"`` once they are compiled, else ``"numpy"``."""
+    return "numba" if any(each.is_compiled() for each in _kernels) else "numpy"
 
 
 def is_compiled(function: Callable[..., Any]) -> bool:
@@ -205,7 +217,7 @@ class _Preparation:
         self._ended.put(None)
 
     def _load(self) -> None:
-        some = [each for each in _kernels if not each.is_compiled()]
+        some = [each for each in _kernels if each.is_waiting()]
         if not all(self._ending or each.is_cached() for each in some):
             self._compile(sorted({each.loop.__module__ for each in some}))
         for each in some:
