@@ -1,4 +1,4 @@
-"""Both forms of the loops make the same frames, and arrays: ``python fuzz/forms.py [--seconds N]``.
+"""Both forms of the loops make the same of arrays: ``python fuzz/both_forms.py [--seconds N]``.
 
 A case is an array, its reference, a quantizer and an effort, made from a seed. It is encoded and
 decoded by the NumPy forms and by the compiled ones. Then bytes of the frame are changed, and both
@@ -21,9 +21,9 @@ os.environ["LCCODEC_KERNELS"] = "numba"
 import numpy as np
 import target_frame
 from mutation import mutate
+from target_forms import numpy_forms
 
 import lccodec
-from lccodec import loops
 from lccodec.element_types import ELEMENT_TYPES, Array, from_components, unwork
 from lccodec.errors import LccodecError
 from lccodec.frame.decode import checked_header
@@ -38,20 +38,6 @@ _OTHERS: Final = ("uint8", "int16", "int32", "int64", "bool")
 _LARGE: Final = 0.02  # share of the cases that are larger than a piece
 _BROKEN: Final = 3  # of each frame
 _EVERY: Final = 1000
-
-
-def use(*, compiled: bool) -> None:
-    """Let one form of all loops run."""
-    for each in loops._kernels:
-        each.use(each._dispatcher if compiled else each.numpy_form)
-
-
-def prepare() -> None:
-    """Compile all loops, and leave their forms to `use`."""
-    for each in loops._kernels:
-        each.compile()
-    loops._WANTED = ""  # type: ignore[misc]
-    loops._preparation.begin = lambda: None  # type: ignore[method-assign]
 
 
 def shape_of(rng: np.random.Generator) -> tuple[int, ...]:
@@ -150,13 +136,12 @@ def outcome(call: Callable[[], Any]) -> bytes | str:
 
 def both(call: Callable[[], Any], what: str) -> bytes | str:
     """Return what both forms make of a call; raise if they differ."""
-    found = []
-    for compiled in (False, True):
-        use(compiled=compiled)
-        found.append(outcome(call))
-    if found[0] != found[1]:
-        raise AssertionError(f"the forms differ in {what}: {found[0][:60]!r} and {found[1][:60]!r}")
-    return found[0]
+    compiled = outcome(call)
+    with numpy_forms():
+        plain = outcome(call)
+    if compiled != plain:
+        raise AssertionError(f"the forms differ in {what}: {compiled[:60]!r} and {plain[:60]!r}")
+    return plain
 
 
 def check(seed: int) -> None:
@@ -206,7 +191,6 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first case")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    prepare()
     end, seed = time.monotonic() + arguments.seconds, arguments.seed
     while time.monotonic() < end:
         try:
