@@ -1,4 +1,4 @@
-"""Lossless compressors: zstd, pcodec, blosc2, ZipNN."""
+"""Lossless compressors: zstd, pcodec, blosc2, ZipNN, OpenZL."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from .compressor import Compressor
 
-__all__ = ["blosc2", "pcodec", "zipnn", "zstd"]
+__all__ = ["blosc2", "openzl", "pcodec", "zipnn", "zstd"]
 
 
 def zstd(level: int) -> Compressor:
@@ -52,3 +52,21 @@ def zipnn() -> Compressor:
         return bytes(ZipNN(**options).compress(bytearray(array.tobytes())))  # overwrites its input
 
     return Compressor(encode, lambda data, _: bytes(ZipNN(**options).decompress(bytearray(data))))
+
+
+def openzl() -> Compressor:
+    """Return OpenZL for float32: exponents, and each byte of the rest, have codes of their own."""
+    from openzl import ext
+
+    compressor = ext.Compressor()
+    rest = ext.nodes.TransposeSplit()(compressor, ext.graphs.Entropy()(compressor))
+    exponents = ext.graphs.Entropy()(compressor)
+    compressor.select_starting_graph(ext.nodes.Float32Deconstruct()(compressor, rest, exponents))
+
+    def encode(array: np.ndarray) -> bytes:
+        context = ext.CCtx()
+        context.ref_compressor(compressor)
+        context.set_parameter(ext.CParam.FormatVersion, ext.MAX_FORMAT_VERSION)
+        return bytes(context.compress([ext.Input(ext.Type.Numeric, array)]))
+
+    return Compressor(encode, lambda data, _: ext.DCtx().decompress(data)[0].content)

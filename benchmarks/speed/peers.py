@@ -26,6 +26,8 @@ def lossless_peers() -> tuple[Peers, list[str]]:
             "zstd -3": partial(lossless.zstd, 3),
             "pcodec": lossless.pcodec,
             "blosc2, shuffle + zstd -1": partial(lossless.blosc2, 1),
+            "ZipNN": lossless.zipnn,
+            "OpenZL": lossless.openzl,
         }
     )
 

@@ -19,6 +19,8 @@ from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import lccodec
+
 from ..measure.figures import COPY, Figure, better, dump, load, losses, markdown
 from ..measure.goals import missed, summary, table
 from ..measure.results import add_results, machine, put_into
@@ -55,8 +57,8 @@ WALKING = set(SECTIONS) - {SECTION, UPDATES, "huffman"}  # sections on states of
 NOTHING_STORED = Path()  # `--check` without a file
 SECOND_LOOKS = 2  # how often what seems lost is measured again
 PACKAGES = (
-    "numpy", "h5py", "zstandard", "pcodec", "blosc2", "hdf5plugin", "zfpy", "safetensors", "torch",
-    "orbax-checkpoint",
+    "numpy", "h5py", "zstandard", "pcodec", "blosc2", "hdf5plugin", "zfpy", "zipnn", "openzl", "safetensors",
+    "torch", "orbax-checkpoint", "numba",
 )  # fmt: skip
 
 
@@ -112,6 +114,7 @@ def report(figures: list[Figure], missing: list[str]) -> str:
     found = goals(figures)
     about = f"{machine()}, "
     about += ", ".join(f"{name} {version}" for name, version in versions().items())
+    about += f"; loops: {lccodec.kernels()}"
     told = [f for f in figures if f.section == TOLD]
     parts = [
         f"`{' '.join(['python', 'benchmarks/throughput.py', *shown(sys.argv[1:])])}`; {about}. "

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Form = TypeVar("Form", bound=Callable[..., Any])
 
 #: Calls of kernels after which they are made ready: a short program ends before that pays.
-_CALLS_BEFORE: Final = 64
+_CALLS_BEFORE: Final = 256
 #: The end of the program waits so long, in seconds, for the thread: Numba must not be cut.
 _SECONDS_TO_END: Final = 10.0
 #: Compiling leaves the cores to the program.

@@ -123,11 +123,15 @@ def test_peers_give_back_what_they_were_given() -> None:
 
 
 def test_peers_that_are_not_installed_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for package in ("zstandard", "pcodec", "blosc2", "zfpy", "hdf5plugin", "torch", "safetensors.numpy"):
+    packages = ("zstandard", "pcodec", "blosc2", "zfpy", "hdf5plugin", "torch", "safetensors.numpy")
+    for package in (*packages, "zipnn", "openzl"):
         monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.setitem(sys.modules, "orbax.checkpoint", None)
     found, absent = peers.lossless_peers()
-    assert (found, absent) == ({}, ["zstd -1", "zstd -3", "pcodec", "blosc2, shuffle + zstd -1"])
+    assert (found, absent) == (
+        {},
+        ["zstd -1", "zstd -3", "pcodec", "blosc2, shuffle + zstd -1", "ZipNN", "OpenZL"],
+    )
     assert peers.bounded_peers(1.0, "x") == ({}, ["SZ3, x", "ZFP, x"])
     found, absent = savers.savers()
     assert [saver.name for saver in found] == ["np.save", "np.savez"]
