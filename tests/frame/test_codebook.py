@@ -48,7 +48,7 @@ def test_blocks_decode_to_reference_plus_representative(
         if out is not None:
             cursor = Cursor(memoryview(stored), "block")
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("lccodec.loops.representatives._PLACES_AT_A_TIME", 40)
+                patch.setattr("lccodec.frame.codebook._PLACES_AT_A_TIME", 40)
                 read_block(cursor, codebook, 0, reference, out)
             assert cursor.remaining == 0
             np.testing.assert_array_equal(out.view(np.float32), expected)

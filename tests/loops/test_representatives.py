@@ -57,8 +57,8 @@ def test_settled(case: Case, bound: float, relative: bool, in_place: bool) -> No
     relative |= ordered  # steps need a reference
     outcomes = []
     forms = [loops._settle_numpy, None]
-    if case.is_native:
-        forms.append(loops._settle_steps_loop if ordered else loops._settle_loop)
+    if case.is_native and not ordered:
+        forms.append(loops._settle_loop)
     for form in forms:
         symbols, fits, base = case.symbols.copy(), case.fits.copy(), case.reference.copy()
         result = base if in_place and relative else case.original ^ 1
@@ -91,38 +91,3 @@ def test_sums(case: Case, relative: bool) -> None:
             form(symbols, case.table, out if relative else out[:0], out, case.kind.code)
         outs.append(out.tolist())
     assert all(out == outs[0] for out in outs)
-
-
-@given(CASES)
-def test_changes(case: Case) -> None:
-    ordered = case.table.dtype == case.kind.bits
-    forms = [loops._change_numpy, loops.change]
-    if case.is_native:
-        forms.append(loops._change_steps_loop if ordered else loops._change_loop)
-    outs = []
-    for form in forms:
-        out = case.reference.copy()
-        with np.errstate(all="ignore"):
-            form(case.symbols, case.places, case.table, out, case.kind.code)
-        outs.append(out.tolist())
-    assert all(out == outs[0] for out in outs)
-
-
-@given(CASES, st.sampled_from([1, 2, 4]), st.booleans())
-def test_groups(case: Case, width: int, relative: bool) -> None:
-    ordered = case.table.dtype == case.kind.bits
-    relative |= ordered
-    size = case.reference.size
-    groups = np.random.default_rng(size).integers(0, 256, -(-size * width // 8)).astype(np.uint8)
-    table = np.resize(case.table, 1 << width)
-    symbols = np.unpackbits(groups, bitorder="little").reshape(-1, width) @ (1 << np.arange(width))
-    expected = case.reference.copy()
-    with np.errstate(all="ignore"):
-        before = expected if relative else expected[:0]
-        loops._write_sums_numpy(symbols[:size], table, before, expected, case.kind.code)
-    loop = [loops._write_groups_loop] if case.is_native and not ordered else []
-    for form in (loops._write_groups_numpy, loops.write_groups, *loop):
-        out = case.reference.copy()
-        with np.errstate(all="ignore"):
-            form(groups, width, table, out if relative else out[:0], out, case.kind.code)
-        assert out.tolist() == expected.tolist()
