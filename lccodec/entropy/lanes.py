@@ -197,7 +197,7 @@ def _write_lanes(data: Array, codes: Array, lengths: Array, lanes: int) -> tuple
 def _write_lanes_loop(data: Array, codes: Array, lengths: Array, lanes: int) -> tuple[Array, Array]:
     # Four codes of a lane, of at most 60 bits, are joined in a word. Its whole bytes are written,
     # and what is left of it is at most 7 bits of the next word.
-    seven = np.uint64(7)
+    seven, row = np.uint64(7), np.uint64(lanes)
     joined = 4 if lengths.max() <= np.uint64(14) else 3
     steps = data.size // lanes // joined * joined
     room = (data.size // lanes + 1) * np.int64(lengths.max()) // 8 + 9
@@ -212,16 +212,16 @@ def _write_lanes_loop(data: Array, codes: Array, lengths: Array, lanes: int) -> 
             position[lane], left[lane] = 8 * (first + lane) * room, 0
         for step in range(0, steps, joined):
             for lane in range(some):
-                place = step * lanes + first + lane
-                word, bits = codes[data[place]], lengths[data[place]]
-                symbol = data[place + lanes]
+                begin = np.uint64(step * lanes + first + lane)
+                word, bits = codes[data[begin]], lengths[data[begin]]
+                symbol = data[begin + row]
                 word |= codes[symbol] << bits
                 bits += lengths[symbol]
-                symbol = data[place + 2 * lanes]
+                symbol = data[begin + np.uint64(2) * row]
                 word |= codes[symbol] << bits
                 bits += lengths[symbol]
                 if joined == 4:
-                    symbol = data[place + 3 * lanes]
+                    symbol = data[begin + np.uint64(3) * row]
                     word |= codes[symbol] << bits
                     bits += lengths[symbol]
                 used = position[lane] & seven
@@ -339,14 +339,21 @@ def _read_lanes_loop(data: Array, starts: Array, lengths: Array, count: int) -> 
                     word_b = words[min(at_b >> np.uint64(3), end)] >> (at_b & seven)
                     word_c = words[min(at_c >> np.uint64(3), end)] >> (at_c & seven)
                     word_d = words[min(at_d >> np.uint64(3), end)] >> (at_d & seven)
+                    column_a, column_b, column_c, column_d = (
+                        np.uint64(a),
+                        np.uint64(b),
+                        np.uint64(c),
+                        np.uint64(d),
+                    )
                     used_a = used_b = used_c = used_d = np.uint64(0)  # in the low bits: at most 57
-                    for row in range(step * lanes, until, lanes):
+                    for start in range(step * lanes, until, lanes):
+                        row = np.uint64(start)
                         entry_a, entry_b = np.uint64(table[word_a & mask]), np.uint64(table[word_b & mask])
                         entry_c, entry_d = np.uint64(table[word_c & mask]), np.uint64(table[word_d & mask])
-                        symbols[row + a] = entry_a >> np.uint64(8)
-                        symbols[row + b] = entry_b >> np.uint64(8)
-                        symbols[row + c] = entry_c >> np.uint64(8)
-                        symbols[row + d] = entry_d >> np.uint64(8)
+                        symbols[row + column_a] = entry_a >> np.uint64(8)
+                        symbols[row + column_b] = entry_b >> np.uint64(8)
+                        symbols[row + column_c] = entry_c >> np.uint64(8)
+                        symbols[row + column_d] = entry_d >> np.uint64(8)
                         word_a >>= entry_a & low_bits
                         word_b >>= entry_b & low_bits
                         word_c >>= entry_c & low_bits

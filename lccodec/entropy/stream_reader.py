@@ -271,7 +271,7 @@ def _scatter_loop(values: Array, high: Array, lows: Array, low: int, symbols: Ar
         place += np.int64(high[number]) << low
         if low:
             place += np.int64(lows[number])
-        symbols[place] = values[number]
+        symbols[np.uint64(place)] = values[number]
         place += 1
 
 
