@@ -95,10 +95,9 @@ class Codebook:
 
     def places(self, symbols: Array, owner: Owner) -> Array:
         """Return where the values of symbols are in `values`."""
-        if self.sizes.size == 1:
-            return symbols
-        found: Array = np.add(self._starts[owner], symbols, dtype=np.intp)
-        return found
+        if self.sizes.size > 1:
+            symbols = np.add(self._starts[owner], symbols, dtype=np.intp)
+        return symbols
 
     def check(self, symbols: Array, owner: Owner, where: str) -> None:
         """Raise ``FormatError`` if a symbol has no representative (LCC-CBK-03)."""
