@@ -23,15 +23,15 @@ import numpy as np
 from ..byteorder import read_numbers, stored_bytes
 from ..cursor import Cursor
 from ..element_table import ElementType
-from ..element_types import Array, ordered_steps, unwork, work
+from ..element_types import Array, add_at, ordered_steps, unwork, work
 from ..entropy.bits import group_symbols
 from ..entropy.runs import Gathered, Packed, Sparse, as_sparse, dense
 from ..entropy.stream_reader import read_stream
 from ..entropy.stream_writer import Piece, write_run
 from ..errors import FormatError
-from ..loops.representatives import change, settle, write_groups, write_sums
+from ..loops.representatives import reconstruct, settle, write_sums
 from ..masks import true_places
-from ..parallel import PIECE
+from ..parallel import PIECE, slices
 from ..quantizers.base import Exact, Partition, Quantizer, check_partition, known_symbols
 from ..quantizers.guarantee import has_negative, negative, spoiled
 from ..quantizers.residual import Owner, Residual
@@ -40,6 +40,8 @@ from .header import FrameHeader
 
 #: If at most one symbol in this many is not 0, changing only their places is faster.
 SPARSE_RATIO: Final = 16
+
+_PLACES_AT_A_TIME: Final = 1 << 14  # that are changed, so that they and what is added stay in the cache
 
 
 class Codebook:
@@ -93,10 +95,9 @@ class Codebook:
 
     def places(self, symbols: Array, owner: Owner) -> Array:
         """Return where the values of symbols are in `values`."""
-        if self.sizes.size == 1:
-            return symbols
-        found: Array = np.add(self._starts[owner], symbols, dtype=np.intp)
-        return found
+        if self.sizes.size > 1:
+            symbols = np.add(self._starts[owner], symbols, dtype=np.intp)
+        return symbols
 
     def check(self, symbols: Array, owner: Owner, where: str) -> None:
         """Raise ``FormatError`` if a symbol has no representative (LCC-CBK-03)."""
@@ -110,16 +111,22 @@ class Codebook:
 
 def apply(symbols: Array, owner: Owner, codebook: Codebook, reference: Array | None, out: Array) -> None:
     """Write the values of symbols into `out`, which may be `reference`; both are components."""
-    table, code = codebook.values, codebook.kind.code
     if reference is not None and np.count_nonzero(symbols) * SPARSE_RATIO <= symbols.size:
         positions = true_places(symbols != 0)
         owner = owner if isinstance(owner, int) else owner.take(positions)
         if out is not reference:
             np.copyto(out, reference)
-        change(codebook.places(symbols.take(positions), owner), positions, table, out, code)
+        _change(codebook.places(symbols.take(positions), owner), positions, codebook, out)
     else:
         before = out[:0] if reference is None else reference
-        write_sums(codebook.places(symbols, owner), table, before, out, code)
+        write_sums(codebook.places(symbols, owner), codebook.values, before, out, codebook.kind.code)
+
+
+def _change(chosen: Array, positions: Array, codebook: Codebook, out: Array) -> None:
+    """Add the values at places of the codebook to the components at positions, in place."""
+    for part in slices(positions.size, _PLACES_AT_A_TIME):
+        values = codebook.values.take(chosen[part], mode="clip")
+        add_at(out, positions[part], values, codebook.kind)
 
 
 def write_block(
@@ -202,24 +209,33 @@ def _apply_sparse(
 ) -> None:
     owner = codebook.owner(start, run.positions)
     codebook.check(run.values, owner, where)
-    places, table, code = codebook.places(run.values, owner), codebook.values, codebook.kind.code
+    places = codebook.places(run.values, owner)
     if reference is None:
         out[:] = 0
-        out[run.positions] = unwork(table.take(places, mode="clip"), codebook.kind)
+        out[run.positions] = unwork(codebook.values.take(places, mode="clip"), codebook.kind)
         return
     if out is not reference:
         np.copyto(out, reference)
-    change(places, run.positions, table, out, code)
+    _change(places, run.positions, codebook, out)
 
 
 def _apply_packed(run: Packed, codebook: Codebook, reference: Array | None, out: Array, where: str) -> None:
-    symbols = group_symbols(run.width)
+    joined, symbols = 8 // run.width, group_symbols(run.width)
     bad = (symbols > codebook.counts[0]).any(axis=1)
     if bad.any():
         codebook.check(symbols[run.groups[bad[run.groups]]], 0, where)
-    table = codebook.values.take(np.arange(1 << run.width), mode="clip")
-    before = out[:0] if reference is None else reference
-    write_groups(run.groups, run.width, table, before, out, codebook.kind.code)
+    rows = codebook.values.take(symbols, mode="clip")
+    # A row of values is taken as a single item if a type of its size exists: one gather per group.
+    item = {4: np.uint32, 8: np.uint64, 16: np.complex128}.get(rows.shape[1] * rows.itemsize)
+    table = rows if item is None else rows.view(item)[:, 0]
+    step = PIECE // joined
+    for first in range(0, run.groups.size, step):
+        part = slice(first * joined, (first + step) * joined)
+        taken = table.take(run.groups[first : first + step], axis=0, mode="clip")
+        target = out[part]
+        values = taken.view(rows.dtype).reshape(-1)[: target.size]
+        before = out[:0] if reference is None else reference[part]
+        reconstruct(values, before, codebook.kind, target)
 
 
 _MAX_ARRAYS_PER_BATCH: Final = 1024  # of a run; each array needs tables of its own

@@ -95,7 +95,7 @@ def decode(
     )
     if found != header.kind:
         raise ArgumentError(f"out must have dtype {header.kind.name}; got {found.name}")
-    _decode(data, header, target if reference is out else base, target)
+    _decode(data, header, target if base is not None and reference is out else base, target)
     if not out.dtype.isnative:  # then the components are a copy
         out.reshape(-1).view(found.bits.newbyteorder("S"))[:] = target
     return out

@@ -164,11 +164,13 @@ def _found_loop(mask: Array, values: Array, reference: Array) -> tuple[Array, Ar
     # Without a branch: a processor cannot guess where the next place is.
     words = mask[: mask.size & ~7].view(np.uint64)
     some = np.empty(words.size + 1, np.uint32)
-    count = end = 0
+    total = count = end = 0
+    for i in range(mask.size):
+        total += mask[i]
     for word in range(words.size):
         some[count] = word
         count += words[word] != 0
-    places = np.empty(8 * count + 8, np.int64)
+    places = np.empty(total + 1, np.int64)
     for k in range(count):
         first = 8 * some[k]
         for i in range(first, first + 8):

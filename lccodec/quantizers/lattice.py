@@ -274,12 +274,14 @@ class _Rows:
 _ROWS_AT_A_TIME: Final = 1 << 12  # whose predictions stay in the cache
 
 
-def _run_pass_loop(
+def _run_pass_loop(  # noqa: PLR0912, PLR0915 - the compiler is told each formula
     values: Array,
     decoded: Array,
     hidden: Array,
     outer: Array,
     inner: Array,
+    line: int,
+    gap: int,
     apart: int,
     knots: int,
     rows: int,
@@ -298,7 +300,9 @@ def _run_pass_loop(
         Which elements are stored apart, uint8; empty if none are.
     outer, inner
         Offsets of the elements that lie before the axis of the pass in the order of elements, and
-        of those that lie behind it, int64.
+        of lines that lie behind it, int64.
+    line, gap
+        Elements of such a line, and how far they are apart; 0 if the axis is the last one.
     apart
         Elements from a row that is known to the row that is predicted behind it.
     rows
@@ -310,74 +314,82 @@ def _run_pass_loop(
     if knots < 4:
         used = min(predictor, 1)
     most = 127.0 if numbers.itemsize == 1 else _MAX_STEPS
-    inverse, fits, count = 1 / step, True, 0
-    # Elements that are predicted by one formula at a time: those of a row, or some rows of one.
-    offsets = inner if inner.size > 1 else np.arange(min(rows, _ROWS_AT_A_TIME)) * 2 * apart
-    predicted = np.empty(offsets.size)
+    inverse, fits, count, two = 1 / step, True, 0, 2 * apart
+    far = gap if line else two  # from an element that is predicted to the next
+    room = np.empty(line or min(rows, _ROWS_AT_A_TIME))
     for before in outer:
         row = 0
         while row < rows:
-            terms = used
+            # Elements that are predicted by one formula at a time: of a line, or some rows.
+            terms, size = used, line
             if used and row == knots - 1:
                 terms = -1
             elif used > 1 and row in (0, knots - 2):
                 terms = -2
             elif used == 3 and row in (1, knots - 3):
                 terms = 2
-            stop = row + 1
-            if inner.size == 1 and terms == used:
-                stop = min(rows if used == 0 else knots - min(used, 3), row + offsets.size)
-            here = offsets[: inner.size if inner.size > 1 else stop - row]
-            first, known = before + (2 * row + 1) * apart, before + 2 * row * apart
-            if terms == 0:
-                predicted[:] = origin
-            elif terms == 1:
-                for k, far in enumerate(here):
-                    i = first + far
-                    predicted[k] = (decoded[i - apart] + decoded[i + apart]) * 0.5
-            elif terms == 2:
-                for k, far in enumerate(here):
-                    i = first + far
-                    near = (decoded[i - apart] + decoded[i + apart]) * 0.5625
-                    predicted[k] = near + (decoded[i - 3 * apart] + decoded[i + 3 * apart]) * -0.0625
-            elif terms == 3:
-                for k, far in enumerate(here):
-                    i = first + far
-                    near = (decoded[i - apart] + decoded[i + apart]) * 0.5859375
-                    near += (decoded[i - 3 * apart] + decoded[i + 3 * apart]) * -0.09765625
-                    predicted[k] = near + (decoded[i - 5 * apart] + decoded[i + 5 * apart]) * 0.01171875
-            elif terms == -2:
-                side, two = (known, 2 * apart) if row == 0 else (known + 2 * apart, -2 * apart)
-                for k, far in enumerate(here):
-                    i = side + far
-                    near = decoded[i] * 0.3125 + decoded[i + two] * 0.9375
-                    predicted[k] = near + decoded[i + 2 * two] * -0.3125 + decoded[i + 3 * two] * 0.0625
-            else:
-                for k, far in enumerate(here):
-                    i = known + far
-                    if used > 1:
-                        near = decoded[i] * 1.875 + decoded[i - 2 * apart] * -1.25
-                        predicted[k] = near + decoded[i - 4 * apart] * 0.375
-                    elif knots > 1:
-                        predicted[k] = decoded[i] * 1.5 + decoded[i - 2 * apart] * -0.5
+            if not line:
+                stop = rows if used == 0 else knots - min(used, 3)
+                size = min(stop - row, room.size) if terms == used else 1
+            predicted = room[:size]
+            for behind in inner:
+                first = before + (2 * row + 1) * apart + behind
+                known = first - apart
+                if terms == 0:
+                    predicted[:] = origin
+                elif terms > 0:
+                    left, right = decoded[known::far], decoded[known + two :: far]
+                    if terms == 1:
+                        for k in range(size):
+                            predicted[k] = (left[k] + right[k]) * 0.5
                     else:
-                        predicted[k] = decoded[i]
-            for k, far in enumerate(here):
-                i = first + far
-                if values.size:
-                    number = np.rint((values[i] - predicted[k]) * inverse) + 0.0  # without -0.0
-                    if (hidden.size and hidden[i]) or not abs(number) < _MAX_STEPS:
-                        number = 0.0
-                    if abs(number) > most:
-                        number, fits = 0.0, False
-                    code = np.int64(number)
-                    numbers[count + k] = code << 1 ^ code >> 63
+                        left_2, right_2 = decoded[known - two :: far], decoded[known + 2 * two :: far]
+                        if terms == 2:
+                            for k in range(size):
+                                near = (left[k] + right[k]) * 0.5625
+                                predicted[k] = near + (left_2[k] + right_2[k]) * -0.0625
+                        else:
+                            left_3, right_3 = decoded[known - 2 * two :: far], decoded[known + 3 * two :: far]
+                            for k in range(size):
+                                near = (left[k] + right[k]) * 0.5859375
+                                near += (left_2[k] + right_2[k]) * -0.09765625
+                                predicted[k] = near + (left_3[k] + right_3[k]) * 0.01171875
+                elif terms == -2:
+                    side, way = (known, two) if row == 0 else (known + two, -two)
+                    for k in range(size):
+                        i = side + k * far
+                        near = decoded[i] * 0.3125 + decoded[i + way] * 0.9375
+                        predicted[k] = near + decoded[i + 2 * way] * -0.3125 + decoded[i + 3 * way] * 0.0625
                 else:
-                    code = np.int64(numbers[count + k])
-                    number = np.float64(code >> 1 ^ -(code & 1))
-                decoded[i] = number * step + predicted[k]
-            count += here.size
-            row = stop
+                    for k in range(size):
+                        i = known + k * far
+                        if used > 1:
+                            near = decoded[i] * 1.875 + decoded[i - two] * -1.25
+                            predicted[k] = near + decoded[i - 2 * two] * 0.375
+                        elif knots > 1:
+                            predicted[k] = decoded[i] * 1.5 + decoded[i - two] * -0.5
+                        else:
+                            predicted[k] = decoded[i]
+                own, out = numbers[count : count + size], decoded[first::far]
+                if values.size:
+                    exact = values[first::far]
+                    for k in range(size):
+                        number = np.rint((exact[k] - predicted[k]) * inverse) + 0.0  # without -0.0
+                        if not abs(number) < _MAX_STEPS:
+                            number = 0.0
+                        if hidden.size and hidden[first + k * far]:
+                            number = 0.0
+                        if abs(number) > most:
+                            number, fits = 0.0, False
+                        code = np.int64(number)
+                        own[k] = code << 1 ^ code >> 63
+                        out[k] = number * step + predicted[k]
+                else:
+                    for k in range(size):
+                        code = np.int64(own[k])
+                        out[k] = np.float64(code >> 1 ^ -(code & 1)) * step + predicted[k]
+                count += size
+            row += 1 if line else size
     return not fits
 
 
@@ -387,19 +399,21 @@ _NOTHING: Final = np.empty(0), np.empty(0, np.uint8)  # no values, and nothing h
 _run_pass: Final = kernel(
     _run_pass_loop,
     _run_pass_loop,
-    *(f"in f8, out f8, in u1, in i8, in i8, i8, i8, i8, i8, f8, f8, out u{n}" for n in (1, 2, 4, 8)),
+    *(f"in f8, out f8, in u1, in i8, in i8, i8, i8, i8, i8, i8, i8, f8, f8, out u{n}" for n in (1, 2, 4, 8)),
 )
 
 
-def _offsets(step: Pass, shape: Shape) -> tuple[Array, Array, int]:
-    """Return `outer`, `inner` and `apart` of a pass in a block of a shape."""
-    found = [np.zeros(1, np.int64), np.zeros(1, np.int64)]
-    for axis, (index, count) in enumerate(zip(step.targets, step.shape, strict=True)):
-        if axis != step.axis:
-            distances = np.arange(count) * (index.step * math.prod(shape[axis + 1 :]))
-            which = int(axis > step.axis)
-            found[which] = np.add.outer(found[which], distances).reshape(-1)
-    return found[0], found[1], step.targets[step.axis].start * math.prod(shape[step.axis + 1 :])
+def _lines(step: Pass, shape: Shape) -> tuple[Array, Array, int, int, int]:
+    """Return `outer`, `inner`, `line`, `gap` and `apart` of a pass in a block of a shape."""
+    distances = [index.step * math.prod(shape[k + 1 :]) for k, index in enumerate(step.targets)]
+    found, last = [], len(shape) - 1
+    for axes in (range(step.axis), range(step.axis + 1, last)):
+        offsets = np.zeros(1, np.int64)
+        for axis in axes:
+            offsets = np.add.outer(offsets, np.arange(step.shape[axis]) * distances[axis]).reshape(-1)
+        found.append(offsets)
+    line, gap = (0, 0) if step.axis == last else (step.shape[last], distances[last])
+    return found[0], found[1], line, gap, distances[step.axis] // 2
 
 
 #: Steps of a level are so many 256ths of the step of the block (LCC-SMO-04).
@@ -511,7 +525,7 @@ def _encode_level(
         coded.predictors.append(kind)
         if compiled:
             flags = _NOTHING[1] if masked is None else masked.reshape(-1).view(np.uint8)
-            own = values.reshape(-1), decoded.reshape(-1), flags, *_offsets(each, values.shape)
+            own = values.reshape(-1), decoded.reshape(-1), flags, *_lines(each, values.shape)
             rest = each.knots, each.shape[each.axis], kind, coded.origin, step
             if _run_pass(*own, *rest, numbers[start : start + each.size]):
                 numbers = numbers.astype(np.uint64)
@@ -603,7 +617,7 @@ def decode_block(shape: Shape, coded: Coded, out: Array) -> None:
                 if is_compiled(_run_pass):
                     own = np.require(numbers[start : start + each.size], requirements="W")
                     rest = each.knots, each.shape[each.axis], next(kinds), coded.origin, step
-                    block = _NOTHING[0], out.reshape(-1), _NOTHING[1], *_offsets(each, shape)
+                    block = _NOTHING[0], out.reshape(-1), _NOTHING[1], *_lines(each, shape)
                     _run_pass(*block, *rest, own)
                     start += each.size
                     continue

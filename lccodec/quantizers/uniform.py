@@ -175,7 +175,7 @@ def _edges(batch: Residual, share: float) -> Array:
     # Patterns are in the order of sizes. So the array and the upper half of a pattern make one key.
     shift = max(8 * size.itemsize - 32, 0)
     patterns = size.view(f"u{size.itemsize}")
-    keys = (patterns >> shift).astype(np.uint32)
+    keys: Array = (patterns >> shift).astype(np.uint32)
     if batch.arrays > 1:
         keys = owner << 32 | keys
     some = count > 0

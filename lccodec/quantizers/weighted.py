@@ -65,8 +65,10 @@ class Weighted(Quantizer):
 
     def _outside(self, components: Array | slice, values: Array, reference: Array, high: Any) -> Marked:
         """Mark the differences outside their zones; see `Outside`."""
-        chosen = isinstance(components, slice)
-        moments = self.moment[components] if chosen else self.moment.take(components, mode="clip")
+        if isinstance(components, slice):
+            moments = self.moment[components]
+        else:
+            moments = self.moment.take(components, mode="clip")
         with np.errstate(all="ignore"):
             unit = np.divide(1, high * math.sqrt(math.sqrt(math.sqrt(self.typical))))
             bounds = high, unit, _NARROWEST_RATIO * high, _WIDEST_RATIO * high

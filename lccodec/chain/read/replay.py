@@ -34,11 +34,12 @@ from ...constants import METHOD_RAW, METHOD_SMOOTH
 from ...container.disk.source import Source, read_ahead
 from ...container.reader import CheckpointReader
 from ...element_table import ElementType
-from ...element_types import Array, from_components, interpolate, rounded_copy
+from ...element_types import Array, from_components, rounded_copy
 from ...errors import DataError, LccodecError
 from ...frame.content import array_sum
 from ...frame.decode import check_array_sum, decode_components, decode_range
 from ...frame.header import FrameHeader, Shape
+from ...loops.interpolation import interpolate
 from ...parallel import PIECE, slices
 from ..store.store import Store
 from .links import (

@@ -22,11 +22,12 @@ import numpy as np
 
 from ...container.disk.source import read_ahead
 from ...element_table import ElementType
-from ...element_types import Array, interpolate, rounded_copy
+from ...element_types import Array, rounded_copy
 from ...errors import ArgumentError, FormatError
 from ...frame.decode import decode_range
 from ...frame.header import FrameHeader, Shape
 from ...frame.pieces import whole_blocks
+from ...loops.interpolation import interpolate
 from .links import (
     Link,
     array_place,
