@@ -273,9 +273,9 @@ def item_roles(
     """Return the roles of a rank's items. A shard has the role of its tensor."""
     tensors = {index.fqn: state[item_name(index)] for index in indices if item_name(index) in state}
     structural = {unescaped(name): role for name, role in adapter.roles(tensors).items()}
-    found = assign_roles({name: tensor.shape for name, tensor in tensors.items()}, None, structural)
-    items = ((item_name(index), index.fqn) for index in indices if index.fqn in found)
-    return {leaf_name((item,)): found[name] for item, name in items}
+    assignments = assign_roles({name: tensor.shape for name, tensor in tensors.items()}, None, structural)
+    items = ((item_name(index), index.fqn) for index in indices if index.fqn in assignments)
+    return {leaf_name((item,)): assignments[name] for item, name in items}
 
 
 def stored_value(planner: SavePlanner, item: WriteItem) -> Value:

@@ -63,8 +63,8 @@ def check_unchanged(file: BinaryIO, before: os.stat_result) -> None:
 
 def damaged_parts(file: BinaryIO, parts: Sequence[Part]) -> list[str]:
     """Return the names of the parts whose bytes are not those that were hashed."""
-    found = entry_of(file, parts).parts
-    now = {part.start: part.digest for part in found}
+    current = entry_of(file, parts).parts
+    now = {part.start: part.digest for part in current}
     return [part.name for part in parts if now.get(part.start) != part.digest]
 
 
@@ -93,13 +93,13 @@ def sealed_file(path: StrPath) -> Iterator[BinaryIO]:
         If it is not a regular file, or the operating system cannot read it.
     """
     with regular_file(path) as file:
-        found = find_seal(checked_path(path))
-        if found is None:
+        file_seal = find_seal(checked_path(path))
+        if file_seal is None:
             yield file
             return
         before = os.fstat(file.fileno())
-        if digest_of(file) != found.entry.digest:
-            raise _changed(path, found, file)
+        if digest_of(file) != file_seal.entry.digest:
+            raise _changed(path, file_seal, file)
         file.seek(0)
         yield file
         check_unchanged(file, before)
@@ -111,9 +111,9 @@ def read_sealed(path: StrPath, most: int | None = None) -> bytes:
     With `most`, a file of more bytes is a ``LimitError``.
     """
     data = read_bounded(path, most, RULE)
-    found = find_seal(checked_path(path))
-    if found is not None and hashlib.sha256(data).hexdigest() != found.entry.digest:
-        raise _changed(path, found, data)
+    file_seal = find_seal(checked_path(path))
+    if file_seal is not None and hashlib.sha256(data).hexdigest() != file_seal.entry.digest:
+        raise _changed(path, file_seal, data)
     return data
 
 
@@ -161,10 +161,10 @@ def change_text(file: BinaryIO, entry: Entry) -> str:
     return f"changed: tensor{'s' if len(names) > 1 else ''} {shown}{more}"
 
 
-def _changed(path: StrPath, found: FileSeal, content: BinaryIO | bytes) -> ChecksumError:
+def _changed(path: StrPath, file_seal: FileSeal, content: BinaryIO | bytes) -> ChecksumError:
     file = io.BytesIO(content) if isinstance(content, bytes) else content
     message = (
-        f"{change_text(file, found.entry)} since it was sealed in {found.seal.name}; if it was meant to"
-        " change, seal it again"
+        f"{change_text(file, file_seal.entry)} since it was sealed in {file_seal.seal.name};"
+        " if it was meant to change, seal it again"
     )
     return ChecksumError(RULE, str(path), message)

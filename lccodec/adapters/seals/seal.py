@@ -96,13 +96,13 @@ def seal(path: StrPath, *, replace: bool = False, threads: int = 1, progress: Pr
     """
     target, progress = checked_path(path), check_progress(progress)
     files = _files(target)
-    if refused := [found for found in files if found.refusal]:
+    if refused := [file for file in files if file.refusal]:
         raise ArgumentError(f"{target / refused[0].name}: {refused[0].refusal}, and cannot be sealed")
     if not files:
         raise ArgumentError(f"{target}: there is no file to seal")
-    total = sum(found.size for found in files)
+    total = sum(file.size for file in files)
     entries = in_threads(_entry, files, total, threads, progress, "seal")
-    text = format_listing({found.name: entry for found, entry in zip(files, entries, strict=True)})
+    text = format_listing({file.name: entry for file, entry in zip(files, entries, strict=True)})
     path = _seal_of(target)
     there = None
     with suppress(LccodecError):  # a seal that cannot be read is another one
@@ -148,14 +148,14 @@ def check(path: StrPath, *, threads: int = 1, progress: Progress = False) -> lis
         return [Problem(error.rule, error.where, error.message)]
     if sealed is None:
         raise ArgumentError(f"{target} is not sealed")
-    found = {each.name: each for each in _files(target)}
-    there = [found[name] for name in sealed if name in found]
+    present = {each.name: each for each in _files(target)}
+    there = [present[name] for name in sealed if name in present]
     total = sum(each.size for each in there)
     hashed = in_threads(partial(_problem, sealed), there, total, threads, progress, "check")
     messages = {problem.where: problem for problem in hashed if problem is not None}
-    differing = sorted({*messages, *sealed.keys() ^ found.keys()})
+    differing = sorted({*messages, *sealed.keys() ^ present.keys()})
     problems = [
-        messages.get(name) or Problem(RULE, name, _NEW if name in found else "missing")
+        messages.get(name) or Problem(RULE, name, _NEW if name in present else "missing")
         for name in differing[:_MAX_PROBLEMS]
     ]
     if more := len(differing) - len(problems):
@@ -178,8 +178,8 @@ def _sealed(target: Path) -> Mapping[str, Entry] | None:
     """Return what is sealed of a file or a directory."""
     if target.is_dir():
         return read_listing(_seal_of(target))
-    found = find_seal(target)
-    return None if found is None else {target.name: found.entry}
+    file_seal = find_seal(target)
+    return None if file_seal is None else {target.name: file_seal.entry}
 
 
 def _seal_of(target: Path) -> Path:
@@ -219,9 +219,9 @@ def found_in(directory: Path) -> Iterator[Found]:
                     if not (is_chain and entry.name == HASHES_FOLDER):
                         folders.append(f"{name}/")
                     continue
-                found = _found(name, Path(entry.path), root)
-                if found is not None:
-                    yield found
+                file = _found(name, Path(entry.path), root)
+                if file is not None:
+                    yield file
 
 
 def _found(name: str, path: Path, root: str) -> Found | None:
@@ -258,21 +258,21 @@ def _files(target: Path) -> list[Found]:
         return [Found(target.name, target, os.fstat(file.fileno()).st_size)]
 
 
-def _entry(found: Found, count: Count) -> Entry:
+def _entry(target: Found, count: Count) -> Entry:
     """Return the hashes of a file."""
-    with regular_file(found.path) as file:
+    with regular_file(target.path) as file:
         before = os.fstat(file.fileno())
-        entry = entry_of(file, _parts(file, found), count)
+        entry = entry_of(file, _parts(file, target), count)
         check_unchanged(file, before)
         return entry
 
 
-def _parts(file: BinaryIO, found: Found) -> list[Part]:
+def _parts(file: BinaryIO, target: Found) -> list[Part]:
     """Return the header and the tensors of a file that has them."""
-    if not found.name.endswith(_WITH_TENSORS):
+    if not target.name.endswith(_WITH_TENSORS):
         return []
     try:
-        tensors, _ = header_of(file, found.path)
+        tensors, _ = header_of(file, target.path)
     except FormatError:  # it is sealed as it is
         return []
     file.seek(0)
@@ -284,18 +284,18 @@ def _parts(file: BinaryIO, found: Found) -> list[Part]:
     return parts
 
 
-def _problem(sealed: Mapping[str, Entry], found: Found, count: Count) -> Problem | None:
+def _problem(sealed: Mapping[str, Entry], target: Found, count: Count) -> Problem | None:
     """Return what is wrong with a file that is sealed."""
-    if found.refusal:
-        return Problem(RULE, found.name, f"changed: it {found.refusal}")
-    entry = sealed[found.name]
+    if target.refusal:
+        return Problem(RULE, target.name, f"changed: it {target.refusal}")
+    entry = sealed[target.name]
     try:
-        with regular_file(found.path) as file:
+        with regular_file(target.path) as file:
             if digest_of(file, count) == entry.digest:
                 return None
-            return Problem(RULE, found.name, change_text(file, entry))
+            return Problem(RULE, target.name, change_text(file, entry))
     except LccodecError as error:
-        return Problem("storage", found.name, str(error))
+        return Problem("storage", target.name, str(error))
 
 
 def in_threads(

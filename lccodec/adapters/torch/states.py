@@ -92,9 +92,9 @@ def to_numpy(
         subclass such as DTensor, and a value or key of another type. The message names its place.
     """
     leaf = _ToNumpy(wanted, waits=room is not None)
-    found = to_plain(state, metadata, _inside, leaf)
+    stored = to_plain(state, metadata, _inside, leaf)
     if room is None or not leaf.waiting:
-        return found
+        return stored
     leaf.fetch(room)
     return to_plain(state, metadata, _inside, leaf)
 
@@ -270,8 +270,8 @@ class OnDevice:
 
 def _leaf(array: Array, kind: str | None, name: str, device: torch.device) -> Any:
     if kind in ("numpy", "scalar"):  # bfloat16 is passed as bits
-        found = array.view(element_type(array.dtype).native)
-        return found[()] if kind == "scalar" else found
+        values = array.view(element_type(array.dtype).native)
+        return values[()] if kind == "scalar" else values
     return as_tensor(array, kind, name).to(device)
 
 
@@ -377,7 +377,7 @@ def copy_out(tensors: Sequence[torch.Tensor], room: Room) -> list[Array]:
     """
     sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]
     more = sum(size + Arena.ALIGNMENT_BYTES for size in sizes)
-    found = []
+    copies = []
     try:
         for tensor, size in zip(tensors, sizes, strict=True):
             copy = room.empty(size, np.dtype(np.uint8), more)
@@ -387,10 +387,10 @@ def copy_out(tensors: Sequence[torch.Tensor], room: Room) -> list[Array]:
             target = torch.from_numpy(copy).view(tensor.dtype).view(tensor.shape)
             # Of other devices, PyTorch does not say what to wait for.
             target.copy_(tensor.detach(), non_blocking=tensor.is_cuda)
-            found.append(copy)
+            copies.append(copy)
     finally:  # also after an error: nothing may still be written to the room then
         wait_for(tensors)
-    return found
+    return copies
 
 
 def wait_for(tensors: Iterable[torch.Tensor]) -> None:

@@ -86,7 +86,7 @@ def load_into(
     >>> load_into(torch.nn.Linear(2, 1), training, prefix="model")
     Linear(in_features=2, out_features=1, bias=True)
     >>> compiled = {f"_orig_mod.{name}": value for name, value in training["model"].items()}
-    >>> _ = load_into(torch.nn.Linear(2, 1), compiled, report=lambda found: print(found.renamed))
+    >>> _ = load_into(torch.nn.Linear(2, 1), compiled, report=lambda loaded: print(loaded.renamed))
     {'_orig_mod.weight': 'weight', '_orig_mod.bias': 'bias'}
     """
     if settings not in ("saved", "target"):
@@ -196,7 +196,7 @@ class _Check:
         self.report = LoadReport()  # without optimizers
         # Of modules that may take what does not fit, place and what that is, by id.
         self.asked: dict[int, tuple[Keys, _Check]] = {}
-        self.wanted, self.found = dict[str, str](), dict[str, str]()
+        self.wanted, self.saved = dict[str, str](), dict[str, str]()
         self._more = list[str]()
         self._arrays, self._common = 0, 0  # tensors of the target, and those that the state has too
         self._strict, self._settings = strict, settings
@@ -206,20 +206,20 @@ class _Check:
         more = [*match.problems, *self._more]
         if refusal is not None:
             more.append(refusal)
-        elif self.asked and (more or self.wanted != self.found):
+        elif self.asked and (more or self.wanted != self.saved):
             for _, check in self.asked.values():  # it is refused in any case, so nobody is asked
-                both = check.wanted.keys() & check.found.keys()
-                for own, theirs in ((self.wanted, check.wanted), (self.found, check.found)):
+                both = check.wanted.keys() & check.saved.keys()
+                for own, theirs in ((self.wanted, check.wanted), (self.saved, check.saved)):
                     own |= {name: words for name, words in theirs.items() if self._strict or name in both}
         if self._strict:
             self.wanted |= dict.fromkeys(match.report.missing, "a parameter that the saved optimizer lacks")
-            self.found |= dict.fromkeys(match.report.left_over, "a parameter of the saved optimizer")
+            self.saved |= dict.fromkeys(match.report.left_over, "a parameter of the saved optimizer")
         elif self._arrays and not self._common and not match.report.loaded and not self.asked:
             more.append("not one array of the state fits the target")
             self.wanted |= dict.fromkeys(self.report.missing, "not in the state")
-            self.found |= dict.fromkeys(self.report.left_over, "not in the target")
+            self.saved |= dict.fromkeys(self.report.left_over, "not in the target")
         advice = "strict=False skips what only one of the two has" if self._strict else ""
-        check_same(self.wanted, self.found, more, advice)
+        check_same(self.wanted, self.saved, more, advice)
 
     def compare(self, target: Any, state: Any, keys: Keys) -> None:
         """Compare all of a target with a state in its terms."""
@@ -241,13 +241,13 @@ class _Check:
         wanted, check = module.state_dict(), _Check(True, self._settings)
         check._items(wanted, state, keys)
         lacking = loads_otherwise(module) or check._lacks_counts()
-        if isinstance(state, dict) and check.wanted != check.found and lacking:
+        if isinstance(state, dict) and check.wanted != check.saved and lacking:
             check._strict = self._strict
             self.asked[id(module)] = keys, check
-            for name in check.wanted.keys() & check.found.keys():  # modules cast; here that is refused
-                own, theirs = check.wanted[name], check.found[name]
+            for name in check.wanted.keys() & check.saved.keys():  # modules cast; here that is refused
+                own, theirs = check.wanted[name], check.saved[name]
                 if own != theirs and own.partition(" ")[2] == theirs.partition(" ")[2] != "tensor":
-                    self.wanted[name], self.found[name] = own, theirs
+                    self.wanted[name], self.saved[name] = own, theirs
             return
         arrays, common = self._arrays, self._common
         self._items(wanted, state, keys)
@@ -257,9 +257,9 @@ class _Check:
 
     def _lacks_counts(self) -> bool:
         """Return whether all that does not fit are counts of batches that the state lacks."""
-        both = {**self.wanted, **self.found}
-        differing = [name for name in both if self.wanted.get(name) != self.found.get(name)]
-        return all(n.endswith("num_batches_tracked") and n not in self.found for n in differing)
+        both = {**self.wanted, **self.saved}
+        differing = [name for name in both if self.wanted.get(name) != self.saved.get(name)]
+        return all(n.endswith("num_batches_tracked") and n not in self.saved for n in differing)
 
     def _other(self, target: Any, state: Any, keys: Keys) -> None:
         """Compare the tensors in what has a state of its own. The state may have more entries."""
@@ -291,7 +291,7 @@ class _Check:
             parts = (part for _, part, _ in together(target, target))
             self._arrays += any(isinstance(part, _WITH_ARRAYS) for part in parts)
         if self._strict:
-            own, words = (self.found, state) if target is ABSENT else (self.wanted, target)
+            own, words = (self.saved, state) if target is ABSENT else (self.wanted, target)
             own[name] = describe(words) if isinstance(words, torch.Tensor) else type(words).__name__
         else:
             (self.report.left_over if target is ABSENT else self.report.missing).append(name)
@@ -302,7 +302,7 @@ class _Check:
         self._arrays += isinstance(target, torch.Tensor)
         self._common += isinstance(target, torch.Tensor)
         if not alike(target, state):
-            self.wanted[name], self.found[name] = describe(target), describe(state)
+            self.wanted[name], self.saved[name] = describe(target), describe(state)
 
 
 def _instead(state: Any, keys: Keys) -> str:

@@ -42,13 +42,13 @@ class Layout:
             for name in self.files
             if (self.directory / name).stat().st_size
         }
-        found = {}
+        by_name = {}
         for name, tensor in self.tensors.items():
             if (kind := tensor.kind) is not None:
                 data = maps[tensor.file][tensor.offset : tensor.offset + tensor.nbytes]
                 bits = in_host_order(data.view(kind.bits.newbyteorder("<")))
-                found[name] = from_components(bits, kind, tensor.shape, "bits")
-        return found
+                by_name[name] = from_components(bits, kind, tensor.shape, "bits")
+        return by_name
 
 
 def read_layout(directory: Path) -> Layout:
@@ -67,11 +67,11 @@ def read_layout(directory: Path) -> Layout:
         index = json.loads(text)
         tensors: dict[str, Tensor] = {}
         for path, names in shards.items():
-            found, _ = read_header(path)
-            if differing := sorted(set(names) ^ set(found)):
+            header, _ = read_header(path)
+            if differing := sorted(set(names) ^ set(header)):
                 told = ", ".join(differing)
                 raise FormatError(_RULE, str(path), f"only one of index and shard has {told}")
-            tensors.update(found)
+            tensors.update(header)
         return Layout(directory, tensors, tuple(path.name for path in shards), index)
     if not (directory / SINGLE_NAME).exists():
         message = f"neither {INDEX_NAME} nor {SINGLE_NAME} is there"

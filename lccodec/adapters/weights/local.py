@@ -489,10 +489,10 @@ def _noted(notes: Folder) -> list[dict[str, Any]]:
         if not stat.S_ISREG(entry.lstat().st_mode):
             return []
         entries = parsed(read_bounded(entry, _MAX_NOTE_BYTES, _NOTE_NAME), _NOTE_NAME, str(entry))
-        found = [_entry(each["step"], each["root"], each["files"]) for each in entries]
+        noted = [_entry(each["step"], each["root"], each["files"]) for each in entries]
     except (OSError, DataError, ValueError, TypeError, KeyError):
         return []
-    return found if all(map(_is_sound, found)) else []
+    return noted if all(map(_is_sound, noted)) else []
 
 
 def _is_sound(noted: dict[str, Any]) -> bool:
@@ -509,8 +509,8 @@ def _is_sound(noted: dict[str, Any]) -> bool:
 def _holding(layout: Layout, notes: Folder) -> dict[str, Any] | None:
     """Return what is noted of the state that the files have; ``None`` if nothing is."""
     files = _identities(layout)
-    found = (each for each in _noted(notes) if each["files"] == files)
-    return next((each for each in found if each["step"] is not None), None)
+    matching = (each for each in _noted(notes) if each["files"] == files)
+    return next((each for each in matching if each["step"] is not None), None)
 
 
 def _note(notes: Folder, entries: list[dict[str, Any]]) -> None:

@@ -56,15 +56,15 @@ class Prefix:
         ArgumentError
             If the model lacks a tensor, or a name fits several; the message lists up to ten.
         """
-        found = {self.name(path): path for path in paths if path.startswith(self._start)}
+        names = {self.name(path): path for path in paths if path.startswith(self._start)}
         renaming = Renaming(self._rename)
-        wanted = [renaming(name) for name in found] if there is None else there
-        called, problems = paired(wanted, found, renaming)
+        wanted = [renaming(name) for name in names] if there is None else there
+        called, problems = paired(wanted, names, renaming)
         renaming.check_used()
         known = set(wanted)
-        chosen = {found[name]: new for name, new in called.items() if new in known}
+        chosen = {names[name]: new for name, new in called.items() if new in known}
         fitting = {paths[path] for path in chosen}
-        lacking = {name: path for name, path in found.items() if paths[path] not in fitting}
+        lacking = {name: path for name, path in names.items() if paths[path] not in fitting}
         if not strict:
             chosen |= {path: renaming(name) for name, path in lacking.items()}
         elif not problems:

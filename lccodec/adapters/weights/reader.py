@@ -164,8 +164,8 @@ class _Versions:
         """Return whether a version has its index, which is written last, or its one file."""
         if (self._path(version) / self._form.index).is_file():
             return True
-        found = [path.name for path in self._path(version).glob("*.safetensors")]
-        return self._form.has_full and found == [SINGLE_NAME]
+        names = [path.name for path in self._path(version).glob("*.safetensors")]
+        return self._form.has_full and names == [SINGLE_NAME]
 
     def _path(self, version: int) -> Path:
         return self._directory / self._form.version_name(version)
@@ -177,8 +177,8 @@ class _Versions:
     def _look_at(self, version: int) -> tuple[int, ...]:
         with storage_errors("cannot look at", self._path(version)):
             files = sorted(self._path(version).iterdir())
-            found = [path.lstat() for path in files]
-        return tuple(number for status in found for number in (status.st_size, status.st_mtime_ns))
+            statuses = [path.lstat() for path in files]
+        return tuple(number for status in statuses for number in (status.st_size, status.st_mtime_ns))
 
     def _refuse(self, version: int, seen: tuple[int, ...], error: LccodecError) -> None:
         said, self._refused[version] = self._refused.get(version), (seen, str(error))
@@ -249,10 +249,10 @@ class _Versions:
                 with regular_file(path) as stream:
                     stream.seek(tensor.offset)
                     data = stream.read(tensor.nbytes)
-                found = make(data, new if number else old, new, index.encoding, index.checksum, where)
-                if found != expected:
+                changed = make(data, new if number else old, new, index.encoding, index.checksum, where)
+                if changed != expected:
                     message = (
-                        f"the tensor has the digest {found} after the delta, and {expected!r:.80} is noted"
+                        f"the tensor has the digest {changed} after the delta, and {expected!r:.80} is noted"
                     )
                     raise ChecksumError(RULE, where, message)
             bits = read_numbers(new, before.bits.dtype)
@@ -267,7 +267,7 @@ class _Versions:
 
     def _sources(self, index: VersionIndex) -> dict[str, tuple[Path, Tensor, object]]:
         """Return where the tensors of a delta lie, and their digests."""
-        found, files = dict[str, tuple[Path, Tensor, object]](), dict[str, list[str]]()
+        sources, files = dict[str, tuple[Path, Tensor, object]](), dict[str, list[str]]()
         for name, entry in index.tensors.items():
             files.setdefault(entry.file, []).append(name)
         for file, names in sorted(files.items()):
@@ -278,8 +278,8 @@ class _Versions:
                 raise FormatError(RULE, str(path), f"only one of index and file has {', '.join(differing)}")
             for key, name in keys.items():
                 noted = index.tensors[name].digest
-                found[name] = path, tensors[key], digests.get(key) if noted is None else noted
-        return found
+                sources[name] = path, tensors[key], digests.get(key) if noted is None else noted
+        return sources
 
     def _way(self, state: _State, changed: Mapping[str, Change], read: Sequence[int]) -> _Way:
         before = self._held.arrays
@@ -304,11 +304,11 @@ class _Versions:
 
 
 def _loaded(layout: Layout) -> dict[str, DecodedArray]:
-    found = {}
+    arrays = {}
     for name, array in layout.arrays().items():
         kind, bits = components(array)
-        found[name] = DecodedArray(kind, array.shape, np.array(bits))
+        arrays[name] = DecodedArray(kind, array.shape, np.array(bits))
     missing = [name for name, tensor in layout.tensors.items() if tensor.kind is None]
     if missing:
         raise ArgumentError(f"{layout.directory}: tensor {missing[0]!r} is of a type that is not known")
-    return found
+    return arrays

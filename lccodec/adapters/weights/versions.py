@@ -81,8 +81,8 @@ class Form:
     def versions_in(self, names: Collection[str]) -> list[int]:
         """Return the versions among names, rising."""
         numbers = (name.removeprefix(self.start) for name in names if name.startswith(self.start))
-        found = (int(number) for number in numbers if _NUMBER.fullmatch(number))
-        return sorted({version for version in found if self.version_name(version) in names})
+        versions = (int(number) for number in numbers if _NUMBER.fullmatch(number))
+        return sorted({version for version in versions if self.version_name(version) in names})
 
 
 _NUMBER: Final = re.compile(r"[0-9]{6,15}")
@@ -263,16 +263,16 @@ def make(
             raise FormatError(RULE, where, f"{done} bytes for a tensor of {before.size}")
         return str(digests.hexdigest())
     pieces = list(_decompressed(data, 4 + 5 * before.size, where))
-    found = np.concatenate(pieces) if pieces else np.empty(0, np.uint8)
-    count = int(found[:4].view("<u4")[0]) if found.size >= 4 else -1
-    if found.size != 4 + 5 * count:
-        raise FormatError(RULE, where, f"{found.size} bytes for {count} places")
-    places = found[4 : 4 + 4 * count].view("<u4")
+    joined = np.concatenate(pieces) if pieces else np.empty(0, np.uint8)
+    count = int(joined[:4].view("<u4")[0]) if joined.size >= 4 else -1
+    if joined.size != 4 + 5 * count:
+        raise FormatError(RULE, where, f"{joined.size} bytes for {count} places")
+    places = joined[4 : 4 + 4 * count].view("<u4")
     if count and int(places.max()) >= before.size:
         raise FormatError(RULE, where, f"a place behind the end of a tensor of {before.size} bytes")
     if out is not before:
         out[:] = before
-    out[places] = found[4 + 4 * count :]
+    out[places] = joined[4 + 4 * count :]
     digests.update(out.data)
     return str(digests.hexdigest())
 

@@ -61,8 +61,8 @@ class Part:
     @property
     def patches(self) -> list[Patch]:
         """What is new of each tensor."""
-        found = () if self.update is None else self.update.patches("bits")
-        return [patch for patch in found if patch.name in self.names]
+        patches = () if self.update is None else self.update.patches("bits")
+        return [patch for patch in patches if patch.name in self.names]
 
     def types(self) -> dict[str, str]:
         """Return the types of tensors that NumPy lacks."""

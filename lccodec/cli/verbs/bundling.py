@@ -35,11 +35,11 @@ def bundle(directory: Place, output: Path, steps: tuple[int, ...], as_json: bool
     with render.progress("bundling") as update:
         size = bundle_chain(directory, output, steps or None, progress=update)
     with Bundle(output) as written:
-        found, root, exact = written.steps, written.root.hex(), written.index.exact is not None
+        steps_written, root, exact = written.steps, written.root.hex(), written.index.exact is not None
     document = {"directory": str(directory), "bundle": str(output), "bytes": size, "root": root}
-    what = render.steps_text(found) + (", the exact file" if exact else "")
+    what = render.steps_text(steps_written) + (", the exact file" if exact else "")
     text = f"{printable(output)}: {what}, {size:,} bytes"
-    say_result(as_json, {**document, "steps": found, "exact": exact}, text)
+    say_result(as_json, {**document, "steps": steps_written, "exact": exact}, text)
 
 
 @verb

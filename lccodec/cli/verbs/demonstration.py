@@ -341,8 +341,8 @@ def _write_page(directory: Path) -> Path | None:
 
     page = directory.with_name(f"{directory.name}-report.html")
     with render.progress("examining") as update:
-        found = examine(directory, version=lccodec.__version__, progress=update)
-    write_page(document(found), page)
+        report = examine(directory, version=lccodec.__version__, progress=update)
+    write_page(document(report), page)
     return page
 
 

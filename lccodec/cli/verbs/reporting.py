@@ -96,10 +96,10 @@ def report(
         raise click.UsageError("--tensorboard needs exactly one PATH")
     originals = None if against is None else open_originals(against)
     with render.progress("examining") as update:
-        found = examine(
+        examined = examine(
             path, other, steps=steps, against=originals, version=lccodec.__version__, progress=update
         )
-    made, written = document(found), dict[str, str]()
+    made, written = document(examined), dict[str, str]()
     if wants_page:
         from ...report import write_page
 
@@ -107,11 +107,11 @@ def report(
     if logdir is not None:
         from ...adapters.tensorboard import write_events
 
-        written["events"] = f"{logdir}, {write_events(found.runs[0], logdir):,} scalars and histograms"
+        written["events"] = f"{logdir}, {write_events(examined.runs[0], logdir):,} scalars and histograms"
     if as_json:  # one line: a line for each number would be five times as long
         say(json.dumps(made, allow_nan=False, separators=(",", ":")))
     else:
-        say(report_text(found, written))
+        say(report_text(examined, written))
 
 
 def _check_page(target: Path) -> None:
@@ -127,9 +127,9 @@ def report_text(report: Report, written: Mapping[str, str]) -> str:
     """Return the main figures of a report; `written` says what was written, in words."""
     parts = [_run_text(run) for run in report.runs]
     if report.comparison is not None:
-        found = report.comparison
-        lines = [f"{found.left} beside {found.right}: {len(found.rows)} arrays differ"]
-        for row in found.rows[:3]:
+        comparison = report.comparison
+        lines = [f"{comparison.left} beside {comparison.right}: {len(comparison.rows)} arrays differ"]
+        for row in comparison.rows[:3]:
             relative = "-" if row.relative is None else f"{row.relative:.3g}"
             cosine = "-" if row.cosine is None else f"{row.cosine:.4f}"
             lines.append(f"  {row.name}: relative difference {relative}, cosine {cosine}")
@@ -178,8 +178,8 @@ def _movement(run: Run) -> list[float | None]:
     """Return the mean movement of the weights at each step; of all arrays if there are none."""
     weights = [i for i, row in enumerate(run.arrays) if row.role == "weight"] or range(len(run.arrays))
     rows = [run.figures["movement"][i] for i in weights]
-    found: list[float | None] = []
+    movements: list[float | None] = []
     for column in zip(*rows, strict=True):
         values = [value for value in column if value is not None]
-        found.append(sum(values) / len(values) if values else None)
-    return found
+        movements.append(sum(values) / len(values) if values else None)
+    return movements

@@ -86,10 +86,11 @@ def publish(  # one parameter for each option: click passes them by name
     def once(first: bool) -> Published | None:
         return publisher.publish(full=full and first)
 
-    def told(found: Published) -> tuple[dict[str, Any], str]:
-        kind = "full" if found.base is None else f"on version {found.base}"
-        text = f"{printable(output / FORMS[form].version_name(found.version))}: step {found.step}, {kind}"
-        return {"form": form, **asdict(found)}, f"{text}, {found.nbytes:,} bytes"
+    def told(published: Published) -> tuple[dict[str, Any], str]:
+        kind = "full" if published.base is None else f"on version {published.base}"
+        path = output / FORMS[form].version_name(published.version)
+        text = f"{printable(path)}: step {published.step}, {kind}"
+        return {"form": form, **asdict(published)}, f"{text}, {published.nbytes:,} bytes"
 
     with publisher:
         _repeat(once, told, follow, as_json, "the newest step is published")
@@ -127,12 +128,12 @@ def pull(
     puller = Puller(run, model, **options, start=start, exact=not history)
 
     def once(_: bool) -> Pulled | None:
-        found = puller.pull()
-        return None if follow and not found.files and found.base == found.step else found
+        pulled = puller.pull()
+        return None if follow and not pulled.files and pulled.base == pulled.step else pulled
 
-    def told(found: Pulled) -> tuple[dict[str, Any], str]:
-        what = f"{len(found.names)} tensors in {len(found.files)} files" if found.files else "as it was"
-        return asdict(found), f"{printable(model)}: step {found.step}, {what}"
+    def told(pulled: Pulled) -> tuple[dict[str, Any], str]:
+        what = f"{len(pulled.names)} tensors in {len(pulled.files)} files" if pulled.files else "as it was"
+        return asdict(pulled), f"{printable(model)}: step {pulled.step}, {what}"
 
     with puller:
         _repeat(once, told, follow, as_json, "the model has the step")
@@ -149,13 +150,13 @@ def _repeat(
     first = True
     while True:
         try:
-            found = once(first)
+            outcome = once(first)
         except ChainError:  # the chain may be about to begin
             if not follow or not first:
                 raise
-            found = None
-        if found is not None:
-            say_result(as_json, *told(found))
+            outcome = None
+        if outcome is not None:
+            say_result(as_json, *told(outcome))
             first = False
         elif not follow:
             tell("note", nothing)
