@@ -83,7 +83,7 @@ def load_state(path: str | os.PathLike[str]) -> tuple[Any, dict[str, str]]:
         warn(f"{path}: kept as stored, and no arrays: {', '.join(shown)}{more}")
     filled = {path: {**attributes.get(path, {}), "fill_value": fill} for path, fill in parts.fills.items()}
     if declared := declarations({**attributes, **filled}, list(parts.arrays)):
-        by_name = {leaf_name(tuple(path.split("/"))): each for path, each in declared.items()}
+        by_name = {leaf_name(tuple(path.split("/"))): declaration for path, declaration in declared.items()}
         parts.entry[DECLARED[-1]] = write(by_name)
     return {**nested(parts.arrays, "/"), ENTRY: parts.entry}, _metadata(attributes)
 
@@ -175,7 +175,7 @@ def _attribute(item: h5py.Group | h5py.Dataset, key: str) -> Any:
     if text is None:
         is_number = _DTYPE.fullmatch(attribute.dtype.str) and h5py.check_enum_dtype(attribute.dtype) is None
         return np.asarray(item.attrs[key]) if is_number else None
-    texts = [_text(each) for each in np.ravel(item.attrs[key]).tolist()]
+    texts = [_text(element) for element in np.ravel(item.attrs[key]).tolist()]
     return texts if attribute.shape else texts[0]
 
 

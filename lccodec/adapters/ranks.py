@@ -211,7 +211,7 @@ def _is_theirs(store: DirectoryStore, base: Path, saves: _Saves) -> bool:
         return True
     for name, root in {pair: None for save in saves for pair in save.items()}:
         with suppress(LccodecError), DirectoryStore(base).open(name) as reader:
-            if root in {each.hex() for each in reader.roots}:
+            if root in {known.hex() for known in reader.roots}:
                 return True
         with suppress(LccodecError):  # only the exact file may have the step
             open_named(base / name, root, store.path).close()

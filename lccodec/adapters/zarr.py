@@ -158,18 +158,22 @@ def encoding(dataset: Any, quantizer: Quantizer, *, rewritten: bool = True) -> d
     (-9999.0,)
     """
     variables = dataset.variables
-    attributes = {name: {**each.encoding, **each.attrs} for name, each in variables.items()}
-    dimensions = {name: each.dims for name, each in variables.items()}
+    attributes = {name: {**variable.encoding, **variable.attrs} for name, variable in variables.items()}
+    dimensions = {name: variable.dims for name, variable in variables.items()}
     declared = declarations(attributes, list(variables), dimensions)
     chosen: dict[str, dict[str, Any]] = {}
     for name in dataset.data_vars:
-        each, own = declared.get(name, Declaration("")), attributes[name]
+        variable, own = declared.get(name, Declaration("")), attributes[name]
         packed = np.dtype(own.get("dtype", variables[name].dtype)).kind != "f"
-        if packed or variables[name].dtype.kind != "f" or each.exact:
+        if packed or variables[name].dtype.kind != "f" or variable.exact:
             continue
-        coder = quantizer.with_fills(each.fills, each.minimum, each.maximum)
+        coder = quantizer.with_fills(variable.fills, variable.minimum, variable.maximum)
         if coder is None:
-            coder = Lossless() if each.fills or (each.minimum, each.maximum) != (None, None) else quantizer
+            coder = (
+                Lossless()
+                if variable.fills or (variable.minimum, variable.maximum) != (None, None)
+                else quantizer
+            )
         kept = {key: variables[name].encoding[key] for key in _KEPT if key in variables[name].encoding}
         chosen[name] = {**kept, "serializer": LCCodec(coder, rewritten), "compressors": None}
     return chosen

@@ -417,8 +417,8 @@ def read_layout(source: Source, name: str, group: str) -> Layout:
             if sha256(text).hexdigest()[: len(group)] != group:
                 raise FormatError("LCC-PAR-01", name, "its description is damaged, or of another group")
             return parse_layout(text, f"{name}: description")
-        except DataError as found:
-            error = error or found
+        except DataError as problem:
+            error = error or problem
     raise error or FormatError("LCC-PAR-02", name, "no head")
 
 

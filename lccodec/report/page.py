@@ -82,7 +82,7 @@ def page(document: Mapping[str, Any], library: str) -> str:
     script = f'"use strict";\n(() => {{\n{own}}})();\n'
     parts = {
         "STYLE": (_WEB / "page.css").read_text(encoding="utf-8"),
-        "HASHES": " ".join(f"'sha256-{_digest(each)}'" for each in (library, script)),
+        "HASHES": " ".join(f"'sha256-{_digest(code)}'" for code in (library, script)),
         "DATA": _deflated(pack(document)),
         "LIBRARY": _deflated(library.encode()),
         "SCRIPT": script,

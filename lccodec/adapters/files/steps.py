@@ -107,7 +107,7 @@ def number_files(paths: Sequence[Path]) -> Numbering | None:
 
 def _stem(path: Path) -> str:
     """Return the name of a file without the suffix of its format."""
-    suffix = max((each for each in READ if path.name.endswith(each)), key=len, default=path.suffix)
+    suffix = max((ending for ending in READ if path.name.endswith(ending)), key=len, default=path.suffix)
     return path.name.removesuffix(suffix)
 
 
@@ -144,18 +144,20 @@ def _numbers(names: Sequence[str], paths: Sequence[Path]) -> list[int] | None:
     candidates = [_candidates(name) for name in names]
     if not any(candidates):
         return None
-    if lacking := [path for path, each in zip(paths, candidates, strict=True) if not each]:
-        other = next(path for path, each in zip(paths, candidates, strict=True) if each)
+    if lacking := [path for path, numbers in zip(paths, candidates, strict=True) if not numbers]:
+        other = next(path for path, numbers in zip(paths, candidates, strict=True) if numbers)
         raise ArgumentError(f"{other} has a number, but {_listed(lacking)} has none: all files need one")
-    for path, each in zip(paths, candidates, strict=True):
-        if broken := next((number for number in each if number.step is None), None):
+    for path, numbers in zip(paths, candidates, strict=True):
+        if broken := next((number for number in numbers if number.step is None), None):
             raise ArgumentError(f"{path}: a step must be a whole number; got {broken.text}")
-    columns = list(zip(*candidates, strict=True)) if len({len(each) for each in candidates}) == 1 else []
+    columns = (
+        list(zip(*candidates, strict=True)) if len({len(numbers) for numbers in candidates}) == 1 else []
+    )
     if len(columns) > 1:
         columns = [column for column in columns if len({number.step for number in column}) > 1]
     if len(columns) != 1:
-        path, each = next((p, e) for p, e in zip(paths, candidates, strict=True) if len(e) > 1)
-        texts = " and ".join(number.text for number in each)
+        path, numbers = next((p, e) for p, e in zip(paths, candidates, strict=True) if len(e) > 1)
+        texts = " and ".join(number.text for number in numbers)
         raise ArgumentError(f"{path}: it is not clear which number is the step: {texts}")
     if len({number.word for number in columns[0]}) > 1:
         raise ArgumentError(
@@ -167,7 +169,7 @@ def _numbers(names: Sequence[str], paths: Sequence[Path]) -> list[int] | None:
 def _candidates(name: str) -> list[_Number]:
     """Return the numbers of a name that may be its step: those with the best word."""
     tokens = _tokens(name)
-    best = [number for number in tokens if number.rank == min(each.rank for each in tokens)]
+    best = [number for number in tokens if number.rank == min(token.rank for token in tokens)]
     if best and best[0].rank == _ANY_WORD:  # a loss beside a number without a word is no step
         best = [number for number in best if number.step is not None] or best
     return best

@@ -148,9 +148,9 @@ def check(path: StrPath, *, threads: int = 1, progress: Progress = False) -> lis
         return [Problem(error.rule, error.where, error.message)]
     if sealed is None:
         raise ArgumentError(f"{target} is not sealed")
-    present = {each.name: each for each in _files(target)}
+    present = {file.name: file for file in _files(target)}
     there = [present[name] for name in sealed if name in present]
-    total = sum(each.size for each in there)
+    total = sum(file.size for file in there)
     hashed = in_threads(partial(_problem, sealed), there, total, threads, progress, "check")
     messages = {problem.where: problem for problem in hashed if problem is not None}
     differing = sorted({*messages, *sealed.keys() ^ present.keys()})

@@ -509,8 +509,8 @@ def _is_sound(noted: dict[str, Any]) -> bool:
 def _holding(layout: Layout, notes: Folder) -> dict[str, Any] | None:
     """Return what is noted of the state that the files have; ``None`` if nothing is."""
     files = _identities(layout)
-    matching = (each for each in _noted(notes) if each["files"] == files)
-    return next((each for each in matching if each["step"] is not None), None)
+    matching = (entry for entry in _noted(notes) if entry["files"] == files)
+    return next((entry for entry in matching if entry["step"] is not None), None)
 
 
 def _note(notes: Folder, entries: list[dict[str, Any]]) -> None:
@@ -528,7 +528,7 @@ def _remove_leftovers(layout: Layout, notes: Folder) -> None:
     remove_stale_temporaries(notes)
     with storage_errors("cannot look at", layout.directory), Folder(layout.directory, notes.system) as folder:
         remove_stale_temporaries(folder)
-        noted = [(name, identity) for each in _noted(notes) for name, identity in each["files"].items()]
+        noted = [(name, identity) for entry in _noted(notes) for name, identity in entry["files"].items()]
         known = {name for name, identity in noted if SHARD_NAME.fullmatch(name) and name not in layout.files}
         there = {name: _identity_of(folder / name) for name in known.intersection(folder.names())}
         if left := {name for name, identity in noted if there.get(name) == identity}:

@@ -106,7 +106,7 @@ class _Versions:
         if max(there, default=-1) < held.version:  # the trainer has begun again
             held = _State()
         self._indices = {}
-        for version in reversed([each for each in there if each > held.version]):
+        for version in reversed([number for number in there if number > held.version]):
             seen = self._look_at(version)
             if self._refused.get(version, ((), ""))[0] == seen and version not in self._unread:
                 continue

@@ -136,8 +136,7 @@ def diff(place: Place, old: int, new: int, bounds: Bounds, as_json: bool) -> Non
         lossy = {array.name for array in (*before.info().arrays, *arrays) if array.lossy}
     document = {"directory": str(place), "old": old, "new": new, **asdict(difference)}
     document["changed"] = [
-        {**each, "role": roles.get(each["name"]), "lossy": each["name"] in lossy}
-        for each in document["changed"]
+        {**row, "role": roles.get(row["name"]), "lossy": row["name"] in lossy} for row in document["changed"]
     ]
     say(render.dump_json(document) if as_json else render.difference_text(difference, roles, lossy))
 

@@ -97,9 +97,9 @@ def compaction_text(compaction: Compaction) -> str:
     return "\n".join(lines)
 
 
-def _rewriting_text(each: Rewriting) -> str:
-    kind = "keyframe" if each.parent is None else f"delta to {each.parent}"
-    return f"rewritten: {each.step}, {kind}, {each.after:,} bytes for {each.before:,}"
+def _rewriting_text(rewriting: Rewriting) -> str:
+    kind = "keyframe" if rewriting.parent is None else f"delta to {rewriting.parent}"
+    return f"rewritten: {rewriting.step}, {kind}, {rewriting.after:,} bytes for {rewriting.before:,}"
 
 
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -144,9 +144,9 @@ def rolled_back(  # one parameter for each option
     elif delete:
         asides = delete_rolled_back(store, name, pinned=pinned)
     else:
-        asides = [each for each in list_rolled_back(store) if name in (None, each.name)]
+        asides = [aside for aside in list_rolled_back(store) if name in (None, aside.name)]
     done, did = ("undone", "put back ") if undo else ("deleted", "removed ") if delete else (None, "")
-    lines = [f"{did}{each.name}{_content(each)}" for each in asides] or ["no steps are set aside"]
+    lines = [f"{did}{aside.name}{_content(aside)}" for aside in asides] or ["no steps are set aside"]
     document = {"directory": str(directory), "done": done, "rolled_back": asides}
     say_result(as_json, document, "\n".join(lines))
 

@@ -39,7 +39,7 @@ class _Steps:
         self._ranges = ranges
 
     def __contains__(self, step: object) -> bool:
-        return any(step in each for each in self._ranges)
+        return any(step in steps for steps in self._ranges)
 
 
 def _steps(context: click.Context, parameter: click.Parameter, text: str | None) -> _Steps | None:
@@ -139,23 +139,23 @@ def report_text(report: Report, written: Mapping[str, str]) -> str:
 
 
 def _run_text(run: Run) -> str:
-    stored = sum(each.bytes for each in run.checkpoints)
-    nbytes = sum(each.nbytes for each in run.checkpoints)
-    unsound = sum(not each.sound for each in run.checkpoints)
-    keyframes = sum(each.kind == "keyframe" for each in run.checkpoints)
+    stored = sum(checkpoint.bytes for checkpoint in run.checkpoints)
+    nbytes = sum(checkpoint.nbytes for checkpoint in run.checkpoints)
+    unsound = sum(not checkpoint.sound for checkpoint in run.checkpoints)
+    keyframes = sum(checkpoint.kind == "keyframe" for checkpoint in run.checkpoints)
     sound = f"{unsound} of them damaged" if unsound else "all sound"
     lines = [
         f"{run.path}: {len(run.checkpoints)} checkpoints, {sound}, {keyframes} keyframes: "
         f"{size_text(nbytes, stored)}",
         *([run.verdict.sentence] if run.verdict.sentence else []),
-        f"bytes     {sparkline([each.bytes for each in run.checkpoints], logarithmic=True)}",
+        f"bytes     {sparkline([checkpoint.bytes for checkpoint in run.checkpoints], logarithmic=True)}",
     ]
     for name, series in list(run.scalars.items())[:_MAX_SCALARS]:
         known = [number for number in series if number is not None]
         lines.append(f"{name:8}  {sparkline(series)}  {known[0]:.4g} to {known[-1]:.4g}")
     if len(run.steps) > 1:
         lines.append(f"movement  {sparkline(_movement(run), logarithmic=True)}  weights, from step to step")
-    measured = [each for each in run.checkpoints if each.figures][-1:]
+    measured = [checkpoint for checkpoint in run.checkpoints if checkpoint.figures][-1:]
     for role, figures in measured[0].figures.items() if measured else ():
         lines.append(f"measured  {role_words(role)}, step {measured[0].step}: {figures_words(figures)}")
     if run.loss is not None:

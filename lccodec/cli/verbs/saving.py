@@ -218,11 +218,11 @@ class Loader:
 def forecasts_text(forecasts: Sequence[Forecast], states: int, exact: bool) -> str:
     """Return about how many bytes each policy takes; `exact` is as for `Forecast.chain_bytes`."""
     lines = [f"about {forecasts[0].nbytes * states:,} bytes in {states} states; as a chain, about:"]
-    for each in forecasts:
-        size = each.chain_bytes(states, exact)
-        note = ", with the newest state exact" if exact and each.policy != "lossless" else ""
-        times = ratio(each.nbytes * states, size) or 0.0
-        lines.append(f"  {size:,} bytes ({times:.1f}x) with --policy {each.policy}{note}")
+    for option in forecasts:
+        size = option.chain_bytes(states, exact)
+        note = ", with the newest state exact" if exact and option.policy != "lossless" else ""
+        times = ratio(option.nbytes * states, size) or 0.0
+        lines.append(f"  {size:,} bytes ({times:.1f}x) with --policy {option.policy}{note}")
     return "\n".join(lines)
 
 
@@ -318,9 +318,9 @@ def plan_document(
 
 def plan_text(plan: Plan, estimates: Sequence[Estimate], last: CheckpointInfo | None = None) -> str:
     """Return a table of a plan, with estimated bytes and errors, and what the last save lost."""
-    stored, nbytes = sum(each.stored_bytes for each in estimates), sum(array.nbytes for array in plan)
+    stored, nbytes = sum(estimate.stored_bytes for estimate in estimates), sum(array.nbytes for array in plan)
     kind = "a keyframe" if plan.parent is None else f"a delta to step {plan.parent}"
-    sampled = sum(each.sampled for each in estimates)
+    sampled = sum(estimate.sampled for estimate in estimates)
     how = f"; {sampled} large arrays estimated from a sample" if sampled else ""
     lines = [
         f"This would be {kind}: about {size_text(nbytes, stored)} in frames{how}.",
@@ -329,7 +329,9 @@ def plan_text(plan: Plan, estimates: Sequence[Estimate], last: CheckpointInfo | 
     ]
     if last is not None and last.figures:
         lines.append(f"The last save, of step {last.step}, lost:")
-        lines += [f"  {role_words(role)}: {figures_words(each)}" for role, each in last.figures.items()]
+        lines += [
+            f"  {role_words(role)}: {figures_words(estimate)}" for role, estimate in last.figures.items()
+        ]
     shown = [fitted(plan_table(plan, estimates))] if len(plan) else []
     return "\n\n".join([*shown, "\n".join(map(printable, lines))])
 
@@ -443,7 +445,9 @@ def save(  # one parameter for each option: click passes them by name
         asked = () if policy is None else (policy,)
         offered_ones = POLICIES["lossless"], POLICIES["balanced"]
         forecasts = loader.forecasts((*offered_ones, *asked)) if is_new else []
-        told = [{**asdict(each), "chain_bytes": each.chain_bytes(count, exact)} for each in forecasts]
+        told = [
+            {**asdict(forecast), "chain_bytes": forecast.chain_bytes(count, exact)} for forecast in forecasts
+        ]
         if forecasts or as_json:
             say_result(as_json, {**document, "forecasts": told}, forecasts_text(forecasts, count, exact))
         return
@@ -530,8 +534,8 @@ def restore(  # one parameter for each option: click passes them by name
     note = "--fallback restores the newest step before it that is whole"
     with advice(before, note), render.progress("restoring") as update:
 
-        def read(each: int | None) -> tuple[CheckpointInfo, dict[str, str], Any]:
-            with open_whole(place, step=each, exact=not history, bounds=bounds) as file:
+        def read(step_read: int | None) -> tuple[CheckpointInfo, dict[str, str], Any]:
+            with open_whole(place, step=step_read, exact=not history, bounds=bounds) as file:
                 file.show(update)
                 if fallback and keys:
                     file.verify()

@@ -236,8 +236,8 @@ def checked_path(path: StrPath) -> Path:
         raise ArgumentError(f"a path must be local; got the address {text!r}")
     if text == "~" or text.startswith(_HOME_STARTS):  # `~name` may be the name of a file
         path = text = os.path.expanduser(text)  # noqa: PTH111 - Path raises where there is no home
-    found = path if isinstance(path, Path) else Path(path)
-    if found.is_absolute():
-        return found
+    checked = path if isinstance(path, Path) else Path(path)
+    if checked.is_absolute():
+        return checked
     with storage_errors("cannot find the working directory of", text):
-        return found.absolute()
+        return checked.absolute()
