@@ -48,10 +48,10 @@ class Together:
     def __enter__(self) -> Self:
         return self
 
-    def _nothing(self, *_: object) -> None:
+    def _do_nothing(self, *_: object) -> None:
         """Do nothing: all is read, its checksums were compared, and all files are closed."""
 
-    __exit__ = close = show = verify = _nothing
+    __exit__ = close = show = verify = _do_nothing
 
     def keys(self) -> list[str]:
         """Return the names of the arrays."""

@@ -51,7 +51,7 @@ _PARENTS: Final = re.compile(
 _EXACT: Final = re.compile(rb'\{"lccodec":\[\d+,\d+\],"step":(\d{1,16}),"parent":null,"exact":true,')
 _START_BYTES: Final = 256  # of a manifest, in which both of these lie
 
-Found = TypeVar("Found")
+T = TypeVar("T")
 
 
 class CheckpointReader:
@@ -93,7 +93,7 @@ class CheckpointReader:
         self._offsets = list(itertools.accumulate(lengths, initial=PAYLOAD_OFFSET))
         self.source.opened(self.root, self._is_covered)
 
-    def _ask_again(self, offset: int, size: int, read: Callable[[], Found]) -> Found:
+    def _ask_again(self, offset: int, size: int, read: Callable[[], T]) -> T:
         """Return what `read` makes of a range, which it checks.
 
         If that fails, a source that is far is asked for the range once more.
@@ -105,7 +105,7 @@ class CheckpointReader:
                 raise
         return read()
 
-    def of_frame(self, index: int, read: Callable[[], Found]) -> Found:
+    def of_frame(self, index: int, read: Callable[[], T]) -> T:
         """Return what `read` makes of bytes of a frame, which it checks.
 
         If it raises ``DataError``, it is called once more where the store may have sent other bytes

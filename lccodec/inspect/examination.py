@@ -56,7 +56,7 @@ from .report import (
     series_of,
     step_limit,
 )
-from .trajectory import Told, Trajectory
+from .trajectory import SavedFigures, Trajectory
 
 
 def compare(
@@ -278,7 +278,7 @@ def _add(trajectory: Trajectory, number: int, visit: Visit, arrays: _Arrays) -> 
         lossy = {array.name for array in visit.info().arrays if array.lossy}
     except LccodecError:  # a header is broken: what has no figures may have lost something
         lossy = set(figures)
-    told = {name: Told.of(each, name in lossy) for name, each in figures.items()}
+    told = {name: SavedFigures.of(each, name in lossy) for name, each in figures.items()}
     sizes = {name: math.prod(shape) for name, (_, shape) in visit.verified().items()}
     trajectory.add(number, arrays, told, since, sizes)
 

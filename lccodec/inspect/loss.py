@@ -222,24 +222,24 @@ class LossTable:
         self._against = against
         self._rows = rows
         self._steps: list[int] = []
-        self._found: list[list[Lost]] = []
+        self._by_save: list[list[Lost]] = []
 
     def add(self, step: int, lost: Sequence[Lost]) -> None:
         """Add what each array lost at a step."""
         self._steps.append(step)
-        self._found.append(list(lost))
+        self._by_save.append(list(lost))
 
     def loss(self, policies: Iterable[Any]) -> Loss | None:
         """Return the table; ``None`` if no step has an original. `policies` are those recorded."""
         if not self._steps:
             return None
-        columns = list(zip(*self._found, strict=True))
+        columns = list(zip(*self._by_save, strict=True))
         error, bias, largest = (
             [[getattr(lost, name) for lost in column] for column in columns]
             for name in ("error", "bias", "largest")
         )
         roles = {
-            role: role_loss([self._of(role, lost) for lost in self._found])
+            role: role_loss([self._of(role, lost) for lost in self._by_save])
             for role in dict.fromkeys(row.role for row in self._rows)
         }
         bounds = _bounds(self._rows, list(policies))

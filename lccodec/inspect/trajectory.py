@@ -425,7 +425,7 @@ _MEASURED = ("movement", "rms", "zeros", "minimum", "maximum", _COUNT)
 _OF_VALUES = ("rms", "minimum", "maximum", _COUNT)  # a small error changes them little
 
 
-class Told(NamedTuple):
+class SavedFigures(NamedTuple):
     """What is known of an array at a step: what its save measured, and whether it lost something.
 
     A save that measured no error lost nothing. Without figures, `lossy` decides.
@@ -440,7 +440,7 @@ class Told(NamedTuple):
         return cls(figures, lossy if figures.error is None else figures.error != 0)
 
 
-_EXACT = Told(UNKNOWN, False)
+_EXACT = SavedFigures(UNKNOWN, False)
 
 
 class Trajectory:
@@ -471,7 +471,7 @@ class Trajectory:
         self,
         step: int,
         arrays: Mapping[str, DecodedArray | LccodecError],
-        told: Mapping[str, Told] | None = None,
+        told: Mapping[str, SavedFigures] | None = None,
         since: int | None = None,
         sizes: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
@@ -655,7 +655,7 @@ def course(
         step = link.manifest.step or 0
         if trajectory.steps and step <= trajectory.steps[-1]:
             continue  # a branch of the chain: the steps of the newest branch are shown
-        told = Told.of(link.figures()[name], about.lossy)
+        told = SavedFigures.of(link.figures()[name], about.lossy)
         trajectory.add(step, {name: array}, {name: told}, link.since)
         if progress is not None:
             progress(len(trajectory.steps), total)

@@ -32,7 +32,7 @@ from ..link import open_named
 from ..torch.states import has_wrappers
 from ..torch.wrappers import Apart, copy_into, is_wrapper, put_together_like
 from ..tree.shards import make_up, nested
-from .record import RULE, Location, Part, Value, from_record, item_name
+from .record import RULE, Location, RankFile, Value, from_record, item_name
 
 _MAX_SHOWN_NAMES: Final = 3  # of files, in an error
 
@@ -106,7 +106,7 @@ class LCStorageReader(Location, StorageReader):
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         """Read all items of the plan, then give them to the planner."""
-        by_part: dict[Part, list[ReadItem]] = {}
+        by_part: dict[RankFile, list[ReadItem]] = {}
         values: list[tuple[ReadItem, io.BytesIO]] = []
         for item in plan.items:
             stored = self._metadata.storage_data[item.storage_index]
@@ -144,7 +144,7 @@ class LCStorageReader(Location, StorageReader):
         future.set_result(None)
         return future
 
-    def _open(self, part: Part) -> OpenCheckpoint:
+    def _open(self, part: RankFile) -> OpenCheckpoint:
         """Open the file of a rank: the whole one beside the record, or that of the chain."""
         if part.whole is not None:
             name, root = part.whole
@@ -177,7 +177,7 @@ class LCStorageReader(Location, StorageReader):
                 continue
             if not make_up(entry.size, ((chunk.offsets, chunk.sizes) for chunk in entry.chunks)):
                 raise FormatError(RULE, f"{self._path}: {name!r}", "the chunks do not make up the tensor")
-        by_part: dict[Part, list[MetadataIndex]] = {}
+        by_part: dict[RankFile, list[MetadataIndex]] = {}
         for index, stored in metadata.storage_data.items():
             if isinstance(stored, Value):
                 by_name[index.fqn] = stored.value

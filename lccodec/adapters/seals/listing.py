@@ -51,7 +51,7 @@ _LEADS_OUT: Final = re.compile(r"(?:^|/)\.{0,2}(?:/|\Z)")
 
 
 @dataclass(frozen=True)
-class Part:
+class SealedPart:
     """A part of a file: a tensor, or the header."""
 
     name: str
@@ -65,7 +65,7 @@ class Entry:
     """What a seal says of a file: its SHA-256, in hexadecimal, and those of its parts in order."""
 
     digest: str
-    parts: Sequence[Part] = ()
+    parts: Sequence[SealedPart] = ()
 
 
 def format_listing(entries: Mapping[str, Entry]) -> bytes:
@@ -185,7 +185,7 @@ def _check_whole(data: bytes, where: str) -> None:
         raise ChecksumError(RULE, where, message)
 
 
-def _parts(lines: Iterable[bytes], where: str) -> list[Part]:
+def _parts(lines: Iterable[bytes], where: str) -> list[SealedPart]:
     """Return the parts of a file; they follow each other."""
     parts = []
     for line in lines:
@@ -195,7 +195,7 @@ def _parts(lines: Iterable[bytes], where: str) -> list[Part]:
             name = json.loads(match[4])
         except ValueError:
             raise FormatError(RULE, where, "a line of a tensor is malformed") from None
-        parts.append(Part(name, int(match[2]), int(match[3]), match[1].decode()))
+        parts.append(SealedPart(name, int(match[2]), int(match[3]), match[1].decode()))
     if any(part.start >= part.end for part in parts) or any(a.end > b.start for a, b in pairwise(parts)):
         raise FormatError(RULE, where, "its tensors are not in the order of their bytes")
     return parts

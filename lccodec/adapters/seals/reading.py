@@ -15,7 +15,7 @@ from typing import BinaryIO, Final
 from ...container.disk.system import StrPath, checked_path
 from ...errors import ChecksumError, FormatError, StorageError
 from ..files.disk import read_bounded, regular_file
-from .listing import FILE_SUFFIX, MAX_BYTES, RULE, SEAL_NAME, Entry, Listing, Part
+from .listing import FILE_SUFFIX, MAX_BYTES, RULE, SEAL_NAME, Entry, Listing, SealedPart
 
 _PIECE_BYTES: Final = 1 << 20
 _ABSENT: Final = frozenset((errno.ENOENT, errno.ENOTDIR))
@@ -29,12 +29,12 @@ def digest_of(file: BinaryIO, count: Count = int) -> str:
     return entry_of(file, (), count).digest
 
 
-def entry_of(file: BinaryIO, parts: Iterable[Part], count: Count = int) -> Entry:
+def entry_of(file: BinaryIO, parts: Iterable[SealedPart], count: Count = int) -> Entry:
     """Return the SHA-256 of a file and of parts of it, in one pass.
 
     Parts lie in the order of their bytes. Those that end behind the file are left out.
     """
-    whole, done, at = hashlib.sha256(), list[Part](), 0
+    whole, done, at = hashlib.sha256(), list[SealedPart](), 0
     waiting = iter(parts)
     part, of_part = next(waiting, None), hashlib.sha256()
     buffer = bytearray(_PIECE_BYTES)
@@ -46,7 +46,7 @@ def entry_of(file: BinaryIO, parts: Iterable[Part], count: Count = int) -> Entry
             of_part.update(piece[max(part.start - at, 0) : part.end - at])
             if part.end > at + size:
                 break
-            done.append(Part(part.name, part.start, part.end, of_part.hexdigest()))
+            done.append(SealedPart(part.name, part.start, part.end, of_part.hexdigest()))
             part, of_part = next(waiting, None), hashlib.sha256()
         at += size
         count(size)
@@ -61,7 +61,7 @@ def check_unchanged(file: BinaryIO, before: os.stat_result) -> None:
             raise ChecksumError(RULE, str(file.name), "changed while it was read")
 
 
-def damaged_parts(file: BinaryIO, parts: Sequence[Part]) -> list[str]:
+def damaged_parts(file: BinaryIO, parts: Sequence[SealedPart]) -> list[str]:
     """Return the names of the parts whose bytes are not those that were hashed."""
     current = entry_of(file, parts).parts
     now = {part.start: part.digest for part in current}

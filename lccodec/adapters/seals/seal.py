@@ -21,7 +21,7 @@ from ...errors import ArgumentError, DataError, FormatError, LccodecError
 from ...parallel import ordered, thread_count
 from ..files.disk import read_bounded, regular_file, replacing
 from ..files.header import LENGTH_BYTES, header_of
-from .listing import FILE_SUFFIX, MAX_BYTES, RULE, SEAL_NAME, Entry, Part, format_listing
+from .listing import FILE_SUFFIX, MAX_BYTES, RULE, SEAL_NAME, Entry, SealedPart, format_listing
 from .reading import Count, change_text, check_unchanged, digest_of, entry_of, find_seal, read_listing
 
 _WITH_TENSORS: Final = ".safetensors"
@@ -187,7 +187,7 @@ def _seal_of(target: Path) -> Path:
 
 
 @dataclass(frozen=True)
-class Found:
+class ListedFile:
     """A file of a directory."""
 
     name: str  # its path in the directory, with /
@@ -196,7 +196,7 @@ class Found:
     refusal: str = ""  # why it cannot be sealed
 
 
-def found_in(directory: Path) -> Iterator[Found]:
+def listed_files(directory: Path) -> Iterator[ListedFile]:
     """Yield the files below a directory, but for its seal and what comes and goes with a chain.
 
     These are temporary files, and the folder of hashes and values beside checkpoints, which each
@@ -219,16 +219,16 @@ def found_in(directory: Path) -> Iterator[Found]:
                     if not (is_chain and entry.name == HASHES_FOLDER):
                         folders.append(f"{name}/")
                     continue
-                file = _found(name, Path(entry.path), root)
+                file = _listed_file(name, Path(entry.path), root)
                 if file is not None:
                     yield file
 
 
-def _found(name: str, path: Path, root: str) -> Found | None:
+def _listed_file(name: str, path: Path, root: str) -> ListedFile | None:
     """Return a file, or None for a link to a directory."""
     link, real = path.is_symlink(), Path(os.path.realpath(path))
     if link and not real.is_relative_to(root):
-        return Found(name, path, refusal="is a link that leads out of the directory")
+        return ListedFile(name, path, refusal="is a link that leads out of the directory")
     try:
         status = real.stat(follow_symlinks=False)
     except OSError:
@@ -236,29 +236,29 @@ def _found(name: str, path: Path, root: str) -> Found | None:
             raise
         status = path.lstat()
     if stat.S_ISLNK(status.st_mode):  # also of a circle
-        return Found(name, path, refusal="is a link that leads nowhere")
+        return ListedFile(name, path, refusal="is a link that leads nowhere")
     if stat.S_ISDIR(status.st_mode):
         return None
     if not stat.S_ISREG(status.st_mode):
-        return Found(name, real, refusal="is not a regular file")
-    return Found(name, real, status.st_size)
+        return ListedFile(name, real, refusal="is not a regular file")
+    return ListedFile(name, real, status.st_size)
 
 
-def _files(target: Path) -> list[Found]:
+def _files(target: Path) -> list[ListedFile]:
     """Return the files to seal, by name."""
     from ..files.shards import is_index  # here, as it reads what is sealed
 
     if target.is_dir():
-        return sorted(found_in(target), key=lambda found: os.fsencode(found.name))
+        return sorted(listed_files(target), key=lambda found: os.fsencode(found.name))
     if not target.exists():
         raise ArgumentError(f"{target}: no such file or directory")
     if is_index(target):
         raise ArgumentError(f"{target}: an index is sealed with its shards: seal its directory")
     with regular_file(target) as file:
-        return [Found(target.name, target, os.fstat(file.fileno()).st_size)]
+        return [ListedFile(target.name, target, os.fstat(file.fileno()).st_size)]
 
 
-def _entry(target: Found, count: Count) -> Entry:
+def _entry(target: ListedFile, count: Count) -> Entry:
     """Return the hashes of a file."""
     with regular_file(target.path) as file:
         before = os.fstat(file.fileno())
@@ -267,7 +267,7 @@ def _entry(target: Found, count: Count) -> Entry:
         return entry
 
 
-def _parts(file: BinaryIO, target: Found) -> list[Part]:
+def _parts(file: BinaryIO, target: ListedFile) -> list[SealedPart]:
     """Return the header and the tensors of a file that has them."""
     if not target.name.endswith(_WITH_TENSORS):
         return []
@@ -277,14 +277,14 @@ def _parts(file: BinaryIO, target: Found) -> list[Part]:
         return []
     file.seek(0)
     end = LENGTH_BYTES + int.from_bytes(file.read(LENGTH_BYTES), "little")
-    parts = [Part(_HEADER_NAME, 0, end)]
+    parts = [SealedPart(_HEADER_NAME, 0, end)]
     for name, tensor in tensors.items():
         if tensor.nbytes and tensor.offset >= parts[-1].end:
-            parts.append(Part(name, tensor.offset, tensor.offset + tensor.nbytes))
+            parts.append(SealedPart(name, tensor.offset, tensor.offset + tensor.nbytes))
     return parts
 
 
-def _problem(sealed: Mapping[str, Entry], target: Found, count: Count) -> Problem | None:
+def _problem(sealed: Mapping[str, Entry], target: ListedFile, count: Count) -> Problem | None:
     """Return what is wrong with a file that is sealed."""
     if target.refusal:
         return Problem(RULE, target.name, f"changed: it {target.refusal}")

@@ -286,29 +286,29 @@ class Layers:
         self._hollow = {id(value) for value in hollow.values()}
         self._waiting: dict[int, list[_Layer]] = {}  # layers, by the id of what they wait for
         self._uses: Counter[int] = Counter()  # layers that are not set, by the id of what they need
-        self._found: dict[int, Any] = {}  # the value of what has arrived, by the id of what stood for it
+        self._arrived: dict[int, Any] = {}  # the value of what has arrived, by the id of what stood for it
         self._collect(target, state)
         # A copy of the state notes all that it meets: what is needed beside the layers.
-        met = self._found | {id(value): value for value in hollow.values() if isinstance(value, np.ndarray)}
+        met = self._arrived | {id(value): value for value in hollow.values() if isinstance(value, np.ndarray)}
         copy.deepcopy(state, met)
         self._uses.update(self._hollow.intersection(met))
 
     def arrived(self, hollow: Any, value: Any) -> None:
         """Put a value in the place of what stands for it; set the layers that it completes."""
-        self._found[id(hollow)] = value
+        self._arrived[id(hollow)] = value
         for layer in self._waiting.pop(id(hollow), ()):
             layer.missing -= 1
             if layer.missing:
                 continue
-            layer.load({name: self._found[id(entry)] for name, entry in layer.entries.items()})
+            layer.load({name: self._arrived[id(entry)] for name, entry in layer.entries.items()})
             for entry in {id(entry) for entry in layer.entries.values()}:
                 self._uses[entry] -= 1
                 if not self._uses[entry]:
-                    del self._found[entry]
+                    del self._arrived[entry]
 
     def rest(self) -> Any:
         """Return the state with its values, and with `SET` in the place of what is set."""
-        return copy.deepcopy(self._state, self._found)
+        return copy.deepcopy(self._state, self._arrived)
 
     def _collect(self, target: Any, state: Any) -> None:
         """Find the layers of a target."""
@@ -317,7 +317,7 @@ class Layers:
                 hollow = isinstance(own, dict) and all(id(value) in self._hollow for value in own.values())
                 layers = _layers_of(part, own) if hollow else None
                 if layers is not None:
-                    self._found[id(own)] = SET
+                    self._arrived[id(own)] = SET
                     for layer in layers:
                         self._wait(layer)
             elif isinstance(part, torch.Tensor) and not part.is_meta and id(own) in self._hollow:

@@ -137,7 +137,7 @@ class _ToNumpy:
             self._seen[key] = array_of_bytes(copy, tensor)
 
 
-class _Again:
+class _Unmade:
     """A wrapper that was not made, on its way to the disk once more."""
 
     def __init__(self, apart: Apart) -> None:
@@ -145,7 +145,7 @@ class _Again:
 
 
 def _inside(value: Any) -> Any:
-    return _Again(value) if isinstance(value, Apart) else value
+    return _Unmade(value) if isinstance(value, Apart) else value
 
 
 def _other_leaf(value: Any) -> tuple[Any, str | None]:
@@ -153,7 +153,7 @@ def _other_leaf(value: Any) -> tuple[Any, str | None]:
         return take_apart(value), WRAPPER
     if isinstance(value, Instance):
         return value.stored(), INSTANCE
-    if isinstance(value, _Again):
+    if isinstance(value, _Unmade):
         return dict(value.apart), value.apart.kind
     if isinstance(value, np.ndarray):
         return value, "numpy"

@@ -233,7 +233,7 @@ class _Check:
             elif is_stateful(part):
                 self._other(part, other, place)
             elif isinstance(part, _CONTAINERS):
-                self._more.append(_instead(other, place))
+                self._more.append(_several_wanted(other, place))
             else:
                 self._leaf(part, other, place)
 
@@ -276,7 +276,7 @@ class _Check:
     def _items(self, target: dict[Any, Any], state: Any, keys: Keys) -> None:
         """Compare the entries of what loads them itself."""
         if not isinstance(state, dict):
-            self._more.append(_instead(state, keys))
+            self._more.append(_several_wanted(state, keys))
             return
         for key in {**target, **state}:
             place = below(keys, str(key))
@@ -305,5 +305,5 @@ class _Check:
             self.wanted[name], self.saved[name] = describe(target), describe(state)
 
 
-def _instead(state: Any, keys: Keys) -> str:
+def _several_wanted(state: Any, keys: Keys) -> str:
     return f"{leaf_name(keys) or 'the state'}: {describe(state)}, where the target has several"

@@ -34,7 +34,7 @@ from .lock import locked
 from .names import Prefix
 from .rounding import check_types
 from .versions import FORMS, Checksum, Encoding, Form, FormName, read_index_of
-from .writer import Differ, Part, Target, is_delta, other_files, remove_leftovers, write_full
+from .writer import ChainShare, Differ, Target, is_delta, other_files, remove_leftovers, write_full
 
 #: A chain, or those of ranks.
 Runs: TypeAlias = StrPath | Chain | Sequence[StrPath]
@@ -303,15 +303,15 @@ class Publisher:
             return True  # a fork has no steps
         self._differ.forget()
         starts = [self._ranks] if self._ranks else []  # from what is held, or anew
-        for ranks in (*starts, self._anew()):
+        for ranks in (*starts, self._new_watches()):
             self._ranks = ranks
             resumed = (_resume(watch, last, number, self._start) for number, watch in enumerate(ranks))
             if all(resumed):
                 return True
-        self._ranks = self._anew()
+        self._ranks = self._new_watches()
         return False
 
-    def _anew(self) -> list[Watch]:
+    def _new_watches(self) -> list[Watch]:
         keys, exact = self._prefix.keys, self._exact
         return [Watch(store, None, keys, exact) for store in self._stores]
 
@@ -337,14 +337,16 @@ class Publisher:
         places = (self._output / self._form.version_name(version) for version in versions)
         return next((p for p in places if p.is_dir() and read_index_of(p) is None), None)
 
-    def _next(self, watch: Watch, step: int | None, there: Collection[str] | None) -> Part:
+    def _next(self, watch: Watch, step: int | None, there: Collection[str] | None) -> ChainShare:
         """Return what a rank brings to the next version: the newest step, or a given one."""
         watch.pinned = step
         way: Way | None = watch.next()
         link = watch.link if way is None else way.prepared.link
         if link is None:
             raise ChainError(f"{watch.place} has no step to publish")
-        return Part(watch, way, link, self._prefix.tensors(link.paths, there, self._output, strict=False))
+        return ChainShare(
+            watch, way, link, self._prefix.tensors(link.paths, there, self._output, strict=False)
+        )
 
     def _forget(self) -> None:
         for watch in self._ranks:
@@ -420,7 +422,7 @@ def _layout_of(model: Path | None) -> Layout | None:
     return None
 
 
-def _check_begun(like: Layout, parts: Sequence[Part]) -> None:
+def _check_begun(like: Layout, parts: Sequence[ChainShare]) -> None:
     """Raise ``ArgumentError`` if a model has other values than the step that engines begin with."""
     arrays, problems = like.arrays(), []
     for part in parts:
@@ -433,7 +435,7 @@ def _check_begun(like: Layout, parts: Sequence[Part]) -> None:
         raise ArgumentError("\n  ".join([told, *first_of(problems)]))
 
 
-def _check_untied(parts: Sequence[Part]) -> None:
+def _check_untied(parts: Sequence[ChainShare]) -> None:
     """Raise ``ArgumentError`` for tied weights: nobody knows which of their names engines have."""
     problems = []
     for part in parts:

@@ -78,7 +78,7 @@ class _State:
     types: dict[str, str] = field(default_factory=dict)
 
 
-class _Way(NamedTuple):
+class _Prepared(NamedTuple):
     update: Update | None
     state: _State
     changes: Mapping[str, Change]
@@ -100,7 +100,7 @@ class _Versions:
         """The held version."""
         return self._held.version if self._held.version >= 0 else None
 
-    def next(self, wanted: Callable[[], bool]) -> _Way | None:
+    def next(self, wanted: Callable[[], bool]) -> _Prepared | None:
         """Prepare the way to the newest version that can be read."""
         there, held = self._there(), self._held
         if max(there, default=-1) < held.version:  # the trainer has begun again
@@ -118,7 +118,7 @@ class _Versions:
                 self._refuse(version, seen, error)
         return None
 
-    def commit(self, way: _Way) -> None:
+    def commit(self, way: _Prepared) -> None:
         """Go a way that was prepared. Doing it again does nothing."""
         for name, change in way.changes.items():
             if change.places is not None and way.state.arrays[name] is self._held.arrays.get(name):
@@ -190,7 +190,7 @@ class _Versions:
         stays = "there is no state yet" if self.step is None else f"the state stays at version {self.step}"
         warn(f"{self._directory}: version {version} cannot be read, and {stays}: {error}")
 
-    def _prepare(self, version: int, held: _State, wanted: Callable[[], bool]) -> _Way:
+    def _prepare(self, version: int, held: _State, wanted: Callable[[], bool]) -> _Prepared:
         """Prepare the way to a version, from the newest full one, the held one, or the base."""
         deltas = list[VersionIndex]()
         number, full = version, None
@@ -281,7 +281,7 @@ class _Versions:
                 sources[name] = path, tensors[key], digests.get(key) if noted is None else noted
         return sources
 
-    def _way(self, state: _State, changed: Mapping[str, Change], read: Sequence[int]) -> _Way:
+    def _way(self, state: _State, changed: Mapping[str, Change], read: Sequence[int]) -> _Prepared:
         before = self._held.arrays
         changes = {leaf_name((name,)): change for name, change in changed.items()}
         newest = self._path(state.version)
@@ -300,7 +300,7 @@ class _Versions:
             base_root=None if self.step is None else "",
             _changes=changes,
         )
-        return _Way(update, state, changed)
+        return _Prepared(update, state, changed)
 
 
 def _loaded(layout: Layout) -> dict[str, DecodedArray]:

@@ -45,7 +45,7 @@ _TYPE_NAMES: Final = {name: key for key, name in (*DTYPE_NAMES.items(), *FLOAT8_
 
 
 @dataclass(frozen=True)
-class Part:
+class ChainShare:
     """What one chain brings to a version: some of the tensors."""
 
     watch: Watch  # it holds what the engines have
@@ -107,7 +107,7 @@ class Target:
         return nbytes
 
 
-def is_delta(parts: Sequence[Part]) -> bool:
+def is_delta(parts: Sequence[ChainShare]) -> bool:
     """Return whether the version has the tensors of the one before."""
     for part in parts:
         if part.update is not None and part.update.removed:
@@ -131,7 +131,7 @@ class Differ:
         """Forget the digests: the engines get other tensors."""
         self._digests, self._zeros = {}, self._zeros[:0]
 
-    def write(self, target: Target, parts: Sequence[Part]) -> int:
+    def write(self, target: Target, parts: Sequence[ChainShare]) -> int:
         """Write a delta, each part in a file of its own; return the bytes of the files."""
         ranks, known = list[dict[str, _Made]](), dict[str, str]()
         for part in parts:
@@ -221,7 +221,7 @@ def _differ(name: str) -> ArgumentError:
     return ArgumentError(f"tensor {name!r}: two ranks have it with other values")
 
 
-def write_full(target: Target, parts: Sequence[Part], others: Iterable[Path]) -> int:
+def write_full(target: Target, parts: Sequence[ChainShare], others: Iterable[Path]) -> int:
     """Write a full version from what is held, with other files beside it; return its bytes."""
     stored = dict[str, tuple[str, tuple[int, ...], Array]]()
     for part in parts:
