@@ -32,7 +32,6 @@ from .link import open_linked
 PACKED: Final = "lccodec.lcc.h5"
 
 _ORBAX_PART: Final = "process-0.lcc.h5"
-_STATES: Final = (".safetensors.index.json", ".safetensors", ".ckpt", ".pt", ".npz")
 _MAX_NAMES_SHOWN: Final = 3
 
 
