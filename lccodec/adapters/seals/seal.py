@@ -21,8 +21,22 @@ from ...errors import ArgumentError, DataError, FormatError, LccodecError
 from ...parallel import ordered, thread_count
 from ..files.disk import read_bounded, regular_file, replacing
 from ..files.header import LENGTH_BYTES, header_of
-from .listing import FILE_SUFFIX, MAX_BYTES, RULE, SEAL_NAME, Entry, SealedPart, format_listing
-from .reading import Count, change_text, check_unchanged, digest_of, entry_of, find_seal, read_listing
+from .reading import (
+    FILE_SUFFIX,
+    MAX_BYTES,
+    RULE,
+    SEAL_NAME,
+    Count,
+    Entry,
+    SealedPart,
+    change_text,
+    check_unchanged,
+    digest_of,
+    entry_of,
+    find_seal,
+    format_listing,
+    read_listing,
+)
 
 _WITH_TENSORS: Final = ".safetensors"
 #: That are told one by one: a hostile seal can name half a million files.

@@ -53,9 +53,8 @@ from ..files.header import Tensor
 from ..files.shards import SHARD_NAME
 from ..tree.matching import first_of
 from ..tree.plain import read_types
-from .layout import INDEX_NAME, Layout, read_layout
+from .layout import INDEX_NAME, Layout, Prefix, read_layout
 from .lock import NOTE_FOLDER, locked
-from .names import Prefix
 from .rounding import check_types, rounded
 
 _NOTE_NAME: Final = "state.json"

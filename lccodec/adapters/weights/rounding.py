@@ -18,8 +18,7 @@ from ...parallel import slices
 from ...policy.roles import Assignment
 from ..tree.matching import first_of
 from ..tree.plain import BYTE_TYPES
-from .layout import Layout, read_layout
-from .names import Prefix
+from .layout import Layout, Prefix, read_layout
 
 #: The types that are rounded to each other.
 FLOATS: Final = {

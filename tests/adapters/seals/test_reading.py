@@ -25,8 +25,9 @@ from lccodec import ChecksumError, FormatError, StorageError
 from lccodec.adapters import hdf5, npz, safetensors, seals
 from lccodec.adapters.files import formats
 from lccodec.adapters.seals import reading
-from lccodec.adapters.seals.listing import Entry, SealedPart
 from lccodec.adapters.seals.reading import (
+    Entry,
+    SealedPart,
     check_unchanged,
     damaged_parts,
     digest_of,

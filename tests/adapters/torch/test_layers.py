@@ -12,7 +12,7 @@ import torch
 import lccodec
 from lccodec import Chain, DataError
 from lccodec.adapters import torch as adapter
-from lccodec.adapters.torch.filling import SET, Layers
+from lccodec.adapters.torch.target import SET, Layers
 from lccodec.chain.read import replay
 from lccodec.errors import ArgumentError, LccodecWarning
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from lccodec import ArgumentError, Chain, ChainError, Keep
 from lccodec.adapters.weights import Published, Publisher, publish
+from lccodec.adapters.weights.publish import Target
 from lccodec.adapters.weights.versions import changed_adler32, digest_of
-from lccodec.adapters.weights.writer import Target
 from lccodec.byteorder import stored_view
 from lccodec.chain.read.follow.followed_state import FollowedState
 

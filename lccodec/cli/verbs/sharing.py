@@ -1,4 +1,4 @@
-"""The verbs that bring weights to inference engines: publish, pull."""
+"""The verbs that hand a chain over: bundle, unbundle; to inference engines: publish, pull."""
 
 from __future__ import annotations
 
@@ -13,12 +13,57 @@ import click
 from ...adapters.weights.local import Pulled, Puller
 from ...adapters.weights.publish import Published, Publisher
 from ...adapters.weights.versions import CHECKSUMS, ENCODINGS, FORMS
+from ...chain.life.bundle import bundle as bundle_chain
+from ...chain.life.bundle import unbundle as unbundle_chain
 from ...chain.read.follow.follower import POLL_SECONDS
+from ...container.bundle import Bundle
 from ...container.disk.address import Place
 from ...errors import ChainError
 from ...printable import printable
+from .. import render
 from ..program import say_result, tell, verb
-from .parameters import CHAIN_OR_FILE, NEW, PLACE, STEP, history_option
+from .parameters import CHAIN_OR_FILE, FILE, NEW, PLACE, STEP, chain_argument, history_option
+
+
+@verb
+@chain_argument
+@click.option("-o", "--output", metavar="FILE", type=NEW, required=True, help="The bundle, such as run.lcc.")
+@click.option(
+    "--step",
+    "steps",
+    type=STEP,
+    multiple=True,
+    help="A step to take, with what it needs; repeatable.  [default: all]",
+)
+def bundle(directory: Place, output: Path, steps: tuple[int, ...], as_json: bool) -> None:
+    """Copy the checkpoints of a chain into one file, which is replaced if it exists.
+
+    The files are copied as they are, with the exact file of the newest step. ls, info, show, diff,
+    check, restore and convert take a bundle as they take a chain.
+    """
+    with render.progress("bundling") as update:
+        size = bundle_chain(directory, output, steps or None, progress=update)
+    with Bundle(output) as written:
+        steps_written, root, exact = written.steps, written.root.hex(), written.index.exact is not None
+    document = {"directory": str(directory), "bundle": str(output), "bytes": size, "root": root}
+    what = render.steps_text(steps_written) + (", the exact file" if exact else "")
+    text = f"{printable(output)}: {what}, {size:,} bytes"
+    say_result(as_json, {**document, "steps": steps_written, "exact": exact}, text)
+
+
+@verb
+@click.argument("path", metavar="BUNDLE", type=FILE)
+@click.argument("directory", metavar="DIR", type=PLACE)
+def unbundle(path: Path, directory: Place, as_json: bool) -> None:
+    """Write the checkpoints of a bundle into a directory or a bucket, as they were.
+
+    DIR is new, or has some of these checkpoints and no others: then the rest is added.
+    """
+    with render.progress("unbundling") as update:
+        steps = unbundle_chain(path, directory, progress=update)
+    document = {"bundle": str(path), "directory": str(directory), "steps": steps}
+    say_result(as_json, document, f"{printable(directory)}: {render.steps_text(steps)}")
+
 
 _MODEL: Final = click.option(
     "--model", "prefix", default="", metavar="NAME", help="The entry of the state that has the weights."
