@@ -222,31 +222,31 @@ class LossTable:
         self._against = against
         self._rows = rows
         self._steps: list[int] = []
-        self._by_save: list[list[Lost]] = []
+        self._found: list[list[Lost]] = []
 
     def add(self, step: int, lost: Sequence[Lost]) -> None:
         """Add what each array lost at a step."""
         self._steps.append(step)
-        self._by_save.append(list(lost))
+        self._found.append(list(lost))
 
     def loss(self, policies: Iterable[Any]) -> Loss | None:
         """Return the table; ``None`` if no step has an original. `policies` are those recorded."""
         if not self._steps:
             return None
-        columns = list(zip(*self._by_save, strict=True))
+        columns = list(zip(*self._found, strict=True))
         error, bias, largest = (
             [[getattr(lost, name) for lost in column] for column in columns]
             for name in ("error", "bias", "largest")
         )
         roles = {
-            role: role_loss([self._of(role, lost) for lost in self._by_save])
+            role: role_loss([self._of(role, lost) for lost in self._found])
             for role in dict.fromkeys(row.role for row in self._rows)
         }
         bounds = _bounds(self._rows, list(policies))
         return Loss(self._against, self._steps, error, bias, largest, bounds, roles)
 
     def _of(self, role: Role, lost: Sequence[Lost]) -> list[Lost]:
-        return [loss for row, loss in zip(self._rows, lost, strict=True) if row.role == role]
+        return [each for row, each in zip(self._rows, lost, strict=True) if row.role == role]
 
 
 def _bounds(rows: Sequence[ArrayRow], recorded: Sequence[Any]) -> list[float | None]:
