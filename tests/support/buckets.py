@@ -185,7 +185,6 @@ class Proxy:
     upstream: str
     rule: Rule = lambda _: None
     seen: list[Request] = field(default_factory=list)
-    delay: float = 0.0
     endpoint: str = ""
     done: Counter[str] = field(default_factory=Counter)
 
@@ -247,7 +246,8 @@ def proxy_before(endpoint: str) -> Iterator[Proxy]:
             if fault == "cut":
                 self._hang_up()
                 return
-            time.sleep(proxy.delay if fault != "slow" else max(proxy.delay, 0.3))
+            if fault == "slow":
+                time.sleep(0.3)
             answer, data = self._pass_on(body)
             request.received, request.ended = len(data), time.monotonic()
             if fault == "lost":
