@@ -156,8 +156,6 @@ class Request:
     method: str
     path: str
     received: int = 0
-    began: float = 0.0
-    ended: float = 0.0
 
     @property
     def is_listing(self) -> bool:
@@ -234,7 +232,7 @@ def proxy_before(endpoint: str) -> Iterator[Proxy]:
         def _serve(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
             body = self.rfile.read(length)
-            request = Request(self.command, self.path, began=time.monotonic())
+            request = Request(self.command, self.path)
             proxy.seen.append(request)
             fault = proxy.rule(request)
             proxy.done[fault or ""] += 1
@@ -249,7 +247,7 @@ def proxy_before(endpoint: str) -> Iterator[Proxy]:
             if fault == "slow":
                 time.sleep(0.3)
             answer, data = self._pass_on(body)
-            request.received, request.ended = len(data), time.monotonic()
+            request.received = len(data)
             if fault == "lost":
                 self._hang_up()
                 return
