@@ -39,7 +39,7 @@ from scratch import new_directory
 
 from lccodec.adapters.files.formats import load_file, recognize
 from lccodec.adapters.safetensors import save_file as save_safetensors
-from lccodec.adapters.seals.listing import Listing
+from lccodec.adapters.seals.reading import Listing
 from lccodec.adapters.seals.seal import check as check_seal
 from lccodec.adapters.seals.seal import seal
 

@@ -42,7 +42,7 @@ ALLOWED = {
         "np.bitwise_xor(old, new).data": "uint8",
         "part.tobytes()": "little-endian numbers, or uint8",
     },
-    "adapters/weights/writer": {
+    "adapters/weights/publish": {
         "data.data": "uint8",
         "data.tobytes()": "uint8",
         "stored[name][2].tobytes()": "uint8",
@@ -84,7 +84,7 @@ ALLOWED = {
         "block.tobytes()": "the same",
     },
     "adapters/hdf5": {"value.tobytes()": "opaque bytes, as the file has them"},
-    "adapters/torch/filling": {"now.data": "a tensor's", "tensor.data": "the same"},
+    "adapters/torch/target": {"now.data": "a tensor's", "tensor.data": "the same"},
     "adapters/dcp/reader": {"array.tobytes()": "a pickle: uint8"},
     "adapters/npz": {"array.view(np.uint8)": "read as the header of the member says"},
     "adapters/torch/pickled": {"np.frombuffer(data, kind.dtype)": "in the order that the file says"},

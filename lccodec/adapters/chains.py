@@ -155,7 +155,11 @@ class ChainOptions:
             return self.only
         own = list(names())
         if has_all:
-            kept = [each for each in self.only if each in own or any(fnmatchcase(n, each) for n in own)]
+            kept = [
+                pattern
+                for pattern in self.only
+                if pattern in own or any(fnmatchcase(n, pattern) for n in own)
+            ]
             return kept or None
         if alone:
             check_matches("only", self.only, own)

@@ -82,8 +82,8 @@ def load_state(path: str | os.PathLike[str]) -> tuple[Any, dict[str, str]]:
         more = f", and {len(parts.left) - _MAX_SHOWN} more" if len(parts.left) > _MAX_SHOWN else ""
         warn(f"{path}: kept as stored, and no arrays: {', '.join(shown)}{more}")
     filled = {path: {**attributes.get(path, {}), "fill_value": fill} for path, fill in parts.fills.items()}
-    if found := declarations({**attributes, **filled}, list(parts.arrays)):
-        by_name = {leaf_name(tuple(path.split("/"))): each for path, each in found.items()}
+    if declared := declarations({**attributes, **filled}, list(parts.arrays)):
+        by_name = {leaf_name(tuple(path.split("/"))): declaration for path, declaration in declared.items()}
         parts.entry[DECLARED[-1]] = write(by_name)
     return {**nested(parts.arrays, "/"), ENTRY: parts.entry}, _metadata(attributes)
 
@@ -152,9 +152,9 @@ def _attributes(file: h5py.File, size: int) -> dict[str, dict[str, Any]]:
     memory than such a file may is left out; the skeleton has it.
     """
     memory = MAX_FILE_EXPANSION * size
-    found: dict[str, dict[str, Any]] = {}
+    by_item: dict[str, dict[str, Any]] = {}
     for path, item, first in objects(file):
-        values = found.setdefault(first, {})
+        values = by_item.setdefault(first, {})
         for key in item.attrs if path == first else ():
             if memory > 0 and isinstance(key, str) and is_unicode(key):
                 with suppress(TypeError, ValueError, OSError):  # a type that h5py does not know
@@ -162,21 +162,21 @@ def _attributes(file: h5py.File, size: int) -> dict[str, dict[str, Any]]:
                     if value is not None:
                         memory -= value.nbytes if isinstance(value, np.ndarray) else len(str(value))
                         values[key] = value
-    return found
+    return by_item
 
 
 def _attribute(item: h5py.Group | h5py.Dataset, key: str) -> Any:
     """Return a value, or None for what is neither text nor numbers, and for what is long."""
-    found = item.attrs.get_id(key)
-    text = h5py.check_string_dtype(found.dtype)
+    attribute = item.attrs.get_id(key)
+    text = h5py.check_string_dtype(attribute.dtype)
     most = _MAX_STRINGS if text is not None and text.length is None else _MAX_ELEMENTS
-    if found.shape is None or math.prod(found.shape) > most:
+    if attribute.shape is None or math.prod(attribute.shape) > most:
         return None
     if text is None:
-        is_number = _DTYPE.fullmatch(found.dtype.str) and h5py.check_enum_dtype(found.dtype) is None
+        is_number = _DTYPE.fullmatch(attribute.dtype.str) and h5py.check_enum_dtype(attribute.dtype) is None
         return np.asarray(item.attrs[key]) if is_number else None
-    texts = [_text(each) for each in np.ravel(item.attrs[key]).tolist()]
-    return texts if found.shape else texts[0]
+    texts = [_text(element) for element in np.ravel(item.attrs[key]).tolist()]
+    return texts if attribute.shape else texts[0]
 
 
 def _text(value: str | bytes) -> str:

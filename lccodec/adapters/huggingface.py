@@ -69,11 +69,11 @@ def pack(
     DataError, StorageError
         If a file is damaged, or the operating system refuses.
     """
-    found = _read(checked_path(folder), models)
-    if found is None:
+    contents = _read(checked_path(folder), models)
+    if contents is None:
         return []
-    save_linked(found.plain, found.path, found.metadata, chain, found.known)
-    return found.remove(hint=True)
+    save_linked(contents.plain, contents.path, contents.metadata, chain, contents.known)
+    return contents.remove(hint=True)
 
 
 def pack_with(
@@ -92,13 +92,13 @@ def pack_with(
     `step` is the trainer's, for the chain. With `hint`, transformers tells that the folder is
     packed.
     """
-    found = _read(checked_path(folder), models)
-    if found is not None:
-        remove = partial(replace(found, plain=None, metadata={}, known={}).remove, hint=hint)
+    contents = _read(checked_path(folder), models)
+    if contents is not None:
+        remove = partial(replace(contents, plain=None, metadata={}, known={}).remove, hint=hint)
         if needed is not None:
             needed.append(remove)
         then = remove if needed is None else None
-        saver.save(found.plain, found.path, found.metadata, found.known, then, step)
+        saver.save(contents.plain, contents.path, contents.metadata, contents.known, then, step)
 
 
 @dataclass(frozen=True)
@@ -165,9 +165,9 @@ def _model_roles(
             by_name.setdefault(unwrapped(name), set()).add(assignment)
     for file, tensors in files.items():
         for name in tensors if isinstance(tensors, dict) else ():
-            found = by_name.get(unwrapped(str(name)), set())
-            if len(found) == 1:
-                yield leaf_name(("files", file, str(name))), next(iter(found))
+            candidates = by_name.get(unwrapped(str(name)), set())
+            if len(candidates) == 1:
+                yield leaf_name(("files", file, str(name))), next(iter(candidates))
 
 
 def unpack(folder: str | os.PathLike[str]) -> list[Path]:

@@ -145,7 +145,7 @@ def open_named(path: Path, root: str, by: str | os.PathLike[str]) -> OpenCheckpo
             raise
         raise ChainError(f"{by}: {path} holds a part of it and is missing") from error
     reader = file.links[-1].reader
-    if root not in {each.hex() for each in (*reader.roots, reader.manifest.exact or b"")}:
+    if root not in {known.hex() for known in (*reader.roots, reader.manifest.exact or b"")}:
         file.close()
         raise ChainError(f"{by}: {path} is not the file that was saved with it, but a file of another run")
     return file

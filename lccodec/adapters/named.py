@@ -111,30 +111,30 @@ def chains_below(directory: Path) -> list[Path]:
     """Return a directory if it is a chain; otherwise its subdirectories that are chains."""
     if DirectoryStore(directory).checkpoints():
         return [directory]
-    found = chains_in(directory)
-    if not found:
+    chains = chains_in(directory)
+    if not chains:
         raise ArgumentError(f"{directory} must be a chain or a directory of chains; it holds no checkpoint")
-    return found
+    return chains
 
 
 def named_steps(places: Iterable[Path]) -> dict[Path, set[int]]:
     """Return the steps that links and records name, by the resolved directory of their chain."""
-    found: dict[Path, set[int]] = {}
+    steps_of: dict[Path, set[int]] = {}
     for place in places:
         for path in _files(checked_path(place)):
             for checkpoint in _named_by(path):
-                steps = found.setdefault(checkpoint.parent.resolve(), set())
+                steps = steps_of.setdefault(checkpoint.parent.resolve(), set())
                 steps.update(int(name) for name in [checkpoint.name.split(".")[0]] if name.isdecimal())
-    return found
+    return steps_of
 
 
 def _whole_roots(places: Iterable[Path]) -> set[bytes]:
     """Return the roots of the exact files among files."""
-    found = set()
+    roots = set()
     for path in (path for place in places for path in _files(checked_path(place))):
         with suppress(FormatError), open_checkpoint(path) as reader:
-            found |= {reader.root} if reader.manifest.is_exact else set()
-    return found
+            roots |= {reader.root} if reader.manifest.is_exact else set()
+    return roots
 
 
 def _exact_root(store: DirectoryStore, name: str) -> bytes | None:

@@ -65,19 +65,19 @@ def protect_together(directory: Place, redundancy: Redundancy | str | int) -> Pr
     bases = _saves_to_write(store)
     if not store.checkpoints() and rank_folders(store):
         return protect_ranks(store, redundancy)
-    found = protect(store, redundancy)
+    protection = protect(store, redundancy)
     for base, saves in bases.items():
         more, before = protect_ranks(DirectoryStore(base), redundancy, saves), _before(base, store)
-        found = Protection(
-            found.redundancy,
-            found.groups + more.groups,
-            found.made + more.made,
-            (*found.files, *(f"{before}{name}" for name in more.files)),
-            found.bytes + more.bytes,
-            found.parity_bytes + more.parity_bytes,
-            {**found.unprotected, **_named(more.unprotected, before)},
+        protection = Protection(
+            protection.redundancy,
+            protection.groups + more.groups,
+            protection.made + more.made,
+            (*protection.files, *(f"{before}{name}" for name in more.files)),
+            protection.bytes + more.bytes,
+            protection.parity_bytes + more.parity_bytes,
+            {**protection.unprotected, **_named(more.unprotected, before)},
         )
-    return found
+    return protection
 
 
 def repair_together(
@@ -112,23 +112,23 @@ def repair_together(
         As `Chain.repair`.
     """
     options: dict[str, Any] = {"dry_run": dry_run, "mirrors": mirrors, "bounds": bounds}
-    found = repair(store := writable_store(directory), **options)
+    outcome = repair(store := writable_store(directory), **options)
     if not isinstance(store, DirectoryStore):
-        return found
+        return outcome
     for base in _saves_below(store) if dry_run else _saves_to_write(store):
         if (before := _before(base, store)) == "":
             continue  # they are in the same directory, and mended
         more = repair(DirectoryStore(base), dry_run=dry_run, bounds=bounds)
-        found = replace(
-            found,
-            mended=(*found.mended, *(f"{before}{name}" for name in more.mended)),
-            lost={**found.lost, **_named(more.lost, before)},
-            remade={**found.remade, **_named(more.remade, before)},
-            stale=(*found.stale, *more.stale),
-            parity=(*found.parity, *(f"{before}.parity/{name}" for name in more.parity)),
-            protected=found.protected + more.protected,
+        outcome = replace(
+            outcome,
+            mended=(*outcome.mended, *(f"{before}{name}" for name in more.mended)),
+            lost={**outcome.lost, **_named(more.lost, before)},
+            remade={**outcome.remade, **_named(more.remade, before)},
+            stale=(*outcome.stale, *more.stale),
+            parity=(*outcome.parity, *(f"{before}.parity/{name}" for name in more.parity)),
+            protected=outcome.protected + more.protected,
         )
-    return found
+    return outcome
 
 
 def check_together(path: Place, deep: bool = False, bounds: Bounds = UNBOUNDED) -> list[Problem]:
@@ -144,7 +144,7 @@ def check_together(path: Place, deep: bool = False, bounds: Bounds = UNBOUNDED) 
     store = DirectoryStore(path)
     for base, saves in _saves_below(store).items():
         before = _before(base, store)
-        found = [
+        unreadable = [
             replace(problem, where=f"{before}{folder}: {problem.where}")
             for folder in rank_folders(DirectoryStore(base))
             for problem in validate(base / folder, deep, **limits)
@@ -153,10 +153,10 @@ def check_together(path: Place, deep: bool = False, bounds: Bounds = UNBOUNDED) 
             try:
                 open_named(base / name, root, path).close()
             except ChainError as error:
-                found.append(Problem("chain", f"{before}{name}", str(error).removeprefix(f"{path}: ")))
+                unreadable.append(Problem("chain", f"{before}{name}", str(error).removeprefix(f"{path}: ")))
             except (DataError, StorageError):  # told already
                 pass
-        problems += found
+        problems += unreadable
     return problems
 
 
@@ -169,13 +169,13 @@ def repairable(path: Place, bounds: Bounds = UNBOUNDED) -> str | None:
     if isinstance(path, Address) or not path.is_dir():
         return None
     store = DirectoryStore(path)
-    found = repair_together(path, dry_run=True, bounds=bounds)
+    outcome = repair_together(path, dry_run=True, bounds=bounds)
     places = [store, *map(DirectoryStore, _saves_below(store))]
-    if not found.mended and all(
+    if not outcome.mended and all(
         recorded(each, of_ranks=flag) is None for each in places for flag in (False, True)
     ):
         return None
-    return "yes" if not found.lost else "in part" if found.mended else "no"
+    return "yes" if not outcome.lost else "in part" if outcome.mended else "no"
 
 
 def _saves_below(store: DirectoryStore) -> dict[Path, _Saves]:
@@ -183,23 +183,23 @@ def _saves_below(store: DirectoryStore) -> dict[Path, _Saves]:
 
     Whether a chain is one of records, its newest checkpoint says that can be read.
     """
-    found: dict[Path, _Saves] = {}
+    by_base: dict[Path, _Saves] = {}
     for name in reversed(store.checkpoints().values()):
         with suppress(LccodecError):  # a damaged one; its files are those of no save
             base, parts = parts_of(store.path / name)
             if not parts:
                 break
-            found.setdefault(base.resolve(), []).insert(0, parts)
-    return {base: saves for base, saves in found.items() if base.is_dir()}
+            by_base.setdefault(base.resolve(), []).insert(0, parts)
+    return {base: saves for base, saves in by_base.items() if base.is_dir()}
 
 
 def _saves_to_write(store: DirectoryStore) -> dict[Path, _Saves]:
     """Return the same without directories that are not those of the records, of which it warns."""
-    found = _saves_below(store)
-    for base in [base for base, saves in found.items() if not _is_theirs(store, base, saves)]:
-        del found[base]
+    by_base = _saves_below(store)
+    for base in [base for base, saves in by_base.items() if not _is_theirs(store, base, saves)]:
+        del by_base[base]
         warn(f"{base} is left alone: records of {store.path} name it, and it has none of their files")
-    return found
+    return by_base
 
 
 def _is_theirs(store: DirectoryStore, base: Path, saves: _Saves) -> bool:
@@ -211,7 +211,7 @@ def _is_theirs(store: DirectoryStore, base: Path, saves: _Saves) -> bool:
         return True
     for name, root in {pair: None for save in saves for pair in save.items()}:
         with suppress(LccodecError), DirectoryStore(base).open(name) as reader:
-            if root in {each.hex() for each in reader.roots}:
+            if root in {known.hex() for known in reader.roots}:
                 return True
         with suppress(LccodecError):  # only the exact file may have the step
             open_named(base / name, root, store.path).close()

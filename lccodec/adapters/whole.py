@@ -32,7 +32,6 @@ from .link import open_linked
 PACKED: Final = "lccodec.lcc.h5"
 
 _ORBAX_PART: Final = "process-0.lcc.h5"
-_STATES: Final = (".safetensors.index.json", ".safetensors", ".ckpt", ".pt", ".npz")
 _MAX_NAMES_SHOWN: Final = 3
 
 
@@ -48,10 +47,10 @@ class Together:
     def __enter__(self) -> Self:
         return self
 
-    def _nothing(self, *_: object) -> None:
+    def _do_nothing(self, *_: object) -> None:
         """Do nothing: all is read, its checksums were compared, and all files are closed."""
 
-    __exit__ = close = show = verify = _nothing
+    __exit__ = close = show = verify = _do_nothing
 
     def keys(self) -> list[str]:
         """Return the names of the arrays."""

@@ -158,18 +158,22 @@ def encoding(dataset: Any, quantizer: Quantizer, *, rewritten: bool = True) -> d
     (-9999.0,)
     """
     variables = dataset.variables
-    attributes = {name: {**each.encoding, **each.attrs} for name, each in variables.items()}
-    dimensions = {name: each.dims for name, each in variables.items()}
-    found = declarations(attributes, list(variables), dimensions)
+    attributes = {name: {**variable.encoding, **variable.attrs} for name, variable in variables.items()}
+    dimensions = {name: variable.dims for name, variable in variables.items()}
+    declared = declarations(attributes, list(variables), dimensions)
     chosen: dict[str, dict[str, Any]] = {}
     for name in dataset.data_vars:
-        each, own = found.get(name, Declaration("")), attributes[name]
+        variable, own = declared.get(name, Declaration("")), attributes[name]
         packed = np.dtype(own.get("dtype", variables[name].dtype)).kind != "f"
-        if packed or variables[name].dtype.kind != "f" or each.exact:
+        if packed or variables[name].dtype.kind != "f" or variable.exact:
             continue
-        coder = quantizer.with_fills(each.fills, each.minimum, each.maximum)
+        coder = quantizer.with_fills(variable.fills, variable.minimum, variable.maximum)
         if coder is None:
-            coder = Lossless() if each.fills or (each.minimum, each.maximum) != (None, None) else quantizer
+            coder = (
+                Lossless()
+                if variable.fills or (variable.minimum, variable.maximum) != (None, None)
+                else quantizer
+            )
         kept = {key: variables[name].encoding[key] for key in _KEPT if key in variables[name].encoding}
         chosen[name] = {**kept, "serializer": LCCodec(coder, rewritten), "compressors": None}
     return chosen
@@ -179,10 +183,10 @@ def _with_fill(quantizer: Quantizer, array: Array, fill: Any) -> Quantizer:
     """Return the quantizer of a chunk, in which the array's fill value is exact."""
     if not quantizer.lossy or array.dtype.kind != "f" or not np.isfinite(fill):
         return quantizer
-    found = quantizer.with_fills((float(fill),))
-    if found is None:  # steps around 0 keep 0, but no other number
+    filled = quantizer.with_fills((float(fill),))
+    if filled is None:  # steps around 0 keep 0, but no other number
         return Lossless() if fill != 0 and bool((array == fill).any()) else quantizer
-    return found
+    return filled
 
 
 def _decoded(data: bytes, chunk: ArraySpec, rows: slice | None = None) -> Array:
@@ -190,8 +194,8 @@ def _decoded(data: bytes, chunk: ArraySpec, rows: slice | None = None) -> Array:
     header = parse_header(data)
     dtype = chunk.dtype.to_native_dtype()
     if header.shapes[0] != chunk.shape or header.kind != element_type(dtype):
-        found = f"{header.kind.name} {header.shapes[0]}"
-        raise FormatError(_NAME, "chunk", f"holds {found}, the array says {dtype} {chunk.shape}")
+        stored = f"{header.kind.name} {header.shapes[0]}"
+        raise FormatError(_NAME, "chunk", f"holds {stored}, the array says {dtype} {chunk.shape}")
     return decode(data) if rows is None else decode_rows(memoryview(data), rows.start, rows.stop)
 
 

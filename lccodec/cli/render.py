@@ -122,8 +122,8 @@ def quality_text(infos: Sequence[CheckpointInfo]) -> str:
     headers = "weights: error", "lag", "of spread", "first moments: error", "lag"
     table = Table("step", "kind", "bytes", *headers)
     for info in infos:
-        found = info.figures
-        weights, moments = found.get("weight", UNKNOWN), found.get("first_moment", UNKNOWN)
+        figures = info.figures
+        weights, moments = figures.get("weight", UNKNOWN), figures.get("first_moment", UNKNOWN)
         table.row(
             info.step,
             KINDS[info.kind],
@@ -252,10 +252,10 @@ def totals(infos: Sequence[CheckpointInfo | CheckpointSummary]) -> dict[str, Any
 
 def arrays_text(info: CheckpointInfo) -> str:
     """Return what is known about a checkpoint, and a table of its arrays."""
-    found = checkpoint_overview(info, short=False)
-    table = "" if found.table is None else fitted(found.table)
+    overview = checkpoint_overview(info, short=False)
+    table = "" if overview.table is None else fitted(overview.table)
     text = pointer_text(info.metadata)
-    facts = found.facts if text is None else {"this is": text, **found.facts}
+    facts = overview.facts if text is None else {"this is": text, **overview.facts}
     return "\n\n".join(filter(None, [facts_text(facts), table]))
 
 

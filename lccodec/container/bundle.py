@@ -286,11 +286,11 @@ class Bundle:
         return Section(self._source, self._offsets[step], entry.length)
 
     def _entry(self, step: int | None) -> BundledFile:
-        found = self.index.exact if step is None else self.index.checkpoints.get(step)
-        if found is None:
+        file = self.index.exact if step is None else self.index.checkpoints.get(step)
+        if file is None:
             what = "exact file" if step is None else f"step {step}"
             raise ChainError(f"{self.path} has no {what}")
-        return found
+        return file
 
     def _read_index(self, source: FileSource) -> tuple[BundleIndex, bytes]:
         name = str(self.path)

@@ -65,11 +65,11 @@ class StoredFigures:
 
         from ..element_types import widen
 
-        found: Array = np.full((arrays, _NUMBERS.get(name, 1)), np.nan, np.float32)
+        numbers: Array = np.full((arrays, _NUMBERS.get(name, 1)), np.nan, np.float32)
         if name in self.numbers:
             own = have_lost(self._patterns("error")) if name in OF_LOST else slice(None)
-            found[own] = widen(self._patterns(name)).reshape(-1, found.shape[1])
-        return found if name in _NUMBERS else found[:, 0]
+            numbers[own] = widen(self._patterns(name)).reshape(-1, numbers.shape[1])
+        return numbers if name in _NUMBERS else numbers[:, 0]
 
     def _patterns(self, name: str) -> Array:
         from ..byteorder import read_numbers
@@ -100,9 +100,9 @@ def parse_figures(document: Json, arrays: int, step: int | None, where: str) -> 
         raise FormatError("LCC-FIG-01", where, "not an object")
     if unknown := [name for name in document if name not in ("since", *FIGURES)]:
         raise UnsupportedError("LCC-FIG-01", where, f"unknown figure {unknown[0]!r}")
-    found = [name for name in FIGURES if name in document]
-    needed = ["since"] if OF_MOVEMENT.intersection(found) else []
-    if not found or list(document) != [*needed, *found]:
+    names = [name for name in FIGURES if name in document]
+    needed = ["since"] if OF_MOVEMENT.intersection(names) else []
+    if not names or list(document) != [*needed, *names]:
         raise FormatError("LCC-FIG-01", where, "empty, or figures out of order, or 'since' out of place")
     if step is None:
         raise FormatError("LCC-FIG-01", where, "not of a step, or of an exact file")
@@ -111,7 +111,7 @@ def parse_figures(document: Json, arrays: int, step: int | None, where: str) -> 
         raise FormatError("LCC-FIG-02", f"{where}: since", "not a step before this one")
     numbers: dict[str, bytes] = {}
     lost = 0  # how many arrays
-    for name in found:
+    for name in names:
         count, which = (lost, "arrays that lost something") if name in OF_LOST else (arrays, "arrays")
         size = 2 * _NUMBERS.get(name, 1)
         data = parse_base64(document[name], size * count)
@@ -212,8 +212,8 @@ class Figures:
     def bias(self) -> float | None:
         """The correlation of error and movement about 0: below 0, restored values lie behind."""
         lag = None if self.lag is None else -self.lag
-        found = _ratio(lag, self.error_in_movements)
-        return None if found is None else min(max(found, -1.0), 1.0)
+        ratio = _ratio(lag, self.error_in_movements)
+        return None if ratio is None else min(max(ratio, -1.0), 1.0)
 
     @property
     def error_in_spreads(self) -> float | None:
@@ -270,13 +270,15 @@ def numbers_by_role(roles: Mapping[Role, Figures]) -> dict[str, float]:
     >>> numbers_by_role({"weight": Figures(movement=2.0, error=0.5)})
     {'checkpoint/error/weight': 0.25, 'checkpoint/movement/weight': 2.0}
     """
-    found: dict[str, float] = {}
+    by_place: dict[str, float] = {}
     for role, figures in roles.items():
         if role == "other":
             continue
         numbers = {"error": figures.error_in_movements, "lag": figures.lag, "movement": figures.movement}
-        found |= {f"checkpoint/{name}/{role}": each for name, each in numbers.items() if each is not None}
-    return found
+        by_place |= {
+            f"checkpoint/{name}/{role}": number for name, number in numbers.items() if number is not None
+        }
+    return by_place
 
 
 def combined(arrays: Iterable[tuple[Figures, int]]) -> Figures:
@@ -285,19 +287,19 @@ def combined(arrays: Iterable[tuple[Figures, int]]) -> Figures:
     Their movement and lag are known only if those of all are. What is left of a role after a
     restart without the original may be its exact arrays, and their 0 is not the error of the role.
     """
-    found = list(arrays)
-    if any(figures.movement is None for figures, _ in found):
-        found = [(replace(figures, movement=None, lag=None), count) for figures, count in found]
+    weighted = list(arrays)
+    if any(figures.movement is None for figures, _ in weighted):
+        weighted = [(replace(figures, movement=None, lag=None), count) for figures, count in weighted]
 
     def known(name: str) -> list[tuple[float, int]]:
-        numbers = [(getattr(figures, name), count) for figures, count in found]
+        numbers = [(getattr(figures, name), count) for figures, count in weighted]
         return [(number, count) for number, count in numbers if number is not None]
 
     def size(name: str) -> float | None:
         total = sum(count for _, count in known(name))
         return math.sqrt(sum(n * n * count for n, count in known(name)) / total) if total else None
 
-    lags = [(f.lag, (f.movement or 0) ** 2 * count) for f, count in found if f.lag is not None]
+    lags = [(f.lag, (f.movement or 0) ** 2 * count) for f, count in weighted if f.lag is not None]
     moved = sum(weight for _, weight in lags)
     zeros, bad = known("zeros"), known("not_finite")
     return Figures(

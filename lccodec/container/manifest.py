@@ -71,7 +71,7 @@ def parse_copies(document: Mapping[str, Json], arrays: Sequence[int | None], whe
     if type(entries) is not list or len(entries) != expected or ("copies" in document and not entries):
         raise FormatError("LCC-CPY-01", where, f"not the sources of {expected} copies")
     copies: list[Copy] = []
-    found: set[tuple[int, bool]] = set()
+    pairs: set[tuple[int, bool]] = set()
     for number, entry in enumerate(entries):
         place = f"{where}: {number}"
         if type(entry) is not list or len(entry) != 2 or not all(type(item) is int for item in entry):
@@ -80,9 +80,9 @@ def parse_copies(document: Mapping[str, Json], arrays: Sequence[int | None], whe
         if code != EQUAL_COPY and code not in COPY_TYPES:
             raise UnsupportedError("LCC-CPY-01", place, f"copies of the element type {code} are not known")
         kind = source, code == EQUAL_COPY
-        if not 0 <= source < len(arrays) or arrays[source] is None or kind in found:
+        if not 0 <= source < len(arrays) or arrays[source] is None or kind in pairs:
             raise FormatError("LCC-CPY-01", place, f"{source} is no array, a copy, or copied already")
-        found.add(kind)
+        pairs.add(kind)
         copies.append(Copy(source, COPY_TYPES.get(code)))
     return tuple(copies)
 
@@ -189,9 +189,9 @@ class Manifest:
 
     def with_tree(self, tree: Json) -> Manifest:
         """Return this manifest with a tree that has been checked."""
-        found = object.__new__(Manifest)  # `dataclasses.replace` takes ten times as long
-        found.__dict__.update(self.__dict__, tree=tree)
-        return found
+        manifest = object.__new__(Manifest)  # `dataclasses.replace` takes ten times as long
+        manifest.__dict__.update(self.__dict__, tree=tree)
+        return manifest
 
     def to_bytes(self) -> bytes:
         """Return the manifest as stored in the file (LCC-MAN-01, LCC-MAN-03)."""
@@ -349,9 +349,9 @@ def _parse_replaces(document: dict[str, Json], where: str) -> tuple[bytes, ...]:
     if document["step"] is None or document.get("exact") is True:
         raise FormatError("LCC-MAN-12", where, "not of a step, or of an exact file")
     texts = document["replaces"]
-    found = [parse_base64(text, ROOT_SIZE) for text in texts] if type(texts) is list else []
-    roots = tuple(root for root in found if root is not None)
-    if not roots or len(set(roots)) < len(found):
+    decoded = [parse_base64(text, ROOT_SIZE) for text in texts] if type(texts) is list else []
+    roots = tuple(root for root in decoded if root is not None)
+    if not roots or len(set(roots)) < len(decoded):
         raise FormatError("LCC-MAN-12", where, "not a list of roots, each once")
     return roots
 

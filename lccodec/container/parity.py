@@ -66,7 +66,7 @@ class Member(NamedTuple):
     root: bytes
 
 
-class Part(NamedTuple):
+class BlockPart(NamedTuple):
     """A part of a block: the file it is of, where in the file, where in the block, its bytes."""
 
     member: int
@@ -149,19 +149,19 @@ class Layout:
         """Return the number of the first block of a data column, counted over all columns."""
         return sum(map(self.rows_of, range(column))) if self.aligned else column * self.rows
 
-    def parts(self, column: int, row: int, rows: int) -> Iterator[Part]:
+    def parts(self, column: int, row: int, rows: int) -> Iterator[BlockPart]:
         """Yield the parts of files that fill some blocks of a data column, one below the other."""
         start, size = row * self.block, rows * self.block
         if self.aligned:
             if (left := self.members[column].length - start) > 0:
-                yield Part(column, start, 0, min(size, left))
+                yield BlockPart(column, start, 0, min(size, left))
             return
         start += column * self.rows * self.block
         begin = 0
         for number, member in enumerate(self.members):
             low, high = max(start, begin), min(start + size, begin + member.length)
             if low < high:
-                yield Part(number, low - begin, low - start, high - low)
+                yield BlockPart(number, low - begin, low - start, high - low)
             begin += member.length
 
     def to_bytes(self) -> bytes:
@@ -417,8 +417,8 @@ def read_layout(source: Source, name: str, group: str) -> Layout:
             if sha256(text).hexdigest()[: len(group)] != group:
                 raise FormatError("LCC-PAR-01", name, "its description is damaged, or of another group")
             return parse_layout(text, f"{name}: description")
-        except DataError as found:
-            error = error or found
+        except DataError as problem:
+            error = error or problem
     raise error or FormatError("LCC-PAR-02", name, "no head")
 
 

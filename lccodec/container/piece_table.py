@@ -300,9 +300,9 @@ class PieceTable:
             at, piece = starts[number] - starts[first], self.pieces[number]
             data = body[at : at + piece.length]
             _check_digest(piece, sha256(data).digest(), number, where)
-            found = block_starts(data, header, piece.blocks, last=number == len(self.pieces) - 1)
+            own_starts = block_starts(data, header, piece.blocks, last=number == len(self.pieces) - 1)
             if offset is None:
-                offset = starts[first] + found[block_number(header, start) - block]
+                offset = starts[first] + own_starts[block_number(header, start) - block]
         return FramePart(length, ((0, head), (starts[first], body)), start, offset or 0)
 
     def _check_head(self, frame: Stored, header: FrameHeader) -> None:

@@ -51,7 +51,7 @@ _PARENTS: Final = re.compile(
 _EXACT: Final = re.compile(rb'\{"lccodec":\[\d+,\d+\],"step":(\d{1,16}),"parent":null,"exact":true,')
 _START_BYTES: Final = 256  # of a manifest, in which both of these lie
 
-Found = TypeVar("Found")
+T = TypeVar("T")
 
 
 class CheckpointReader:
@@ -93,7 +93,7 @@ class CheckpointReader:
         self._offsets = list(itertools.accumulate(lengths, initial=PAYLOAD_OFFSET))
         self.source.opened(self.root, self._is_covered)
 
-    def _ask_again(self, offset: int, size: int, read: Callable[[], Found]) -> Found:
+    def _ask_again(self, offset: int, size: int, read: Callable[[], T]) -> T:
         """Return what `read` makes of a range, which it checks.
 
         If that fails, a source that is far is asked for the range once more.
@@ -105,7 +105,7 @@ class CheckpointReader:
                 raise
         return read()
 
-    def of_frame(self, index: int, read: Callable[[], Found]) -> Found:
+    def of_frame(self, index: int, read: Callable[[], T]) -> T:
         """Return what `read` makes of bytes of a frame, which it checks.
 
         If it raises ``DataError``, it is called once more where the store may have sent other bytes
@@ -177,9 +177,9 @@ class CheckpointReader:
             return None
         where, offset = self._place(index), self._offsets[index]
         read = lambda at, size: self._read(offset + at, size)  # noqa: E731
-        found = self.of_frame(index, lambda: self._table(index).part(read, header, start, stop, where))
-        self._check_head(index, found.parts[0][1])
-        return found
+        part = self.of_frame(index, lambda: self._table(index).part(read, header, start, stop, where))
+        self._check_head(index, part.parts[0][1])
+        return part
 
     def _table(self, index: int) -> PieceTable:
         """Return the table of a frame, verified; it is read once."""
@@ -233,12 +233,12 @@ class CheckpointReader:
 
         It returns 0 if none begins there, or not all of it is there.
         """
-        found = self._tables[index]
-        number = bisect_right(found.starts, at - self._offsets[index]) - 1
-        piece = found.pieces[number]
-        if found.starts[number] != at - self._offsets[index] or piece.length > len(data):
+        table = self._tables[index]
+        number = bisect_right(table.starts, at - self._offsets[index]) - 1
+        piece = table.pieces[number]
+        if table.starts[number] != at - self._offsets[index] or piece.length > len(data):
             return 0
-        found.verify_piece(number, data[: piece.length], self._place(index))
+        table.verify_piece(number, data[: piece.length], self._place(index))
         return piece.length
 
     def _verify_pieces(self, index: int, data: Stored, threads: int) -> None:
@@ -267,10 +267,10 @@ class CheckpointReader:
 
     def frame_head(self, index: int, size: int) -> bytes:
         """Return the first `size` bytes of a frame, or all of a shorter one, not verified."""
-        found = self._read(self._offsets[index], min(size, self._entry(index).length))
+        head = self._read(self._offsets[index], min(size, self._entry(index).length))
         if self.source.far:  # what a store sends may differ from one time to the next
-            self._heads[index] = found
-        return found
+            self._heads[index] = head
+        return head
 
     def span(self, index: int, size: int | None = None) -> tuple[Source, int, int]:
         """Return the range of a frame and its table, or of its start, for `read_ahead`."""
@@ -337,8 +337,8 @@ class CheckpointReader:
     def _names(self) -> list[str | None]:
         """Name of the first array of each frame."""
         tree = self.manifest.tree
-        found = [] if tree is INHERITED else list(array_names(tree).items())
-        names = {i: name for name, i in reversed(found)}  # the first of several names
+        named = [] if tree is INHERITED else list(array_names(tree).items())
+        names = {i: name for name, i in reversed(named)}  # the first of several names
         return [names.get(members[0]) for members in self.manifest.members]
 
     def _read(self, offset: int, size: int) -> bytes:
@@ -355,8 +355,8 @@ class CheckpointReader:
         if manifest.minor != trailer.minor:
             raise FormatError("LCC-MAN-09", f"{where}: lccodec", "not the same version as in the trailer")
         if manifest.payload_length != trailer.payload_length:
-            found, declared = manifest.payload_length, trailer.payload_length
-            message = f"{found} bytes of frames in a payload of {declared} bytes"
+            length, declared = manifest.payload_length, trailer.payload_length
+            message = f"{length} bytes of frames in a payload of {declared} bytes"
             raise FormatError("LCC-MAN-05", f"{where}: frames", message)
         return manifest
 
@@ -414,10 +414,10 @@ def check_skeleton(reader: CheckpointReader) -> FormatError | None:
 
     HDF5 tools may then see something else in this file than lccodec does.
     """
-    expected, found = skeleton(reader.trailer), reader._read(0, PAYLOAD_OFFSET)
-    if found == expected:
+    expected, stored = skeleton(reader.trailer), reader._read(0, PAYLOAD_OFFSET)
+    if stored == expected:
         return None
-    place = first_difference(found, expected)
+    place = first_difference(stored, expected)
     return FormatError("LCC-H5-05", f"{reader.name}: byte {place}", "not the byte that HDF5 has here")
 
 

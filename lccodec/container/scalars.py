@@ -202,14 +202,14 @@ def numbers_of(metadata: Mapping[str, str], scalars: Iterable[tuple[str, Any]]) 
     >>> numbers_of({"loss": "0.25", "run": "first"}, [("epoch", 3), ("nesterov", True)])
     {'loss': 0.25, 'epoch': 3.0}
     """
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for name, value in [*metadata.items(), *scalars]:
-        if name in found or type(value) not in (str, int, float):
+        if name in numbers or type(value) not in (str, int, float):
             continue
         try:
-            found[name] = float(value)
+            numbers[name] = float(value)
         except (ValueError, OverflowError):
             continue
-        if len(found) == _MAX_NUMBERS:
+        if len(numbers) == _MAX_NUMBERS:
             break
-    return found
+    return numbers

@@ -135,19 +135,19 @@ def array_names(tree: Json) -> dict[str, int]:
     >>> array_names({"a/b": 0, "c": ["l", 1, None, 0]})
     {'a~1b': 0, 'c/0': 1, 'c/2': 0}
     """
-    found: dict[str, int] = {}
-    _add_names(tree, "", "", found)
-    return found
+    names: dict[str, int] = {}
+    _add_names(tree, "", "", names)
+    return names
 
 
-def _add_names(node: Json, name: str, prefix: str, found: dict[str, int]) -> None:
+def _add_names(node: Json, name: str, prefix: str, names: dict[str, int]) -> None:
     """Add the arrays of a node. The names of its children begin with `prefix`."""
     if isinstance(node, int):
-        found[name] = node
+        names[name] = node
     elif node is not None:
         for key, child in children_of(node):
             below = prefix + _escaped(key)
-            _add_names(child, below, below + "/", found)
+            _add_names(child, below, below + "/", names)
 
 
 def parse_tree(tree: Json, arrays: int, scalars: int, where: str) -> Json:
@@ -230,8 +230,8 @@ class _Flattener:
         # Only exact types: a subclass (namedtuple, torch.Size, IntEnum) would come back as another.
         if type(value) in (list, tuple):
             items = ((str(i), child) for i, child in enumerate(value))
-            found = self._children(items, name, depth, length)
-            return ["l" if type(value) is list else "t", *found.values()]
+            children = self._children(items, name, depth, length)
+            return ["l" if type(value) is list else "t", *children.values()]
         self.scalars.append(self._scalar(value, name, depth))
         return None
 
@@ -239,7 +239,7 @@ class _Flattener:
         self, items: Iterable[tuple[Any, Any]], name: str, depth: int, length: int
     ) -> dict[str, Json]:
         """Collect the children of a node."""
-        prefix, found = f"{name}/" if depth else "", {}
+        prefix, children = f"{name}/" if depth else "", {}
         for key, child in items:
             if type(key) is not str or not is_unicode(key):
                 message = f"has the key {key!r}, which is not a str without lone surrogates"
@@ -247,8 +247,8 @@ class _Flattener:
             if depth >= MAX_NESTING:
                 message = f"nests deeper than {MAX_NESTING} containers, or contains itself"
                 _refuse("/".join(name.split("/")[:3]), depth, message)
-            found[key] = self.node(child, prefix + _escaped(key), depth + 1, length + len(key) + 1)
-        return found
+            children[key] = self.node(child, prefix + _escaped(key), depth + 1, length + len(key) + 1)
+        return children
 
     def _arrays_of(self, value: dict[Any, Any], name: str, depth: int, length: int) -> Json:
         """Collect a dict of many plain arrays, all at once; ``None`` if something in it is special.
@@ -357,10 +357,10 @@ def select(
     ({'m/w': 0, 'm/b': 1}, {})
     """
     leaves, places = _chosen(tree, scalars, names)
-    found = [leaves[i] for i in sorted(set(places))]
+    chosen = [leaves[i] for i in sorted(set(places))]
     return (
-        {name: index for name, index, _ in found if index is not None},
-        {name: scalar_value(entry) for name, index, entry in found if index is None},
+        {name: index for name, index, _ in chosen if index is not None},
+        {name: scalar_value(entry) for name, index, entry in chosen if index is None},
     )
 
 
@@ -404,7 +404,7 @@ def _chosen(
     places = {name: spans[name] if name in spans else _fitting(leaves, name) for name in names}
     if unknown := [name for name in places if name not in spans and not places[name]]:
         raise ArgumentError(f"the state has no {', '.join(_suggest(name, spans) for name in unknown)}")
-    return leaves, [i for found in places.values() for i in found]
+    return leaves, [i for indices in places.values() for i in indices]
 
 
 def _fitting(leaves: Sequence[Leaf], pattern: str) -> list[int]:

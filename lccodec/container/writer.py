@@ -59,12 +59,12 @@ def _readable() -> Iterator[None]:
 
 def to_bytes(frames: Sequence[Bytes], manifest: Manifest) -> bytes:
     """Return the bytes of a checkpoint file, as `CheckpointWriter` would write them."""
-    found = [hashed(frame) for frame in frames]
-    if list(manifest.frames) != [entry for entry, _ in found]:
+    hashed_frames = [hashed(frame) for frame in frames]
+    if list(manifest.frames) != [entry for entry, _ in hashed_frames]:
         raise ArgumentError("the manifest does not list the frames that were given")
     head, tail = _assemble(manifest)
     payload = itertools.chain.from_iterable(
-        (frame, table) for frame, (_, table) in zip(frames, found, strict=True)
+        (frame, table) for frame, (_, table) in zip(frames, hashed_frames, strict=True)
     )
     return b"".join((head, *payload, tail))
 

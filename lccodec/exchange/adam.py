@@ -120,9 +120,9 @@ def _names(optimizer: Any, names: Sequence[str] | None) -> list[str]:
         return list(names)
     known: dict[int, str] = {}
     for group in _field(optimizer, "param_groups"):
-        numbers, found = (_items(group, key) for key in ("params", "param_names"))
+        numbers, labels = (_items(group, key) for key in ("params", "param_names"))
         known |= {
-            n: name for n, name in zip(numbers, found, strict=False) if type(n) is int and type(name) is str
+            n: name for n, name in zip(numbers, labels, strict=False) if type(n) is int and type(name) is str
         }
     if not known:
         raise ArgumentError(
@@ -133,8 +133,8 @@ def _names(optimizer: Any, names: Sequence[str] | None) -> list[str]:
 
 
 def _items(group: Any, key: str) -> Sequence[Any]:
-    found = group.get(key) if isinstance(group, Mapping) else None
-    return found if isinstance(found, list | tuple) else ()
+    items = group.get(key) if isinstance(group, Mapping) else None
+    return items if isinstance(items, list | tuple) else ()
 
 
 def _entries(optimizer: Any, names: Sequence[str]) -> dict[str, Any]:
@@ -156,10 +156,10 @@ def _entries(optimizer: Any, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _field(optimizer: Any, name: str) -> Any:
-    found = optimizer.get(name) if isinstance(optimizer, Mapping) else None
-    if not isinstance(found, Mapping if name == "state" else list):
+    field = optimizer.get(name) if isinstance(optimizer, Mapping) else None
+    if not isinstance(field, Mapping if name == "state" else list):
         raise ArgumentError(f"the state of the optimizer must be a torch state_dict; it has no {name}")
-    return found
+    return field
 
 
 def _by_number(state: Mapping[Any, Any], number: int) -> Any:
@@ -181,10 +181,10 @@ def _is_adam(node: Any) -> bool:
 
 def _adam(tree: Any) -> dict[str, Any]:
     """Return the fields of the single Adam state in nested containers."""
-    found = list(_adams(tree))
-    if len(found) != 1:
-        raise ArgumentError(f"the optax state must hold one Adam state (count, mu and nu); got {len(found)}")
-    return dict(children(found[0]) or ())
+    adams = list(_adams(tree))
+    if len(adams) != 1:
+        raise ArgumentError(f"the optax state must hold one Adam state (count, mu and nu); got {len(adams)}")
+    return dict(children(adams[0]) or ())
 
 
 def _adams(node: Any) -> Iterator[Any]:

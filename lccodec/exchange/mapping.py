@@ -142,11 +142,11 @@ class _Exchange:
         return "flax" if self.side == "torch" else "torch"
 
     def run(self) -> dict[str, Any]:
-        found = {name: self._move(name) for name in self.source}
-        moves = [move for move in dict.fromkeys(found.values()) if move]
+        moved = {name: self._move(name) for name in self.source}
+        moves = [move for move in dict.fromkeys(moved.values()) if move]
         made: dict[str, Any] = {}
         for move in moves:
-            if any(found[name] != move for name in move.sources):
+            if any(moved[name] != move for name in move.sources):
                 names = _listed(move.sources)
                 self.problems.append(f"{names}: one rule maps all of them, another only one")
             else:

@@ -61,11 +61,11 @@ def match(pattern: str, name: str, side: Side) -> Binding | None:
     >>> match("**.weight", "weight", "torch")
     Binding(path='', parts=())
     """
-    found = _compiled(pattern, SEPARATORS[side]).fullmatch(name)
-    if found is None:
+    matched = _compiled(pattern, SEPARATORS[side]).fullmatch(name)
+    if matched is None:
         return None
-    parts = tuple(text for name, text in found.groupdict().items() if name != "path")
-    return Binding(found.groupdict().get("path") or "", parts)
+    parts = tuple(text for name, text in matched.groupdict().items() if name != "path")
+    return Binding(matched.groupdict().get("path") or "", parts)
 
 
 def fill(pattern: str, binding: Binding, side: Side) -> str:
@@ -213,8 +213,8 @@ def translated(binding: Binding, rules: tuple[Rule, ...], side: Side, other: Sid
         return path.replace(SEPARATORS[side], SEPARATORS[other])
 
     for rule in rules:
-        if rule.layout == MODULE and (found := match(rule.patterns(side)[0], binding.path, side)):
-            inner = found._replace(path=respelled(found.path))
+        if rule.layout == MODULE and (matched := match(rule.patterns(side)[0], binding.path, side)):
+            inner = matched._replace(path=respelled(matched.path))
             return binding._replace(path=fill(rule.patterns(other)[0], inner, other))
     return binding._replace(path=respelled(binding.path))
 

@@ -27,12 +27,12 @@ def leaves(tree: Any, separator: str) -> dict[str, Any]:
     >>> leaves({"a": {0: 1, "b/c": 2}, "d": None}, "/")
     {'a/0': 1, 'a/b/c': 2}
     """
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for keys, leaf in _walk(tree, ()):
-        if (name := separator.join(keys)) in found:
+        if (name := separator.join(keys)) in flat:
             raise ArgumentError(f"two entries of the state have the name {name!r}")
-        found[name] = leaf
-    return found
+        flat[name] = leaf
+    return flat
 
 
 def _walk(node: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -47,7 +47,7 @@ def _walk(node: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], A
         yield from _walk(child, (*keys, key))
 
 
-def nested(found: Mapping[str, Any], separator: str) -> dict[str, Any]:
+def nested(flat: Mapping[str, Any], separator: str) -> dict[str, Any]:
     """Return leaves by name as nested dicts.
 
     Examples
@@ -56,7 +56,7 @@ def nested(found: Mapping[str, Any], separator: str) -> dict[str, Any]:
     {'a': {'b': 1, 'c': 2}}
     """
     tree: dict[str, Any] = {}
-    for name, leaf in found.items():
+    for name, leaf in flat.items():
         *path, last = name.split(separator)
         node: Any = tree
         for key in path:

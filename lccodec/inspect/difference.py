@@ -102,9 +102,9 @@ class Leaves(Mapping[str, Any]):
             return self._kept.pop(index).array("bits")
         group = self._groups[index]
         decoded = self._file.decode_some(group if len(group) == 1 or self._is_small(group) else [index])
-        found = decoded.pop(index)
+        values = decoded.pop(index)
         self._kept.update(decoded)
-        return found.array("bits")
+        return values.array("bits")
 
     def _is_small(self, group: Sequence[int]) -> bool:
         """Return whether arrays take so little memory that all of them may be kept."""

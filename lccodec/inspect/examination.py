@@ -56,7 +56,7 @@ from .report import (
     series_of,
     step_limit,
 )
-from .trajectory import Told, Trajectory
+from .trajectory import SavedFigures, Trajectory
 
 
 def compare(
@@ -161,11 +161,11 @@ def examine(
     >>> run.arrays[0].name, run.steps, run.figures["movement"]
     ('weight', [0, 1, 2], [[None, 1.0, 0.5]])
     """
-    paths = [checked_place(each) for each in (path, other) if each is not None]
+    paths = [checked_place(place) for place in (path, other) if place is not None]
     if against is not None and len(paths) > 1:
         raise ArgumentError("against= needs exactly one path; got two")
     with ExitStack() as opened:
-        sources = [opened.enter_context(closing(open_source(each))) for each in paths]
+        sources = [opened.enter_context(closing(open_source(place))) for place in paths]
         total, done = sum(len(source.steps) for source in sources), 0
 
         def tick() -> None:
@@ -185,23 +185,23 @@ def examine(
 def _run(
     source: Source, wanted: Container[int] | None, originals: Originals | None, tick: Callable[[], None]
 ) -> Run:
-    found = Inventory(source.pins(), source.protected())
+    inventory = Inventory(source.pins(), source.protected())
     for number, visit in source.visits(decode=False):
-        found.add(number, visit)
-    every = found.rows()
+        inventory.add(number, visit)
+    every = inventory.rows()
     rows = largest(every)
     notes: list[str] = []
     if len(rows) < len(every):
         notes.append(f"{len(rows)} of {len(every):,} arrays are shown: the largest.")
-    shown = _shown_steps(source, found, wanted, step_limit(len(rows)), notes)
+    shown = _shown_steps(source, inventory, wanted, step_limit(len(rows)), notes)
     with ExitStack() as opened:
-        exact = None if source.kind == "file" else ExactOriginals.of(source.store, found.newest[1])
+        exact = None if source.kind == "file" else ExactOriginals.of(source.store, inventory.newest[1])
         if exact is not None:
             opened.enter_context(closing(exact))
         trajectory = Trajectory(rows, originals or exact)
         problems: dict[int, list[str]] = {}
         pictured, pictures = _pictured_step(shown, originals or exact), list[Picture]()
-        for number, visit in source.visits(decode=found.to_decode() if originals is None else True):
+        for number, visit in source.visits(decode=inventory.to_decode() if originals is None else True):
             problems[number] = _problems(source, visit)
             if number in shown and visit.error is None:
                 has_exact = exact is not None and number in exact.steps
@@ -214,21 +214,21 @@ def _run(
     figures = trajectory.finish()
     checkpoints = [
         _examined(checkpoint, problems[number], exact)
-        for number, checkpoint in found.checkpoints.items()
+        for number, checkpoint in inventory.checkpoints.items()
         if number in problems  # others were removed meanwhile
     ]
     notes += map(shortened, trajectory.problems[:_MAX_PROBLEMS])
     listed = _listed(checkpoints, notes)
-    numbers = [found.numbers.get(checkpoint.step or 0, {}) for checkpoint in listed]
+    numbers = [inventory.numbers.get(checkpoint.step or 0, {}) for checkpoint in listed]
     steps = [checkpoint.step for checkpoint in listed]
     scalars = series_of(numbers, steps)
-    saved = list(found.checkpoints)
+    saved = list(inventory.checkpoints)
     shifted = shifts(rows, trajectory.steps, figures, saved)
-    of_weights = {trajectory.steps[each.place]: each.times for each in shifted if each.role == "weight"}
+    of_weights = {trajectory.steps[shift.place]: shift.times for shift in shifted if shift.role == "weight"}
     flags = [
-        *checkpoint_flags(checkpoints, found.lacking),
+        *checkpoint_flags(checkpoints, inventory.lacking),
         *number_flags(scalars, steps),
-        *change_flags(found.changes, saved, {row.name: row.role for row in every}),
+        *change_flags(inventory.changes, saved, {row.name: row.role for row in every}),
         *coarse_flags(checkpoints),
         *array_flags(rows, trajectory.steps, figures, of_weights),
         *shift_flags(shifted, trajectory.steps),
@@ -243,9 +243,9 @@ def _run(
         steps=trajectory.steps,
         figures=figures,
         histograms=trajectory.histograms(),
-        streams=found.streams | {"exact file": source.exact_bytes()},
+        streams=inventory.streams | {"exact file": source.exact_bytes()},
         flags=flags,
-        loss=trajectory.losses.loss(found.policies.values()),
+        loss=trajectory.losses.loss(inventory.policies.values()),
         scalars=scalars,
         verdict=verdict(flags, scalars, checkpoints),
         pictures=pictures,
@@ -278,7 +278,7 @@ def _add(trajectory: Trajectory, number: int, visit: Visit, arrays: _Arrays) -> 
         lossy = {array.name for array in visit.info().arrays if array.lossy}
     except LccodecError:  # a header is broken: what has no figures may have lost something
         lossy = set(figures)
-    told = {name: Told.of(each, name in lossy) for name, each in figures.items()}
+    told = {name: SavedFigures.of(each, name in lossy) for name, each in figures.items()}
     sizes = {name: math.prod(shape) for name, (_, shape) in visit.verified().items()}
     trajectory.add(number, arrays, told, since, sizes)
 
@@ -300,20 +300,22 @@ def _pictures(
     large = sorted(infos, key=lambda each: -each.nbytes)[:MAX_PICTURES]
     missing = {each.name for each in large if each.name not in arrays}
     arrays = {**arrays, **(_decoded(source, number, visit, missing) if missing else {})}
-    found = []
+    pictures = []
     for info in (each for each in infos if each in large):
         array = arrays.get(info.name)
         if isinstance(array, DecodedArray):
             exact = original_bits(trajectory.original or {}, info.name, array)
-            found.append(picture(info.name, number, array, exact, info.figures.error))
-    return [each for each in found if each is not None]
+            pictures.append(picture(info.name, number, array, exact, info.figures.error))
+    return [each for each in pictures if each is not None]
 
 
 def _shown_steps(
-    source: Source, found: Inventory, wanted: Container[int] | None, limit: int, notes: list[str]
+    source: Source, inventory: Inventory, wanted: Container[int] | None, limit: int, notes: list[str]
 ) -> set[int]:
     """Return the steps that have figures, and note which have none."""
-    readable = [number for number, each in found.checkpoints.items() if each.kind != "unreadable"]
+    readable = [
+        number for number, checkpoint in inventory.checkpoints.items() if checkpoint.kind != "unreadable"
+    ]
     chosen = [number for number in readable if wanted is None or number in wanted]
     if wanted is not None and not chosen:
         ends = f"; it has steps {readable[0]} to {readable[-1]}" if readable else ""
@@ -322,12 +324,12 @@ def _shown_steps(
     if len(shown) < len(readable):
         how = "as asked for" if len(shown) == len(chosen) else "evenly spaced ones"
         notes.append(f"{len(shown)} of {len(readable):,} steps have figures: {how}.")
-    if len(readable) < len(found.checkpoints):
-        count = len(found.checkpoints) - len(readable)
+    if len(readable) < len(inventory.checkpoints):
+        count = len(inventory.checkpoints) - len(readable)
         notes.append(
-            f"{count} of {len(found.checkpoints):,} checkpoints cannot be read, and have no figures."
+            f"{count} of {len(inventory.checkpoints):,} checkpoints cannot be read, and have no figures."
         )
-    if source.kind == "file" and found.newest[0] is None:
+    if source.kind == "file" and inventory.newest[0] is None:
         notes.append("The file has no step, and is shown as step 0.")
     return set(shown)
 
@@ -347,9 +349,9 @@ def _problems(source: Source, visit: Visit) -> list[str]:
 
 def _examined(checkpoint: Checkpoint, problems: Sequence[str], exact: ExactOriginals | None) -> Checkpoint:
     """Return a checkpoint with what was found when it was decoded."""
-    found = [*checkpoint.problems, *problems]
+    together = [*checkpoint.problems, *problems]
     has_exact = checkpoint.exact or (exact is not None and checkpoint.step in exact.steps)
-    return replace(checkpoint, sound=not found, problems=found, exact=has_exact)
+    return replace(checkpoint, sound=not together, problems=together, exact=has_exact)
 
 
 def _listed(checkpoints: Sequence[Checkpoint], notes: list[str]) -> list[Checkpoint]:
@@ -357,7 +359,7 @@ def _listed(checkpoints: Sequence[Checkpoint], notes: list[str]) -> list[Checkpo
     if len(checkpoints) <= MAX_CHECKPOINTS:
         return list(checkpoints)
     places = set(evenly_spaced(range(len(checkpoints)), MAX_CHECKPOINTS))
-    unsound = [place for place, each in enumerate(checkpoints) if not each.sound]
+    unsound = [place for place, checkpoint in enumerate(checkpoints) if not checkpoint.sound]
     places.update(unsound[:MAX_CHECKPOINTS])
     notes.append(f"{len(places):,} of {len(checkpoints):,} checkpoints are listed, those with problems too.")
     return [checkpoints[place] for place in sorted(places)]
@@ -367,9 +369,9 @@ def _compared(runs: Sequence[Run], wanted: Container[int] | None, notes: list[st
     """Compare the newest states that both runs have, or the newest of each."""
     left, right = (
         [
-            each.step
-            for each in run.checkpoints
-            if each.sound and (wanted is None or each.step is None or each.step in wanted)
+            checkpoint.step
+            for checkpoint in run.checkpoints
+            if checkpoint.sound and (wanted is None or checkpoint.step is None or checkpoint.step in wanted)
         ]
         for run in runs
     )

@@ -55,11 +55,12 @@ class Finding(NamedTuple):
     number: float | None = None
 
 
-def grouped(found: Sequence[Finding], rows: Sequence[ArrayRow], steps: Sequence[int]) -> list[Flag]:
+def grouped(findings: Sequence[Finding], rows: Sequence[ArrayRow], steps: Sequence[int]) -> list[Flag]:
     """Return a flag for all findings that say the same of arrays of a role at the same step."""
     alike: dict[tuple[str, str, str, int | None], list[Finding]] = {}
-    for each in found:
-        alike.setdefault((each.severity, each.many, each.row.role, each.place), []).append(each)
+    for finding in findings:
+        key = (finding.severity, finding.many, finding.row.role, finding.place)
+        alike.setdefault(key, []).append(finding)
     return [_flag(group, rows, steps) for group in alike.values()]
 
 
@@ -70,8 +71,8 @@ def _flag(group: Sequence[Finding], rows: Sequence[ArrayRow], steps: Sequence[in
     else:
         total = sum(row.role == first.row.role for row in rows)
         which = f"All {total}" if len(group) == total else f"{len(group)}"
-        words = first.many.format(_range([each.number for each in group if each.number is not None]))
-        names = _listed([each.row.label for each in group])
+        words = first.many.format(_range([finding.number for finding in group if finding.number is not None]))
+        names = _listed([finding.row.label for finding in group])
         sentence = f"{which} {_NOUNS[first.row.role]} {words}: {names}."
     return Flag(
         first.severity,
@@ -80,7 +81,7 @@ def _flag(group: Sequence[Finding], rows: Sequence[ArrayRow], steps: Sequence[in
         None if first.place is None else steps[first.place],
         sentence,
         steps[first.place - 1] if first.place else None,
-        [each.row.name for each in group],
+        [finding.row.name for finding in group],
     )
 
 
@@ -335,22 +336,22 @@ def shifts(
     """
     before = dict(zip(saved[1:], saved, strict=False))
     intervals = [step - before[step] if step in before else None for step in steps]
-    known = [each for each in intervals if each is not None]
+    known = [interval for interval in intervals if interval is not None]
     usual = statistics.mode(known) if known else None
-    found = []
+    jumps = []
     for role, figure in _FIGURES.items():
         chosen = [place for place, row in enumerate(rows) if row.role == role]
-        places = [i for i, each in enumerate(intervals) if figure != "movement" or each == usual]
+        places = [i for i, interval in enumerate(intervals) if figure != "movement" or interval == usual]
         logarithms = [[_log(figures[figure][row][place]) for row in chosen] for place in places]
         for place, rises in _rises(logarithms):
             own = [rows[row] for row, rise in zip(chosen, rises, strict=True) if _counts(rise)]
             some = [rise for rise in rises if rise is not None]
-            found.append(Shift(role, places[place], math.exp(statistics.median(some)), own, len(some)))
+            jumps.append(Shift(role, places[place], math.exp(statistics.median(some)), own, len(some)))
             break
-    return found
+    return jumps
 
 
-def shift_flags(found: Sequence[Shift], steps: Sequence[int]) -> list[Flag]:
+def shift_flags(jumps: Sequence[Shift], steps: Sequence[int]) -> list[Flag]:
     """Return the flags of shifts."""
     return [
         Flag(
@@ -362,7 +363,7 @@ def shift_flags(found: Sequence[Shift], steps: Sequence[int]) -> list[Flag]:
             steps[shift.place - 1],
             [row.name for row in shift.rows],
         )
-        for shift in found
+        for shift in jumps
     ]
 
 
@@ -438,7 +439,7 @@ def change_flags(
     "The optimizer's state changed: exp_avg is gone, m is new."
     """
     before = dict(zip(steps[1:], steps, strict=False))
-    found = []
+    flags = []
     for step, new, gone in changes:
         sentence = _changes_sentence(list(map(unescaped, new)), list(map(unescaped, gone)))
         if all((roles or {}).get(name) in _MOMENT_ROLES for name in (*new, *gone)):
@@ -449,8 +450,8 @@ def change_flags(
                 if names
             ]
             sentence = f"The optimizer's state changed: {', '.join(parts)}."
-        found.append(Flag("warning", "changed", None, step, sentence, before.get(step)))
-    return found
+        flags.append(Flag("warning", "changed", None, step, sentence, before.get(step)))
+    return flags
 
 
 def _changes_sentence(new: Sequence[str], gone: Sequence[str]) -> str:
@@ -545,7 +546,10 @@ def checkpoint_flags(
 
 def coarse_flags(checkpoints: Sequence[Checkpoint]) -> list[Flag]:
     """Return a flag if restored weights are too far off at any checkpoint, as its save measured."""
-    errors = [(each.step, each.figures.get("weight", UNKNOWN).error_in_spreads) for each in checkpoints]
+    errors = [
+        (checkpoint.step, checkpoint.figures.get("weight", UNKNOWN).error_in_spreads)
+        for checkpoint in checkpoints
+    ]
     coarse = [(step, error) for step, error in errors if error is not None and error >= _LARGEST_ERROR]
     if not coarse:
         return []
@@ -568,14 +572,14 @@ def array_flags(
     """
     moving = _moving(rows, figures["movement"], len(steps))
     weights = [x for row, x in zip(rows, figures["movement"], strict=True) if row.role == "weight"]
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for index, row in enumerate(rows):
         own = {name: series[index] for name, series in figures.items()}
-        found += _not_finite(row, steps, own["not_finite"])
+        findings += _not_finite(row, steps, own["not_finite"])
         dead = list(_dead(row, steps, own["zeros"]))
-        found += dead or [*_frozen(row, own, len(steps), moving)] or _stalled(row, own, weights)
-        found += _exploding(row, steps, own, shifted or {})
-    return grouped(found, rows, steps)
+        findings += dead or [*_frozen(row, own, len(steps), moving)] or _stalled(row, own, weights)
+        findings += _exploding(row, steps, own, shifted or {})
+    return grouped(findings, rows, steps)
 
 
 def in_order(flags: Sequence[Flag]) -> list[Flag]:
@@ -712,9 +716,9 @@ def _explosion(
 
 
 def _stands_out(value: float, earlier: Sequence[float]) -> bool:
-    logarithms = [math.log(each) for each in earlier]
+    logarithms = [math.log(number) for number in earlier]
     middle = statistics.median(logarithms)
-    spread = 1.4826 * statistics.median(abs(each - middle) for each in logarithms)
+    spread = 1.4826 * statistics.median(abs(number - middle) for number in logarithms)
     return math.log(value) - middle > _ROBUST_SPREADS * max(spread, _LEAST_SPREAD)
 
 
@@ -808,9 +812,9 @@ def _sentence(flag: Flag, first: Flag | None) -> str:
 
 def _lost(checkpoints: Sequence[Checkpoint]) -> str:
     """Return what restored weights lose in the middle of the saves, if any does."""
-    figures = [each.figures.get("weight", UNKNOWN) for each in checkpoints]
-    moved = [each.error_in_movements for each in figures if each.error_in_movements and each.error]
-    spread = [each.error_in_spreads for each in figures if each.error_in_spreads]
+    figures = [checkpoint.figures.get("weight", UNKNOWN) for checkpoint in checkpoints]
+    moved = [own.error_in_movements for own in figures if own.error_in_movements and own.error]
+    spread = [own.error_in_spreads for own in figures if own.error_in_spreads]
     parts, word = [], ""
     if spread:
         parts.append(f"{100 * statistics.median(spread):.2g} % of their spread")
@@ -824,7 +828,7 @@ def _lost(checkpoints: Sequence[Checkpoint]) -> str:
 
 def _moments_lost(role: Role, checkpoints: Sequence[Checkpoint]) -> str:
     """Return that moments lose more than usual: a run that resumes from an older step feels it."""
-    errors = [each.figures.get(role, UNKNOWN).error_in_movements for each in checkpoints]
+    errors = [checkpoint.figures.get(role, UNKNOWN).error_in_movements for checkpoint in checkpoints]
     middle = statistics.median([error for error in errors if error] or [0.0])
     if middle <= _USUAL_OF_MOVEMENT:
         return ""

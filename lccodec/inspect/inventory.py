@@ -80,8 +80,8 @@ class Source:
 
     def exact_bytes(self) -> int:
         """Return the bytes of the exact file; 0 if there is none."""
-        found = None if self.kind == "file" else describe_exact(self.store)
-        return int(found["bytes"] or 0) if found else 0
+        exact_file = None if self.kind == "file" else describe_exact(self.store)
+        return int(exact_file["bytes"] or 0) if exact_file else 0
 
 
 def open_source(path: Place) -> Source:
@@ -191,12 +191,12 @@ class Inventory:
 
     def _unreadable(self, step: int, visit: Visit, error: LccodecError) -> Checkpoint:
         """Return a checkpoint that cannot be read, or cannot without its parent."""
-        found = Checkpoint(step, "unreadable", sound=False, problems=[shortened(str(error))])
+        checkpoint = Checkpoint(step, "unreadable", sound=False, problems=[shortened(str(error))])
         if visit.reader is None:
-            return replace(found, bytes=_size(visit.path), pinned=step in self.pins)
+            return replace(checkpoint, bytes=_size(visit.path), pinned=step in self.pins)
         manifest = visit.reader.manifest
         return replace(
-            found,
+            checkpoint,
             parent=manifest.parent.step if manifest.parent else None,
             bytes=visit.reader.file_size,
             policy=policy_name(manifest.policy),
@@ -229,13 +229,13 @@ class Inventory:
 
         Of all others, each save measured what a report shows.
         """
-        found, before = set(self._unmeasured), -1
-        while len(found) != before:
-            before = len(found)
+        wanted, before = set(self._unmeasured), -1
+        while len(wanted) != before:
+            before = len(wanted)
             for run in self._runs:
-                if not found.isdisjoint(run):
-                    found.update(run)
-        return frozenset(found)
+                if not wanted.isdisjoint(run):
+                    wanted.update(run)
+        return frozenset(wanted)
 
     def rows(self) -> list[ArrayRow]:
         """Return every array, in the order of the newest state; those that it lacks come last."""
@@ -243,7 +243,7 @@ class Inventory:
         roles = {name: array.role for name, array in self._arrays.items()}
         shapes = {name: array.shape for name, array in self._arrays.items()}
         moments = [find_moments(roles, shapes, role) for role in ("first_moment", "second_moment")]
-        of = {moment: weight for found in moments for weight, moment in found.items()}
+        of = {moment: weight for weights in moments for weight, moment in weights.items()}
         rows = (array_row(self._arrays[name], *self._bytes[name]) for name in names)
         return [replace(row, of=of.get(row.name)) for row in rows]
 
@@ -273,10 +273,10 @@ def array_row(array: ArrayInfo, stored_bytes: int = 0, nbytes: int = 0) -> Array
 
 
 def _by_role(info: CheckpointInfo) -> dict[Role, int]:
-    found: dict[Role, int] = {}
+    totals: dict[Role, int] = {}
     for array in info.arrays:
-        found[array.role] = found.get(array.role, 0) + array.stored_bytes
-    return found
+        totals[array.role] = totals.get(array.role, 0) + array.stored_bytes
+    return totals
 
 
 def _shortened_strings(metadata: Mapping[str, str]) -> dict[str, str]:

@@ -152,11 +152,11 @@ def role_loss(steps: Sequence[Sequence[Lost]]) -> RoleLoss:
     """
     errors, biases = [], []
     for each in steps:
-        found = [lost for lost in each if lost.error is not None]
-        squares, moved = sum(lost.squares for lost in found), sum(lost.moved for lost in found)
-        products = sum((lost.bias or 0.0) * math.sqrt(lost.squares * lost.moved) for lost in found)
+        measured = [lost for lost in each if lost.error is not None]
+        squares, moved = sum(lost.squares for lost in measured), sum(lost.moved for lost in measured)
+        products = sum((lost.bias or 0.0) * math.sqrt(lost.squares * lost.moved) for lost in measured)
         errors.append(math.sqrt(squares / moved) if 0 < moved < math.inf else None)
-        has_bias = any(lost.bias is not None for lost in found) and 0 < squares * moved < math.inf
+        has_bias = any(lost.bias is not None for lost in measured) and 0 < squares * moved < math.inf
         biases.append(products / math.sqrt(squares * moved) if has_bias else None)
     return RoleLoss(_mean(errors), _mean(biases), errors)
 
@@ -252,7 +252,7 @@ class LossTable:
 def _bounds(rows: Sequence[ArrayRow], recorded: Sequence[Any]) -> list[float | None]:
     """Return for each array the bound that holds under all policies that were recorded."""
     try:
-        policies = [read_record(each).policy for each in recorded]
+        policies = [read_record(record).policy for record in recorded]
     except ArgumentError:  # of another version or program
         return [None] * len(rows)
     return [_bound(row, policies) for row in rows]

@@ -136,7 +136,7 @@ def _middle(shape: Sequence[int]) -> tuple[Any, str]:
     """Return the index of the slice in the middle of all axes but the two longest, and its text."""
     longest = sorted(sorted(range(len(shape)), key=lambda axis: (shape[axis], axis))[-2:])
     index = tuple(slice(None) if axis in longest else n // 2 for axis, n in enumerate(shape))
-    return index, f"[{', '.join(':' if isinstance(each, slice) else str(each) for each in index)}]"
+    return index, f"[{', '.join(':' if isinstance(part, slice) else str(part) for part in index)}]"
 
 
 def _edges(extent: int) -> Array:
@@ -200,13 +200,13 @@ def spectrum(plane: Array, known: Array, unit: float) -> tuple[list[float], list
     mean = float(values[known].mean())
     # A window takes away the jump from one border to the other, which is at all frequencies.
     window = np.outer(*(np.hanning(n + 2)[1:-1] for n in plane.shape))
-    found = np.abs(np.fft.rfft2(np.where(known, values - mean, 0.0) * window)) ** 2
-    found /= (window**2).sum()
+    powers = np.abs(np.fft.rfft2(np.where(known, values - mean, 0.0) * window)) ** 2
+    powers /= (window**2).sum()
     radius = np.hypot(np.fft.fftfreq(plane.shape[0])[:, None], np.fft.rfftfreq(plane.shape[1]))
     rings = min(max(plane.shape) // 2, _MAX_RINGS)
     ring = np.ceil(radius * (2 * rings) - 0.5).astype(np.int64)  # ring k: k / (2 * rings) in its middle
     counts = np.bincount(ring.reshape(-1), minlength=rings + 1)[1 : rings + 1]
-    power = np.bincount(ring.reshape(-1), found.reshape(-1), minlength=rings + 1)[1 : rings + 1]
+    power = np.bincount(ring.reshape(-1), powers.reshape(-1), minlength=rings + 1)[1 : rings + 1]
     some = counts > 0
     middles = np.arange(1, rings + 1) / (2 * rings)
     return middles[some].tolist(), (power[some] / counts[some]).tolist()

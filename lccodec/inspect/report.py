@@ -338,15 +338,15 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, float):
         near = float(f"{value:.{_DIGITS}g}")
-        found = near if math.isfinite(near) else value  # the largest are rounded to infinity
-        return found if math.isfinite(found) else None
+        number = near if math.isfinite(near) else value  # the largest are rounded to infinity
+        return number if math.isfinite(number) else None
     if isinstance(value, list | tuple):
         return list(map(_plain, value))
     if isinstance(value, Mapping):
         return {key: _plain(child) for key, child in value.items()}
     if isinstance(value, Figures):
         return _plain(value.numbers())
-    return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
 
 
 #: The first ones are shown: a state may have a counter for each of its arrays.
@@ -367,7 +367,7 @@ def series_of(
     >>> series_of(numbers, [5, 10])
     {'loss': [2.0, 1.5]}
     """
-    found: dict[str, list[float | None]] = {}
+    by_name: dict[str, list[float | None]] = {}
     seen = {repr([None if step is None else float(step) for step in steps])}
     for name in dict.fromkeys(name for each in numbers for name in each):
         series = [each.get(name) for each in numbers]
@@ -375,10 +375,10 @@ def series_of(
         if len(set(map(repr, series)) - {"None"}) < 2 or text in seen:
             continue
         seen.add(text)
-        found[name] = series
-        if len(found) == MAX_SERIES:
+        by_name[name] = series
+        if len(by_name) == MAX_SERIES:
             break
-    return found
+    return by_name
 
 
 MAX_ARRAYS: Final = 300

@@ -76,8 +76,8 @@ class Bins:
     >>> for values in ([0.1, 0.3], [0.9, 3.5]):
     ...     bins.begin()
     ...     bins.add(np.array(values), min(values), max(values))
-    >>> found = bins.histogram()
-    >>> found.low, found.high, [sum(row) for row in found.counts]
+    >>> histogram = bins.histogram()
+    >>> histogram.low, histogram.high, [sum(row) for row in histogram.counts]
     (0.0, 3.625, [2, 2])
     """
 
@@ -202,10 +202,10 @@ def measure(bits: Array, before: Array | None, kind: ElementType, bins: Bins | N
     --------
     >>> from lccodec.element_types import components
     >>> kind, bits = components(np.array([0, 3, 4, np.nan], np.float32))
-    >>> found = measure(bits, components(np.array([0, 3, 3, 1], np.float32))[1], kind)
-    >>> found.not_finite, found.zeros, found.maximum
+    >>> measured = measure(bits, components(np.array([0, 3, 3, 1], np.float32))[1], kind)
+    >>> measured.not_finite, measured.zeros, measured.maximum
     (1, 0.25, 4.0)
-    >>> round(found.movement, 3)  # the root of (0 + 0 + 1) / (0 + 9 + 9)
+    >>> round(measured.movement, 3)  # the root of (0 + 0 + 1) / (0 + 9 + 9)
     0.236
     """
     sums = _Sums()
@@ -330,9 +330,9 @@ def _magnitudes(values: Array) -> Array:
     """
     if values.dtype.kind in "iu":
         return values.astype(np.float64)
-    found = magnitude(values)
-    found[np.isinf(found) & np.isfinite(values)] = np.finfo(np.float64).max
-    return found
+    magnitudes = magnitude(values)
+    magnitudes[np.isinf(magnitudes) & np.isfinite(values)] = np.finfo(np.float64).max
+    return magnitudes
 
 
 DIRECTIONS: Final = 48
@@ -425,7 +425,7 @@ _MEASURED = ("movement", "rms", "zeros", "minimum", "maximum", _COUNT)
 _OF_VALUES = ("rms", "minimum", "maximum", _COUNT)  # a small error changes them little
 
 
-class Told(NamedTuple):
+class SavedFigures(NamedTuple):
     """What is known of an array at a step: what its save measured, and whether it lost something.
 
     A save that measured no error lost nothing. Without figures, `lossy` decides.
@@ -440,7 +440,7 @@ class Told(NamedTuple):
         return cls(figures, lossy if figures.error is None else figures.error != 0)
 
 
-_EXACT = Told(UNKNOWN, False)
+_EXACT = SavedFigures(UNKNOWN, False)
 
 
 class Trajectory:
@@ -471,7 +471,7 @@ class Trajectory:
         self,
         step: int,
         arrays: Mapping[str, DecodedArray | LccodecError],
-        told: Mapping[str, Told] | None = None,
+        told: Mapping[str, SavedFigures] | None = None,
         since: int | None = None,
         sizes: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
@@ -528,12 +528,12 @@ class Trajectory:
     ) -> dict[str, float | None]:
         """Return the figures of an array that lost nothing."""
         before = _fitting(self._before, name, array)
-        found = measure(array.bits, before, array.kind, bins)
-        values: dict[str, float | None] = {figure: getattr(found, figure) for figure in _MEASURED}
+        measured = measure(array.bits, before, array.kind, bins)
+        values: dict[str, float | None] = {figure: getattr(measured, figure) for figure in _MEASURED}
         if before is not None:
             values["rank"] = change_rank(array.bits, before, array.kind, array.shape)
         if figures.movement is not None and (before is None or since != self._step):
-            values["movement"] = self._relative(name, replace(figures, rms=found.rms), since)
+            values["movement"] = self._relative(name, replace(figures, rms=measured.rms), since)
         moved = values["movement"]
         return {**values, "error": 0.0 if moved else None, "lag": 0.0 if moved else None}
 
@@ -587,11 +587,11 @@ class Trajectory:
         self._before.clear()
         self._originals_before.clear()
         self.original = None
-        found: dict[str, list[list[float | None]]] = {}
+        by_figure: dict[str, list[list[float | None]]] = {}
         for name, rows in self._series.items():
             kind = int if name == _COUNT else float
-            found[name] = [[None if math.isnan(x) else kind(x) for x in series] for series in rows]
-        return found
+            by_figure[name] = [[None if math.isnan(x) else kind(x) for x in series] for series in rows]
+        return by_figure
 
     def histograms(self) -> list[Histogram | None]:
         """Return the histogram of each array over the steps."""
@@ -621,8 +621,8 @@ def _keep(arrays: dict[str, DecodedArray], name: str, array: DecodedArray) -> No
 def _values_of_lossy(array: DecodedArray, figures: Figures, bins: Bins) -> dict[str, float | None]:
     """Return how the values of an array lie that lost something; as decoded, if that is all."""
     if figures.rms is None or array.kind.kind == "c":  # a complex number counts by its magnitude
-        found = measure(array.bits, None, array.kind, bins)
-        return {figure: getattr(found, figure) for figure in _OF_VALUES}
+        measured = measure(array.bits, None, array.kind, bins)
+        return {figure: getattr(measured, figure) for figure in _OF_VALUES}
     if not _quantiles(figures):
         measure(array.bits, None, array.kind, bins)
     return _values_told(figures)
@@ -650,16 +650,16 @@ def course(
     `about` is what is known of the array at one step. `progress` is called as
     ``progress(done, total)`` with numbers of steps.
     """
-    total, found, name = len(store.steps()), Trajectory([array_row(about)]), about.name
+    total, trajectory, name = len(store.steps()), Trajectory([array_row(about)]), about.name
     for link, array in _arrays(store, name):
         step = link.manifest.step or 0
-        if found.steps and step <= found.steps[-1]:
+        if trajectory.steps and step <= trajectory.steps[-1]:
             continue  # a branch of the chain: the steps of the newest branch are shown
-        told = Told.of(link.figures()[name], about.lossy)
-        found.add(step, {name: array}, {name: told}, link.since)
+        told = SavedFigures.of(link.figures()[name], about.lossy)
+        trajectory.add(step, {name: array}, {name: told}, link.since)
         if progress is not None:
-            progress(len(found.steps), total)
-    return found
+            progress(len(trajectory.steps), total)
+    return trajectory
 
 
 def _arrays(store: Store, name: str) -> Iterator[tuple[Link, DecodedArray]]:

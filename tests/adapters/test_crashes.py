@@ -41,11 +41,11 @@ from lccodec.adapters.huggingface import pack, unpack
 from lccodec.adapters.lightning import LCCheckpointIO
 from lccodec.adapters.orbax import LCCheckpointHandler, LCRestore, LCSave
 from lccodec.adapters.transformers import LCCallback, unpacked
-from lccodec.adapters.weights import publish, pull
+from lccodec.adapters.weights import publish
 from lccodec.report import page
 
 from ..support.crashes import Replay, put, tried
-from ..support.models import bytes_of, read_file, read_model, write_model
+from ..support.models import bytes_of, read_file, write_model
 from ..support.profiles import LONG
 
 #: States of a crash that are tried of each.
@@ -181,25 +181,10 @@ def chain_of(root: Path) -> None:
         chain.save(1, {"model": NEW})
 
 
-def model_of(shards: int) -> Callable[[Path], None]:
-    def before(root: Path) -> None:
-        chain_of(root)
-        write_model(root / "local", OLD, shards)
-        (root / "local" / "config.json").write_text('{"precious": true}')
-
-    return before
-
-
-def pulled(root: Path) -> None:
-    pull(root / "run", root / "local", prefix="model", start=0)
-
-
-def read_local(root: Path) -> dict[str, bytes]:
-    assert (root / "local" / "config.json").read_text() == '{"precious": true}'
-    found = read_model(root / "local")
-    pull(root / "run", root / "local", prefix="model")
-    assert read_model(root / "local") == bytes_of(NEW)
-    return found
+def model_of(root: Path) -> None:
+    chain_of(root)
+    write_model(root / "local", OLD, 1)
+    (root / "local" / "config.json").write_text('{"precious": true}')
 
 
 def published(root: Path) -> None:
@@ -259,9 +244,7 @@ EXPORTS = {
     "dcp": Export(distributed(OLD), distributed(NEW), read_distributed),
     "dcp, new": Export(lambda _: None, distributed(NEW), read_distributed),
     "orbax": Export(orbax(OLD, 0), orbax(NEW, 1), read_orbax),
-    "pull": Export(model_of(1), pulled, read_local),
-    "pull, shards": Export(model_of(2), pulled, read_local),
-    "publish": Export(model_of(1), published, read_published),
+    "publish": Export(model_of, published, read_published),
     "seal": Export(before_seal, sealed, read_sealed_folder),
     "report": Export(lambda root: with_page(root, 1), lambda root: with_page(root, 2), read_page),
 }

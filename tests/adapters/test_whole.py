@@ -27,7 +27,7 @@ import lccodec
 from lccodec import ArgumentError, Chain, FormatError
 from lccodec.adapters import torch as adapter
 from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter
-from lccodec.adapters.dcp.record import Part, Value, to_record
+from lccodec.adapters.dcp.record import RankFile, Value, to_record
 from lccodec.adapters.files.formats import load_file
 from lccodec.adapters.huggingface import pack
 from lccodec.adapters.link import save_linked
@@ -58,7 +58,7 @@ def of_two_ranks(directory: Path, **changes: Any) -> Path:
     for rank, rows in enumerate([slice(0, 2), slice(2, 5)]):
         with Chain(directory / f"rank-{rank}", "lossless", adapter=adapter) as chain:
             chain.save(0, {"model.w" if rank == 0 else "model.w/2,0": WEIGHT[rows]}, {"rank": str(rank)})
-            parts.append(Part(f"rank-{rank}/000000000000.lcc.h5", chain.info(0).root))
+            parts.append(RankFile(f"rank-{rank}/000000000000.lcc.h5", chain.info(0).root))
         chunks.append(
             ChunkStorageMetadata(torch.Size([rows.start, 0]), torch.Size([rows.stop - rows.start, 8]))
         )

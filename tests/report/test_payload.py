@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.report.payload import Planes, pack, rounded
+from lccodec.report.page import Planes, pack, rounded
 
 from ..support.documents import fields, hostile, one_run
 

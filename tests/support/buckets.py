@@ -156,8 +156,6 @@ class Request:
     method: str
     path: str
     received: int = 0
-    began: float = 0.0
-    ended: float = 0.0
 
     @property
     def is_listing(self) -> bool:
@@ -185,7 +183,6 @@ class Proxy:
     upstream: str
     rule: Rule = lambda _: None
     seen: list[Request] = field(default_factory=list)
-    delay: float = 0.0
     endpoint: str = ""
     done: Counter[str] = field(default_factory=Counter)
 
@@ -235,7 +232,7 @@ def proxy_before(endpoint: str) -> Iterator[Proxy]:
         def _serve(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
             body = self.rfile.read(length)
-            request = Request(self.command, self.path, began=time.monotonic())
+            request = Request(self.command, self.path)
             proxy.seen.append(request)
             fault = proxy.rule(request)
             proxy.done[fault or ""] += 1
@@ -247,9 +244,10 @@ def proxy_before(endpoint: str) -> Iterator[Proxy]:
             if fault == "cut":
                 self._hang_up()
                 return
-            time.sleep(proxy.delay if fault != "slow" else max(proxy.delay, 0.3))
+            if fault == "slow":
+                time.sleep(0.3)
             answer, data = self._pass_on(body)
-            request.received, request.ended = len(data), time.monotonic()
+            request.received = len(data)
             if fault == "lost":
                 self._hang_up()
                 return

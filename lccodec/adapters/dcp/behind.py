@@ -44,9 +44,9 @@ class TorchPeers:
 
     def gather(self, value: Any, /) -> list[Any]:
         """Return the values of all ranks."""
-        found: list[Any] = [None] * self.size
-        dist.all_gather_object(found, value, group=self._group)
-        return found
+        gathered: list[Any] = [None] * self.size
+        dist.all_gather_object(gathered, value, group=self._group)
+        return gathered
 
     def exchange(self, pieces: Sequence[Block], sizes: Sequence[int], /) -> list[Block]:
         """Send a piece to each rank; return those of all ranks for this one, of these sizes."""

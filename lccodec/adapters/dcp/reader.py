@@ -32,7 +32,7 @@ from ..link import open_named
 from ..torch.states import has_wrappers
 from ..torch.wrappers import Apart, copy_into, is_wrapper, put_together_like
 from ..tree.shards import make_up, nested
-from .record import RULE, Location, Part, Value, from_record, item_name
+from .record import RULE, Location, RankFile, Value, from_record, item_name
 
 _MAX_SHOWN_NAMES: Final = 3  # of files, in an error
 
@@ -89,8 +89,8 @@ class LCStorageReader(Location, StorageReader):
         step = max(steps, default=None) if self._step is None else self._step
         if step is None or step not in steps:
             named = "" if self._step is None else f" of step {self._step}"
-            found = "" if steps else f": {_what_is(self._path)}"
-            raise ChainError(f"{self._path} holds no checkpoint{named} that every rank has finished{found}")
+            hint = "" if steps else f": {_what_is(self._path)}"
+            raise ChainError(f"{self._path} holds no checkpoint{named} that every rank has finished{hint}")
         self._is_newest = step == max(steps)
         with open_name(store, steps[step]) as file:
             record = file.restored(adapter.from_numpy)
@@ -106,7 +106,7 @@ class LCStorageReader(Location, StorageReader):
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         """Read all items of the plan, then give them to the planner."""
-        by_part: dict[Part, list[ReadItem]] = {}
+        by_part: dict[RankFile, list[ReadItem]] = {}
         values: list[tuple[ReadItem, io.BytesIO]] = []
         for item in plan.items:
             stored = self._metadata.storage_data[item.storage_index]
@@ -121,14 +121,14 @@ class LCStorageReader(Location, StorageReader):
                 notes, rows = file.metadata(), _rows(items, names, file.metadata())
                 arrays = _arrays(file, rows, str(self._base / part.file))
             for item, name in zip(items, names, strict=True):
-                found = adapter.from_numpy(arrays[name], notes, name)
+                decoded = adapter.from_numpy(arrays[name], notes, name)
                 if item.type == LoadItemType.BYTE_IO:
-                    values.append((item, self._pickle(item.storage_index.fqn, found)))
+                    values.append((item, self._pickle(item.storage_index.fqn, decoded)))
                 else:
                     target = planner.resolve_tensor(item).detach()
-                    if isinstance(found, Apart):  # the class of the target is one that may be made
-                        found = put_together_like(target, found, name)
-                    tensors.append((item, target, self._source(item, found, rows[name])))
+                    if isinstance(decoded, Apart):  # the class of the target is one that may be made
+                        decoded = put_together_like(target, decoded, name)
+                    tensors.append((item, target, self._source(item, decoded, rows[name])))
         for item, target, source in tensors:
             if target.size() != source.size():
                 name, sizes = item.dest_index.fqn, (list(target.size()), list(source.size()))
@@ -144,7 +144,7 @@ class LCStorageReader(Location, StorageReader):
         future.set_result(None)
         return future
 
-    def _open(self, part: Part) -> OpenCheckpoint:
+    def _open(self, part: RankFile) -> OpenCheckpoint:
         """Open the file of a rank: the whole one beside the record, or that of the chain."""
         if part.whole is not None:
             name, root = part.whole
@@ -171,16 +171,16 @@ class LCStorageReader(Location, StorageReader):
             As for a load; an ``ArgumentError`` also for a wrapper in several chunks.
         """
         metadata = self._recorded()
-        entries, found = metadata.state_dict_metadata, dict[str, Any]()
+        entries, by_name = metadata.state_dict_metadata, dict[str, Any]()
         for name, entry in entries.items():
             if not isinstance(entry, TensorStorageMetadata):
                 continue
             if not make_up(entry.size, ((chunk.offsets, chunk.sizes) for chunk in entry.chunks)):
                 raise FormatError(RULE, f"{self._path}: {name!r}", "the chunks do not make up the tensor")
-        by_part: dict[Part, list[MetadataIndex]] = {}
+        by_part: dict[RankFile, list[MetadataIndex]] = {}
         for index, stored in metadata.storage_data.items():
             if isinstance(stored, Value):
-                found[index.fqn] = stored.value
+                by_name[index.fqn] = stored.value
             else:
                 by_part.setdefault(stored, []).append(index)
         for part, indices in by_part.items():
@@ -190,32 +190,32 @@ class LCStorageReader(Location, StorageReader):
                 notes = file.metadata()
             for index, name in zip(indices, names, strict=True):
                 chunk = adapter.from_numpy(arrays.pop(name), notes, name)
-                self._put(found, index, entries[index.fqn], chunk)
-        self._check_stored(entries, found)
+                self._put(by_name, index, entries[index.fqn], chunk)
+        self._check_stored(entries, by_name)
         paths = metadata.planner_data
         if not isinstance(paths, Mapping):
-            return {name: found[name] for name in entries}
-        leaves = [(paths.get(name, (name,)), found[name]) for name in entries]
+            return {name: by_name[name] for name in entries}
+        leaves = [(paths.get(name, (name,)), by_name[name]) for name in entries]
         if not all(type(path) is tuple for path, _ in leaves):
             raise FormatError(RULE, str(self._path), "the planner's data are not paths")
         return nested(leaves, RULE, str(self._path))
 
-    def _check_stored(self, entries: Mapping[str, Any], found: dict[str, Any]) -> None:
+    def _check_stored(self, entries: Mapping[str, Any], leaves: dict[str, Any]) -> None:
         """Add tensors that have no element and no chunk; raise ``FormatError`` for other gaps."""
-        for name in entries.keys() - found.keys():
+        for name in entries.keys() - leaves.keys():
             entry = entries[name]
             if not isinstance(entry, TensorStorageMetadata) or entry.chunks:
                 raise FormatError(RULE, f"{self._path}: {name!r}", "nothing is stored of it")
-            found[name] = torch.empty(entry.size, dtype=entry.properties.dtype)
+            leaves[name] = torch.empty(entry.size, dtype=entry.properties.dtype)
 
-    def _put(self, found: dict[str, Any], index: MetadataIndex, entry: Any, chunk: Any) -> None:
+    def _put(self, leaves: dict[str, Any], index: MetadataIndex, entry: Any, chunk: Any) -> None:
         """Put a chunk into its tensor."""
         name = index.fqn
         if not isinstance(entry, TensorStorageMetadata):
-            found[name] = torch.load(self._pickle(name, chunk), weights_only=False)
+            leaves[name] = torch.load(self._pickle(name, chunk), weights_only=False)
             return
         if len(entry.chunks) == 1:
-            found[name] = chunk
+            leaves[name] = chunk
             return
         if not isinstance(chunk, torch.Tensor) or is_wrapper(chunk):
             raise ArgumentError(
@@ -226,10 +226,10 @@ class LCStorageReader(Location, StorageReader):
         if (chunk.size(), chunk.dtype) != (sizes, entry.properties.dtype):
             where = f"{self._path}: {name!r}"
             raise FormatError(RULE, where, f"a chunk is {chunk.dtype} {list(chunk.size())}, not as noted")
-        if name not in found:
-            found[name] = torch.empty(entry.size, dtype=chunk.dtype)
+        if name not in leaves:
+            leaves[name] = torch.empty(entry.size, dtype=chunk.dtype)
         ends = _sums(index.offset or (), sizes)
-        found[name][tuple(map(slice, index.offset or (), ends))] = chunk
+        leaves[name][tuple(map(slice, index.offset or (), ends))] = chunk
 
     def _source(self, item: ReadItem, tensor: torch.Tensor, rows: slice | None) -> torch.Tensor:
         """Return the region of a stored chunk that an item asks for, of these rows or of all."""
@@ -269,18 +269,18 @@ def _rows(
     items: Sequence[ReadItem], names: Sequence[str], notes: Mapping[str, str]
 ) -> dict[str, slice | None]:
     """Return by name which rows of stored chunks items need, from the first to the last of them."""
-    found: dict[str, slice | None] = {}
+    rows: dict[str, slice | None] = {}
     if has_wrappers(notes, names):  # not every wrapper can be sliced
         return dict.fromkeys(names)
     for item, name in zip(items, names, strict=True):
         if item.type == LoadItemType.BYTE_IO or not item.lengths:
-            found[name] = None
+            rows[name] = None
             continue
         start, stop = item.storage_offsets[0], item.storage_offsets[0] + item.lengths[0]
-        if (other := found.get(name)) is not None:
+        if (other := rows.get(name)) is not None:
             start, stop = min(start, other.start), max(stop, other.stop)
-        found[name] = slice(start, stop)
-    return found
+        rows[name] = slice(start, stop)
+    return rows
 
 
 def _arrays(file: OpenCheckpoint, rows: Mapping[str, slice | None], where: str) -> dict[str, Any]:
@@ -288,8 +288,8 @@ def _arrays(file: OpenCheckpoint, rows: Mapping[str, slice | None], where: str) 
     try:
         if not has_wrappers(file.metadata(), rows.keys()):
             return dict(file.state(rows, "bits"))
-        found = {leaf_name((key,)): value for key, value in file.state(dtype="bits").items()}
-        return {name: found[name] for name in rows}
+        arrays = {leaf_name((key,)): value for key, value in file.state(dtype="bits").items()}
+        return {name: arrays[name] for name in rows}
     except (ArgumentError, KeyError) as error:
         raise FormatError(RULE, where, f"not what the record says: {error}") from error
 

@@ -74,7 +74,7 @@ class Location:
 
 
 @dataclass(frozen=True)
-class Part:
+class RankFile:
     """The file of a rank, relative to the directory of the chains, and its root hash.
 
     `whole` is the name and the root hash of a second file, beside the record, with the same state
@@ -107,7 +107,7 @@ def check_storable(value: Any) -> None:
 
 def to_record(metadata: Metadata, base: str) -> dict[str, Any]:
     """Return DCP's metadata as a state of plain values."""
-    parts: dict[Part, int] = {}
+    parts: dict[RankFile, int] = {}
     entries: dict[str, Any] = {}
     for fqn, entry in metadata.state_dict_metadata.items():
         if isinstance(entry, BytesStorageMetadata):
@@ -154,12 +154,12 @@ def from_record(record: Any, path: Path) -> tuple[Metadata, Path]:
         raise FormatError(RULE, str(path), "not the record of a distributed checkpoint")
     if record.get("version") != _VERSION:
         raise UnsupportedError(RULE, str(path), f"a record of version {record.get('version')}")
-    storage: dict[MetadataIndex, Part | Value] = {}
+    storage: dict[MetadataIndex, RankFile | Value] = {}
     entries: dict[str, Any] = {}
     try:
         wholes = [None if each is None else _whole(*each) for each in record.get("whole", ())]
         wholes += [None] * (len(record["parts"]) - len(wholes))  # earlier versions have none
-        parts = [Part(str(f), str(r), w) for (f, r), w in zip(record["parts"], wholes, strict=True)]
+        parts = [RankFile(str(f), str(r), w) for (f, r), w in zip(record["parts"], wholes, strict=True)]
         for fqn, entry in record["entries"].items():
             if "chunks" not in entry:
                 index = MetadataIndex(fqn)

@@ -46,7 +46,7 @@ from ..chains import ChainOptions
 from ..link import chain_step
 from ..named import prune_together
 from .behind import ParityOfRanks, Save, checked_group, written_by
-from .record import Location, Part, Value, check_storable, item_name, to_record
+from .record import Location, RankFile, Value, check_storable, item_name, to_record
 
 _WHOLE: Final = re.compile(r"rank-[0-9]+-[0-9]+\.exact")
 
@@ -168,7 +168,9 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         if self._parity is not None:
             self._parity.wait()
 
-    def _write(self, plan: SavePlan, planner: SavePlanner) -> tuple[Future[list[WriteResult]], Part | None]:
+    def _write(
+        self, plan: SavePlan, planner: SavePlanner
+    ) -> tuple[Future[list[WriteResult]], RankFile | None]:
         """Append the rank's items to its chain; return also its file."""
         state: dict[str, torch.Tensor | Array] = {}
         values: dict[MetadataIndex, Value] = {}
@@ -205,7 +207,7 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
 
     def _append(
         self, state: dict[str, torch.Tensor | Array], roles: dict[str, Assignment]
-    ) -> tuple[Part, int]:
+    ) -> tuple[RankFile, int]:
         """Save to the rank's chain; return the file and its size."""
         base = self._chain_directory or self._path
         directory = base / f"rank-{self._rank}"
@@ -231,7 +233,7 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
                 with open_checkpoint(self._path / name) as file:
                     whole = name, file.root.hex()
         with store.open(store.name_of(step)) as file:  # only the exact file may have it yet
-            return Part(path.relative_to(base).as_posix(), file.root.hex(), whole), size
+            return RankFile(path.relative_to(base).as_posix(), file.root.hex(), whole), size
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """Commit the checkpoint; called when every rank has finished."""
@@ -273,9 +275,9 @@ def item_roles(
     """Return the roles of a rank's items. A shard has the role of its tensor."""
     tensors = {index.fqn: state[item_name(index)] for index in indices if item_name(index) in state}
     structural = {unescaped(name): role for name, role in adapter.roles(tensors).items()}
-    found = assign_roles({name: tensor.shape for name, tensor in tensors.items()}, None, structural)
-    items = ((item_name(index), index.fqn) for index in indices if index.fqn in found)
-    return {leaf_name((item,)): found[name] for item, name in items}
+    assignments = assign_roles({name: tensor.shape for name, tensor in tensors.items()}, None, structural)
+    items = ((item_name(index), index.fqn) for index in indices if index.fqn in assignments)
+    return {leaf_name((item,)): assignments[name] for item, name in items}
 
 
 def stored_value(planner: SavePlanner, item: WriteItem) -> Value:

@@ -91,12 +91,12 @@ def load_shards(path: str | os.PathLike[str], load: Callable[[Path], dict[str, V
         raise StorageError(errno.ENOENT, message, str(path))
     tensors: dict[str, Value] = {}
     for file, names in files.items():
-        found = load(file)
-        if differing := sorted(set(names) ^ set(found)):
+        shard = load(file)
+        if differing := sorted(set(names) ^ set(shard)):
             raise FormatError(
                 _RULE, f"{path}: {file.name}", f"only one of index and shard has {', '.join(differing)}"
             )
-        tensors.update(found)
+        tensors.update(shard)
     return tensors
 
 

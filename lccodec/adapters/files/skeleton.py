@@ -288,15 +288,15 @@ def join(path: Path, entry: Any, arrays: Mapping[str, Array]) -> tuple[str, list
             at += kept
         stream.truncate()
     with h5py.File(path, "r+") as file:
-        found, lacking, others = _datasets(file, arrays, np.cumsum(lengths))
+        datasets, lacking, others = _datasets(file, arrays, np.cumsum(lengths))
         for name, array in arrays.items():
-            if reason := _misfit(*found.get(name, (None, "is no dataset of it")), array):
+            if reason := _misfit(*datasets.get(name, (None, "is no dataset of it")), array):
                 return f"{name!r} {reason}", []
-        if not 0 <= entry["arrays"] - len(found) - len(lacking) <= others:
+        if not 0 <= entry["arrays"] - len(datasets) - len(lacking) <= others:
             return f"it has {entry['arrays']} arrays, the state {len(arrays)}", []
-        if sum(_places(dataset)[1] for dataset, _ in found.values()) > _MAX_EMPTY_CHUNKS:
+        if sum(_places(dataset)[1] for dataset, _ in datasets.values()) > _MAX_EMPTY_CHUNKS:
             return "it has far more chunks than are stored", []
-        for name, (dataset, _) in found.items():
+        for name, (dataset, _) in datasets.items():
             _fill(dataset, arrays[name])
         return "", _leave_out(file, lacking) if lacking else []
 
@@ -309,19 +309,19 @@ def _datasets(
     Those were cut out; `ends` are those of the runs. The last of the three is how many other
     datasets may have been arrays: no value of theirs was cut out.
     """
-    found: dict[str, tuple[h5py.Dataset, str]] = {}
+    datasets: dict[str, tuple[h5py.Dataset, str]] = {}
     lacking: set[int] = set()
     others = 0
     for path, dataset, reason in _of_numbers(file):
         if path in arrays:
-            found[path] = dataset, reason
+            datasets[path] = dataset, reason
         elif not reason:
             start, _ = next(iter(_places(dataset)[0].values()), (None, 0))
             if start is None:
                 others += 1
             elif np.searchsorted(ends, start, "right") % 2:
                 lacking.add(_address(dataset))
-    return found, lacking, others
+    return datasets, lacking, others
 
 
 def _leave_out(file: h5py.File, lacking: set[int]) -> list[str]:

@@ -82,8 +82,8 @@ def number_files(paths: Sequence[Path]) -> Numbering | None:
     --------
     >>> number_files([Path("v2_step10.npz"), Path("v2_step9.npz")]).steps  # doctest: +ELLIPSIS
     {9: ...Path('v2_step9.npz'), 10: ...Path('v2_step10.npz')}
-    >>> found = number_files([Path("checkpoint-500/model.npz")])
-    >>> list(found.steps), found.source
+    >>> numbering = number_files([Path("checkpoint-500/model.npz")])
+    >>> list(numbering.steps), numbering.source
     ([500], 'folders')
     >>> number_files([Path("final.npz")])
     """
@@ -93,31 +93,31 @@ def number_files(paths: Sequence[Path]) -> Numbering | None:
             raise ArgumentError(f"{path} is one shard of a state: give its index, *{INDEX_SUFFIX}")
     if not any(map(_is_a_step, stems)):  # checkpoint-500/llama2.npz
         for names in folders:
-            if all(map(_has_step_word, names)) and (found := _numbers(names, paths)) is not None:
-                return _numbering(found, paths, "folders")
+            if all(map(_has_step_word, names)) and (file_numbers := _numbers(names, paths)) is not None:
+                return _numbering(file_numbers, paths, "folders")
     numbers = _numbers(stems, paths)
     # A number that all names share, and no word calls a step, says nothing: a/model2, b/model2.
     alike = len(paths) > 1 and len({path.name for path in paths}) == 1 and not _is_a_step(stems[0])
     if numbers is None or alike:
         for names in folders:
-            if (found := _numbers(names, paths)) is not None:
-                return _numbering(found, paths, "folders")
+            if (file_numbers := _numbers(names, paths)) is not None:
+                return _numbering(file_numbers, paths, "folders")
     return None if numbers is None else _numbering(numbers, paths, "names")
 
 
 def _stem(path: Path) -> str:
     """Return the name of a file without the suffix of its format."""
-    suffix = max((each for each in READ if path.name.endswith(each)), key=len, default=path.suffix)
+    suffix = max((ending for ending in READ if path.name.endswith(ending)), key=len, default=path.suffix)
     return path.name.removesuffix(suffix)
 
 
 def _numbering(numbers: Sequence[int], paths: Sequence[Path], source: Source) -> Numbering:
-    found: dict[int, Path] = {}
+    by_number: dict[int, Path] = {}
     for step, path in zip(numbers, paths, strict=True):
-        if step in found:
-            raise ArgumentError(f"by their names, {found[step]} and {path} are both of step {step}")
-        found[step] = path
-    return Numbering({step: found[step] for step in sorted(found)}, source)
+        if step in by_number:
+            raise ArgumentError(f"by their names, {by_number[step]} and {path} are both of step {step}")
+        by_number[step] = path
+    return Numbering({step: by_number[step] for step in sorted(by_number)}, source)
 
 
 def _folders(paths: Sequence[Path]) -> list[list[str]]:
@@ -141,21 +141,23 @@ def _has_step_word(name: str) -> bool:
 
 def _numbers(names: Sequence[str], paths: Sequence[Path]) -> list[int] | None:
     """Return the step in each name, or None if no name has a number."""
-    found = [_candidates(name) for name in names]
-    if not any(found):
+    candidates = [_candidates(name) for name in names]
+    if not any(candidates):
         return None
-    if lacking := [path for path, each in zip(paths, found, strict=True) if not each]:
-        other = next(path for path, each in zip(paths, found, strict=True) if each)
+    if lacking := [path for path, numbers in zip(paths, candidates, strict=True) if not numbers]:
+        other = next(path for path, numbers in zip(paths, candidates, strict=True) if numbers)
         raise ArgumentError(f"{other} has a number, but {_listed(lacking)} has none: all files need one")
-    for path, each in zip(paths, found, strict=True):
-        if broken := next((number for number in each if number.step is None), None):
+    for path, numbers in zip(paths, candidates, strict=True):
+        if broken := next((number for number in numbers if number.step is None), None):
             raise ArgumentError(f"{path}: a step must be a whole number; got {broken.text}")
-    columns = list(zip(*found, strict=True)) if len({len(each) for each in found}) == 1 else []
+    columns = (
+        list(zip(*candidates, strict=True)) if len({len(numbers) for numbers in candidates}) == 1 else []
+    )
     if len(columns) > 1:
         columns = [column for column in columns if len({number.step for number in column}) > 1]
     if len(columns) != 1:
-        path, each = next((p, e) for p, e in zip(paths, found, strict=True) if len(e) > 1)
-        texts = " and ".join(number.text for number in each)
+        path, numbers = next((p, e) for p, e in zip(paths, candidates, strict=True) if len(e) > 1)
+        texts = " and ".join(number.text for number in numbers)
         raise ArgumentError(f"{path}: it is not clear which number is the step: {texts}")
     if len({number.word for number in columns[0]}) > 1:
         raise ArgumentError(
@@ -166,25 +168,25 @@ def _numbers(names: Sequence[str], paths: Sequence[Path]) -> list[int] | None:
 
 def _candidates(name: str) -> list[_Number]:
     """Return the numbers of a name that may be its step: those with the best word."""
-    found = _tokens(name)
-    best = [number for number in found if number.rank == min(each.rank for each in found)]
+    tokens = _tokens(name)
+    best = [number for number in tokens if number.rank == min(token.rank for token in tokens)]
     if best and best[0].rank == _ANY_WORD:  # a loss beside a number without a word is no step
         best = [number for number in best if number.step is not None] or best
     return best
 
 
 def _tokens(name: str) -> list[_Number]:
-    found = []
+    tokens = []
     for match in _TOKEN.finditer(name):
         word = (match["word"] or "").lower()
         rank = next((r for r, words in enumerate(_STEP_WORDS) if words.fullmatch(word)), _ANY_WORD)
         if match["short"] and rank == _ANY_WORD:
             continue  # of a name, as in llama-7b
         text = next(match[kind] for kind in ("date", "decimal", "short", "whole") if match[kind])
-        found.append(
+        tokens.append(
             _Number(text, word if rank < _ANY_WORD else "", rank, int(text) if match["whole"] else None)
         )
-    return found
+    return tokens
 
 
 def files_below(directory: Path) -> list[Path]:
@@ -207,17 +209,17 @@ def files_below(directory: Path) -> list[Path]:
         return files
     with storage_errors("cannot list", directory):
         folders = sorted(path for path in directory.iterdir() if path.is_dir() and path.name[0] != ".")
-    inner = {folder: found for folder in folders if (found := _states_in(folder))}
+    inner = {folder: states for folder in folders if (states := _states_in(folder))}
     if not inner:
         raise ArgumentError(f"{directory}: no file of a state ({', '.join(SHOWN)}) in it or in its folders")
-    for folder, found in inner.items():
-        if len(found) > 1:
-            names = _listed([path.relative_to(folder) for path in found])
+    for folder, states in inner.items():
+        if len(states) > 1:
+            names = _listed([path.relative_to(folder) for path in states])
             raise ArgumentError(
                 f"{folder} has several files: {names}. Give those to save, as in"
-                f" {directory}/*/{found[0].name}"
+                f" {directory}/*/{states[0].name}"
             )
-    return [path for found in inner.values() for path in found]
+    return [path for states in inner.values() for path in states]
 
 
 def _states_in(directory: Path) -> list[Path]:
@@ -252,8 +254,8 @@ class FileOriginals:
         state, _ = load_file(self._paths[step])
         flat = flatten(state)
         tree = {"": flat.tree}  # below a key of its own: the state may be one array, or have the key ""
-        found = {name[1:]: flat.arrays[index] for name, index in array_names(tree).items()}
-        return {**plain_names(found), **found}
+        arrays = {name[1:]: flat.arrays[index] for name, index in array_names(tree).items()}
+        return {**plain_names(arrays), **arrays}
 
 
 def open_originals(path: Place) -> Originals | Place:

@@ -174,7 +174,7 @@ def _joined(
         return None
     if names.keys() != tensors.keys() | scalars.keys() or tensors.keys() & scalars.keys():
         return None
-    found: list[Any] = [None] * arrays
+    places: list[Any] = [None] * arrays
     entries = []
     for name, index in names.items():
         if index is None:
@@ -184,9 +184,9 @@ def _joined(
             entries.append(entry)
         elif name not in tensors:
             return None
-        elif found[index] is None:  # an array in two places is one array again
-            found[index] = tensors[name]
-    return (unflatten(tree, found, entries),)
+        elif places[index] is None:  # an array in two places is one array again
+            places[index] = tensors[name]
+    return (unflatten(tree, places, entries),)
 
 
 _NO_NUMBER: Final = object()
@@ -217,7 +217,7 @@ def choose(
         cut = next((len(p) + 1 for p in fitting), name.rfind("/") + 1 if name in prefixes else 0)
         short.append((name[cut:], name))
     names = _plain(short)
-    found = read_types(metadata)
-    types = {leaf_name((plain,)): found[name] for plain, name in names.items() if name in found}
+    kinds = read_types(metadata)
+    types = {leaf_name((plain,)): kinds[name] for plain, name in names.items() if name in kinds}
     chosen = {plain: leaves[name] for plain, name in names.items()}
     return chosen, with_types(metadata, names_by_type(types.items()))

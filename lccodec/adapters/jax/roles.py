@@ -83,8 +83,8 @@ def roles(tree: Any) -> dict[str, Assignment]:
     >>> import optax, jax.numpy as jnp
     >>> params = {"table": jnp.ones(2)}
     >>> optimizer = optax.sgd(0.1, momentum=0.9)
-    >>> for name, found in roles({"net": params, "run": optimizer.init(params)}).items():
-    ...     print(f"{name:17} {found.role:12} {found.why}")
+    >>> for name, assignment in roles({"net": params, "run": optimizer.init(params)}).items():
+    ...     print(f"{name:17} {assignment.role:12} {assignment.why}")
     run/0/trace/table first_moment TraceState.trace of optax
     net/table         weight       a parameter of the optimizer
     """
@@ -92,7 +92,7 @@ def roles(tree: Any) -> dict[str, Assignment]:
     search.visit(tree, (), None)
     search.find_parameters()
     search.find_named({name: leaf.shape for name, leaf in leaves(tree) if hasattr(leaf, "shape")})
-    return {leaf_name(keys): assignment for keys, assignment in search.found.items()}
+    return {leaf_name(keys): assignment for keys, assignment in search.assignments.items()}
 
 
 def _is_inexact(value: Any) -> bool:
@@ -123,7 +123,7 @@ class _Search:
     """Walks through a tree and collects roles."""
 
     def __init__(self) -> None:
-        self.found: dict[_Keys, Assignment] = {}
+        self.assignments: dict[_Keys, Assignment] = {}
         self._fields: list[_Field] = []
         self._arrays: dict[_Keys, _Shape] = {}  # outside optax, of no other role
 
@@ -152,7 +152,7 @@ class _Search:
         elif _is_inexact(node):
             name = leaf_name(keys)
             if assigned and not (assigned.role == "weight" and is_exact(name)):
-                self.found[keys] = assigned
+                self.assignments[keys] = assigned
             if not optax and (assigned is None or assigned.role == "weight"):
                 self._arrays[keys] = node.shape
 
@@ -163,7 +163,7 @@ class _Search:
         alone = not self._arrays  # a state of optax alone has nothing to mirror
         known = all(field.known for field in self._fields)
         other = _NO_PARAMETER if known else Assignment("other", UNKNOWN)
-        self.found.update((keys, other) for keys in self._arrays if not is_exact(leaf_name(keys)))
+        self.assignments.update((keys, other) for keys in self._arrays if not is_exact(leaf_name(keys)))
         groups: dict[object, list[_Field]] = {}
         for field in self._fields:  # those of the same parameters have one structure
             shapes = frozenset((k, None if field.factored else shape) for k, shape in field.shapes.items())
@@ -173,11 +173,11 @@ class _Search:
             count = min(Counter(field.what for field in fields).values())
             for name in as_many(starts, count if known else 0, lambda name: path_of(name)[-1] in MODELS):
                 own = (starts[name] + keys for keys in fields[0].shapes)
-                self.found.update((keys, _PARAMETER) for keys in own if not is_exact(leaf_name(keys)))
+                self.assignments.update((keys, _PARAMETER) for keys in own if not is_exact(leaf_name(keys)))
             for field in fields if not starts and not alone else ():
                 if field.role != "other":
                     exact = Assignment("other", f"{field.what} of optax, not of the shape of parameters")
-                    self.found.update((field.keys + keys, exact) for keys in field.shapes)
+                    self.assignments.update((field.keys + keys, exact) for keys in field.shapes)
 
     def _starts(self, field: _Field) -> list[_Keys]:
         """Return the places of all trees that a field mirrors."""
@@ -196,13 +196,13 @@ class _Search:
 
     def find_named(self, shapes: Mapping[str, _Shape]) -> None:
         """Make others of NNX's parameters that an optimizer, known by its names, does not have."""
-        if self._fields or not any(assigned is _PARAM for assigned in self.found.values()):
+        if self._fields or not any(assigned is _PARAM for assigned in self.assignments.values()):
             return
         optimizers = find_optimizers(shapes, called_weight, is_exact)
         if optimizers.present:
-            for keys, assigned in self.found.items():
+            for keys, assigned in self.assignments.items():
                 if assigned is _PARAM and leaf_name(keys) not in optimizers.parameters:
-                    self.found[keys] = _NO_PARAMETER
+                    self.assignments[keys] = _NO_PARAMETER
 
 
 def _is_optax(value: Any) -> bool:

@@ -30,10 +30,10 @@ _NUMPY_ONLY: Final = frozenset(["float6_e2m3fn", "float6_e3m2fn", "int1", "uint1
 
 def _flatten(node: Any) -> tuple[list[tuple[Any, Any]] | None, Any]:
     """Return the keyed children of a node (None for a leaf), and its structure."""
-    found, structure = tree_flatten_with_path(node, is_leaf=lambda child: child is not node)
-    if node is None or any(not path for path, _ in found):
+    children, structure = tree_flatten_with_path(node, is_leaf=lambda child: child is not node)
+    if node is None or any(not path for path, _ in children):
         return None, structure
-    return [(path[0], child) for path, child in found], structure
+    return [(path[0], child) for path, child in children], structure
 
 
 def described(leaf: Any) -> str | None:
@@ -133,9 +133,9 @@ def to_numpy(
         part, and a leaf or key of another type. The message names its place.
     """
     leaf = _ToNumpy(wanted)
-    found = to_plain(state, metadata, inside, leaf)
+    stored = to_plain(state, metadata, inside, leaf)
     if not leaf.begun:
-        return found
+        return stored
     leaf.begins = False
     return to_plain(state, metadata, inside, leaf)
 
@@ -237,11 +237,11 @@ def host_leaf(array: Array, kind: str | None, name: str) -> Any:
     if kind in (None, "numpy", "scalar"):
         native = array.view(element_type(array.dtype).native)  # bfloat16 is passed as bits
         return native[()] if kind == "scalar" else native
-    if found := _KEY_TYPE.fullmatch(kind):
+    if matched := _KEY_TYPE.fullmatch(kind):
         if array.dtype != np.uint32 or not array.ndim:
             raise FormatError(TYPES, where, f"{array.dtype} {array.shape} is noted as {kind}")
         try:
-            return jax.random.wrap_key_data(jax.numpy.asarray(array), impl=found[1])
+            return jax.random.wrap_key_data(jax.numpy.asarray(array), impl=matched[1])
         except (TypeError, ValueError) as error:
             raise ArgumentError(f"{where} of type {kind}: {error}") from None
     if kind not in _ONE_BYTE_TYPES.values():

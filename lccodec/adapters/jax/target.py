@@ -87,12 +87,12 @@ def load_into(
             match, leaf = _arriving(matched, state)
     else:
         match = matched(leaves(state))
-        found = match.found
+        values = match.shared
 
         def leaf(name: str, like: Any) -> Any:
-            return _placed(found[name], like, name)
+            return _placed(values[name], like, name)
 
-    made = rebuild(target, lambda name, like: leaf(name, like) if name in match.found else like)
+    made = rebuild(target, lambda name, like: leaf(name, like) if name in match.shared else like)
     match.report.tell(report, strict=strict)
     return made
 
@@ -103,7 +103,7 @@ def _arriving(
     """Check what a chain holds, then place each array when it arrives."""
     state, hollow = from_outline(arrivals, host_leaf)
     match = matched(leaves(state) if arrivals.whole else state.items())
-    wanted, found = match.wanted, match.found
+    wanted, shared = match.wanted, match.shared
     made: dict[str, Any] = {}
     inner: dict[int, Any] = {}  # arrays inside leaves, such as a deque, by the id of what stands for them
     for saved, value in arrivals.arrays:
@@ -117,7 +117,7 @@ def _arriving(
             inner[id(hollow[saved])] = host
 
     def leaf(name: str, like: Any) -> Any:
-        return made[name] if name in made else _placed(copy.deepcopy(found[name], inner), like, name)
+        return made[name] if name in made else _placed(copy.deepcopy(shared[name], inner), like, name)
 
     return match, leaf
 
@@ -125,7 +125,7 @@ def _arriving(
 class _Matched:
     """The leaves of a state as the target has them, by the names of the target.
 
-    `wanted` and `found` are the leaves of the target, and those of the state that it has; `names`
+    `wanted` and `shared` are the leaves of the target, and those of the state that it has; `names`
     has the name in the target of each leaf of the state.
     """
 
@@ -145,30 +145,32 @@ class _Matched:
         renaming.check_used()
         self.wanted = wanted
         self.names = {name: pairs[short] for name, short in called.items()}
-        all_found = {self.names[name]: _fitted(items[name], wanted.get(self.names[name])) for name in called}
+        theirs_by_name = {
+            self.names[name]: _fitted(items[name], wanted.get(self.names[name])) for name in called
+        }
         # `equinox.filter` leaves None in the place of a function: that is the target's.
-        self.found = {
+        self.shared = {
             name: value
-            for name, value in all_found.items()
+            for name, value in theirs_by_name.items()
             if name in wanted and not (value is None and callable(wanted[name]))
         }
         self.report = LoadReport(
-            list(self.found),
+            list(self.shared),
             {name: new for name, new in self.names.items() if new in wanted and new != called[name]},
-            [name for name in wanted if name not in all_found],
-            [name for name in all_found if name not in wanted],
+            [name for name in wanted if name not in theirs_by_name],
+            [name for name in theirs_by_name if name not in wanted],
         )
         problems += [problem for name, leaf in wanted.items() for problem in _indivisible(name, leaf)]
         own = {name: described(leaf) or _NO_ARRAY for name, leaf in wanted.items()}
-        theirs = {name: described(leaf) or _NO_ARRAY for name, leaf in all_found.items()}
-        fits = any(own[name] == theirs[name] != _NO_ARRAY for name in self.found)
+        theirs = {name: described(leaf) or _NO_ARRAY for name, leaf in theirs_by_name.items()}
+        fits = any(own[name] == theirs[name] != _NO_ARRAY for name in self.shared)
         if not strict and (fits or set(own.values()) <= {_NO_ARRAY}):
             problems += [
                 f"{name}: is not in the state, and has no value in the target (jax.ShapeDtypeStruct)"
                 for name in self.report.missing
                 if isinstance(wanted[name], jax.ShapeDtypeStruct)
             ]
-            own, theirs = ({name: words[name] for name in self.found} for words in (own, theirs))
+            own, theirs = ({name: words[name] for name in self.shared} for words in (own, theirs))
         elif not strict:
             problems.append("not one array of the state fits the target")
         check_same(own, theirs, problems, "strict=False skips what only one of the two has" if strict else "")

@@ -199,7 +199,7 @@ def _step(directory: Any) -> int | None:
     parts = checked_path(directory).parts
     path = Path(*(part.partition(_TEMPORARY)[0] or part for part in parts))
     try:
-        found = number_files([path / "state"])
+        numbering = number_files([path / "state"])
     except ArgumentError:  # it is not clear which number is meant
         return None
-    return None if found is None else next(iter(found.steps))
+    return None if numbering is None else next(iter(numbering.steps))

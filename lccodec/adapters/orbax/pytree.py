@@ -138,13 +138,13 @@ class Parts:
             if process not in self._files:
                 self._open(process)
             try:
-                found = self._files[process].state(list(wanted))
+                arrays = self._files[process].state(list(wanted))
             except ArgumentError as error:
                 raise FormatError(
                     _RULE, self._place(process), f"does not match the table: {error}"
                 ) from error
             for leaf, (key, entry, sizes) in wanted.items():
-                array, dtype = found[leaf], _dtype(entry["dtype"])
+                array, dtype = arrays[leaf], _dtype(entry["dtype"])
                 if array.dtype == np.uint8 and dtype.itemsize == 1 and dtype.kind == "V":
                     array = array.view(dtype)
                 if array.dtype != dtype or list(array.shape) != sizes:
@@ -267,8 +267,8 @@ def take_part(tree: Any, *, copy: bool = True) -> dict[str, Any]:
         else:
             entry = {}
             if leaf is not None and type(leaf) not in (bool, int, float, str, bytes):
-                found = f"{type(leaf).__module__}.{type(leaf).__qualname__}"
-                raise ArgumentError(f"leaf {name!r} is a {found}: not an array and not a plain value")
+                class_path = f"{type(leaf).__module__}.{type(leaf).__qualname__}"
+                raise ArgumentError(f"leaf {name!r} is a {class_path}: not an array and not a plain value")
             values[name] = leaf
         table.append((path, entry))
     first = process == 0
@@ -293,8 +293,8 @@ def part_roles(tree: Any, part: dict[str, Any]) -> dict[str, Assignment]:
     """
     structural = roles(tree)
     shapes = {name: leaf.shape for name, leaf in leaves(tree) if hasattr(leaf, "shape")}
-    found = assign_roles(shapes, None, structural)
-    by_path = {unescaped(name): assignment for name, assignment in found.items()}
+    assignments = assign_roles(shapes, None, structural)
+    by_path = {unescaped(name): assignment for name, assignment in assignments.items()}
     kept: dict[str, Assignment] = {}
     for key in part["arrays"]:
         ends = (key, key.rpartition("/")[0])  # with and without the offsets of a shard

@@ -21,8 +21,22 @@ from ...errors import ArgumentError, DataError, FormatError, LccodecError
 from ...parallel import ordered, thread_count
 from ..files.disk import read_bounded, regular_file, replacing
 from ..files.header import LENGTH_BYTES, header_of
-from .listing import FILE_SUFFIX, MAX_BYTES, RULE, SEAL_NAME, Entry, Part, format_listing
-from .reading import Count, change_text, check_unchanged, digest_of, entry_of, find_seal, read_listing
+from .reading import (
+    FILE_SUFFIX,
+    MAX_BYTES,
+    RULE,
+    SEAL_NAME,
+    Count,
+    Entry,
+    SealedPart,
+    change_text,
+    check_unchanged,
+    digest_of,
+    entry_of,
+    find_seal,
+    format_listing,
+    read_listing,
+)
 
 _WITH_TENSORS: Final = ".safetensors"
 #: That are told one by one: a hostile seal can name half a million files.
@@ -96,13 +110,13 @@ def seal(path: StrPath, *, replace: bool = False, threads: int = 1, progress: Pr
     """
     target, progress = checked_path(path), check_progress(progress)
     files = _files(target)
-    if refused := [found for found in files if found.refusal]:
+    if refused := [file for file in files if file.refusal]:
         raise ArgumentError(f"{target / refused[0].name}: {refused[0].refusal}, and cannot be sealed")
     if not files:
         raise ArgumentError(f"{target}: there is no file to seal")
-    total = sum(found.size for found in files)
+    total = sum(file.size for file in files)
     entries = in_threads(_entry, files, total, threads, progress, "seal")
-    text = format_listing({found.name: entry for found, entry in zip(files, entries, strict=True)})
+    text = format_listing({file.name: entry for file, entry in zip(files, entries, strict=True)})
     path = _seal_of(target)
     there = None
     with suppress(LccodecError):  # a seal that cannot be read is another one
@@ -148,14 +162,14 @@ def check(path: StrPath, *, threads: int = 1, progress: Progress = False) -> lis
         return [Problem(error.rule, error.where, error.message)]
     if sealed is None:
         raise ArgumentError(f"{target} is not sealed")
-    found = {each.name: each for each in _files(target)}
-    there = [found[name] for name in sealed if name in found]
-    total = sum(each.size for each in there)
+    present = {file.name: file for file in _files(target)}
+    there = [present[name] for name in sealed if name in present]
+    total = sum(file.size for file in there)
     hashed = in_threads(partial(_problem, sealed), there, total, threads, progress, "check")
     messages = {problem.where: problem for problem in hashed if problem is not None}
-    differing = sorted({*messages, *sealed.keys() ^ found.keys()})
+    differing = sorted({*messages, *sealed.keys() ^ present.keys()})
     problems = [
-        messages.get(name) or Problem(RULE, name, _NEW if name in found else "missing")
+        messages.get(name) or Problem(RULE, name, _NEW if name in present else "missing")
         for name in differing[:_MAX_PROBLEMS]
     ]
     if more := len(differing) - len(problems):
@@ -178,8 +192,8 @@ def _sealed(target: Path) -> Mapping[str, Entry] | None:
     """Return what is sealed of a file or a directory."""
     if target.is_dir():
         return read_listing(_seal_of(target))
-    found = find_seal(target)
-    return None if found is None else {target.name: found.entry}
+    file_seal = find_seal(target)
+    return None if file_seal is None else {target.name: file_seal.entry}
 
 
 def _seal_of(target: Path) -> Path:
@@ -187,7 +201,7 @@ def _seal_of(target: Path) -> Path:
 
 
 @dataclass(frozen=True)
-class Found:
+class ListedFile:
     """A file of a directory."""
 
     name: str  # its path in the directory, with /
@@ -196,7 +210,7 @@ class Found:
     refusal: str = ""  # why it cannot be sealed
 
 
-def found_in(directory: Path) -> Iterator[Found]:
+def listed_files(directory: Path) -> Iterator[ListedFile]:
     """Yield the files below a directory, but for its seal and what comes and goes with a chain.
 
     These are temporary files, and the folder of hashes and values beside checkpoints, which each
@@ -219,16 +233,16 @@ def found_in(directory: Path) -> Iterator[Found]:
                     if not (is_chain and entry.name == HASHES_FOLDER):
                         folders.append(f"{name}/")
                     continue
-                found = _found(name, Path(entry.path), root)
-                if found is not None:
-                    yield found
+                file = _listed_file(name, Path(entry.path), root)
+                if file is not None:
+                    yield file
 
 
-def _found(name: str, path: Path, root: str) -> Found | None:
+def _listed_file(name: str, path: Path, root: str) -> ListedFile | None:
     """Return a file, or None for a link to a directory."""
     link, real = path.is_symlink(), Path(os.path.realpath(path))
     if link and not real.is_relative_to(root):
-        return Found(name, path, refusal="is a link that leads out of the directory")
+        return ListedFile(name, path, refusal="is a link that leads out of the directory")
     try:
         status = real.stat(follow_symlinks=False)
     except OSError:
@@ -236,66 +250,66 @@ def _found(name: str, path: Path, root: str) -> Found | None:
             raise
         status = path.lstat()
     if stat.S_ISLNK(status.st_mode):  # also of a circle
-        return Found(name, path, refusal="is a link that leads nowhere")
+        return ListedFile(name, path, refusal="is a link that leads nowhere")
     if stat.S_ISDIR(status.st_mode):
         return None
     if not stat.S_ISREG(status.st_mode):
-        return Found(name, real, refusal="is not a regular file")
-    return Found(name, real, status.st_size)
+        return ListedFile(name, real, refusal="is not a regular file")
+    return ListedFile(name, real, status.st_size)
 
 
-def _files(target: Path) -> list[Found]:
+def _files(target: Path) -> list[ListedFile]:
     """Return the files to seal, by name."""
     from ..files.shards import is_index  # here, as it reads what is sealed
 
     if target.is_dir():
-        return sorted(found_in(target), key=lambda found: os.fsencode(found.name))
+        return sorted(listed_files(target), key=lambda found: os.fsencode(found.name))
     if not target.exists():
         raise ArgumentError(f"{target}: no such file or directory")
     if is_index(target):
         raise ArgumentError(f"{target}: an index is sealed with its shards: seal its directory")
     with regular_file(target) as file:
-        return [Found(target.name, target, os.fstat(file.fileno()).st_size)]
+        return [ListedFile(target.name, target, os.fstat(file.fileno()).st_size)]
 
 
-def _entry(found: Found, count: Count) -> Entry:
+def _entry(target: ListedFile, count: Count) -> Entry:
     """Return the hashes of a file."""
-    with regular_file(found.path) as file:
+    with regular_file(target.path) as file:
         before = os.fstat(file.fileno())
-        entry = entry_of(file, _parts(file, found), count)
+        entry = entry_of(file, _parts(file, target), count)
         check_unchanged(file, before)
         return entry
 
 
-def _parts(file: BinaryIO, found: Found) -> list[Part]:
+def _parts(file: BinaryIO, target: ListedFile) -> list[SealedPart]:
     """Return the header and the tensors of a file that has them."""
-    if not found.name.endswith(_WITH_TENSORS):
+    if not target.name.endswith(_WITH_TENSORS):
         return []
     try:
-        tensors, _ = header_of(file, found.path)
+        tensors, _ = header_of(file, target.path)
     except FormatError:  # it is sealed as it is
         return []
     file.seek(0)
     end = LENGTH_BYTES + int.from_bytes(file.read(LENGTH_BYTES), "little")
-    parts = [Part(_HEADER_NAME, 0, end)]
+    parts = [SealedPart(_HEADER_NAME, 0, end)]
     for name, tensor in tensors.items():
         if tensor.nbytes and tensor.offset >= parts[-1].end:
-            parts.append(Part(name, tensor.offset, tensor.offset + tensor.nbytes))
+            parts.append(SealedPart(name, tensor.offset, tensor.offset + tensor.nbytes))
     return parts
 
 
-def _problem(sealed: Mapping[str, Entry], found: Found, count: Count) -> Problem | None:
+def _problem(sealed: Mapping[str, Entry], target: ListedFile, count: Count) -> Problem | None:
     """Return what is wrong with a file that is sealed."""
-    if found.refusal:
-        return Problem(RULE, found.name, f"changed: it {found.refusal}")
-    entry = sealed[found.name]
+    if target.refusal:
+        return Problem(RULE, target.name, f"changed: it {target.refusal}")
+    entry = sealed[target.name]
     try:
-        with regular_file(found.path) as file:
+        with regular_file(target.path) as file:
             if digest_of(file, count) == entry.digest:
                 return None
-            return Problem(RULE, found.name, change_text(file, entry))
+            return Problem(RULE, target.name, change_text(file, entry))
     except LccodecError as error:
-        return Problem("storage", found.name, str(error))
+        return Problem("storage", target.name, str(error))
 
 
 def in_threads(

@@ -232,11 +232,11 @@ def _unsafe_names(file: BinaryIO, text: str) -> list[str]:
     """Return the names of what the weights-only loader refuses: all of them if possible."""
     try:
         file.seek(0)
-        found = sorted(get_unsafe_globals_in_checkpoint(file))
+        unsafe = sorted(get_unsafe_globals_in_checkpoint(file))
     except Exception:  # a damaged file, or one of a form that torch does not search
-        found = []
+        unsafe = []
     match = _REFUSED.search(text)
-    return found or ([match[1] or match[2]] if match else [])
+    return unsafe or ([match[1] or match[2]] if match else [])
 
 
 def _enums_in(file: BinaryIO) -> list[tuple[Any, str]]:

@@ -39,18 +39,18 @@ def together(target: Any, state: Any, keys: Keys = ()) -> Iterator[tuple[Keys, A
     `ABSENT` is in the place of what one of them lacks. If only the target has a container, the two
     are yielded.
     """
-    wanted, found = target, state
+    wanted, saved = target, state
     if isinstance(target, list | tuple) and isinstance(state, list | tuple):
-        wanted, found = dict(enumerate(target)), dict(enumerate(state))
-    if is_stateful(target) or not (isinstance(wanted, dict) and isinstance(found, dict)):
+        wanted, saved = dict(enumerate(target)), dict(enumerate(state))
+    if is_stateful(target) or not (isinstance(wanted, dict) and isinstance(saved, dict)):
         yield keys, target, state
         return
-    for key in {**wanted, **found}:
+    for key in {**wanted, **saved}:
         inside = below(keys, str(key))
-        if key in wanted and key in found:
-            yield from together(wanted[key], found[key], inside)
+        if key in wanted and key in saved:
+            yield from together(wanted[key], saved[key], inside)
         else:
-            yield inside, wanted.get(key, ABSENT), found.get(key, ABSENT)
+            yield inside, wanted.get(key, ABSENT), saved.get(key, ABSENT)
 
 
 def changed(target: Any, state: Any, change: Change, keys: Keys = (), entries: Change | None = None) -> Any:
@@ -145,9 +145,9 @@ class Matching:
     def _named(self, target: Any, state: Any, renamed: Callable[[str], str], keys: Keys) -> dict[str, str]:
         names, problems = paired(target.keys(), state.keys(), renamed)
         self._note(problems, keys)
-        for found, wanted in names.items():
-            if found != wanted and wanted in target:
-                self.report.renamed[leaf_name((*keys, found))] = leaf_name((*keys, wanted))
+        for saved, wanted in names.items():
+            if saved != wanted and wanted in target:
+                self.report.renamed[leaf_name((*keys, saved))] = leaf_name((*keys, wanted))
         return names
 
     def _note(self, problems: list[str], keys: Keys) -> None:
@@ -161,9 +161,9 @@ class Matching:
         order = {id(parameter): i for i, parameter in enumerate(module.parameters())}
         ranks: dict[int, tuple[int, int]] = {}
         for rank, (name, new) in enumerate(names.items()):
-            if (found := id(wanted.get(new))) in order:
-                self._parameters.saved[unwrapped(name)].add(found)
-                ranks.setdefault(found, (order[found], rank))
+            if (identity := id(wanted.get(new))) in order:
+                self._parameters.saved[unwrapped(name)].add(identity)
+                ranks.setdefault(identity, (order[identity], rank))
         self._parameters.ranks.append(ranks)
         return part
 

@@ -191,10 +191,10 @@ class OptimizerMatch:
         own, inner, outer = (defaultdict[str, set[int]](set) for _ in range(3))
         for parameter, name in zip(self._own, self._own_names or [], strict=False):
             own[unwrapped(name)].add(id(parameter))
-        for found, labels in self._parameters.owners.items():
+        for owned, labels in self._parameters.owners.items():
             for place, name in labels:
-                inner[name].add(found)
-                outer[f"{place}.{name}".replace("/", ".")].add(found)
+                inner[name].add(owned)
+                outer[f"{place}.{name}".replace("/", ".")].add(owned)
         chosen: list[int | None] = []
         taken: dict[int, str] = {}
         for name in names:
@@ -248,12 +248,12 @@ class OptimizerMatch:
         for group in self._groups:
             for ranks in self._parameters.ranks:
                 ids = [id(parameter) for parameter in group["params"] if id(parameter) in ranks]
-                sure &= ids == sorted(ids, key=lambda found: ranks[found][0])
-                saved = sorted(ids, key=lambda found: ranks[found][1])
-                now = sorted(ids, key=lambda found: ranks[found][0])
+                sure &= ids == sorted(ids, key=lambda number: ranks[number][0])
+                saved = sorted(ids, key=lambda number: ranks[number][1])
+                now = sorted(ids, key=lambda number: ranks[number][0])
                 if saved != now:
-                    for found, before in zip(ids, saved, strict=True):
-                        order[places[found]] = places[before]
+                    for number, before in zip(ids, saved, strict=True):
+                        order[places[number]] = places[before]
         return order, sure
 
     def _shapes_fit(self, order: Sequence[int]) -> bool:
@@ -270,19 +270,20 @@ class OptimizerMatch:
         flat = [i for i, group in enumerate(self._saved) for _ in group["params"]]
         source_of = dict(zip(chosen, flat, strict=True))
         empty = [i for i, group in enumerate(self._saved) if not group["params"]]
-        found: list[int | None] = []
+        origins: list[int | None] = []
         for places in self._places:
             sources = list(dict.fromkeys(source_of[at] for at in places if at in source_of))
             if not places and empty:
                 sources = [empty.pop(0)]
-            found.append(sources[0] if sources else None)
+            origins.append(sources[0] if sources else None)
             for other in sources[1:]:
                 if differing := _differing(self._saved[sources[0]], self._saved[other]):
                     self.conflicts.append(
-                        f"group {len(found) - 1} has parameters of the saved groups {sources[0]} and {other},"
-                        f" whose {', '.join(differing)} differ: settings='target' keeps those of the target"
+                        f"group {len(origins) - 1} has parameters of the saved groups {sources[0]} and"
+                        f" {other}, whose {', '.join(differing)} differ: settings='target' keeps those of"
+                        " the target"
                     )
-        return found
+        return origins
 
     def _renumber(self, chosen: Sequence[int | None], names: list[str] | None, flat: bool) -> None:
         """Make the state with the numbers and groups of the optimizer."""
@@ -340,12 +341,12 @@ def _names_of(groups: Sequence[Mapping[str, Any]]) -> list[str] | None:
     """Return the names of all parameters of some groups; None if they do not all have names."""
     names: list[str] = []
     for group in groups:
-        found = group.get("param_names", group["params"])
-        if not isinstance(found, list | tuple) or len(found) != len(group["params"]):
+        listed = group.get("param_names", group["params"])
+        if not isinstance(listed, list | tuple) or len(listed) != len(group["params"]):
             return None
-        if not all(isinstance(name, str) for name in found):  # DCP has names in the place of numbers
+        if not all(isinstance(name, str) for name in listed):  # DCP has names in the place of numbers
             return None
-        names += found
+        names += listed
     return names or None
 
 
@@ -399,8 +400,8 @@ def of_groups(own: Any, state: dict[str, Any], sources: Sequence[int | None]) ->
 def uneven(own: Mapping[str, Any], state: Mapping[str, Any], place: str) -> Iterator[str]:
     """Yield the entries of a scheduler that have values for another number of groups."""
     for key in sorted(_PER_GROUP & state.keys() & own.keys()):
-        if (found := len(state[key])) != (wanted := len(own[key])):
-            yield f"{place}{key}: of {found} groups, where the target has {wanted}"
+        if (length := len(state[key])) != (wanted := len(own[key])):
+            yield f"{place}{key}: of {length} groups, where the target has {wanted}"
     if isinstance(inner := state.get("_schedulers"), list | tuple):
         for i, pair in enumerate(zip(own.get("_schedulers", ()), inner, strict=False)):
             yield from uneven(*pair, f"{place}_schedulers/{i}/")
@@ -478,9 +479,9 @@ def misfits(
         yield f"{where}: not the state of an optimizer"
         return
     counts = [len(group["params"]) for group in groups]
-    found = [len(group["params"]) for group in state["param_groups"]]
-    if found != counts:
-        yield f"{where}: groups of {found} parameters, where the target has groups of {counts}"
+    sizes = [len(group["params"]) for group in state["param_groups"]]
+    if sizes != counts:
+        yield f"{where}: groups of {sizes} parameters, where the target has groups of {counts}"
         return
     parameters: dict[Any, torch.Tensor] = {}
     for position, (group, saved) in enumerate(zip(groups, state["param_groups"], strict=True)):
@@ -519,9 +520,9 @@ def _entry_misfits(
             pairs.append((_values(value), _values(parameter)))
         if isinstance(kept, torch.Tensor) and (not pairs or is_wrapper(kept) or is_wrapper(value)):
             pairs.append((describe(value), describe(kept)))
-        for found, wanted in pairs:
-            if found != wanted:
-                yield "", f"{entry}: {found}, where the target has {wanted}"
+        for saved, wanted in pairs:
+            if saved != wanted:
+                yield "", f"{entry}: {saved}, where the target has {wanted}"
                 break
 
 

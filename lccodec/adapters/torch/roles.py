@@ -58,8 +58,8 @@ def roles(state: Any) -> dict[str, Assignment]:
     >>> optimizer = torch.optim.Adam(model.parameters())
     >>> model(torch.ones(1, 2)).backward()
     >>> optimizer.step()
-    >>> found = roles({"model": model.state_dict(), "adam": optimizer.state_dict()})
-    >>> for name, assignment in found.items():
+    >>> assignments = roles({"model": model.state_dict(), "adam": optimizer.state_dict()})
+    >>> for name, assignment in assignments.items():
     ...     print(f"{name:23} {assignment.role:14} {assignment.why}")
     adam/state/0/step       other          inside a torch optimizer
     adam/state/0/exp_avg    first_moment   torch optimizer: exp_avg
@@ -69,7 +69,7 @@ def roles(state: Any) -> dict[str, Assignment]:
     search = _Search()
     search.visit(state, ())
     search.find_parameters()
-    return search.found
+    return search.assignments
 
 
 def roles_of(module: torch.nn.Module, prefix: str = "") -> dict[str, Role]:
@@ -84,8 +84,8 @@ def roles_of(module: torch.nn.Module, prefix: str = "") -> dict[str, Role]:
     {'model/norm/weight': 'weight', 'model/norm/bias': 'weight', 'model/norm/running_mean': 'other',
      'model/norm/running_var': 'other', 'model/norm/num_batches_tracked': 'other'}
     """
-    found = module_roles(module)
-    return {"/".join(filter(None, [prefix, leaf_name((name,))])): a.role for name, a in found.items()}
+    assignments = module_roles(module)
+    return {"/".join(filter(None, [prefix, leaf_name((name,))])): a.role for name, a in assignments.items()}
 
 
 def module_roles(module: torch.nn.Module) -> dict[str, Assignment]:
@@ -126,7 +126,7 @@ class _Search:
     """Walks through a state and collects roles."""
 
     def __init__(self) -> None:
-        self.found: dict[str, Assignment] = {}
+        self.assignments: dict[str, Assignment] = {}
         self._optimizers = False
         self._known = True  # whether all optimizers are of the families
         self._names: Counter[str] = Counter()  # of the optimizers' parameters
@@ -145,7 +145,7 @@ class _Search:
                 if typed and _is_inexact(child):
                     self._wrapped(child, inner)
                     buffer = Assignment("other", "a buffer beside torch.nn.Parameter")
-                    self.found[leaf_name(inner)] = _typed(child, leaf_name(inner)) or buffer
+                    self.assignments[leaf_name(inner)] = _typed(child, leaf_name(inner)) or buffer
                 else:
                     self.visit(child, inner)
         elif isinstance(value, list | tuple):
@@ -154,16 +154,16 @@ class _Search:
         elif _is_inexact(value):
             self._wrapped(value, keys)
             if (assignment := _typed(value, leaf_name(keys))) is not None:
-                self.found[leaf_name(keys)] = assignment
+                self.assignments[leaf_name(keys)] = assignment
             else:
                 self._tensors.setdefault(_memory(value), (keys, value))
 
     def _optimizer(self, value: dict[str, Any], keys: _Keys) -> None:
         self._optimizers = True
         shapes: dict[Any, torch.Size | None] = {}  # by the index of a parameter
-        for index, found in value["state"].items():
+        for index, stored in value["state"].items():
             inner = (*keys, "state", str(index))
-            entries = found if isinstance(found, dict) else {"": found}
+            entries = stored if isinstance(stored, dict) else {"": stored}
             kept = {entry: child for entry, child in entries.items() if _is_kept(child)}
             kinds = {child.shape if isinstance(child, torch.Tensor) else None for child in kept.values()}
             if kept:
@@ -193,14 +193,14 @@ class _Search:
         for inside, child, _ in together(value, value, keys):
             if _is_inexact(child):
                 self._wrapped(child, inside)
-                self.found[leaf_name(inside)] = assignment
+                self.assignments[leaf_name(inside)] = assignment
 
     def _wrapped(self, value: torch.Tensor, keys: _Keys) -> None:
         """What is inside a wrapper is exact: its scales, and values yet to be rounded."""
         if is_wrapper(value):
             for name, tensor in inner_tensors(value).items():
                 inner = below(keys, name)
-                self.found[leaf_name(inner)] = Assignment("other", _WRAPPED)
+                self.assignments[leaf_name(inner)] = Assignment("other", _WRAPPED)
                 self._wrapped(tensor, inner)
 
     def find_parameters(self) -> None:
@@ -221,14 +221,14 @@ class _Search:
         for end, names in named.items():
             weights += as_many(names, self._names[end], called_weight)
         left = {name: shape for name, shape in shapes.items() if name not in weights}
-        found, perhaps = find_numbered(self._groups, self._hidden, left, exact, called_weight)
-        weights += found
+        certain, perhaps = find_numbered(self._groups, self._hidden, left, exact, called_weight)
+        weights += certain
         if not self._known:
             weights, perhaps = [], set()
         other = Assignment("other", UNTRAINED if self._known else UNKNOWN)
-        self.found.update(dict.fromkeys(shapes, other))
-        self.found.update(dict.fromkeys(perhaps, Assignment("other", PERHAPS)))
-        self.found.update(dict.fromkeys(weights, Assignment("weight", PARAMETER)))
+        self.assignments.update(dict.fromkeys(shapes, other))
+        self.assignments.update(dict.fromkeys(perhaps, Assignment("other", PERHAPS)))
+        self.assignments.update(dict.fromkeys(weights, Assignment("weight", PARAMETER)))
 
 
 def _is_kept(value: Any) -> bool:

@@ -92,9 +92,9 @@ def to_numpy(
         subclass such as DTensor, and a value or key of another type. The message names its place.
     """
     leaf = _ToNumpy(wanted, waits=room is not None)
-    found = to_plain(state, metadata, _inside, leaf)
+    stored = to_plain(state, metadata, _inside, leaf)
     if room is None or not leaf.waiting:
-        return found
+        return stored
     leaf.fetch(room)
     return to_plain(state, metadata, _inside, leaf)
 
@@ -137,7 +137,7 @@ class _ToNumpy:
             self._seen[key] = array_of_bytes(copy, tensor)
 
 
-class _Again:
+class _Unmade:
     """A wrapper that was not made, on its way to the disk once more."""
 
     def __init__(self, apart: Apart) -> None:
@@ -145,7 +145,7 @@ class _Again:
 
 
 def _inside(value: Any) -> Any:
-    return _Again(value) if isinstance(value, Apart) else value
+    return _Unmade(value) if isinstance(value, Apart) else value
 
 
 def _other_leaf(value: Any) -> tuple[Any, str | None]:
@@ -153,7 +153,7 @@ def _other_leaf(value: Any) -> tuple[Any, str | None]:
         return take_apart(value), WRAPPER
     if isinstance(value, Instance):
         return value.stored(), INSTANCE
-    if isinstance(value, _Again):
+    if isinstance(value, _Unmade):
         return dict(value.apart), value.apart.kind
     if isinstance(value, np.ndarray):
         return value, "numpy"
@@ -270,8 +270,8 @@ class OnDevice:
 
 def _leaf(array: Array, kind: str | None, name: str, device: torch.device) -> Any:
     if kind in ("numpy", "scalar"):  # bfloat16 is passed as bits
-        found = array.view(element_type(array.dtype).native)
-        return found[()] if kind == "scalar" else found
+        values = array.view(element_type(array.dtype).native)
+        return values[()] if kind == "scalar" else values
     return as_tensor(array, kind, name).to(device)
 
 
@@ -377,7 +377,7 @@ def copy_out(tensors: Sequence[torch.Tensor], room: Room) -> list[Array]:
     """
     sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]
     more = sum(size + Arena.ALIGNMENT_BYTES for size in sizes)
-    found = []
+    copies = []
     try:
         for tensor, size in zip(tensors, sizes, strict=True):
             copy = room.empty(size, np.dtype(np.uint8), more)
@@ -387,10 +387,10 @@ def copy_out(tensors: Sequence[torch.Tensor], room: Room) -> list[Array]:
             target = torch.from_numpy(copy).view(tensor.dtype).view(tensor.shape)
             # Of other devices, PyTorch does not say what to wait for.
             target.copy_(tensor.detach(), non_blocking=tensor.is_cuda)
-            found.append(copy)
+            copies.append(copy)
     finally:  # also after an error: nothing may still be written to the room then
         wait_for(tensors)
-    return found
+    return copies
 
 
 def wait_for(tensors: Iterable[torch.Tensor]) -> None:

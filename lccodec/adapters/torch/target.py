@@ -1,22 +1,39 @@
-"""A state goes into modules, optimizers and tensors as a whole; if anything differs, not at all."""
+"""A state goes into modules, optimizers and tensors as a whole; if anything differs, not at all.
+
+What may refuse a state comes first, and can be undone: modules that load in a way of their own,
+optimizers, schedulers, and what else has a ``load_state_dict``. What cannot fail comes last, and is
+not copied before: all other modules and tensors. While a chain is decoded, layers of these are set
+as soon as all of their own entries have arrived; a layer is a module without its children.
+
+A module on the meta device gets new parameters. Whatever knows the old ones then gets the new ones:
+names that are tied, and optimizers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import copy
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Literal, TypeVar
 
+import numpy as np
 import torch
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.module import _IncompatibleKeys
+from torch.nn.parameter import is_lazy
 
 from ...chain.read.checkpoint import Arrivals
 from ...container.tree import leaf_name
-from ...errors import ArgumentError, warn
+from ...errors import ArgumentError, LccodecError, warn
 from ..tree.matching import LoadReport, Renaming, check_same, part_of, some
 from ..tree.plain import Keys, below
-from .filling import Filling, Layers, loads_otherwise
 from .matching import ABSENT, Matching, assembled, is_stateful, together
-from .optimizer import alike, describe, misfits, uneven
+from .optimizer import alike, describe, load_optimizer, load_schedule, misfits, uneven
 from .states import OnDevice, arrived, has_wrappers, hollow
-from .wrappers import Apart
+from .wrappers import Apart, copy_into, is_wrapper
 
 Target = TypeVar("Target")
 
@@ -86,7 +103,7 @@ def load_into(
     >>> load_into(torch.nn.Linear(2, 1), training, prefix="model")
     Linear(in_features=2, out_features=1, bias=True)
     >>> compiled = {f"_orig_mod.{name}": value for name, value in training["model"].items()}
-    >>> _ = load_into(torch.nn.Linear(2, 1), compiled, report=lambda found: print(found.renamed))
+    >>> _ = load_into(torch.nn.Linear(2, 1), compiled, report=lambda loaded: print(loaded.renamed))
     {'_orig_mod.weight': 'weight', '_orig_mod.bias': 'bias'}
     """
     if settings not in ("saved", "target"):
@@ -196,7 +213,7 @@ class _Check:
         self.report = LoadReport()  # without optimizers
         # Of modules that may take what does not fit, place and what that is, by id.
         self.asked: dict[int, tuple[Keys, _Check]] = {}
-        self.wanted, self.found = dict[str, str](), dict[str, str]()
+        self.wanted, self.saved = dict[str, str](), dict[str, str]()
         self._more = list[str]()
         self._arrays, self._common = 0, 0  # tensors of the target, and those that the state has too
         self._strict, self._settings = strict, settings
@@ -206,20 +223,20 @@ class _Check:
         more = [*match.problems, *self._more]
         if refusal is not None:
             more.append(refusal)
-        elif self.asked and (more or self.wanted != self.found):
+        elif self.asked and (more or self.wanted != self.saved):
             for _, check in self.asked.values():  # it is refused in any case, so nobody is asked
-                both = check.wanted.keys() & check.found.keys()
-                for own, theirs in ((self.wanted, check.wanted), (self.found, check.found)):
+                both = check.wanted.keys() & check.saved.keys()
+                for own, theirs in ((self.wanted, check.wanted), (self.saved, check.saved)):
                     own |= {name: words for name, words in theirs.items() if self._strict or name in both}
         if self._strict:
             self.wanted |= dict.fromkeys(match.report.missing, "a parameter that the saved optimizer lacks")
-            self.found |= dict.fromkeys(match.report.left_over, "a parameter of the saved optimizer")
+            self.saved |= dict.fromkeys(match.report.left_over, "a parameter of the saved optimizer")
         elif self._arrays and not self._common and not match.report.loaded and not self.asked:
             more.append("not one array of the state fits the target")
             self.wanted |= dict.fromkeys(self.report.missing, "not in the state")
-            self.found |= dict.fromkeys(self.report.left_over, "not in the target")
+            self.saved |= dict.fromkeys(self.report.left_over, "not in the target")
         advice = "strict=False skips what only one of the two has" if self._strict else ""
-        check_same(self.wanted, self.found, more, advice)
+        check_same(self.wanted, self.saved, more, advice)
 
     def compare(self, target: Any, state: Any, keys: Keys) -> None:
         """Compare all of a target with a state in its terms."""
@@ -233,7 +250,7 @@ class _Check:
             elif is_stateful(part):
                 self._other(part, other, place)
             elif isinstance(part, _CONTAINERS):
-                self._more.append(_instead(other, place))
+                self._more.append(_several_wanted(other, place))
             else:
                 self._leaf(part, other, place)
 
@@ -241,13 +258,13 @@ class _Check:
         wanted, check = module.state_dict(), _Check(True, self._settings)
         check._items(wanted, state, keys)
         lacking = loads_otherwise(module) or check._lacks_counts()
-        if isinstance(state, dict) and check.wanted != check.found and lacking:
+        if isinstance(state, dict) and check.wanted != check.saved and lacking:
             check._strict = self._strict
             self.asked[id(module)] = keys, check
-            for name in check.wanted.keys() & check.found.keys():  # modules cast; here that is refused
-                own, theirs = check.wanted[name], check.found[name]
+            for name in check.wanted.keys() & check.saved.keys():  # modules cast; here that is refused
+                own, theirs = check.wanted[name], check.saved[name]
                 if own != theirs and own.partition(" ")[2] == theirs.partition(" ")[2] != "tensor":
-                    self.wanted[name], self.found[name] = own, theirs
+                    self.wanted[name], self.saved[name] = own, theirs
             return
         arrays, common = self._arrays, self._common
         self._items(wanted, state, keys)
@@ -257,9 +274,9 @@ class _Check:
 
     def _lacks_counts(self) -> bool:
         """Return whether all that does not fit are counts of batches that the state lacks."""
-        both = {**self.wanted, **self.found}
-        differing = [name for name in both if self.wanted.get(name) != self.found.get(name)]
-        return all(n.endswith("num_batches_tracked") and n not in self.found for n in differing)
+        both = {**self.wanted, **self.saved}
+        differing = [name for name in both if self.wanted.get(name) != self.saved.get(name)]
+        return all(n.endswith("num_batches_tracked") and n not in self.saved for n in differing)
 
     def _other(self, target: Any, state: Any, keys: Keys) -> None:
         """Compare the tensors in what has a state of its own. The state may have more entries."""
@@ -276,7 +293,7 @@ class _Check:
     def _items(self, target: dict[Any, Any], state: Any, keys: Keys) -> None:
         """Compare the entries of what loads them itself."""
         if not isinstance(state, dict):
-            self._more.append(_instead(state, keys))
+            self._more.append(_several_wanted(state, keys))
             return
         for key in {**target, **state}:
             place = below(keys, str(key))
@@ -291,7 +308,7 @@ class _Check:
             parts = (part for _, part, _ in together(target, target))
             self._arrays += any(isinstance(part, _WITH_ARRAYS) for part in parts)
         if self._strict:
-            own, words = (self.found, state) if target is ABSENT else (self.wanted, target)
+            own, words = (self.saved, state) if target is ABSENT else (self.wanted, target)
             own[name] = describe(words) if isinstance(words, torch.Tensor) else type(words).__name__
         else:
             (self.report.left_over if target is ABSENT else self.report.missing).append(name)
@@ -302,8 +319,351 @@ class _Check:
         self._arrays += isinstance(target, torch.Tensor)
         self._common += isinstance(target, torch.Tensor)
         if not alike(target, state):
-            self.wanted[name], self.found[name] = describe(target), describe(state)
+            self.wanted[name], self.saved[name] = describe(target), describe(state)
 
 
-def _instead(state: Any, keys: Keys) -> str:
+def _several_wanted(state: Any, keys: Keys) -> str:
     return f"{leaf_name(keys) or 'the state'}: {describe(state)}, where the target has several"
+
+
+#: Characters of what others say that an error repeats: PyTorch lists every name.
+_MAX_WORDS: Final = 500
+#: What `Layers.rest` has in the place of the state of a module that is set already.
+SET: Final = object()
+
+#: Ways to load the entries of one module that take what has the names and shapes of its own. That
+#: of norms also counts batches from 0 if the state does not say how many there were.
+_USUAL: Final = (torch.nn.Module._load_from_state_dict, _NormBase._load_from_state_dict)
+_HOOKS: Final = ("_load_state_dict_pre_hooks", "_load_state_dict_post_hooks", "_state_dict_hooks")
+
+
+class Filling:
+    """Loads a state into a target, which is looked at before anything is loaded."""
+
+    def __init__(self, target: Any) -> None:
+        self._target = target
+        self.told: dict[int, Any] = {}  # what the modules that were asked have returned, by id
+        self.refused: int | None = None  # the id of what has refused its state
+        parts = [part for _, part, _ in together(target, target)]
+        self._optimizers = [part for part in parts if isinstance(part, torch.optim.Optimizer)]
+        modules = [part for part in parts if isinstance(part, torch.nn.Module)]
+        meta = [m for m in modules if any(tensor.is_meta for tensor in (*m.parameters(), *m.buffers()))]
+        self.meta = {id(module) for module in meta}
+        self._slots = [
+            (place, name, parameter)
+            for module in meta
+            for place in module.modules()
+            for name, parameter in place._parameters.items()
+            if parameter is not None
+        ]
+
+    def fill(
+        self, state: Any, settings: str, strict: bool, asked: Collection[int], done: Collection[int]
+    ) -> Any:
+        """Load a state that fits, and return the target with the plain values of the state.
+
+        `asked` has the ids of the modules of which only they themselves know what fits, and `done`
+        those of the tensors that are set already. If something refuses its state, an
+        ``ArgumentError`` says so, and the target is unchanged.
+        """
+        both = together(self._target, state)
+        parts = [
+            part for part in both if is_stateful(part[1]) and part[2] is not SET and part[2] is not ABSENT
+        ]
+        modules = [part for part in parts if isinstance(part[1], torch.nn.Module)]
+        others = [part for part in parts if not isinstance(part[1], torch.nn.Module)]
+        first = [
+            p
+            for p in modules
+            if id(p[1]) in asked or id(p[1]) in self.meta or any(map(is_special, p[1].modules()))
+        ]
+        with _Undo() as undo:
+            for keys, module, part in first:
+                meta = id(module) in self.meta
+                undo.module(module, contents=not meta or id(module) in asked)
+                with self._asking(keys, module):
+                    told = _load_module(module, part, strict, assign=meta)
+                    if id(module) in asked:
+                        self.told[id(module)] = told or _IncompatibleKeys([], [])
+                        if {*self.told[id(module)].missing_keys} >= {*module.state_dict()}:
+                            raise ValueError("not one of its entries is there")
+            self._rebind(undo)
+            for keys, optimizer, part in others:
+                if isinstance(optimizer, torch.optim.Optimizer):
+                    undo.optimizer(optimizer)
+                    with self._asking(keys, optimizer):
+                        load_optimizer(optimizer, part, settings)
+            self._load_schedulers(others, settings, undo)
+            for keys, thing, part in others:
+                if not isinstance(thing, torch.optim.Optimizer | torch.optim.lr_scheduler.LRScheduler):
+                    undo.other(thing)
+                    with self._asking(keys, thing):
+                        thing.load_state_dict(part)
+            for _, module, part in modules:
+                if not any(module is before for _, before, _ in first):
+                    _load_module(module, part, strict, assign=False)
+            undo.pop_all()
+        return _contained(self._target, state, done)
+
+    @contextmanager
+    def _asking(self, keys: Keys, target: Any) -> Iterator[None]:
+        """Raise what the code of others raises as an error of ours."""
+        try:
+            yield
+        except (LccodecError, MemoryError):
+            raise
+        except Exception as error:
+            self.refused = id(target)
+            words = " ".join(str(error).split())
+            words = words if len(words) <= _MAX_WORDS else f"{words[:_MAX_WORDS]}..."
+            where = leaf_name(keys) or "the target"
+            raise ArgumentError(f"{where}: {type(target).__name__} refuses the state: {words}") from error
+
+    def _load_schedulers(self, others: list[tuple[Keys, Any, Any]], settings: str, undo: _Undo) -> None:
+        by_optimizer: dict[int, list[tuple[Any, Any]]] = {}
+        for keys, scheduler, part in others:
+            if not isinstance(scheduler, torch.optim.lr_scheduler.LRScheduler):
+                continue
+            undo.scheduler(scheduler)
+            if settings == "target":
+                by_optimizer.setdefault(id(scheduler.optimizer), []).append((scheduler, part))
+                continue
+            with self._asking(keys, scheduler):
+                scheduler.load_state_dict(part)
+        for schedulers in by_optimizer.values():
+            with self._asking((), schedulers[0][0]):
+                load_schedule(schedulers)
+
+    def _rebind(self, undo: _Undo) -> None:
+        """Give all that knew a parameter on the meta device the one that its module has now."""
+        made: dict[int, torch.nn.Parameter] = {}
+        memory: dict[int, int] = {}
+        for place, name, before in self._slots:
+            now = place._parameters.get(name)
+            if now is None or now is before:
+                continue
+            if id(before) in made:
+                place._parameters[name] = made[id(before)]
+                continue
+            made[id(before)] = now
+            if is_wrapper(now) or now.is_meta or not now.numel():
+                continue
+            if memory.setdefault(now.data_ptr(), id(before)) != id(before):
+                now.data = now.data.clone()  # tied in the state, but not here
+        for optimizer in self._optimizers if made else ():
+            undo.optimizer(optimizer)
+            for group in optimizer.param_groups:
+                group["params"][:] = [made.get(id(parameter), parameter) for parameter in group["params"]]
+            for parameter in [parameter for parameter in optimizer.state if id(parameter) in made]:
+                optimizer.state[made[id(parameter)]] = optimizer.state.pop(parameter)
+
+
+def _contained(target: Any, state: Any, done: Collection[int]) -> Any:
+    """Put the values of a state into tensors and containers; return what is there then."""
+    if is_stateful(target) or state is SET or id(target) in done:
+        return target
+    if isinstance(target, dict):
+        fitting = {key: child for key, child in target.items() if key in state}
+        target.update({key: _contained(child, state[key], done) for key, child in fitting.items()})
+    elif isinstance(target, list | tuple):
+        length = len(state)  # may be fewer than the target has, if not strict
+        items = [_contained(child, state[i], done) for i, child in enumerate(target[:length])]
+        if isinstance(target, tuple):
+            return (*items, *target[length:])
+        target[:length] = items
+    elif isinstance(target, torch.Tensor) and not target.is_meta:
+        copy_into(target, state)
+    else:
+        return state
+    return target
+
+
+def _load_module(module: torch.nn.Module, state: Any, strict: bool, *, assign: bool) -> Any:
+    # Modules with a way of their own may not know all options.
+    options = ({} if strict else {"strict": False}) | ({"assign": True} if assign else {})
+    told = module.load_state_dict(state, **options)
+    if not assign:
+        # Inner tensors of wrappers are copied once more: their classes may round when they copy.
+        wrapped = any(map(is_wrapper, state.values()))
+        for name, tensor in module.state_dict().items() if wrapped else ():
+            if is_wrapper(tensor) and type(state.get(name)) is type(tensor):
+                copy_into(tensor, state[name])
+    return told
+
+
+class _Undo(ExitStack):
+    """Notes how things were. At the end of the block they are so again, unless all is dropped."""
+
+    def _attributes(self, thing: Any) -> None:
+        before, inside = dict(vars(thing)), [(v, dict(v)) for v in vars(thing).values() if type(v) is dict]
+
+        def again() -> None:
+            vars(thing).clear()
+            vars(thing).update(before)
+            for value, items in inside:
+                value.clear()
+                value.update(items)
+
+        self.callback(again)
+
+    def module(self, module: torch.nn.Module, *, contents: bool) -> None:
+        """Note a module, and the values of its tensors if these may be overwritten."""
+        for part in module.modules():
+            if type(part).set_extra_state is not torch.nn.Module.set_extra_state:
+                with suppress(Exception):
+                    state = copy.deepcopy(part.get_extra_state())
+                    self.callback(part.set_extra_state, state)
+            self._attributes(part)
+        for tensor in {*module.parameters(), *module.buffers()} if contents else ():
+            if not tensor.is_meta:
+                self._tensor(tensor)
+
+    def _tensor(self, tensor: torch.Tensor) -> None:
+        kind, values = type(tensor), None if is_lazy(tensor) else tensor.detach().clone()
+        alias = tensor.data
+
+        def again() -> None:
+            tensor.data = alias  # it may have another shape now
+            tensor.__class__ = kind
+            if values is not None:
+                copy_into(tensor.detach(), values)
+
+        self.callback(again)
+
+    def optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Note an optimizer: which parameters it has, and the objects of its state."""
+        groups = [(group, dict(group), [*group["params"]]) for group in optimizer.param_groups]
+        kept = dict(optimizer.state)
+
+        def again() -> None:
+            for group, settings, parameters in groups:
+                group.clear()
+                group.update(settings)
+                group["params"][:] = parameters
+            optimizer.state.clear()
+            optimizer.state.update(kept)
+
+        self.callback(again)
+        self._attributes(optimizer)
+
+    def scheduler(self, scheduler: Any) -> None:
+        """Note a scheduler, those that it is made of, and the settings of its optimizer."""
+        self._attributes(scheduler)
+        self.optimizer(scheduler.optimizer)
+        for part in vars(scheduler).get("_schedulers", ()):
+            self.scheduler(part)
+
+    def other(self, thing: Any) -> None:
+        """Note what has a state that is its own business."""
+        with suppress(Exception):
+            state = copy.deepcopy(thing.state_dict())
+            self.callback(thing.load_state_dict, state)
+
+
+@dataclass
+class _Layer:
+    entries: dict[str, Any]  # what stands for each entry until it arrives
+    missing: int  # entries that have not arrived
+    load: Callable[[dict[str, Any]], object]
+
+
+class Layers:
+    """The layers of a target that fit a hollow state, each set as soon as it has arrived.
+
+    `hollow` has what stands in the state for arrays. `tensors` are the ids of the tensors of the
+    target that are set here.
+    """
+
+    def __init__(self, target: Any, state: Any, hollow: Mapping[str, Any]) -> None:
+        self.tensors: set[int] = set()
+        self._state = state
+        self._hollow = {id(value) for value in hollow.values()}
+        self._waiting: dict[int, list[_Layer]] = {}  # layers, by the id of what they wait for
+        self._uses: Counter[int] = Counter()  # layers that are not set, by the id of what they need
+        self._arrived: dict[int, Any] = {}  # the value of what has arrived, by the id of what stood for it
+        self._collect(target, state)
+        # A copy of the state notes all that it meets: what is needed beside the layers.
+        met = self._arrived | {id(value): value for value in hollow.values() if isinstance(value, np.ndarray)}
+        copy.deepcopy(state, met)
+        self._uses.update(self._hollow.intersection(met))
+
+    def arrived(self, hollow: Any, value: Any) -> None:
+        """Put a value in the place of what stands for it; set the layers that it completes."""
+        self._arrived[id(hollow)] = value
+        for layer in self._waiting.pop(id(hollow), ()):
+            layer.missing -= 1
+            if layer.missing:
+                continue
+            layer.load({name: self._arrived[id(entry)] for name, entry in layer.entries.items()})
+            for entry in {id(entry) for entry in layer.entries.values()}:
+                self._uses[entry] -= 1
+                if not self._uses[entry]:
+                    del self._arrived[entry]
+
+    def rest(self) -> Any:
+        """Return the state with its values, and with `SET` in the place of what is set."""
+        return copy.deepcopy(self._state, self._arrived)
+
+    def _collect(self, target: Any, state: Any) -> None:
+        """Find the layers of a target."""
+        for _, part, own in together(target, state):
+            if isinstance(part, torch.nn.Module):
+                hollow = isinstance(own, dict) and all(id(value) in self._hollow for value in own.values())
+                layers = _layers_of(part, own) if hollow else None
+                if layers is not None:
+                    self._arrived[id(own)] = SET
+                    for layer in layers:
+                        self._wait(layer)
+            elif isinstance(part, torch.Tensor) and not part.is_meta and id(own) in self._hollow:
+                self.tensors.add(id(part))
+                self._wait(_Layer({"": own}, 0, partial(_set, part)))
+
+    def _wait(self, layer: _Layer) -> None:
+        different = {id(entry) for entry in layer.entries.values()}
+        layer.missing = len(different)
+        for entry in different:
+            self._waiting.setdefault(entry, []).append(layer)
+            self._uses[entry] += 1
+
+
+def _set(target: torch.Tensor, entries: dict[str, Any]) -> None:
+    copy_into(target, entries[""])
+
+
+def _layers_of(target: torch.nn.Module, state: Mapping[str, Any]) -> list[_Layer] | None:
+    """Return the layers of a module; ``None`` if the module must load its state as a whole."""
+    modules = dict(target.named_modules(remove_duplicate=False))
+    if any(map(is_special, modules.values())):
+        return None
+    wanted = target.state_dict()
+    assign = any(isinstance(value, torch.Tensor) and value.is_meta for value in wanted.values())
+    own: dict[str, dict[str, Any]] = {}
+    for key, value in state.items():
+        if key in wanted:
+            place, _, name = key.rpartition(".")
+            own.setdefault(place, {})[name] = value
+    if not own.keys() <= modules.keys():
+        return None
+    return [
+        _Layer(entries, 0, partial(modules[place].load_state_dict, strict=False, assign=assign))
+        for place, entries in own.items()
+    ]
+
+
+def loads_otherwise(module: torch.nn.Module) -> bool:
+    """Return whether a module may take a state whose names and shapes are not those of its own."""
+    return any(
+        is_special(part)
+        or type(part)._load_from_state_dict not in _USUAL
+        or type(part).set_extra_state is not torch.nn.Module.set_extra_state
+        for part in module.modules()
+    )
+
+
+def is_special(module: torch.nn.Module) -> bool:
+    """Return whether a module loads more than its own entries in a way of its own."""
+    kind, usual = type(module), torch.nn.Module
+    overridden = kind.load_state_dict is not usual.load_state_dict or (
+        kind._load_from_state_dict is not usual._load_from_state_dict and any(module.children())
+    )
+    return overridden or any(getattr(module, name, None) for name in _HOOKS)

@@ -114,7 +114,7 @@ def stage(target: Any, update: Update, *, prefix: str = "") -> Staged:
     for own in tensors:
         plain.setdefault(unwrapped(own), []).append(own)
     start = f"{prefix}/" if prefix else ""
-    writes, wanted, found = list[_Write](), dict[str, str](), dict[str, str]()
+    writes, wanted, held = list[_Write](), dict[str, str](), dict[str, str]()
     for patch in update.patches("bits"):
         if not patch.name.startswith(start) and patch.name != prefix:
             continue
@@ -125,12 +125,12 @@ def stage(target: Any, update: Update, *, prefix: str = "") -> Staged:
         values = as_tensor(patch.values, kind if kind in BYTE_TYPES else None, patch.name)
         if kind == "complex32" and tensor is not None:  # stored as pairs of float16
             tensor = torch.view_as_real(tensor)
-        found[name] = f"{str(values.dtype).removeprefix('torch.')} {patch.shape}"
+        held[name] = f"{str(values.dtype).removeprefix('torch.')} {patch.shape}"
         if tensor is not None:
             wanted[name] = describe(tensor)
             writes.append(_staged(tensor, patch, values))
-    wide = any(found.get(name, "").startswith("float32") and "float16" in wanted[name] for name in wanted)
-    check_same(wanted, found, [_ADVICE] if wide else [])
+    wide = any(held.get(name, "").startswith("float32") and "float16" in wanted[name] for name in wanted)
+    check_same(wanted, held, [_ADVICE] if wide else [])
     wait_for(write.target for write in writes)  # it may be applied by another thread, on another stream
     return Staged(update.step, tuple(writes))
 

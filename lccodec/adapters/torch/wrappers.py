@@ -181,8 +181,8 @@ def put_together_like(like: Any, apart: Apart, where: str) -> Any:
     if about["class"] != class_name(type(like)):
         raise ArgumentError(f"{where}: a {about['class']}, where the target has a {class_name(type(like))}")
     context = like.__tensor_flatten__()[1]
-    if (found := _plain(about["context"])) != (wanted := _plain(context)):
-        raise ArgumentError(f"{where}: made with {found}, where the target has {wanted}")
+    if (saved := _plain(about["context"])) != (wanted := _plain(context)):
+        raise ArgumentError(f"{where}: made with {saved}, where the target has {wanted}")
     try:
         return _assemble(type(like), apart, context)
     except ValueError as error:
@@ -228,7 +228,7 @@ def _allowed(name: Any) -> type | None:
     """
     if type(name) is not str:
         raise TypeError("not the name of a class")
-    listed = (found[0] if isinstance(found, tuple) else found for found in get_safe_globals())
+    listed = (entry[0] if isinstance(entry, tuple) else entry for entry in get_safe_globals())
     kinds = {class_name(kind): kind for kind in listed if isinstance(kind, type)}
     if name not in kinds:
         alike = [other for other in kinds if _ends(other) == _ends(name)]

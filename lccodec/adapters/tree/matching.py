@@ -60,7 +60,7 @@ class LoadReport:
 
     def __str__(self) -> str:
         parts = [f"{len(self.loaded)} entries loaded"]
-        renamed = [f"{found} -> {wanted}" for found, wanted in self.renamed.items()]
+        renamed = [f"{old} -> {wanted}" for old, wanted in self.renamed.items()]
         settings = [f"{name} {saved} / {own}" for name, (saved, own) in self.settings.items()]
         for words, names in (
             ("under another name", renamed),
@@ -126,11 +126,11 @@ class Renaming:
         """Return the new name of an entry of the module or dict at `place`, or its own."""
         for pattern, (compiled, new) in self._rules.items():
             start = f"{place}/" if place and "/" in pattern else ""
-            found = compiled.fullmatch(start + name)
-            if found is None:
+            matched = compiled.fullmatch(start + name)
+            if matched is None:
                 continue
             self._unused.pop(pattern, None)
-            values = iter(found.groups())
+            values = iter(matched.groups())
             made = re.sub(r"\*", lambda _, values=values: next(values), new)  # type: ignore[misc]
             if not made.startswith(start):
                 raise ArgumentError(f"rename: {start + name!r} would become {made!r}, at another place")
@@ -161,7 +161,7 @@ def unwrapped(name: str) -> str:
 
 
 def paired(
-    wanted: Collection[str], found: Collection[str], renamed: Callable[[str], str]
+    wanted: Collection[str], saved: Collection[str], renamed: Callable[[str], str]
 ) -> tuple[dict[str, str], list[str]]:
     """Return what the target calls each name of a state; and in words the names that fit several.
 
@@ -173,7 +173,7 @@ def paired(
     >>> paired(["0.weight"], ["_orig_mod.0.weight", "_orig_mod.new"], str)
     ({'_orig_mod.0.weight': '0.weight', '_orig_mod.new': 'new'}, [])
     """
-    called = {name: renamed(name) for name in found}
+    called = {name: renamed(name) for name in saved}
     problems = [
         f"{_quoted(names)} of the state would both be {new!r}"
         for new, names in _inverted(called, str).items()
@@ -199,10 +199,10 @@ def paired(
 
 
 def _inverted(names: Mapping[str, str], reduced: Callable[[str], str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    inverted: dict[str, list[str]] = {}
     for name, text in names.items():
-        found.setdefault(reduced(text), []).append(name)
-    return found
+        inverted.setdefault(reduced(text), []).append(name)
+    return inverted
 
 
 def _quoted(names: Collection[str]) -> str:
@@ -243,7 +243,7 @@ def part_of(state: Any, prefix: Any) -> tuple[Any, tuple[str, ...]]:
 
 
 def check_same(
-    wanted: Mapping[str, str], found: Mapping[str, str], more: Iterable[str] = (), advice: str = ""
+    wanted: Mapping[str, str], saved: Mapping[str, str], more: Iterable[str] = (), advice: str = ""
 ) -> None:
     """Compare the leaves of a target with the leaves of a state, each described in words.
 
@@ -251,12 +251,12 @@ def check_same(
     misfits; of each kind up to ten. `advice` says what to do about what only one of the two has.
     """
     problems = [
-        [f"missing: {name} ({wanted[name]})" for name in wanted if name not in found],
-        [f"unexpected: {name} ({found[name]})" for name in found if name not in wanted],
+        [f"missing: {name} ({wanted[name]})" for name in wanted if name not in saved],
+        [f"unexpected: {name} ({saved[name]})" for name in saved if name not in wanted],
         [
-            f"{name}: {found[name]}, where the target has {wanted[name]}"
+            f"{name}: {saved[name]}, where the target has {wanted[name]}"
             for name in wanted
-            if name in found and found[name] != wanted[name]
+            if name in saved and saved[name] != wanted[name]
         ],
         list(more),
     ]

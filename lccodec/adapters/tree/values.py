@@ -223,10 +223,10 @@ def _decoded(kind: str, stored: Any) -> Any:
         return collections.OrderedDict(stored)
     if kind == "Counter":
         return collections.Counter(dict(stored))
-    if found := _DEFAULTDICT.fullmatch(kind):
-        return collections.defaultdict(_DEFAULT_FACTORIES[found[1]], stored)
-    if found := _NAMEDTUPLE.fullmatch(kind):
-        return _namedtuple_class(found[1], tuple(stored))(**stored)
+    if matched := _DEFAULTDICT.fullmatch(kind):
+        return collections.defaultdict(_DEFAULT_FACTORIES[matched[1]], stored)
+    if matched := _NAMEDTUPLE.fullmatch(kind):
+        return _namedtuple_class(matched[1], tuple(stored))(**stored)
     return stored
 
 

@@ -53,9 +53,8 @@ from ..files.header import Tensor
 from ..files.shards import SHARD_NAME
 from ..tree.matching import first_of
 from ..tree.plain import read_types
-from .layout import INDEX_NAME, Layout, read_layout
+from .layout import INDEX_NAME, Layout, Prefix, read_layout
 from .lock import NOTE_FOLDER, locked
-from .names import Prefix
 from .rounding import check_types, rounded
 
 _NOTE_NAME: Final = "state.json"
@@ -489,10 +488,10 @@ def _noted(notes: Folder) -> list[dict[str, Any]]:
         if not stat.S_ISREG(entry.lstat().st_mode):
             return []
         entries = parsed(read_bounded(entry, _MAX_NOTE_BYTES, _NOTE_NAME), _NOTE_NAME, str(entry))
-        found = [_entry(each["step"], each["root"], each["files"]) for each in entries]
+        noted = [_entry(each["step"], each["root"], each["files"]) for each in entries]
     except (OSError, DataError, ValueError, TypeError, KeyError):
         return []
-    return found if all(map(_is_sound, found)) else []
+    return noted if all(map(_is_sound, noted)) else []
 
 
 def _is_sound(noted: dict[str, Any]) -> bool:
@@ -509,8 +508,8 @@ def _is_sound(noted: dict[str, Any]) -> bool:
 def _holding(layout: Layout, notes: Folder) -> dict[str, Any] | None:
     """Return what is noted of the state that the files have; ``None`` if nothing is."""
     files = _identities(layout)
-    found = (each for each in _noted(notes) if each["files"] == files)
-    return next((each for each in found if each["step"] is not None), None)
+    matching = (entry for entry in _noted(notes) if entry["files"] == files)
+    return next((entry for entry in matching if entry["step"] is not None), None)
 
 
 def _note(notes: Folder, entries: list[dict[str, Any]]) -> None:
@@ -528,7 +527,7 @@ def _remove_leftovers(layout: Layout, notes: Folder) -> None:
     remove_stale_temporaries(notes)
     with storage_errors("cannot look at", layout.directory), Folder(layout.directory, notes.system) as folder:
         remove_stale_temporaries(folder)
-        noted = [(name, identity) for each in _noted(notes) for name, identity in each["files"].items()]
+        noted = [(name, identity) for entry in _noted(notes) for name, identity in entry["files"].items()]
         known = {name for name, identity in noted if SHARD_NAME.fullmatch(name) and name not in layout.files}
         there = {name: _identity_of(folder / name) for name in known.intersection(folder.names())}
         if left := {name for name, identity in noted if there.get(name) == identity}:

@@ -41,8 +41,7 @@ from ...errors import (
 from ..files.disk import regular_file
 from ..files.header import FLOAT8_NAMES, Tensor, read_header
 from ..tree.plain import names_by_type, with_types
-from .layout import SINGLE_NAME, Layout, read_layout
-from .names import Prefix
+from .layout import SINGLE_NAME, Layout, Prefix, read_layout
 from .versions import (
     RULE,
     Changed,
@@ -97,7 +96,7 @@ class _State:
     adler32: dict[str, str] = field(default_factory=dict)
 
 
-class _Way(NamedTuple):
+class _Prepared(NamedTuple):
     update: Update | None
     state: _State
     changes: Mapping[str, Change]
@@ -168,13 +167,13 @@ class _Versions:
         """The held version."""
         return self._held.version if self._held.version >= 0 else None
 
-    def next(self, wanted: Callable[[], bool]) -> _Way | None:
+    def next(self, wanted: Callable[[], bool]) -> _Prepared | None:
         """Prepare the way to the newest version that can be read."""
         there, held = self._there(), self._held
         if max(there, default=-1) < held.version:  # the trainer has begun again
             held = _State()
         self._indices = {}
-        for version in reversed([each for each in there if each > held.version]):
+        for version in reversed([number for number in there if number > held.version]):
             seen = self._look_at(version)
             if self._refused.get(version, ((), ""))[0] == seen and version not in self._unread:
                 continue
@@ -186,7 +185,7 @@ class _Versions:
                 self._refuse(version, seen, error)
         return None
 
-    def commit(self, way: _Way) -> None:
+    def commit(self, way: _Prepared) -> None:
         """Go a way that was prepared. Doing it again does nothing."""
         for name, change in way.changes.items():
             if change.places is not None and way.state.arrays[name] is self._held.arrays.get(name):
@@ -232,8 +231,8 @@ class _Versions:
         """Return whether a version has its index, which is written last, or its one file."""
         if (self._path(version) / self._form.index).is_file():
             return True
-        found = [path.name for path in self._path(version).glob("*.safetensors")]
-        return self._form.has_full and found == [SINGLE_NAME]
+        names = [path.name for path in self._path(version).glob("*.safetensors")]
+        return self._form.has_full and names == [SINGLE_NAME]
 
     def _path(self, version: int) -> Path:
         return self._directory / self._form.version_name(version)
@@ -245,8 +244,8 @@ class _Versions:
     def _look_at(self, version: int) -> tuple[int, ...]:
         with storage_errors("cannot look at", self._path(version)):
             files = sorted(self._path(version).iterdir())
-            found = [path.lstat() for path in files]
-        return tuple(number for status in found for number in (status.st_size, status.st_mtime_ns))
+            statuses = [path.lstat() for path in files]
+        return tuple(number for status in statuses for number in (status.st_size, status.st_mtime_ns))
 
     def _refuse(self, version: int, seen: tuple[int, ...], error: LccodecError) -> None:
         said, self._refused[version] = self._refused.get(version), (seen, str(error))
@@ -258,7 +257,7 @@ class _Versions:
         stays = "there is no state yet" if self.step is None else f"the state stays at version {self.step}"
         warn(f"{self._directory}: version {version} cannot be read, and {stays}: {error}")
 
-    def _prepare(self, version: int, held: _State, wanted: Callable[[], bool]) -> _Way:
+    def _prepare(self, version: int, held: _State, wanted: Callable[[], bool]) -> _Prepared:
         """Prepare the way to a version, from the newest full one, the held one, or the base."""
         deltas = list[VersionIndex]()
         number, full = version, None
@@ -351,7 +350,7 @@ class _Versions:
                 noted = index.tensors[name].digest
                 yield _Delta(name, index, path, tensors[key], digests.get(key) if noted is None else noted)
 
-    def _way(self, state: _State, changed: Mapping[str, Change], read: Sequence[int]) -> _Way:
+    def _way(self, state: _State, changed: Mapping[str, Change], read: Sequence[int]) -> _Prepared:
         before = self._held.arrays
         changes = {leaf_name((name,)): change for name, change in changed.items()}
         newest = self._path(state.version)
@@ -370,15 +369,15 @@ class _Versions:
             base_root=None if self.step is None else "",
             _changes=changes,
         )
-        return _Way(update, state, changed)
+        return _Prepared(update, state, changed)
 
 
 def _loaded(layout: Layout) -> dict[str, DecodedArray]:
-    found = {}
+    arrays = {}
     for name, array in layout.arrays().items():
         kind, bits = components(array)
-        found[name] = DecodedArray(kind, array.shape, np.array(bits))
+        arrays[name] = DecodedArray(kind, array.shape, np.array(bits))
     missing = [name for name, tensor in layout.tensors.items() if tensor.kind is None]
     if missing:
         raise ArgumentError(f"{layout.directory}: tensor {missing[0]!r} is of a type that is not known")
-    return found
+    return arrays

@@ -18,8 +18,7 @@ from ...parallel import slices
 from ...policy.roles import Assignment
 from ..tree.matching import first_of
 from ..tree.plain import BYTE_TYPES
-from .layout import Layout, read_layout
-from .names import Prefix
+from .layout import Layout, Prefix, read_layout
 
 #: The types that are rounded to each other.
 FLOATS: Final = {
@@ -37,13 +36,13 @@ _PIECE: Final = 1 << 16  # elements that are rounded at a time: they stay in the
 def rounded(array: Array, dtype: np.dtype[Any]) -> Array:
     """Return floating-point numbers rounded to the nearest of another type, as PyTorch does."""
     (kind, bits), wanted = components_of(array), element_type(dtype)
-    found = np.empty(bits.size, wanted.bits)
+    nearest = np.empty(bits.size, wanted.bits)
     with np.errstate(over="ignore"):  # to infinity
         for part in slices(bits.size, _PIECE):
             values = work(bits[part], kind)
             made = narrow(values) if wanted.name == "bfloat16" else values.astype(wanted.native)
-            found[part] = made.view(wanted.bits)
-    return from_components(found, wanted, array.shape, "bits")
+            nearest[part] = made.view(wanted.bits)
+    return from_components(nearest, wanted, array.shape, "bits")
 
 
 def check_types(layout: Layout, patches: Mapping[str, Patch], types: Mapping[str, str]) -> None:
@@ -134,8 +133,8 @@ class Rounding:
         if self._types:
             names = self._prefix.tensors(paths, self._types, self._like, strict=False)
             types = {paths[path]: self._types[name] for path, name in names.items() if name in self._types}
-        found = [self._rounded(array, types.get(index)) for index, array in enumerate(flat.arrays)]
-        return unflatten(flat.tree, found, flat.scalars), strings
+        rounded_arrays = [self._rounded(array, types.get(index)) for index, array in enumerate(flat.arrays)]
+        return unflatten(flat.tree, rounded_arrays, flat.scalars), strings
 
     def _rounded(self, array: Array, wanted: np.dtype[Any] | None) -> Array:
         """Return an array in its type of the model; without one, no wider than `dtype`."""

@@ -83,8 +83,8 @@ class Form:
     def versions_in(self, names: Collection[str]) -> list[int]:
         """Return the versions among names, rising."""
         numbers = (name.removeprefix(self.start) for name in names if name.startswith(self.start))
-        found = (int(number) for number in numbers if _NUMBER.fullmatch(number))
-        return sorted({version for version in found if self.version_name(version) in names})
+        versions = (int(number) for number in numbers if _NUMBER.fullmatch(number))
+        return sorted({version for version in versions if self.version_name(version) in names})
 
 
 _NUMBER: Final = re.compile(r"[0-9]{6,15}")

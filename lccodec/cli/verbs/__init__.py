@@ -19,7 +19,6 @@ from ..program import program
 __all__ = ["program"]
 
 _MODULES: Final = {
-    "bundling": ("bundle", "unbundle"),
     "conversion": ("convert",),
     "demonstration": ("demo",),
     "inspection": ("info", "show", "diff", "check"),
@@ -28,7 +27,7 @@ _MODULES: Final = {
     "mending": ("protect", "repair", "mirror", "seal"),
     "reporting": ("report",),
     "saving": ("save", "plan", "restore", "average"),
-    "weights": ("publish", "pull"),
+    "sharing": ("bundle", "unbundle", "publish", "pull"),
 }
 
 

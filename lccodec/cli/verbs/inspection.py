@@ -50,19 +50,19 @@ def info(path: Place, step: int | None, as_json: bool) -> None:
     """
     try:
         with open_path(path, step=step, exact=False) as file:
-            found = file.info()
+            checkpoint = file.info()
         if is_chain(path):
             with open_store(path) as store:
-                found = with_exact(found, store)
+                checkpoint = with_exact(checkpoint, store)
     except FormatError:
         foreign = describe_foreign(path) if isinstance(path, Path) and path.is_file() else None
         if foreign is None:
             raise
         say(render.dump_json(foreign) if as_json else foreign_text(foreign))
         return
-    about = {**render.checkpoint_document(found), **quality_document(found)}
-    document = {"path": str(path), **about, "arrays": found.arrays}
-    say(render.dump_json(document) if as_json else render.arrays_text(found))
+    about = {**render.checkpoint_document(checkpoint), **quality_document(checkpoint)}
+    document = {"path": str(path), **about, "arrays": checkpoint.arrays}
+    say(render.dump_json(document) if as_json else render.arrays_text(checkpoint))
 
 
 @verb
@@ -101,9 +101,9 @@ def show(  # one parameter for each option: click passes them by name
     document = {**place, **policy, **asdict(figures)}
     parts = [render.summary_text(replace(array, name=name), about.step, figures, about.exact)]
     if over_time:
-        found = _course(path, array)
-        document["over_time"] = {"steps": found.steps, **(series := _series(found))}
-        parts.append(render.course_text(found.steps, series))
+        course = _course(path, array)
+        document["over_time"] = {"steps": course.steps, **(series := _series(course))}
+        parts.append(render.course_text(course.steps, series))
     say(render.dump_json(document) if as_json else "\n\n".join(parts))
 
 
@@ -114,8 +114,8 @@ def _course(path: Place, array: ArrayInfo) -> Trajectory:
         return course(store, array, update)
 
 
-def _series(found: Trajectory) -> dict[str, Sequence[float | None]]:
-    return {name: series[0] for name, series in found.finish().items()}
+def _series(course: Trajectory) -> dict[str, Sequence[float | None]]:
+    return {name: series[0] for name, series in course.finish().items()}
 
 
 @verb
@@ -136,8 +136,7 @@ def diff(place: Place, old: int, new: int, bounds: Bounds, as_json: bool) -> Non
         lossy = {array.name for array in (*before.info().arrays, *arrays) if array.lossy}
     document = {"directory": str(place), "old": old, "new": new, **asdict(difference)}
     document["changed"] = [
-        {**each, "role": roles.get(each["name"]), "lossy": each["name"] in lossy}
-        for each in document["changed"]
+        {**row, "role": roles.get(row["name"]), "lossy": row["name"] in lossy} for row in document["changed"]
     ]
     say(render.dump_json(document) if as_json else render.difference_text(difference, roles, lossy))
 
@@ -152,12 +151,12 @@ def check(paths: tuple[Place, ...], deep: bool, threads: int, bounds: Bounds, as
 
     Of a sealed directory or file, say which files have changed, are missing or are new.
     """
-    found = []
+    checked = []
     with render.progress("checking") as update:
         for done, path in enumerate(paths, 1):
-            found.append((path, _checked(path, deep, threads, bounds)))
+            checked.append((path, _checked(path, deep, threads, bounds)))
             update(done, len(paths))
-    count = sum(len(problems) for _, problems in found)
+    count = sum(len(problems) for _, problems in checked)
     if as_json:
         results = [
             {
@@ -165,11 +164,11 @@ def check(paths: tuple[Place, ...], deep: bool, threads: int, bounds: Bounds, as
                 "problems": problems,
                 "repairable": repairable(path, bounds) if problems else None,
             }
-            for path, problems in found
+            for path, problems in checked
         ]
         say(render.dump_json({"sound": not count, "deep": deep, "paths": results}))
     else:
-        for path, problems in found:
+        for path, problems in checked:
             for p in problems:
                 say(printable(f"{path}: {_below(path, p.where)}{p.message} [{p.rule}]"))
             if not problems:

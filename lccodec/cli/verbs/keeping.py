@@ -38,25 +38,25 @@ from ..program import say, say_result, verb
 from .parameters import FILE_OR_FOLDER, PLACE, STEP, chain_argument
 
 
-def pruning_text(found: Pruning, dry_run: bool) -> str:
+def pruning_text(pruning: Pruning, dry_run: bool) -> str:
     """Return what a prune removes, and what stays why."""
-    steps = sorted({*found.removed, *found.kept, *found.needed})
+    steps = sorted({*pruning.removed, *pruning.kept, *pruning.needed})
     verb = "would remove" if dry_run else "removed"
-    lines = [f"{verb} {len(found.removed)} of {len(steps)} checkpoints, {found.freed:,} bytes"]
-    if found.removed:
-        lines.append(f"  {ranges_text(found.removed, steps)}")
-    for why in dict.fromkeys(found.kept.values()):
-        kept = [step for step, reason in found.kept.items() if reason == why]
+    lines = [f"{verb} {len(pruning.removed)} of {len(steps)} checkpoints, {pruning.freed:,} bytes"]
+    if pruning.removed:
+        lines.append(f"  {ranges_text(pruning.removed, steps)}")
+    for why in dict.fromkeys(pruning.kept.values()):
+        kept = [step for step, reason in pruning.kept.items() if reason == why]
         lines.append(f"kept ({printable(why)}): {ranges_text(kept, steps)}")
-    for child in dict.fromkeys(found.needed.values()):
-        needed = [step for step, by in found.needed.items() if by == child]
+    for child in dict.fromkeys(pruning.needed.values()):
+        needed = [step for step, by in pruning.needed.items() if by == child]
         lines.append(f"needed by {child}: {ranges_text(needed, steps)}")
-    lines += map(_rewriting_text, found.rewritten)
-    if found.rewritten:
-        net = f"; {net_text(found.net)}" if dry_run else ""  # which is printed before anything is done
-        lines.append(f"that takes {found.cost:,} more bytes{net}")
-    if not found.removed:
-        lines += _why_nothing_goes(found, steps)
+    lines += map(_rewriting_text, pruning.rewritten)
+    if pruning.rewritten:
+        net = f"; {net_text(pruning.net)}" if dry_run else ""  # which is printed before anything is done
+        lines.append(f"that takes {pruning.cost:,} more bytes{net}")
+    if not pruning.removed:
+        lines += _why_nothing_goes(pruning, steps)
     return "\n".join(lines)
 
 
@@ -71,34 +71,35 @@ def net_text(net: int) -> str:
     return f"the chain takes {abs(net):,} {'more' if net > 0 else 'fewer'} bytes than before"
 
 
-def _why_nothing_goes(found: Pruning, steps: Sequence[int]) -> list[str]:
-    if not found.needed:
+def _why_nothing_goes(pruning: Pruning, steps: Sequence[int]) -> list[str]:
+    if not pruning.needed:
         return ["nothing to remove: every step is kept"]
-    children = sorted(set(found.needed.values()))
+    children = sorted(set(pruning.needed.values()))
     lines = [
         f"nothing to remove: all steps back to a keyframe are needed by {ranges_text(children, steps)}",
         "they can be removed after more saves, when the kept steps begin with a keyframe",
     ]
-    if not found.rewritten:
+    if not pruning.rewritten:
         lines.append("or now, with --rewrite; --rewrite --dry-run shows the cost")
     return lines
 
 
-def compaction_text(found: Compaction) -> str:
+def compaction_text(compaction: Compaction) -> str:
     """Return what a compaction wrote anew, or would, and what it brings and loses."""
-    lines = [*map(_rewriting_text, found.rewritten)]
-    lines.append(f"{found.steps} checkpoints: {found.after:,} bytes, before {found.before:,}")
+    lines = [*map(_rewriting_text, compaction.rewritten)]
+    lines.append(f"{compaction.steps} checkpoints: {compaction.after:,} bytes, before {compaction.before:,}")
     lines += (
-        f"additional loss, {role}: {error:.3g} of the values (rms)" for role, error in found.errors.items()
+        f"additional loss, {role}: {error:.3g} of the values (rms)"
+        for role, error in compaction.errors.items()
     )
-    told = Counter(str(guarantee) for guarantee in found.guarantees.values())
+    told = Counter(str(guarantee) for guarantee in compaction.guarantees.values())
     lines += (f"against what was saved first, {n} arrays: {words}" for words, n in told.items() if words)
     return "\n".join(lines)
 
 
-def _rewriting_text(each: Rewriting) -> str:
-    kind = "keyframe" if each.parent is None else f"delta to {each.parent}"
-    return f"rewritten: {each.step}, {kind}, {each.after:,} bytes for {each.before:,}"
+def _rewriting_text(rewriting: Rewriting) -> str:
+    kind = "keyframe" if rewriting.parent is None else f"delta to {rewriting.parent}"
+    return f"rewritten: {rewriting.step}, {kind}, {rewriting.after:,} bytes for {rewriting.before:,}"
 
 
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -139,14 +140,14 @@ def rolled_back(  # one parameter for each option
         raise click.UsageError("--pinned needs --delete")
     store = writable_store(directory)
     if undo:
-        found = [undo_rollback(store, name)]
+        asides = [undo_rollback(store, name)]
     elif delete:
-        found = delete_rolled_back(store, name, pinned=pinned)
+        asides = delete_rolled_back(store, name, pinned=pinned)
     else:
-        found = [each for each in list_rolled_back(store) if name in (None, each.name)]
+        asides = [aside for aside in list_rolled_back(store) if name in (None, aside.name)]
     done, did = ("undone", "put back ") if undo else ("deleted", "removed ") if delete else (None, "")
-    lines = [f"{did}{each.name}{_content(each)}" for each in found] or ["no steps are set aside"]
-    document = {"directory": str(directory), "done": done, "rolled_back": found}
+    lines = [f"{did}{aside.name}{_content(aside)}" for aside in asides] or ["no steps are set aside"]
+    document = {"directory": str(directory), "done": done, "rolled_back": asides}
     say_result(as_json, document, "\n".join(lines))
 
 
@@ -251,7 +252,7 @@ def prune(  # one parameter for each option: click passes them by name
             return prune_together(directory, keep, **options)
 
     if rewrite and not dry_run:
-        net = sum(found.net for found in pruned_chains(True).values())
+        net = sum(pruning.net for pruning in pruned_chains(True).values())
         if net > 0 and not grow:
             raise ArgumentError(
                 f"{directory}: nothing was pruned, because with --rewrite {net_text(net)};"
@@ -264,16 +265,16 @@ def prune(  # one parameter for each option: click passes them by name
         {
             "directory": str(chain),
             "dry_run": dry_run,
-            **asdict(found),
-            "cost": found.cost,
-            "net": found.net,
+            **asdict(pruning),
+            "cost": pruning.cost,
+            "net": pruning.net,
         }
-        for chain, found in pruned.items()
+        for chain, pruning in pruned.items()
     ]
     several = bool(places) or len(pruned) > 1
     texts = (
-        (f"{printable(chain)}: " if several else "") + pruning_text(found, dry_run)
-        for chain, found in pruned.items()
+        (f"{printable(chain)}: " if several else "") + pruning_text(pruning, dry_run)
+        for chain, pruning in pruned.items()
     )
     say_result(as_json, {"chains": documents} if several else documents[0], "\n".join(texts))
 
@@ -315,10 +316,10 @@ def compact(
     """
     options: dict[str, Any] = {"keyframe_every": keyframe_every, "directory": target, "dry_run": dry_run}
     with render.progress("compacting") as update:
-        found = Chain(directory).compact(policy, hindsight=hindsight or 0, progress=update, **options)
-    document = {"directory": str(target or directory), "dry_run": dry_run, **asdict(found)}
-    document["guarantees"] = {name: str(guarantee) for name, guarantee in found.guarantees.items()}
-    say_result(as_json, document, compaction_text(found))
+        compaction = Chain(directory).compact(policy, hindsight=hindsight or 0, progress=update, **options)
+    document = {"directory": str(target or directory), "dry_run": dry_run, **asdict(compaction)}
+    document["guarantees"] = {name: str(guarantee) for name, guarantee in compaction.guarantees.items()}
+    say_result(as_json, document, compaction_text(compaction))
 
 
 @verb

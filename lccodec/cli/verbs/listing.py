@@ -37,16 +37,16 @@ def _list(store: Store, quality: bool, as_json: bool) -> int:
     chains = listed.chains()
     if not steps and exact is None and not chains:
         raise ChainError(store.nothing())
-    found: dict[int, CheckpointInfo | CheckpointSummary | LccodecError] = {}
+    by_step: dict[int, CheckpointInfo | CheckpointSummary | LccodecError] = {}
     with render.progress("reading") as update:
         for done, visit in enumerate(survey(store, steps), 1):
             try:
                 visit.check()
-                found[visit.step] = visit.info() if quality else visit.summary()
+                by_step[visit.step] = visit.info() if quality else visit.summary()
             except LccodecError as problem:  # the other checkpoints are still listed
-                found[visit.step] = problem
+                by_step[visit.step] = problem
             update(done, len(steps))
-    read = [(step, found[step]) for step in steps if step in found]
+    read = [(step, by_step[step]) for step in steps if step in by_step]
     infos = [info for _, info in read if not isinstance(info, LccodecError)]
     errors = [(step, error) for step, error in read if isinstance(error, LccodecError)]
     if as_json:

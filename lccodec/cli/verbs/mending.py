@@ -43,16 +43,17 @@ def protect(directory: Place, redundancy: str | None, files: int | None, remove:
         document = {"directory": str(directory), "removed": True, "bytes": freed}
         say_result(as_json, document, f"parity removed: {freed:,} bytes")
         return
-    found = protect_together(directory, parse_redundancy(redundancy if files is None else files))
-    say_result(as_json, {"directory": str(directory), **asdict(found)}, _protection_text(found))
+    protection = protect_together(directory, parse_redundancy(redundancy if files is None else files))
+    say_result(as_json, {"directory": str(directory), **asdict(protection)}, _protection_text(protection))
 
 
-def _protection_text(found: Protection) -> str:
+def _protection_text(protection: Protection) -> str:
     lines = [
-        f"{len(found.files)} files of {found.bytes:,} bytes are protected ({found.redundancy}),"
-        f" in {found.groups} groups, by {found.parity_bytes:,} bytes of parity"
+        f"{len(protection.files)} files of {protection.bytes:,} bytes are protected"
+        f" ({protection.redundancy}), in {protection.groups} groups,"
+        f" by {protection.parity_bytes:,} bytes of parity"
     ]
-    lines += [f"{name}: not protected: {printable(text)}" for name, text in found.unprotected.items()]
+    lines += [f"{name}: not protected: {printable(text)}" for name, text in protection.unprotected.items()]
     return "\n".join(lines)
 
 
@@ -88,22 +89,22 @@ def repair(
         say_result(as_json, {"directory": str(directory), "new": str(target), **asdict(saved)}, _text(saved))
         return 1 if saved.partial or saved.gone else 0
     others = [writable_store(mirror) for mirror in mirrors]
-    found = repair_together(directory, dry_run=dry_run, mirrors=others, bounds=bounds)
-    document = {"directory": str(directory), "dry_run": dry_run, **asdict(found)}
-    say_result(as_json, document, _repair_text(found, dry_run))
-    if found.lost:
+    outcome = repair_together(directory, dry_run=dry_run, mirrors=others, bounds=bounds)
+    document = {"directory": str(directory), "dry_run": dry_run, **asdict(outcome)}
+    say_result(as_json, document, _repair_text(outcome, dry_run))
+    if outcome.lost:
         tell("note", "repair DIR --salvage NEW saves what can still be read to a new chain")
-    return 1 if found.lost else 0
+    return 1 if outcome.lost else 0
 
 
-def _repair_text(found: Repair, dry_run: bool) -> str:
+def _repair_text(outcome: Repair, dry_run: bool) -> str:
     done = "can be mended" if dry_run else "mended"
-    places = {name: f" from {place}" for name, place in found.mirrored.items()}
-    places |= {name: f" {how}" for name, how in found.remade.items()}
-    lines = [f"{name}: {done}{places.get(name, '')}" for name in found.mended]
-    lines += [f"{name}: cannot be mended: {printable(text)}" for name, text in found.lost.items()]
-    lines += [f"{name}: this parity file is damaged" for name in found.parity]
-    lines += [f"parity group {group} is older than its files, and was not used" for group in found.stale]
+    places = {name: f" from {place}" for name, place in outcome.mirrored.items()}
+    places |= {name: f" {how}" for name, how in outcome.remade.items()}
+    lines = [f"{name}: {done}{places.get(name, '')}" for name in outcome.mended]
+    lines += [f"{name}: cannot be mended: {printable(text)}" for name, text in outcome.lost.items()]
+    lines += [f"{name}: this parity file is damaged" for name in outcome.parity]
+    lines += [f"parity group {group} is older than its files, and was not used" for group in outcome.stale]
     return "\n".join(lines or ["nothing is damaged"])
 
 
@@ -128,11 +129,11 @@ def mirror(directory: Place, target: Place, dry_run: bool, as_json: bool) -> int
     store = writable_store(directory)
     if not store.steps():
         raise ChainError(store.nothing())
-    found = Mirror(store, writable_store(target), MirrorUpkeep(rollback))
-    found.look()
-    before = found.state()
-    state = before if dry_run else found.bring()
-    found.release()
+    mirrored = Mirror(store, writable_store(target), MirrorUpkeep(rollback))
+    mirrored.look()
+    before = mirrored.state()
+    state = before if dry_run else mirrored.bring()
+    mirrored.release()
     copied = before.files - state.files
     document = {"directory": str(directory), "dry_run": dry_run, "copied": copied, **asdict(state)}
     lines = [f"{state}" if dry_run else f"{state}, after {copied:,} files were copied"]
@@ -151,14 +152,14 @@ def seal(paths: tuple[Path, ...], replace: bool, threads: int, as_json: bool) ->
     A directory gets one file for all that is in it, which sha256sum can check too. The verbs
     check, convert, save and plan verify it.
     """
-    found = []
+    sealed = []
     for path in paths:
         with render.progress("sealing") as update:
-            found.append(seals.seal(path, replace=replace, threads=threads, progress=update))
+            sealed.append(seals.seal(path, replace=replace, threads=threads, progress=update))
     say_result(
         as_json,
-        {"seals": [{**asdict(each), "path": str(each.path)} for each in found]},
-        "\n".join(map(_seal_text, found)),
+        {"seals": [{**asdict(each), "path": str(each.path)} for each in sealed]},
+        "\n".join(map(_seal_text, sealed)),
     )
 
 

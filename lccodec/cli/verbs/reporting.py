@@ -39,7 +39,7 @@ class _Steps:
         self._ranges = ranges
 
     def __contains__(self, step: object) -> bool:
-        return any(step in each for each in self._ranges)
+        return any(step in steps for steps in self._ranges)
 
 
 def _steps(context: click.Context, parameter: click.Parameter, text: str | None) -> _Steps | None:
@@ -96,10 +96,10 @@ def report(
         raise click.UsageError("--tensorboard needs exactly one PATH")
     originals = None if against is None else open_originals(against)
     with render.progress("examining") as update:
-        found = examine(
+        examined = examine(
             path, other, steps=steps, against=originals, version=lccodec.__version__, progress=update
         )
-    made, written = document(found), dict[str, str]()
+    made, written = document(examined), dict[str, str]()
     if wants_page:
         from ...report import write_page
 
@@ -107,11 +107,11 @@ def report(
     if logdir is not None:
         from ...adapters.tensorboard import write_events
 
-        written["events"] = f"{logdir}, {write_events(found.runs[0], logdir):,} scalars and histograms"
+        written["events"] = f"{logdir}, {write_events(examined.runs[0], logdir):,} scalars and histograms"
     if as_json:  # one line: a line for each number would be five times as long
         say(json.dumps(made, allow_nan=False, separators=(",", ":")))
     else:
-        say(report_text(found, written))
+        say(report_text(examined, written))
 
 
 def _check_page(target: Path) -> None:
@@ -127,9 +127,9 @@ def report_text(report: Report, written: Mapping[str, str]) -> str:
     """Return the main figures of a report; `written` says what was written, in words."""
     parts = [_run_text(run) for run in report.runs]
     if report.comparison is not None:
-        found = report.comparison
-        lines = [f"{found.left} beside {found.right}: {len(found.rows)} arrays differ"]
-        for row in found.rows[:3]:
+        comparison = report.comparison
+        lines = [f"{comparison.left} beside {comparison.right}: {len(comparison.rows)} arrays differ"]
+        for row in comparison.rows[:3]:
             relative = "-" if row.relative is None else f"{row.relative:.3g}"
             cosine = "-" if row.cosine is None else f"{row.cosine:.4f}"
             lines.append(f"  {row.name}: relative difference {relative}, cosine {cosine}")
@@ -139,23 +139,23 @@ def report_text(report: Report, written: Mapping[str, str]) -> str:
 
 
 def _run_text(run: Run) -> str:
-    stored = sum(each.bytes for each in run.checkpoints)
-    nbytes = sum(each.nbytes for each in run.checkpoints)
-    unsound = sum(not each.sound for each in run.checkpoints)
-    keyframes = sum(each.kind == "keyframe" for each in run.checkpoints)
+    stored = sum(checkpoint.bytes for checkpoint in run.checkpoints)
+    nbytes = sum(checkpoint.nbytes for checkpoint in run.checkpoints)
+    unsound = sum(not checkpoint.sound for checkpoint in run.checkpoints)
+    keyframes = sum(checkpoint.kind == "keyframe" for checkpoint in run.checkpoints)
     sound = f"{unsound} of them damaged" if unsound else "all sound"
     lines = [
         f"{run.path}: {len(run.checkpoints)} checkpoints, {sound}, {keyframes} keyframes: "
         f"{size_text(nbytes, stored)}",
         *([run.verdict.sentence] if run.verdict.sentence else []),
-        f"bytes     {sparkline([each.bytes for each in run.checkpoints], logarithmic=True)}",
+        f"bytes     {sparkline([checkpoint.bytes for checkpoint in run.checkpoints], logarithmic=True)}",
     ]
     for name, series in list(run.scalars.items())[:_MAX_SCALARS]:
         known = [number for number in series if number is not None]
         lines.append(f"{name:8}  {sparkline(series)}  {known[0]:.4g} to {known[-1]:.4g}")
     if len(run.steps) > 1:
         lines.append(f"movement  {sparkline(_movement(run), logarithmic=True)}  weights, from step to step")
-    measured = [each for each in run.checkpoints if each.figures][-1:]
+    measured = [checkpoint for checkpoint in run.checkpoints if checkpoint.figures][-1:]
     for role, figures in measured[0].figures.items() if measured else ():
         lines.append(f"measured  {role_words(role)}, step {measured[0].step}: {figures_words(figures)}")
     if run.loss is not None:
@@ -178,8 +178,8 @@ def _movement(run: Run) -> list[float | None]:
     """Return the mean movement of the weights at each step; of all arrays if there are none."""
     weights = [i for i, row in enumerate(run.arrays) if row.role == "weight"] or range(len(run.arrays))
     rows = [run.figures["movement"][i] for i in weights]
-    found: list[float | None] = []
+    movements: list[float | None] = []
     for column in zip(*rows, strict=True):
         values = [value for value in column if value is not None]
-        found.append(sum(values) / len(values) if values else None)
-    return found
+        movements.append(sum(values) / len(values) if values else None)
+    return movements

@@ -147,9 +147,9 @@ def map_files(
             )
         paths += files_below(place) if place.is_dir() else [check_suffix(place)]
     present = list(DirectoryStore(directory).steps()) if directory.is_dir() else []
-    found, source = _numbered(paths, first, steps, present)
-    skipped = tuple(step for step in found if step in present) if skip_existing else ()
-    wanted = {step: path for step, path in found.items() if step not in skipped}
+    numbered, source = _numbered(paths, first, steps, present)
+    skipped = tuple(step for step in numbered if step in present) if skip_existing else ()
+    wanted = {step: path for step, path in numbered.items() if step not in skipped}
     for step, path in wanted.items():
         try:
             check_next(step, present, directory)
@@ -171,13 +171,13 @@ def _numbered(
     if first is not None:
         return dict(enumerate(paths, first)), "given"
     try:
-        found = number_files(paths)
+        numbering = number_files(paths)
     except ArgumentError as error:
         raise ArgumentError(
             f"{error}; give the steps: --steps 100,200 with one for each file, or --step for the first"
         ) from None
-    if found is not None:
-        return found.steps, found.source
+    if numbering is not None:
+        return numbering.steps, numbering.source
     return dict(enumerate(paths, present[-1] + 1 if present else 0)), "order"
 
 
@@ -215,14 +215,14 @@ class Loader:
             yield self._ahead.pop(0) if place < _STATES_OF_A_FORECAST else load_with_roles(path)
 
 
-def forecasts_text(found: Sequence[Forecast], states: int, exact: bool) -> str:
+def forecasts_text(forecasts: Sequence[Forecast], states: int, exact: bool) -> str:
     """Return about how many bytes each policy takes; `exact` is as for `Forecast.chain_bytes`."""
-    lines = [f"about {found[0].nbytes * states:,} bytes in {states} states; as a chain, about:"]
-    for each in found:
-        size = each.chain_bytes(states, exact)
-        note = ", with the newest state exact" if exact and each.policy != "lossless" else ""
-        times = ratio(each.nbytes * states, size) or 0.0
-        lines.append(f"  {size:,} bytes ({times:.1f}x) with --policy {each.policy}{note}")
+    lines = [f"about {forecasts[0].nbytes * states:,} bytes in {states} states; as a chain, about:"]
+    for option in forecasts:
+        size = option.chain_bytes(states, exact)
+        note = ", with the newest state exact" if exact and option.policy != "lossless" else ""
+        times = ratio(option.nbytes * states, size) or 0.0
+        lines.append(f"  {size:,} bytes ({times:.1f}x) with --policy {option.policy}{note}")
     return "\n".join(lines)
 
 
@@ -271,11 +271,11 @@ def plan(directory: Path, file: Path, policy: Policy | None, only: tuple[str, ..
     state, _, known = load_with_roles(file)
     is_chain = directory.is_dir() and DirectoryStore(directory).checkpoints()
     with Chain(directory, policy or (None if is_chain else POLICIES["lossless"])) as chain:
-        found = chain.plan(state, roles=known, only=only or None)
-        estimates = found.estimates()
+        planned = chain.plan(state, roles=known, only=only or None)
+        estimates = planned.estimates()
         last = _last(chain)
-    document = {"directory": str(directory), "file": str(file), **plan_document(found, estimates, last)}
-    say_result(as_json, document, plan_text(found, estimates, last))
+    document = {"directory": str(directory), "file": str(file), **plan_document(planned, estimates, last)}
+    say_result(as_json, document, plan_text(planned, estimates, last))
 
 
 def _last(chain: Chain) -> CheckpointInfo | None:
@@ -293,11 +293,11 @@ def plan_document(
     arrays = [
         {
             **asdict(array),
-            "estimated_bytes": found.stored_bytes,
-            "estimated_error": found.error,
-            "sampled": found.sampled,
+            "estimated_bytes": estimate.stored_bytes,
+            "estimated_error": estimate.error,
+            "sampled": estimate.sampled,
         }
-        for array, found in zip(plan, estimates, strict=True)
+        for array, estimate in zip(plan, estimates, strict=True)
     ]
     stored, nbytes = sum(each.stored_bytes for each in estimates), sum(array.nbytes for array in plan)
     totals = {
@@ -318,9 +318,9 @@ def plan_document(
 
 def plan_text(plan: Plan, estimates: Sequence[Estimate], last: CheckpointInfo | None = None) -> str:
     """Return a table of a plan, with estimated bytes and errors, and what the last save lost."""
-    stored, nbytes = sum(each.stored_bytes for each in estimates), sum(array.nbytes for array in plan)
+    stored, nbytes = sum(estimate.stored_bytes for estimate in estimates), sum(array.nbytes for array in plan)
     kind = "a keyframe" if plan.parent is None else f"a delta to step {plan.parent}"
-    sampled = sum(each.sampled for each in estimates)
+    sampled = sum(estimate.sampled for estimate in estimates)
     how = f"; {sampled} large arrays estimated from a sample" if sampled else ""
     lines = [
         f"This would be {kind}: about {size_text(nbytes, stored)} in frames{how}.",
@@ -329,7 +329,9 @@ def plan_text(plan: Plan, estimates: Sequence[Estimate], last: CheckpointInfo | 
     ]
     if last is not None and last.figures:
         lines.append(f"The last save, of step {last.step}, lost:")
-        lines += [f"  {role_words(role)}: {figures_words(each)}" for role, each in last.figures.items()]
+        lines += [
+            f"  {role_words(role)}: {figures_words(estimate)}" for role, estimate in last.figures.items()
+        ]
     shown = [fitted(plan_table(plan, estimates))] if len(plan) else []
     return "\n\n".join([*shown, "\n".join(map(printable, lines))])
 
@@ -443,14 +445,16 @@ def save(  # one parameter for each option: click passes them by name
         asked = () if policy is None else (policy,)
         offered_ones = POLICIES["lossless"], POLICIES["balanced"]
         forecasts = loader.forecasts((*offered_ones, *asked)) if is_new else []
-        told = [{**asdict(each), "chain_bytes": each.chain_bytes(count, exact)} for each in forecasts]
+        told = [
+            {**asdict(forecast), "chain_bytes": forecast.chain_bytes(count, exact)} for forecast in forecasts
+        ]
         if forecasts or as_json:
             say_result(as_json, {**document, "forecasts": told}, forecasts_text(forecasts, count, exact))
         return
     if is_new and policy is None:
         policy = POLICIES["lossless"]  # nobody has allowed these files to lose anything
-        if count > 1 and not as_json and (found := offered(loader, count, exact)):
-            say(forecasts_text(found, count, exact))
+        if count > 1 and not as_json and (offer := offered(loader, count, exact)):
+            say(forecasts_text(offer, count, exact))
     saved = []
     chain = Chain(directory, policy=policy, workers=workers, newest=newest, hindsight=hindsight or 0)
     with chain, render.progress("saving") as update:
@@ -530,8 +534,8 @@ def restore(  # one parameter for each option: click passes them by name
     note = "--fallback restores the newest step before it that is whole"
     with advice(before, note), render.progress("restoring") as update:
 
-        def read(each: int | None) -> tuple[CheckpointInfo, dict[str, str], Any]:
-            with open_whole(place, step=each, exact=not history, bounds=bounds) as file:
+        def read(step_read: int | None) -> tuple[CheckpointInfo, dict[str, str], Any]:
+            with open_whole(place, step=step_read, exact=not history, bounds=bounds) as file:
                 file.show(update)
                 if fallback and keys:
                     file.verify()
@@ -597,16 +601,16 @@ def average(  # one parameter for each option: click passes them by name
     with open_path(directory, step=newest, exact=False) as file:
         names = _names(file, keys, None if strip else output) or None
     with render.progress("averaging") as update:
-        found = average_steps(store, shares, roles, names, dtype or "bits", update, bounds)
-    state, metadata = found.state, found.metadata
+        averaged = average_steps(store, shares, roles, names, dtype or "bits", update, bounds)
+    state, metadata = averaged.state, averaged.metadata
     if keys:
         state, metadata = choose(state, metadata, keys if strip else ())
     written = save_output(state, output, metadata)
     document = {"directory": str(directory), "steps": list(shares), "shares": list(shares.values())}
     what = f"mean of {len(shares)} steps, {min(shares)} to {newest}" if len(shares) > 1 else f"step {newest}"
-    count = f"arrays averaged: {len(found.arrays)}, others of step {newest}"
+    count = f"arrays averaged: {len(averaged.arrays)}, others of step {newest}"
     text = f"{what}: {written['bytes']:,} bytes, {count}  {printable(output)}"
-    say_result(as_json, {**document, "averaged": found.arrays, **written}, text)
+    say_result(as_json, {**document, "averaged": averaged.arrays, **written}, text)
 
 
 def _check_output(output: Path, keys: tuple[str, ...], strip: bool) -> None:

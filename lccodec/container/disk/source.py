@@ -73,7 +73,7 @@ class Source(Protocol):
 
 def read_ahead(wanted: Iterable[tuple[Source, int, int]]) -> None:
     """Let sources of one store that are far fetch ranges, given by start and size, together."""
-    far = [each for each in wanted if each[0].far]
+    far = [span for span in wanted if span[0].far]
     if far:
         far[0][0].ahead(far)
 
@@ -230,22 +230,22 @@ class FileSource(_Near):
                 _RESTING.popitem(last=False)  # a thread that is reading still has it
 
     def _opened(self) -> _Descriptor:
-        found = _RESTING.get(id(self))
-        if found is None:
+        resting = _RESTING.get(id(self))
+        if resting is None:
             try:
-                found = _Descriptor(self._path, self._name)
+                resting = _Descriptor(self._path, self._name)
             except StorageError as error:
                 if error.errno != errno.ENOENT:
                     raise
                 raise ChainError(f"{self._name}: was pruned while it was read") from error
             end = self.size - len(self._root)
-            if found.size != self.size or found.read(end, len(self._root)) != self._root:
+            if resting.size != self.size or resting.read(end, len(self._root)) != self._root:
                 raise ChainError(f"{self._name}: replaced by another file, or pruned, while it was read")
-            self._share(found)
+            self._share(resting)
         else:
             with suppress(KeyError):
                 _RESTING.move_to_end(id(self))
-        return found
+        return resting
 
     def close(self) -> None:
         """Close the file."""

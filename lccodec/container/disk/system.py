@@ -70,11 +70,11 @@ class Entry(os.PathLike[str]):
 
     def lstat(self) -> os.stat_result:
         """Return what is known of the file; of a symbolic link, not of what it points to."""
-        name, directory = _found(self)
+        name, directory = _in_directory(self)
         return os.stat(name, dir_fd=directory, follow_symlinks=False)
 
 
-def _found(path: StrPath) -> tuple[StrPath, int | None]:
+def _in_directory(path: StrPath) -> tuple[StrPath, int | None]:
     """Return what a call to the system is given: a path; or a name, and the directory it is in."""
     if isinstance(path, Entry) and path.descriptor >= 0:
         return path.name, path.descriptor
@@ -99,37 +99,37 @@ class System:
     @staticmethod
     def open(path: StrPath, flags: int, mode: int = 0o777) -> int:
         """Open a file, or a directory."""
-        name, directory = _found(path)
+        name, directory = _in_directory(path)
         return os.open(name, flags, mode, dir_fd=directory)
 
     @staticmethod
     def link(source: StrPath, target: StrPath) -> None:
         """Give a file a second name. A symbolic link gets one itself, not what it points to."""
-        (old, from_), (new, to) = _found(source), _found(target)
+        (old, from_), (new, to) = _in_directory(source), _in_directory(target)
         os.link(old, new, src_dir_fd=from_, dst_dir_fd=to, **_LINK_ITSELF)
 
     @staticmethod
     def replace(source: StrPath, target: StrPath) -> None:
         """Rename a file or directory. A file of the new name is replaced."""
-        (old, from_), (new, to) = _found(source), _found(target)
+        (old, from_), (new, to) = _in_directory(source), _in_directory(target)
         os.replace(old, new, src_dir_fd=from_, dst_dir_fd=to)
 
     @staticmethod
     def unlink(path: StrPath) -> None:
         """Remove a file. A symbolic link goes itself, not what it points to."""
-        name, directory = _found(path)
+        name, directory = _in_directory(path)
         os.unlink(name, dir_fd=directory)
 
     @staticmethod
     def mkdir(path: StrPath) -> None:
         """Make a directory."""
-        name, directory = _found(path)
+        name, directory = _in_directory(path)
         os.mkdir(name, dir_fd=directory)
 
     @staticmethod
     def rmdir(path: StrPath) -> None:
         """Remove an empty directory."""
-        name, directory = _found(path)
+        name, directory = _in_directory(path)
         os.rmdir(name, dir_fd=directory)
 
     @staticmethod
@@ -236,8 +236,8 @@ def checked_path(path: StrPath) -> Path:
         raise ArgumentError(f"a path must be local; got the address {text!r}")
     if text == "~" or text.startswith(_HOME_STARTS):  # `~name` may be the name of a file
         path = text = os.path.expanduser(text)  # noqa: PTH111 - Path raises where there is no home
-    found = path if isinstance(path, Path) else Path(path)
-    if found.is_absolute():
-        return found
+    checked = path if isinstance(path, Path) else Path(path)
+    if checked.is_absolute():
+        return checked
     with storage_errors("cannot find the working directory of", text):
-        return found.absolute()
+        return checked.absolute()

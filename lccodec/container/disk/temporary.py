@@ -154,11 +154,11 @@ def _is_over(fd: int) -> bool:
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode) or not _is_of_user(status):
         return False
-    found = os.read(fd, _MAX_HELD_BYTES)
-    if found == _mark():
+    held = os.read(fd, _MAX_HELD_BYTES)
+    if held == _mark():
         return True
     # The maker is of another host, or of an earlier start of this one, or has not come to write.
-    return (not found or found.startswith(_MAGIC)) and time.time() - status.st_mtime > _SECONDS_OF_OTHERS
+    return (not held or held.startswith(_MAGIC)) and time.time() - status.st_mtime > _SECONDS_OF_OTHERS
 
 
 def _is_of_user(status: os.stat_result) -> bool:

@@ -16,11 +16,11 @@ from torch.distributed.checkpoint.metadata import (
 )
 
 import lccodec
-from lccodec.adapters.dcp.record import Location, Part, Value, check_storable, from_record, to_record
+from lccodec.adapters.dcp.record import Location, RankFile, Value, check_storable, from_record, to_record
 from lccodec.chain.read.links import RECORD_KIND as KIND
 from lccodec.errors import ArgumentError, FormatError, UnsupportedError
 
-PARTS = [Part(f"rank-{rank}/000000000003.lcc.h5", f"{rank:064x}") for rank in range(2)]
+PARTS = [RankFile(f"rank-{rank}/000000000003.lcc.h5", f"{rank:064x}") for rank in range(2)]
 WHERE = Path("run") / "000000000003.lcc.h5"
 
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec import ArgumentError, ChecksumError, DataError, FormatError, LimitError, UnsupportedError
-from lccodec.adapters.seals import listing as seals
-from lccodec.adapters.seals.listing import Entry, Listing, Part, format_listing
+from lccodec.adapters.seals import reading as seals
+from lccodec.adapters.seals.reading import Entry, Listing, SealedPart, format_listing
 
 HEX = "0123456789abcdef" * 4
 ZERO = "0" * 64
@@ -30,7 +30,7 @@ def entries(draw: st.DrawFn) -> Entry:
     pairs = list(zip(places[::2], places[1::2], strict=False))
     return Entry(
         draw(DIGESTS),
-        tuple(Part(draw(st.text(max_size=5)), start, end, draw(DIGESTS)) for start, end in pairs),
+        tuple(SealedPart(draw(st.text(max_size=5)), start, end, draw(DIGESTS)) for start, end in pairs),
     )
 
 
@@ -66,7 +66,7 @@ def test_a_seal_that_is_cut_off_is_noticed(files: dict[str, Entry], data: st.Dat
 
 
 def test_the_text_is_that_of_the_page() -> None:
-    text = format_listing({"b\\\n": Entry(HEX), "a": Entry(ZERO, (Part('w"é', 8, 12, HEX),))})
+    text = format_listing({"b\\\n": Entry(HEX), "a": Entry(ZERO, (SealedPart('w"é', 8, 12, HEX),))})
     lines = text.decode().splitlines()
     assert lines[:-1] == [
         "# lccodec seal 1",
@@ -199,7 +199,7 @@ def test_more_than_a_seal_may_have_is_refused(text: bytes) -> None:
 
 
 def test_lines_of_tensors_are_left_out_before_files_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    files = {str(i): Entry(HEX, (Part("w", 0, 1, HEX),)) for i in range(9)}
+    files = {str(i): Entry(HEX, (SealedPart("w", 0, 1, HEX),)) for i in range(9)}
     monkeypatch.setattr(seals, "MAX_LINES", 15)
     assert dict(Listing(format_listing(files), "x")) == {name: Entry(HEX) for name in files}
     monkeypatch.setattr(seals, "MAX_LINES", 9)
@@ -209,7 +209,9 @@ def test_lines_of_tensors_are_left_out_before_files_are(monkeypatch: pytest.Monk
 
 def test_a_name_that_is_too_long_for_a_line() -> None:
     long = "a" * seals.MAX_LINE_BYTES
-    found = Listing(format_listing({"a": Entry(HEX, (Part(long, 0, 1, HEX), Part("b", 1, 2, HEX)))}), "x")
-    assert found["a"].parts == (Part("b", 1, 2, HEX),)
+    found = Listing(
+        format_listing({"a": Entry(HEX, (SealedPart(long, 0, 1, HEX), SealedPart("b", 1, 2, HEX)))}), "x"
+    )
+    assert found["a"].parts == (SealedPart("b", 1, 2, HEX),)
     with pytest.raises(ArgumentError, match="too long"):
         format_listing({long: Entry(HEX)})

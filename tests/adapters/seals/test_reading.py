@@ -25,8 +25,9 @@ from lccodec import ChecksumError, FormatError, StorageError
 from lccodec.adapters import hdf5, npz, safetensors, seals
 from lccodec.adapters.files import formats
 from lccodec.adapters.seals import reading
-from lccodec.adapters.seals.listing import Entry, Part
 from lccodec.adapters.seals.reading import (
+    Entry,
+    SealedPart,
     check_unchanged,
     damaged_parts,
     digest_of,
@@ -214,20 +215,22 @@ def test_an_index_that_is_replaced_may_be_damaged(tmp_path: Path) -> None:
 @given(st.binary(max_size=60), st.sets(st.integers(0, 70)), st.integers(1, 20))
 def test_parts_of_any_place_are_hashed(data: bytes, cuts: set[int], piece: int) -> None:
     places = sorted(cuts)
-    parts = [Part(f"{start}", start, end) for start, end in zip(places[::2], places[1::2], strict=False)]
+    parts = [
+        SealedPart(f"{start}", start, end) for start, end in zip(places[::2], places[1::2], strict=False)
+    ]
     with tuned(seal_piece_bytes=piece):
         found = entry_of(io.BytesIO(data), parts)
     assert found.digest == sha256(data).hexdigest() == digest_of(io.BytesIO(data))
     whole = [part for part in parts if part.end <= len(data)]
     assert list(found.parts) == [
-        Part(p.name, p.start, p.end, sha256(data[p.start : p.end]).hexdigest()) for p in whole
+        SealedPart(p.name, p.start, p.end, sha256(data[p.start : p.end]).hexdigest()) for p in whole
     ]
 
 
 @given(st.binary(min_size=8, max_size=40), st.data())
 def test_damaged_parts_are_those_that_differ(data: bytes, draws: st.DataObject) -> None:
     cuts = [0, 3, 5, len(data)]
-    sealed = entry_of(io.BytesIO(data), [Part(f"{a}", a, b) for a, b in pairwise(cuts)])
+    sealed = entry_of(io.BytesIO(data), [SealedPart(f"{a}", a, b) for a, b in pairwise(cuts)])
     now = draws.draw(st.one_of(st.just(data[:-1]), st.binary(min_size=len(data), max_size=len(data))))
     expected = [p.name for p in sealed.parts if now[p.start : p.end] != data[p.start : p.end]]
     assert damaged_parts(io.BytesIO(now), sealed.parts) == expected

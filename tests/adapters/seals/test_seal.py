@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 
 from lccodec import ArgumentError, ChecksumError, StorageError
 from lccodec.adapters import safetensors, seals
-from lccodec.adapters.seals import listing
-from lccodec.adapters.seals.listing import Entry
-from lccodec.adapters.seals.reading import entry_of
-from lccodec.adapters.seals.seal import SEAL_NAME, found_in
+from lccodec.adapters.seals import reading as listing
+from lccodec.adapters.seals.reading import Entry, entry_of
+from lccodec.adapters.seals.seal import SEAL_NAME, listed_files
 
 from ...support.damage import files_in, put
 
@@ -294,7 +293,7 @@ def test_a_hostile_seal_is_checked_in_bounded_time_and_memory(tmp_path: Path) ->
 
 
 def names(directory: Path) -> dict[str, str]:
-    return {found.name: found.refusal for found in found_in(directory)}
+    return {found.name: found.refusal for found in listed_files(directory)}
 
 
 def test_files_at_all_depths_are_found(tmp_path: Path) -> None:
@@ -306,7 +305,7 @@ def test_files_at_all_depths_are_found(tmp_path: Path) -> None:
     (tmp_path / "sub" / ".tmp-0123456789abcdef").touch()  # of a process that was killed
     (tmp_path / "empty").mkdir()
     assert names(tmp_path) == expected
-    assert {found.size for found in found_in(tmp_path) if found.name == "sub/deep/b"} == {10}
+    assert {found.size for found in listed_files(tmp_path) if found.name == "sub/deep/b"} == {10}
 
 
 def test_what_a_writer_keeps_beside_a_chain_is_left_out(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 import lccodec
 from lccodec import Chain, DataError
 from lccodec.adapters import torch as adapter
-from lccodec.adapters.torch.filling import SET, Layers
+from lccodec.adapters.torch.target import SET, Layers
 from lccodec.chain.read import replay
 from lccodec.errors import ArgumentError, LccodecWarning
 
@@ -185,7 +185,7 @@ def test_values_are_dropped_when_their_layers_are_set() -> None:
     rest = layers.rest()
     assert rest["model"] is SET
     assert torch.equal(rest["again"], torch.ones(2))
-    assert id(b) not in layers._found
+    assert id(b) not in layers._arrived
 
 
 def test_a_chain_of_arrays(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 import lccodec
 from lccodec.adapters.files.formats import save_file
 from lccodec.chain.overview import figures_words
-from lccodec.cli.demo_network import Network, Task
+from lccodec.cli.verbs.demonstration import Network, Task
 from lccodec.cli.verbs.saving import plan_document, plan_text
 
 from ...support.commands import run, run_json

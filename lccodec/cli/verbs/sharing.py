@@ -1,4 +1,4 @@
-"""The verbs that bring weights to inference engines: publish, pull."""
+"""The verbs that hand a chain over: bundle, unbundle; to inference engines: publish, pull."""
 
 from __future__ import annotations
 
@@ -13,12 +13,57 @@ import click
 from ...adapters.weights.local import Pulled, Puller
 from ...adapters.weights.publish import Published, Publisher
 from ...adapters.weights.versions import CHECKSUMS, ENCODINGS, FORMS
+from ...chain.life.bundle import bundle as bundle_chain
+from ...chain.life.bundle import unbundle as unbundle_chain
 from ...chain.read.follow.follower import POLL_SECONDS
+from ...container.bundle import Bundle
 from ...container.disk.address import Place
 from ...errors import ChainError
 from ...printable import printable
+from .. import render
 from ..program import say_result, tell, verb
-from .parameters import CHAIN_OR_FILE, NEW, PLACE, STEP, history_option
+from .parameters import CHAIN_OR_FILE, FILE, NEW, PLACE, STEP, chain_argument, history_option
+
+
+@verb
+@chain_argument
+@click.option("-o", "--output", metavar="FILE", type=NEW, required=True, help="The bundle, such as run.lcc.")
+@click.option(
+    "--step",
+    "steps",
+    type=STEP,
+    multiple=True,
+    help="A step to take, with what it needs; repeatable.  [default: all]",
+)
+def bundle(directory: Place, output: Path, steps: tuple[int, ...], as_json: bool) -> None:
+    """Copy the checkpoints of a chain into one file, which is replaced if it exists.
+
+    The files are copied as they are, with the exact file of the newest step. ls, info, show, diff,
+    check, restore and convert take a bundle as they take a chain.
+    """
+    with render.progress("bundling") as update:
+        size = bundle_chain(directory, output, steps or None, progress=update)
+    with Bundle(output) as written:
+        steps_written, root, exact = written.steps, written.root.hex(), written.index.exact is not None
+    document = {"directory": str(directory), "bundle": str(output), "bytes": size, "root": root}
+    what = render.steps_text(steps_written) + (", the exact file" if exact else "")
+    text = f"{printable(output)}: {what}, {size:,} bytes"
+    say_result(as_json, {**document, "steps": steps_written, "exact": exact}, text)
+
+
+@verb
+@click.argument("path", metavar="BUNDLE", type=FILE)
+@click.argument("directory", metavar="DIR", type=PLACE)
+def unbundle(path: Path, directory: Place, as_json: bool) -> None:
+    """Write the checkpoints of a bundle into a directory or a bucket, as they were.
+
+    DIR is new, or has some of these checkpoints and no others: then the rest is added.
+    """
+    with render.progress("unbundling") as update:
+        steps = unbundle_chain(path, directory, progress=update)
+    document = {"bundle": str(path), "directory": str(directory), "steps": steps}
+    say_result(as_json, document, f"{printable(directory)}: {render.steps_text(steps)}")
+
 
 _MODEL: Final = click.option(
     "--model", "prefix", default="", metavar="NAME", help="The entry of the state that has the weights."
@@ -86,10 +131,11 @@ def publish(  # one parameter for each option: click passes them by name
     def once(first: bool) -> Published | None:
         return publisher.publish(full=full and first)
 
-    def told(found: Published) -> tuple[dict[str, Any], str]:
-        kind = "full" if found.base is None else f"on version {found.base}"
-        text = f"{printable(output / FORMS[form].version_name(found.version))}: step {found.step}, {kind}"
-        return {"form": form, **asdict(found)}, f"{text}, {found.nbytes:,} bytes"
+    def told(published: Published) -> tuple[dict[str, Any], str]:
+        kind = "full" if published.base is None else f"on version {published.base}"
+        path = output / FORMS[form].version_name(published.version)
+        text = f"{printable(path)}: step {published.step}, {kind}"
+        return {"form": form, **asdict(published)}, f"{text}, {published.nbytes:,} bytes"
 
     with publisher:
         _repeat(once, told, follow, as_json, "the newest step is published")
@@ -127,12 +173,12 @@ def pull(
     puller = Puller(run, model, **options, start=start, exact=not history)
 
     def once(_: bool) -> Pulled | None:
-        found = puller.pull()
-        return None if follow and not found.files and found.base == found.step else found
+        pulled = puller.pull()
+        return None if follow and not pulled.files and pulled.base == pulled.step else pulled
 
-    def told(found: Pulled) -> tuple[dict[str, Any], str]:
-        what = f"{len(found.names)} tensors in {len(found.files)} files" if found.files else "as it was"
-        return asdict(found), f"{printable(model)}: step {found.step}, {what}"
+    def told(pulled: Pulled) -> tuple[dict[str, Any], str]:
+        what = f"{len(pulled.names)} tensors in {len(pulled.files)} files" if pulled.files else "as it was"
+        return asdict(pulled), f"{printable(model)}: step {pulled.step}, {what}"
 
     with puller:
         _repeat(once, told, follow, as_json, "the model has the step")
@@ -149,13 +195,13 @@ def _repeat(
     first = True
     while True:
         try:
-            found = once(first)
+            outcome = once(first)
         except ChainError:  # the chain may be about to begin
             if not follow or not first:
                 raise
-            found = None
-        if found is not None:
-            say_result(as_json, *told(found))
+            outcome = None
+        if outcome is not None:
+            say_result(as_json, *told(outcome))
             first = False
         elif not follow:
             tell("note", nothing)
