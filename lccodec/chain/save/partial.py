@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import count
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -36,8 +36,10 @@ from ...policy.policy import Candidate
 from ...policy.record import read_record
 from ...policy.roles import Assignment, check_matches
 from ..adapter import TYPES, Wanted
-from .reference import Latest
 from .sampling import Samples
+
+if TYPE_CHECKING:  # loaded by the first save
+    from .reference import Latest
 
 _LEFT_OUT: Final = "-"  # in the tree of a selection, in place of an array
 
