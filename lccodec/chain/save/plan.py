@@ -51,6 +51,29 @@ from ...table import Overview, Shown
 from ..overview import plan_overview
 from ..read.replay import DecodedArray
 
+
+@dataclass(frozen=True)
+class SavedState:
+    """What a save stores.
+
+    Parameters
+    ----------
+    flat, metadata, known
+        The state, its metadata, and the roles that are known of its arrays.
+    inherited
+        The names of the arrays that are the parent's.
+    is_selection
+        Whether it has some arrays of a state, to be stored over the parent's
+        (:mod:`lccodec.chain.save.partial`).
+    """
+
+    flat: Flat
+    metadata: dict[str, str]
+    known: Mapping[str, Assignment]
+    inherited: frozenset[str] = frozenset()
+    is_selection: bool = False
+
+
 #: How a save stores an array: without a reference, against the parent's array, or not at all.
 Stored: TypeAlias = Literal["whole", "delta", "unchanged", "waits", "copy"]
 
