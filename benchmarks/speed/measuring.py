@@ -36,7 +36,7 @@ BETWEEN: Final = 1e-3  # learning rate of the steps between two saves
 #: Functions that measure, or prepare it, by the object that has them.
 MEASURING: Final = (
     (saver, "sampling_after"),
-    (reference, "look_back"),
+    (reference.ValueReference, "look_back"),
     (saver.Measurement, "__init__"),
     (saver.Measurement, "figures"),
     (saver, "inherited_figures"),

@@ -67,7 +67,7 @@ STAGES: Mapping[str, str | None] = {
     "frame/planes": PLANES,
     "frame/codebook": APPLY,
     "frame/codebook.write_block": None,
-    "chain/save/plan._equal": EQUAL,
+    "chain/save/plan._is_unchanged": EQUAL,
     "chain/read/replay.joined": GATHER,
     "chain/save/plan.make_plan": GATHER,
     "container/manifest": NAMES,

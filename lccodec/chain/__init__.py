@@ -2,11 +2,13 @@
 
 `chain` has `Chain`, which passes each call on to a room. The rooms import what is above their line:
 
-- `adapter`: what a framework provides; `progress`: how far a call is;
+- `adapter`: what a framework provides; `progress`: how far a call is; `bounds`: what a file may ask;
   `fallback`: which step to restore if the newest is damaged.
+- `behind`: what acts after a commit, in threads: `keep`, parity and mirrors do.
 - `store`: where checkpoints are: names, steps, the claim of a process, what needs what.
 - `read`: from files to a state: links, replay, one open checkpoint, the exact file, validation.
 - `save`: from a state to files: plan, code, commit; `save/background`: the same beside the caller.
+- `mirror`: a second place for all files; `mend`: parity, and what is lost made again.
 - `life`: what takes checkpoints out of a chain or into another, one verb a file.
 - `checkpoint_file`: an open checkpoint, as users see it.
 - `chain`; `tuning`: the search for a policy.

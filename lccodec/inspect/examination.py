@@ -27,9 +27,8 @@ from ..container.disk.address import Place, checked_place
 from ..container.disk.system import StrPath
 from ..container.reader import check_skeleton
 from ..errors import ArgumentError, ChainError, LccodecError
-from ..policy.roles import Role
 from ..table import evenly_spaced
-from .difference import ArrayChange, Leaves, Replacement, compare_states
+from .difference import Leaves, Replacement, compare_states
 from .findings import (
     array_flags,
     calmed,
@@ -84,7 +83,10 @@ def compare(
     return Comparison(
         left=labels[0],
         right=labels[1],
-        rows=[_compared_row(change, roles.get(change.name, "other")) for change in changed],
+        rows=[
+            Compared(c.name, roles.get(c.name, "other"), c.relative_rms, c.max_abs, c.cosine, c.share)
+            for c in changed
+        ],
         unchanged=difference.unchanged,
         appeared=difference.appeared,
         disappeared=difference.disappeared,
@@ -103,10 +105,6 @@ def _label(path: Place, step: int | None, file: OpenCheckpoint) -> str:
     if file.links[-1].manifest.is_exact:
         return f"{place} (exact)"
     return f"{place} (as the history decodes)" if _has_lost(file) else place
-
-
-def _compared_row(change: ArrayChange, role: Role) -> Compared:
-    return Compared(change.name, role, change.relative_rms, change.max_abs, change.cosine, change.share)
 
 
 _NOTE: Final = "Movement is not quality: an array that moves a lot may learn well, or diverge."

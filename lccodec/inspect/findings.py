@@ -171,17 +171,14 @@ def _number_flags(name: str, series: Series, steps: Sequence[int | None]) -> Ite
     if unknown:
         stays = not math.isfinite(points[-1][1])
         sentence = f"{name} is not finite{'' if stays else ', but is later'}."
-        step, since = points[unknown[0]][0], _step_before(points, unknown[0])
+        first = unknown[0]
+        step, since = points[first][0], points[first - 1][0] if first else None
         yield Flag("error" if stays else "warning", "not finite", None, step, sentence, since)
     points = [(step, x) for step, x in points if math.isfinite(x)]
     if (sign := good(name)) != 0:
         yield from _jumps(name, points, sign)
     else:
         yield from _settings(name, points)
-
-
-def _step_before(points: Points, place: int) -> int | None:
-    return points[place - 1][0] if place else None
 
 
 class _Scale(NamedTuple):

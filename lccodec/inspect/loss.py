@@ -36,7 +36,6 @@ from ..element_types import Array, components
 from ..errors import ArgumentError, LccodecError
 from ..policy.policy import Policy
 from ..policy.record import read_record
-from ..policy.roles import Role
 from ..quantizers.base import Quantizer
 from .difference import Leaves
 from .inventory import Source, open_source
@@ -238,15 +237,12 @@ class LossTable:
             [[getattr(lost, name) for lost in column] for column in columns]
             for name in ("error", "bias", "largest")
         )
-        roles = {
-            role: role_loss([self._of(role, lost) for lost in self._found])
-            for role in dict.fromkeys(row.role for row in self._rows)
-        }
+        roles = {}
+        for role in dict.fromkeys(row.role for row in self._rows):
+            own = [index for index, row in enumerate(self._rows) if row.role == role]
+            roles[role] = role_loss([[lost[index] for index in own] for lost in self._found])
         bounds = _bounds(self._rows, list(policies))
         return Loss(self._against, self._steps, error, bias, largest, bounds, roles)
-
-    def _of(self, role: Role, lost: Sequence[Lost]) -> list[Lost]:
-        return [each for row, each in zip(self._rows, lost, strict=True) if row.role == role]
 
 
 def _bounds(rows: Sequence[ArrayRow], recorded: Sequence[Any]) -> list[float | None]:

@@ -171,7 +171,7 @@ def code_anew(
     if not steps:
         raise ChainError(store.nothing())
     before, after = store.size(steps.values()), 0
-    sums: dict[str, list[float]] = {}
+    lost = Losses()
     held, found = exact_step(store), dict[str, Guarantee]()
     for place, step in enumerate(counted(steps, tell)):
         following = _state(store, list(steps)[1], held) if place == 0 and len(steps) > 1 else None
@@ -184,9 +184,10 @@ def code_anew(
             noted = with_promise(old.metadata(), is_exact)
             after += save(step, state, noted, roles=known, following=following, again=again)
             with open_step(target, step) as new:
-                _add_errors(sums, old, new, known)
-    errors = {role: math.sqrt(lost / had) if had else 0.0 for role, (lost, had) in sums.items()}
-    return Compaction(len(steps), before, after, (), errors, found)
+                names = old.links[-1].index_names
+                for name, was, now in zip(names, old.decoded(), new.decoded(), strict=True):
+                    lost.add(known[name].role, was.bits, now.bits, was.kind)
+    return Compaction(len(steps), before, after, (), lost.errors(), found)
 
 
 def with_promise(metadata: Mapping[str, str], is_pinned: bool) -> dict[str, str]:
@@ -251,26 +252,27 @@ def coded_again(
     return coders
 
 
-def _add_errors(
-    sums: dict[str, list[float]], old: OpenCheckpoint, new: OpenCheckpoint, known: Mapping[str, Assignment]
-) -> None:
-    """Add the squares of what each role lost, and of its values."""
-    names = old.links[-1].index_names
-    for name, was, now in zip(names, old.decoded(), new.decoded(), strict=True):
-        if was.kind.is_float:
-            lost, had = sums.setdefault(known[name].role, [0.0, 0.0])
-            more_lost, more_had = squares(was.bits, now.bits, was.kind)
-            sums[known[name].role] = [lost + more_lost, had + more_had]
+class Losses:
+    """What the arrays of each role lose, over the root mean square of their values."""
 
+    def __init__(self) -> None:
+        self._sums: dict[str, list[float]] = {}
 
-def squares(was: Array, now: Array, kind: ElementType) -> tuple[float, float]:
-    """Return the sums of the squares of what components have lost, and of what they were."""
-    lost = had = 0.0
-    with np.errstate(all="ignore"):
-        for part in slices(was.size):
-            values = work(was[part], kind).astype(np.float64)
-            difference = work(now[part], kind) - values
-            finite = np.isfinite(difference)
-            lost += float(np.square(difference[finite]).sum())
-            had += float(np.square(values[finite]).sum())
-    return lost, had
+    def add(self, role: str, was: Array, now: Array, kind: ElementType) -> None:
+        """Add the squares of what components of an array have lost, and of what they were."""
+        if not kind.is_float:
+            return
+        sums = self._sums.setdefault(role, [0.0, 0.0])
+        lost = had = 0.0
+        with np.errstate(all="ignore"):
+            for part in slices(was.size):
+                values = work(was[part], kind).astype(np.float64)
+                difference = work(now[part], kind) - values
+                finite = np.isfinite(difference)
+                lost += float(np.square(difference[finite]).sum())
+                had += float(np.square(values[finite]).sum())
+        sums[:] = sums[0] + lost, sums[1] + had
+
+    def errors(self) -> dict[str, float]:
+        """Return the losses by role."""
+        return {role: math.sqrt(lost / had) if had else 0.0 for role, (lost, had) in self._sums.items()}

@@ -12,7 +12,6 @@ Source: SPEC 9 (LCC-INT), :mod:`lccodec.policy.hindsight`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -45,7 +44,7 @@ from ..save.plan import candidates, make_plan
 from ..save.sampling import NOTHING, Samples, Sampling
 from ..store.names import checkpoint_name
 from ..store.store import Store, WritableStore
-from .compact import Compaction, coded_again, exact_step, open_known, squares, with_promise
+from .compact import Compaction, Losses, coded_again, exact_step, open_known, with_promise
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,7 +232,7 @@ def code_with_hindsight(
         if following is not None:
             state = following
     size = store.size(steps.values())
-    return Compaction(len(steps), size, coder.bytes, (), coder.errors(), coder.guarantees)
+    return Compaction(len(steps), size, coder.bytes, (), coder.lost.errors(), coder.guarantees)
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,7 +306,7 @@ class _Coder:
         self._crew: Crew = Threads()
         self._end: Anchor | None = None
         self._deltas = 0  # in a row
-        self._sums: dict[str, list[float]] = {}
+        self.lost = Losses()
         self._done = 0
         self.bytes = 0
         self.guarantees: dict[str, Guarantee] = {}
@@ -316,10 +315,6 @@ class _Coder:
     def is_new(self) -> bool:
         """Whether there is no end yet; then the first state becomes one."""
         return self._end is None
-
-    def errors(self) -> dict[str, float]:
-        """Return what was lost by role, over the root mean square of the values."""
-        return {role: math.sqrt(lost / had) if had else 0.0 for role, (lost, had) in self._sums.items()}
 
     def add(self, states: Sequence[_State], following: _State | None) -> None:
         """Save the states that follow on the last end, in rising order. The last becomes an end.
@@ -371,19 +366,11 @@ class _Coder:
         for name, guarantee in state.guarantees.items():
             self.guarantees[name] = guarantee.either(self.guarantees.get(name, EXACT))
         self.bytes += size
-        self._add_errors(save.arrays, anchor)
+        for c in save.arrays:
+            self.lost.add(c.role, c.bits, anchor.arrays[c.name].bits, c.kind)
         self._done += 1
         self._tell(self._done, self._total)
         return anchor
-
-    def _add_errors(self, arrays: Sequence[Candidate], anchor: Anchor) -> None:
-        """Add the squares of what each role lost, and of its values."""
-        decoded = anchor.arrays
-        for c in arrays:
-            if c.kind.is_float:
-                sums = self._sums.setdefault(c.role, [0.0, 0.0])
-                for place, number in enumerate(squares(c.bits, decoded[c.name].bits, c.kind)):
-                    sums[place] += number
 
 
 def _weight(task: Task, low: Anchor, high: Anchor) -> int:

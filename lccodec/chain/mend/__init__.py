@@ -1,8 +1,8 @@
 """What is done against damage: parity beside a chain, and what is lost mended from it.
 
 - `parity_folder`: the parity files of a chain, and blocks of the files of their groups.
-- `protect`: how much parity there is; it is made, also behind saves, renewed and removed.
+- `protect`: how much parity there is; it is made, renewed and removed; `behind`: behind the saves,
+  and whether parity gives a file back, which a save asks.
 - `damage`: what is damaged; `repair`: files are mended from parity, mirrors and the exact file.
-- `coming_back`: whether a repair gives a file back, which a save asks.
 - `ranks`: the same for the chains of ranks.
 """

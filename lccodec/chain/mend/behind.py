@@ -42,8 +42,8 @@ class ParityBehind:
         self._failures: list[str] = []
 
     def went(self, redundancy: Redundancy | None) -> None:
-        """Take note that parity of a redundancy went with files that were removed."""
-        self._gone = redundancy
+        """Take note that parity of a redundancy went with files that were removed, if any did."""
+        self._gone = redundancy or self._gone
 
     def after(self, change: Change) -> None:  # noqa: ARG002 - whatever it is
         """Begin to protect what there is now, or let the thread that runs do so next."""

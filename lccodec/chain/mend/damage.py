@@ -187,13 +187,12 @@ class GroupDamage:
         self, data: Mapping[int, Block], row: int, count: int, pattern: _Pattern
     ) -> dict[int, Block]:
         lost = {j: np.empty(count * self.layout.block, np.uint8) for j in pattern.lost}
-        parity = {i: self._parity_band(i, row, count) for i in pattern.parity[: len(lost)]}
+        parity = {}
+        for i in pattern.parity[: len(lost)]:
+            blocks = [read_block(self.index, self._parity[i], row + number) for number in range(count)]
+            parity[i] = np.frombuffer(b"".join(blocks), np.uint8)
         rebuild(data, parity, lost)
         return lost
-
-    def _parity_band(self, column: int, row: int, count: int) -> Block:
-        blocks = [read_block(self.index, self._parity[column], row + i) for i in range(count)]
-        return np.frombuffer(b"".join(blocks), np.uint8)
 
     def _check(self, path: Path, number: int) -> None:
         """Raise if a file is not the one that was protected, or does not belong to this chain."""

@@ -455,13 +455,9 @@ def _values(
                 yield name, without_spare(part.array(dtype))
                 continue
             if index not in several:
-                several[index] = _next_array(decoded, dtype)
+                several[index] = without_spare(next(decoded)[1].array(dtype))
             places[index] -= 1
             yield name, several[index] if places[index] else several.pop(index)
-
-
-def _next_array(decoded: Iterator[tuple[int, DecodedArray]], dtype: str | None) -> Array:
-    return without_spare(next(decoded)[1].array(dtype))
 
 
 def _hollow(kind: ElementType, shape: Shape, dtype: str | None) -> Array:

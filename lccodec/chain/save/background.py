@@ -379,8 +379,7 @@ class Background:
                 self._go_on_alone(f"{error}; saves go on in a thread of this process")
                 self._current_client()
         self._store.call_between(lambda: None)  # so that this thread is patient
-        flat, known = snapshot.flat(), snapshot.assignments()
-        return Report(Done(self._saver.save(snapshot.step, flat, snapshot.metadata, known, tell)))
+        return Report(Done(self._saver.save(snapshot.step, snapshot.state(), tell)))
 
     def _current_client(self) -> Client | None:
         """Return the client, in the thread; end its workers if saves go on without."""

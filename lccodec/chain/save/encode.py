@@ -117,13 +117,8 @@ class EncodeBlock:
 
     def run(self, bench: Bench) -> tuple[bytes, int]:
         """Do the task."""
-        return frame_coder(bench).write_block(self.number)
-
-
-def frame_coder(bench: Bench) -> FrameCoder:
-    """Return the coder that `OpenFrame` has left on a bench."""
-    coder: FrameCoder = bench[_FRAME]
-    return coder
+        coder: FrameCoder = bench[_FRAME]
+        return coder.write_block(self.number)
 
 
 #: The classes of all tasks, and of what they are made of.
@@ -235,7 +230,7 @@ def _encode_together(frames: Iterable[FrameInput], crew: Crew) -> Iterator[Itera
     """Yield the chunks of frames, each coded by all members; they are to be taken one by one."""
     for frame in frames:
         crew.everywhere(OpenFrame(frame))
-        coder = frame_coder(crew.bench)
+        coder: FrameCoder = crew.bench[_FRAME]
         yield coder.join(crew.ordered(map(EncodeBlock, range(coder.blocks))))
         del coder
         crew.everywhere(CloseFrame())

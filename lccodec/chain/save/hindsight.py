@@ -467,8 +467,11 @@ class HindsightGroup:
 
     def compare(self) -> Iterator[None]:
         """Find what each array loses, and keep what must be coded."""
-        moved = [_movements(link) for link in (*(step.link for step in self.between), self.high)]
-        movements = {name: [found[name] for found in moved if name in found] for name in self.known}
+        movements: dict[str, list[float]] = {name: [] for name in self.known}
+        for link in (*(step.link for step in self.between), self.high):
+            for name, figures in link.figures().items():
+                if figures.movement is not None and name in movements:
+                    movements[name].append(figures.movement)
         for names in self._together():
             for step, low, high, arrays in self._decoded(names):
                 before, after = Decoded(dict(low), set()), Decoded(dict(high), set())
@@ -482,7 +485,8 @@ class HindsightGroup:
                         step.lost[c.name] = _distance(c)
                     elif c.reference is None or not np.array_equal(c.bits, c.reference):
                         step.quantizers.update({c.name: chosen[c.name]} if c.name in chosen else {})
-                        step.coded.append(_copied_candidate(c))
+                        reference = None if c.reference is None else c.reference.copy()
+                        step.coded.append(replace(c, bits=c.bits.copy(), reference=reference))
                 for name, (source, _) in copies.items():
                     if source in step.lost:  # the copy is made of what is left of it
                         made = copy_of(value_or_raise(above[source]), arrays[name].kind)
@@ -629,12 +633,6 @@ def way_products(bits: Array, low: Array, high: Array, kind: ElementType) -> tup
     return along, across
 
 
-def _movements(link: Link) -> dict[str, float]:
-    """Return how far arrays moved since the save before, as it was measured, by name."""
-    found = link.figures().items()
-    return {name: figures.movement for name, figures in found if figures.movement is not None}
-
-
 def _distance(c: Candidate) -> float:
     """Return the root mean square of the distances of components from their reference."""
     total = 0.0
@@ -643,11 +641,6 @@ def _distance(c: Candidate) -> float:
             d = subtract(c.bits[part], None if c.reference is None else c.reference[part], c.kind)
             total += float(np.add.reduce(np.square(d, dtype=np.float64)))
     return math.sqrt(total / c.bits.size) if c.bits.size else 0.0
-
-
-def _copied_candidate(c: Candidate) -> Candidate:
-    reference = None if c.reference is None else c.reference.copy()
-    return Candidate(c.name, c.role, c.why, c.kind, c.shape, c.bits.copy(), reference)
 
 
 def _figures(step: StepBetween) -> StoredFigures | None:

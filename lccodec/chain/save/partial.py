@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import count
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -36,14 +36,13 @@ from ...policy.policy import Candidate
 from ...policy.record import read_record
 from ...policy.roles import Assignment, check_matches
 from ..adapter import TYPES, Wanted
-from .reference import Latest
+from .plan import SavedState
 from .sampling import Samples
 
+if TYPE_CHECKING:  # loaded by the first save
+    from .reference import Latest
+
 _LEFT_OUT: Final = "-"  # in the tree of a selection, in place of an array
-
-
-class Selection(Flat):
-    """Some arrays of a state, and all of its scalars, to be saved over the parent's state."""
 
 
 def check_only(only: object) -> tuple[str, ...] | None:
@@ -63,7 +62,7 @@ def wanted_by(only: Sequence[str]) -> Wanted:
     return lambda name: name in exact or any(fnmatchcase(name, each) for each in only)
 
 
-def select(flat: Flat, only: Sequence[str]) -> Selection:
+def select(flat: Flat, only: Sequence[str]) -> Flat:
     """Return the arrays of a state that a name or pattern fits, and all scalars.
 
     Raises
@@ -85,7 +84,7 @@ def select(flat: Flat, only: Sequence[str]) -> Selection:
     chosen = sorted({i for name, i in paths.items() if wanted(name)})
     places = {index: place for place, index in enumerate(chosen)}
     tree = _replaced(flat.tree, places)
-    return Selection(tree, [flat.arrays[i] for i in chosen], flat.scalars, [flat.names[i] for i in chosen])
+    return Flat(tree, [flat.arrays[i] for i in chosen], flat.scalars, [flat.names[i] for i in chosen])
 
 
 def _replaced(node: Json, places: Mapping[int, int]) -> Json:
@@ -117,7 +116,7 @@ class Overlay:
     leaves: set[str] = field(default_factory=set)
 
 
-def overlay(selection: Selection, tree: Json, scalars: Iterable[Json], step: int) -> Overlay:
+def overlay(selection: Flat, tree: Json, scalars: Iterable[Json], step: int) -> Overlay:
     """Return where the leaves of a selection lie in the state of the parent, of a step.
 
     `tree` and `scalars` are the parent's, as `flatten` returns them.
@@ -224,37 +223,8 @@ class _Walk:
 DEFERRED: Final = 8
 
 
-@dataclass(frozen=True)
-class SavedState:
-    """What a save stores.
-
-    Parameters
-    ----------
-    flat, metadata, known
-        The state, its metadata, and the roles that are known of its arrays.
-    inherited
-        The names of the arrays that are the parent's.
-    """
-
-    flat: Flat
-    metadata: dict[str, str]
-    known: Mapping[str, Assignment]
-    inherited: frozenset[str] = frozenset()
-
-    @property
-    def is_selection(self) -> bool:
-        """Whether it has some arrays of a state, to be stored over the parent's."""
-        return isinstance(self.flat, Selection)
-
-    def over(self, parent: Latest) -> SavedState:
-        """Return the whole state, with what a selection lacks from the parent; see `inherit`."""
-        if not isinstance(self.flat, Selection):
-            return self
-        return inherit(self.flat, self.metadata, self.known, parent)
-
-
 def inherit(
-    selection: Selection, metadata: dict[str, str], known: Mapping[str, Assignment], latest: Latest
+    selection: Flat, metadata: dict[str, str], known: Mapping[str, Assignment], latest: Latest
 ) -> SavedState:
     """Return the state of a selection over that of the parent.
 

@@ -51,6 +51,29 @@ from ...table import Overview, Shown
 from ..overview import plan_overview
 from ..read.replay import DecodedArray
 
+
+@dataclass(frozen=True)
+class SavedState:
+    """What a save stores.
+
+    Parameters
+    ----------
+    flat, metadata, known
+        The state, its metadata, and the roles that are known of its arrays.
+    inherited
+        The names of the arrays that are the parent's.
+    is_selection
+        Whether it has some arrays of a state, to be stored over the parent's
+        (:mod:`lccodec.chain.save.partial`).
+    """
+
+    flat: Flat
+    metadata: dict[str, str]
+    known: Mapping[str, Assignment]
+    inherited: frozenset[str] = frozenset()
+    is_selection: bool = False
+
+
 #: How a save stores an array: without a reference, against the parent's array, or not at all.
 Stored: TypeAlias = Literal["whole", "delta", "unchanged", "waits", "copy"]
 
@@ -521,9 +544,11 @@ def estimate_frames(
     for frame in frames:
         arrays = [candidates[index] for index in frame.arrays]
         found.update(zip(frame.arrays, _frame_estimates(frame, arrays, effort), strict=True))
-    for index, candidate in enumerate(candidates):
-        if index not in found:  # it has no frame
-            found[index] = Estimate(0, _waiting_error(candidate) if index in waiting else 0.0)
+    for index, c in enumerate(candidates):
+        error: float | None = 0.0
+        if index in waiting:  # it misses all of its movement
+            error = None if c.reference is None else _error(c.reference, c.bits, c.reference, c.kind)
+        found.setdefault(index, Estimate(0, error))  # it has no frame
     return [found[index] for index in range(len(candidates))]
 
 
@@ -557,7 +582,9 @@ def _coded(
     """Code parts of arrays as a frame; return its length, and what `_error` needs of each array."""
     kind, run = arrays[0].kind, len(arrays) > 1
     bits = [np.concatenate([c.bits[part] for part in parts]) for c in arrays]
-    references = [_parts_of(c.reference, parts) for c in arrays]
+    references = [
+        None if c.reference is None else np.concatenate([c.reference[part] for part in parts]) for c in arrays
+    ]
     whole = all(piece.size == c.bits.size for piece, c in zip(bits, arrays, strict=True))
     shapes = tuple(c.shape for c in arrays) if whole else ((bits[0].size // kind.components,),)
     known = [each for each in references if each is not None] if frame.relative else []
@@ -569,15 +596,6 @@ def _coded(
         decode_components(memoryview(coded), reference), np.cumsum([piece.size for piece in bits])[:-1]
     )
     return len(coded), list(zip(decoded, bits, references, strict=True))
-
-
-def _parts_of(bits: Array | None, parts: Sequence[slice]) -> Array | None:
-    return None if bits is None else np.concatenate([bits[part] for part in parts])
-
-
-def _waiting_error(c: Candidate) -> float | None:
-    """Return the error of an array that stays as it is in the parent: all of its movement."""
-    return None if c.reference is None else _error(c.reference, c.bits, c.reference, c.kind)
 
 
 def _error(decoded: Array, bits: Array, reference: Array | None, kind: ElementType) -> float | None:

@@ -355,8 +355,18 @@ class ValueReference(Reference):
         mark_copies(arrays)
 
     def look_back(self, latest: Latest, arrays: Sequence[Candidate], sampling: Sampling) -> None:
-        """Give weights a sample of what they were at the save before."""
-        look_back(self._store, latest, arrays, sampling)
+        """Give the weights of the next state a sample of what they were at the save before."""
+        known = latest.originals
+        if known is not None and known.sampling is sampling:
+            add_past(arrays, sampling, known)
+            return
+        # Of another process, or sampled elsewhere: from the files, which are not yet replaced.
+        if known is None or (latest.manifest.exact is not None and _are_elsewhere(known, arrays, sampling)):
+            known = _originals(self._store, latest, arrays, sampling)
+        elif others := {c.name for c in arrays if c.reference is not None and _had_other_form(latest, c)}:
+            known = known.of(latest.arrays.keys() - others)
+        latest.originals = known
+        add_past(arrays, sampling, known)
 
     def encode(
         self, plan: SavePlan, latest: Latest | None, effort: Effort
@@ -410,21 +420,6 @@ def sampling_after(latest: Latest | None, arrays: Sequence[Candidate]) -> Sampli
         if known is not None and known.fits(arrays, latest.arrays):
             return known
     return Sampling(arrays)
-
-
-def look_back(store: Store, latest: Latest, arrays: Sequence[Candidate], sampling: Sampling) -> None:
-    """Give the weights of the next state a sample of what they were at the save before."""
-    known = latest.originals
-    if known is not None and known.sampling is sampling:
-        add_past(arrays, sampling, known)
-        return
-    # Of another process, or sampled in other places: from the files, which are not yet replaced.
-    if known is None or (latest.manifest.exact is not None and _are_elsewhere(known, arrays, sampling)):
-        known = _originals(store, latest, arrays, sampling)
-    elif others := {c.name for c in arrays if c.reference is not None and _had_other_form(latest, c)}:
-        known = known.of(latest.arrays.keys() - others)
-    latest.originals = known
-    add_past(arrays, sampling, known)
 
 
 def _are_elsewhere(before: Samples, arrays: Sequence[Candidate], sampling: Sampling) -> bool:

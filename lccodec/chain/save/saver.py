@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,12 +20,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...container.manifest import Manifest
-from ...container.tree import Flat, flatten
+from ...container.tree import flatten
 from ...errors import ChainError, DataError, LccodecError, StorageError, reason_of, warn
 from ...frame.encode import Effort
 from ...policy.presets import POLICIES
 from ...policy.record import EXACT_KEY, Record, needed_record, read_record, write_record
-from ...policy.roles import Assignment
 from ...workers.crew import Crew
 from ..progress import OnProgress, no_progress
 from ..read.newest import open_exact
@@ -37,13 +36,13 @@ from .hash_reference import HashReference
 from .hindsight import DeltaBase, Groups
 from .measurement import Measurement
 from .partial import (
-    SavedState,
+    inherit,
     inherited_figures,
     inherited_samples,
     is_put_off,
     is_renewed,
 )
-from .plan import SavePlan, candidates, make_plan
+from .plan import SavedState, SavePlan, candidates, make_plan
 from .reference import (
     Latest,
     LostParentError,
@@ -173,17 +172,13 @@ class Saver:
     def save(
         self,
         step: Any,
-        flat: Flat,
-        metadata: dict[str, str],
-        known: Mapping[str, Assignment],
+        state: SavedState,
         tell: OnProgress = no_progress,
     ) -> int:
         """Store a state, and return the bytes of its file; see `Chain.save`.
 
-        A `Selection` is stored over the state of the parent. `tell` is told after each frame how
-        many arrays are coded.
+        `tell` is told after each frame how many arrays are coded.
         """
-        state = SavedState(flat, metadata, known)
         # The exact file of a selection cannot be written twice: it takes the place of that of the
         # parent, which has the rest.
         attempt = _Attempt(step, state, tell, is_last=state.is_selection)
@@ -295,10 +290,9 @@ class Saver:
             return False
         return step not in self._store.checkpoints()  # where only a sync may have failed
 
-    def plan(self, flat: Flat, known: Mapping[str, Assignment]) -> SavePlan:
+    def plan(self, state: SavedState) -> SavePlan:
         """Return what the next save would do with a state. Nothing is written."""
         with self._reference.planning():
-            state = SavedState(flat, {}, known)
             save = self._prepare(self._store.snapshot(), state, self._settings.record)
         return replace(save.plan, group=self._groups.fate(save.base), settles=bool(self._every.end))
 
@@ -332,7 +326,7 @@ class Saver:
         base = self._base(listed, state.is_selection, record, mended)
         reference, settings = base.reference, self._settings
         if base.latest is not None and state.is_selection:
-            state = state.over(base.latest)
+            state = inherit(state.flat, state.metadata, state.known, base.latest)
         parents = {} if reference is None else reference.arrays
         compared = candidates(state.flat, parents, record.roles, state.known)
         for c in compared:

@@ -19,7 +19,7 @@ from ...parallel import SideThread
 from ...policy.roles import Assignment, Role
 from ...quantizers.base import Quantizer
 from ...workers.memory import Arena, address_of, place_of
-from .partial import Selection
+from .plan import SavedState
 
 _MIN_BYTES_OF_TWO_THREADS: Final = 1 << 24  # that are copied
 _MAX_SMALL_BYTES: Final = 1 << 12  # of arrays that are copied by one call for all
@@ -84,7 +84,7 @@ class Snapshot:
     number: int = 0
 
     def flat(self) -> Flat:
-        """Return the state as a saver takes it."""
+        """Return the arrays and scalars."""
         arrays, left = [], iter(self.sizes.tolist())
         about = zip(
             self.codes.tolist(), self.ranks.tolist(), self.places.reshape(-1, 2).tolist(), strict=True
@@ -94,12 +94,12 @@ class Snapshot:
             nbytes = math.prod(shape) * kind.itemsize
             bits = self.memory[number][start : start + nbytes].view(kind.bits)
             arrays.append(from_components(bits, kind, shape, "bits"))
-        made = Selection if self.is_selection else Flat
-        return made(self.tree, arrays, self.scalars, self.names)
+        return Flat(self.tree, arrays, self.scalars, self.names)
 
-    def assignments(self) -> dict[str, Assignment]:
-        """Return the known roles."""
-        return {name: Assignment(role, why) for name, (role, why) in self.known.items()}
+    def state(self) -> SavedState:
+        """Return what is saved, as a saver takes it."""
+        known = {name: Assignment(role, why) for name, (role, why) in self.known.items()}
+        return SavedState(self.flat(), self.metadata, known, is_selection=self.is_selection)
 
 
 class Staging:
@@ -156,7 +156,6 @@ class Staging:
             memory=self._arena.memory(),
             places=places.reshape(-1),
             known={name: (assigned.role, assigned.why) for name, assigned in known.items()},
-            is_selection=isinstance(flat, Selection),
             **told,
         )
 

@@ -133,17 +133,17 @@ class Leader:
         """End the other workers."""
         self._crew.close()
 
-    def answer(self, state: Snapshot) -> Any:
+    def answer(self, snapshot: Snapshot) -> Any:
         """Save a state, and return the bytes of its file; or return what a save would do."""
-        self._number = state.number
-        if state.resumed:
+        self._number = snapshot.number
+        if snapshot.resumed:
             self._settings.restored()
-        self._settings.first, self._settings.judged = state.first, state.judged
-        if state.question == "save":
-            tell = self._tell if state.watched else no_progress
-            return self._saver.save(state.step, state.flat(), state.metadata, state.assignments(), tell)
-        plan = self._saver.plan(state.flat(), state.assignments())
-        if state.question == "estimates":
+        self._settings.first, self._settings.judged = snapshot.first, snapshot.judged
+        if snapshot.question == "save":
+            tell = self._tell if snapshot.watched else no_progress
+            return self._saver.save(snapshot.step, snapshot.state(), tell)
+        plan = self._saver.plan(snapshot.state())
+        if snapshot.question == "estimates":
             return plan.estimates()
         return plan.told()
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from ...container.tree import Flat
 from ...errors import ArgumentError, ChainError, LccodecError, warn
 from ...parallel import has_lock
 from ...policy.roles import Assignment, Role
@@ -27,7 +26,7 @@ from ..store.store import WritableStore, check_next
 from .forecast import foresee
 from .judge import Judge
 from .partial import select, wanted_by
-from .plan import Estimate, Plan, SavePlan
+from .plan import Estimate, Plan, SavedState, SavePlan
 from .settings import Cadence, Settings, WhenBusy, WorkerOptions
 
 if TYPE_CHECKING:  # loaded by the first save, or the first in the background
@@ -47,13 +46,13 @@ class SaveRequest:
     known: Mapping[str, Assignment | Role] | None = None
     only: Sequence[str] | None = None
 
-    def taken(
-        self, adapter: Adapter | None, room: Room | None = None
-    ) -> tuple[Flat, dict[str, str], Mapping[str, Assignment]]:
+    def taken(self, adapter: Adapter | None, room: Room | None = None) -> SavedState:
         """Return what is saved with NumPy arrays, its metadata, and all known roles."""
         wanted = None if self.only is None else wanted_by(self.only)
         flat, strings, roles = from_framework(adapter, self.state, self.metadata, self.known, room, wanted)
-        return flat if self.only is None else select(flat, self.only), strings, roles
+        if self.only is None:
+            return SavedState(flat, strings, roles)
+        return SavedState(select(flat, self.only), strings, roles, is_selection=True)
 
 
 class Writer:
@@ -134,9 +133,9 @@ class Writer:
 
     def _save_here(self, step: int, given: SaveRequest, progress: Progress) -> int:
         """Save by this thread, without a copy of the state."""
-        flat, strings, roles = given.taken(self._adapter)
+        state = given.taken(self._adapter)
         with self._claim.around_save(), telling_of_save(progress, warn) as tell:
-            size = self._saver.save(step, flat, strings, roles, tell)
+            size = self._saver.save(step, state, tell)
         self._behind.after(Change((step,)))
         return size
 
@@ -181,8 +180,7 @@ class Writer:
         return background.ask(partial(self._copied, 0, given, question=question))
 
     def _planned_here(self, given: SaveRequest) -> SavePlan:
-        flat, _, roles = given.taken(self._adapter)
-        return self._saver.plan(flat, roles)
+        return self._saver.plan(given.taken(self._adapter))
 
     def _look(self, step: object, given: SaveRequest) -> None:
         """Let a loss judge the newest step; it is a function of a whole state."""
@@ -246,9 +244,10 @@ class Writer:
         from .state_copy import Staging
 
         staging = Staging(arena)
-        flat, strings, roles = given.taken(self._adapter, staging)
+        state = given.taken(self._adapter, staging)
         told = {**self.settings.for_workers(), **how}
-        return staging.snapshot(flat, step=step, metadata=strings, known=roles, **told)
+        told |= {"metadata": state.metadata, "is_selection": state.is_selection}
+        return staging.snapshot(state.flat, step=step, known=state.known, **told)
 
     def _own_background(self) -> Background | None:
         """Return what saves in the background; what a fork has copied runs in the parent alone."""

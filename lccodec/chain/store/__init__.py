@@ -5,5 +5,5 @@
 - `shelf`: what rollbacks have set aside.
 - `names`: which step a file holds or pins.
 - `claim`: one process at a time saves.
-- `parents`: what a step needs; children are removed before their parents.
+- `lineage`: which step needs which; children are removed before their parents.
 """

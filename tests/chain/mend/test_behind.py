@@ -112,3 +112,19 @@ def test_without_parity_nothing_is_done(tmp_path: Path) -> None:
     protect.close()
     with pytest.raises(ArgumentError, match="a redundancy is"):
         Chain(tmp_path, parity=0)
+
+
+def test_parity_that_went_is_made_again_whatever_goes_after_it(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path)
+    with Chain(tmp_path, "lossless", newest="history") as chain:
+        chain.save(0, STATES[0])
+    protect = ParityBehind(store, None)
+    held, go_on = threading.Event(), threading.Event()
+    protect._rounds.line.add(lambda: (held.set(), go_on.wait(60)))
+    assert held.wait(60)
+    for redundancy in (Redundancy(files=1), None):
+        protect.went(redundancy)
+        protect.after(Change())
+    go_on.set()
+    protect.close()
+    assert repair(store, dry_run=True).protected == 1

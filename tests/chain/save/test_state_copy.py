@@ -34,7 +34,7 @@ def test_a_snapshot_does_not_change_with_the_state(arena: type[Arena]) -> None:
     assert flat.arrays[1].tolist() == [[1, 1], [1, 1]]
     assert flat.scalars == flatten(state).scalars
     assert (snapshot.step, snapshot.metadata, snapshot.watched) == (1, {"n": "2"}, False)
-    assert snapshot.assignments() == {"a": Assignment("weight", "said so")}
+    assert snapshot.state().known == {"a": Assignment("weight", "said so")}
 
 
 def test_what_is_staged_is_not_copied_again() -> None:

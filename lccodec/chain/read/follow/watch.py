@@ -309,16 +309,12 @@ def glance(store: Store, step: int | None = None) -> object:
     names = listed.names()
     name = None if step is None else checkpoint_name(step)
     if name is None:  # longer names are those of later steps
-        name = max((each for each in names if is_checkpoint(each)), key=_by_step, default=None)
+        name = max(filter(is_checkpoint, names), key=lambda each: (len(each), each), default=None)
     files = [each for each in (name, EXACT_NAME) if each is not None and each in names]
     try:
         return names, [listed.identity(each) for each in files]
     except StorageError:  # taken away meanwhile
         return None
-
-
-def _by_step(name: str) -> tuple[int, str]:
-    return len(name), name
 
 
 class Watch:

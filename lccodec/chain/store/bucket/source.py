@@ -366,7 +366,8 @@ class Reading:
     def _fetch(self, requests: Sequence[Request]) -> list[bytes]:
         """Return ranges from the disk, or else from the store, all in one round."""
         wanted = [each for request in requests for each in request]
-        found = {each: data for each in wanted if (data := self._on_disk(each)) is not None}
+        stored = ((each, self._disk.get(each.entry.data.root, each.start, each.size)) for each in wanted)
+        found = {each: data for each, data in stored if data is not None}
         for each, data in found.items():
             self._memory.put(each.key, each.start, data, verified=True)
         left = [tuple(each for each in request if each not in found) for request in requests]
@@ -386,9 +387,6 @@ class Reading:
                 break
             left = [tuple(each for each in request if each in garbled) for request in left]
         return [found[each] for each in wanted]
-
-    def _on_disk(self, wanted: Range) -> bytes | None:
-        return self._disk.get(wanted.entry.data.root, wanted.start, wanted.size)
 
     def _ask(self, requests: Sequence[Request]) -> dict[Range, bytes]:
         """Return the ranges of requests from the store."""

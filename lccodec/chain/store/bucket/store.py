@@ -49,7 +49,6 @@ from .keys import (
     Data,
     Entry,
     Listing,
-    Object,
     commit_bytes,
     commit_key,
     is_of_shelf,
@@ -617,7 +616,8 @@ class BucketStore(WritableStore):
 
     def _sweep(self) -> None:
         self._reader.swept = time.monotonic()
-        self._backend.delete(each.key for each in self._reader.listing("").loose if _is_old(each))
+        oldest = time.time() - MIN_AGE_SECONDS
+        self._backend.delete(each.key for each in self._reader.listing("").loose if each.modified < oldest)
 
     def claim(self) -> BucketClaim:
         """Return a claim on the chain, not yet taken."""
@@ -643,10 +643,6 @@ class _HeldBucket:
 
     def sync(self) -> None:
         """Do nothing."""
-
-
-def _is_old(each: Object) -> bool:
-    return time.time() - each.modified > MIN_AGE_SECONDS
 
 
 _OBSTORE_SCHEMES: Final = frozenset(("s3", "s3a", "gs", "az", "azure", "abfs", "abfss"))
