@@ -16,6 +16,7 @@ import numpy as np
 from ...element_types import Array
 from ...frame.encode import Effort
 from ...policy.copies import mark_copies
+from ...policy.followers import mark_followers
 from ...policy.policy import Candidate
 from ...policy.trained import mark_trained
 from ...workers.crew import Crew
@@ -56,9 +57,10 @@ class ValueReference:
         return read_values(self._crew.empty, file)
 
     def compare(self, arrays: Sequence[Candidate], is_keyframe: bool) -> None:  # noqa: ARG002
-        """Find which arrays are trained, equal to others, or roundings of them."""
+        """Find which arrays are trained, follow others, are equal to them, or their roundings."""
         mark_trained(arrays)
         mark_copies(arrays)
+        mark_followers(arrays)
 
     def look_back(self, latest: Latest, arrays: Sequence[Candidate], sampling: Sampling) -> None:
         """Give weights a sample of what they were at the save before."""
