@@ -37,6 +37,9 @@ KEYFRAMES: Final[dict[Role, Quantizer]] = {**STEPS, "weight": KeyframeSteps()}
 #: The least and the largest step of weights, in movements of an interval.
 MOVEMENTS: Final = (1.2, 3.0)
 
+#: A promise of more than half an interval has larger steps at most, in proportion.
+_LARGE_PROMISE: Final = 2.0
+
 #: The targets. At most one is given.
 TARGETS: Final = ("ratio", "max_bytes", "error", "intervals")
 
@@ -233,9 +236,11 @@ class Balanced(Policy):
         for part in parts:
             chosen = part.scale * factor * own[part.role]
             if not by_size and (self.error is None or part.role != "weight"):
-                # What a loss has judged, or a resumed run narrows, moves the limits.
+                # What a loss has judged, or a resumed run narrows, moves the least step. The most
+                # is for the next jump of the rate, of which a loss knows nothing yet.
                 least, most = part.limits(self.movements)
-                most *= max(self.width, 1.0) if part.role == "weight" else 1.0
+                if part.role == "weight":
+                    most *= max(_LARGE_PROMISE * (self.intervals or 0.0), 1.0)
                 chosen = min(max(chosen, least * factor * own[part.role]), most)
             factors |= dict.fromkeys(part.names, chosen)
         moments = {part.names[0]: part.moment for part in parts if self.joint and part.moment is not None}
