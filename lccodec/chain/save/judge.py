@@ -39,6 +39,7 @@ _FIRST_SAVES: Final = (1, 2, 4, 6, 8, 12, 16, 24)  # that are judged, whatever t
 _JUMP: Final = 2.0  # of the movement since the last judgement: another one is due
 _SAVES_BETWEEN: Final = 4  # two judgements later on, at least: errors take so long to settle
 _SHARE_OF_TIME: Final = 0.01
+_SHARE_OF_TIME_IN_JUMPS: Final = 0.05
 _LOSSES: Final = 8  # of exact states, from which the fall of an interval is estimated
 
 _WIDER, _NARROWER = 1.25, 0.6  # the most that one judgement changes the steps by
@@ -115,7 +116,8 @@ class Judge:
         self._saves += 1
         moved = self._movement()
         self._moved = self._moved or moved
-        if not self._is_due(now - self._began) and not self._has_jumped(moved):
+        elapsed = now - self._began
+        if not self._is_due(elapsed) and not self._has_jumped(moved, elapsed):
             return None
         self._judged, self._moved = self._saves, moved
         try:
@@ -133,8 +135,10 @@ class Judge:
         rested = self._saves - self._judged >= _SAVES_BETWEEN
         return rested and self._spent <= _SHARE_OF_TIME * elapsed
 
-    def _has_jumped(self, moved: float | None) -> bool:
+    def _has_jumped(self, moved: float | None, elapsed: float) -> bool:
         """Return whether weights move by another length, as after a restart of the rate."""
+        if self._spent > _SHARE_OF_TIME_IN_JUMPS * elapsed:
+            return False
         return bool(moved and self._moved) and not 1 / _JUMP < (moved or 0) / (self._moved or 1) < _JUMP
 
     def _movement(self) -> float | None:

@@ -178,6 +178,7 @@ def test_what_a_policy_takes() -> None:
 def test_a_jump_of_the_movement_is_judged_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judging, "_FIRST_SAVES", (1, 2))
     monkeypatch.setattr(judging, "_SHARE_OF_TIME", 0.0)
+    monkeypatch.setattr(judging, "_SHARE_OF_TIME_IN_JUMPS", 1.0)
     valley, asked = Valley(0.0), []
     policy = lccodec.Balanced(intervals=0.2, loss=valley.loss)
     with lccodec.Chain(tmp_path, policy, newest="history") as chain:
