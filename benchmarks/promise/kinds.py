@@ -22,13 +22,14 @@ from torch.nn import functional
 from ..networks.datasets import Split, load_mnist
 from ..networks.models import CHARACTERS, GPT, BatchNormNet, LeNet5
 from ..networks.tasks import load_text
-from .models import Lion, Mixer, Recurrent, Residual, Skipgram
+from .models import Adversaries, Autoencoder, Gated, Lion, Mixer, Recurrent, Residual, Skipgram
 from .training import Batch, FlaxTraining, TorchTraining, Training
 
 __all__ = ["KINDS", "QUICK", "Data", "Kind"]
 
 BATCH, TESTED, TEXT_TRAINED = 64, 1_000, 0.8
 BEFORE = 400  # iterations before a run is tuned further
+RESTART_EVERY = 200  # iterations between two jumps of a rate
 
 
 @dataclass(frozen=True)
@@ -315,6 +316,70 @@ def policy_gradient(data: Data, seed: int) -> Training:
     )
 
 
+def warm_restarts(data: Data, seed: int) -> Training:
+    """A GRU of 0.1 M parameters, whose rate falls to 0 and jumps back: AdamW."""
+    torch.manual_seed(seed)
+    batch, test = characters(data, 32, 16)
+    model = Gated()
+    optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
+
+    def factor(iteration: int) -> float:
+        return 0.5 + 0.5 * math.cos(math.pi * (iteration % RESTART_EVERY) / RESTART_EVERY)
+
+    return TorchTraining(model, {"optimizer": optimizer}, batch, classified, test, factor)
+
+
+def autoencoder(data: Data, seed: int) -> Training:
+    """A variational autoencoder of digits: Adam with AMSGrad."""
+    torch.manual_seed(seed)
+    batch, test = digits(data)
+    model = Autoencoder()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3, amsgrad=True)
+    return TorchTraining(model, {"optimizer": optimizer}, batch, lambda m, images, _: m(images), test)
+
+
+def adversaries(data: Data, seed: int) -> Training:
+    """A generator of digits and its critic, each with an Adam of its own."""
+    torch.manual_seed(seed)
+    batch, test = digits(data)
+    model = Adversaries()
+    both = {
+        name: torch.optim.Adam(part.parameters(), 1e-4, betas=(0.5, 0.999))
+        for name, part in (("generator", model.generator), ("critic", model.critic))
+    }
+    return TorchTraining(
+        model,
+        both,
+        batch,
+        lambda m, images, _: m(images),
+        test,
+        score=lambda m, images, _: m.distance(images),
+    )
+
+
+def valley(data: Data, seed: int) -> Training:
+    """A wide perceptron that sharpens images: AdamW, a high rate that falls."""
+    torch.manual_seed(seed)
+    batch, (images, _) = digits(data)
+    model = nn.Sequential(nn.Linear(784, 384), nn.Tanh(), nn.Linear(384, 384), nn.Tanh(), nn.Linear(384, 784))
+
+    def blurred(images: torch.Tensor) -> torch.Tensor:
+        return functional.avg_pool2d(images.view(-1, 1, 28, 28), 5, 1, 2).flatten(1)
+
+    def draw(generator: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        clean = batch(generator)[0]
+        return blurred(clean), clean.flatten(1)
+
+    return TorchTraining(
+        model,
+        {"optimizer": torch.optim.AdamW(model.parameters(), 1e-3)},
+        draw,
+        lambda m, inputs, targets: functional.mse_loss(m(inputs), targets),
+        (blurred(images), images.flatten(1)),
+        cosine(1200),
+    )
+
+
 KINDS = {
     kind.name: kind
     for kind in (
@@ -331,6 +396,10 @@ KINDS = {
         Kind("denoiser", denoiser, every=(10, 40, 120), points=(240, 480, 960)),
         Kind("regression", regression),
         Kind("policy gradient", policy_gradient),
+        Kind("warm restarts", warm_restarts, every=(10, 50), points=(230, 450, 850)),
+        Kind("autoencoder", autoencoder, every=(10, 40), points=(200, 480, 960)),
+        Kind("adversaries", adversaries, every=(10, 40), points=(200, 480, 960)),
+        Kind("narrow valley", valley, every=(10, 40), points=(240, 480, 960)),
     )
 }
 

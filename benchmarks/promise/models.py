@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from ..networks.models import CHARACTERS
 
-__all__ = ["Lion", "Mixer", "Recurrent", "Residual", "Skipgram"]
+__all__ = ["Adversaries", "Autoencoder", "Gated", "Lion", "Mixer", "Recurrent", "Residual", "Skipgram"]
 
 
 class Recurrent(nn.Module):
@@ -25,6 +25,68 @@ class Recurrent(nn.Module):
     def forward(self, text: torch.Tensor) -> torch.Tensor:
         """Return the logits of the next character at every position."""
         return self.head(self.lstm(self.embed(text))[0])
+
+
+class Gated(nn.Module):
+    """A GRU over characters."""
+
+    def __init__(self, width: int = 128) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(CHARACTERS, 48)
+        self.gru = nn.GRU(48, width, batch_first=True)
+        self.head = nn.Linear(width, CHARACTERS)
+
+    def forward(self, text: torch.Tensor) -> torch.Tensor:
+        """Return the logits of the next character at every position."""
+        return self.head(self.gru(self.embed(text))[0])
+
+
+class Autoencoder(nn.Module):
+    """A variational autoencoder of images (Kingma and Welling, 2014); it returns its loss."""
+
+    def __init__(self, width: int = 192, code: int = 12) -> None:
+        super().__init__()
+        self.encode = nn.Sequential(nn.Linear(784, width), nn.ReLU(), nn.Linear(width, 2 * code))
+        self.decode = nn.Sequential(nn.Linear(code, width), nn.ReLU(), nn.Linear(width, 784))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the negative evidence bound of an image, by one draw."""
+        images = images.flatten(1).clamp(0, 1)
+        mean, log = self.encode(images).chunk(2, -1)
+        drawn = mean + torch.randn_like(mean) * (log / 2).exp()
+        missed = functional.binary_cross_entropy_with_logits(self.decode(drawn), images, reduction="none")
+        return (missed.sum(-1) + (mean.square() + log.exp() - 1 - log).sum(-1) / 2).mean()
+
+
+class Adversaries(nn.Module):
+    """A generator of images and its critic (Goodfellow et al., 2014)."""
+
+    def __init__(self, code: int = 16, width: int = 128) -> None:
+        super().__init__()
+        self.code = code
+        self.generator = nn.Sequential(
+            nn.Linear(code, width), nn.LeakyReLU(0.2), nn.Linear(width, width), nn.LeakyReLU(0.2),
+            nn.Linear(width, 784),
+        )  # fmt: skip
+        self.critic = nn.Sequential(
+            nn.Linear(784, width), nn.LeakyReLU(0.2), nn.Linear(width, width), nn.LeakyReLU(0.2),
+            nn.Linear(width, 1),
+        )  # fmt: skip
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the sum of both losses; each has gradients for its own net alone."""
+        made = self.generator(torch.randn(len(images), self.code))
+        images = images.flatten(1)
+        told = functional.softplus(-self.critic(images)) + functional.softplus(self.critic(made.detach()))
+        frozen = {name: p.detach() for name, p in self.critic.named_parameters()}
+        fooled = functional.softplus(-torch.func.functional_call(self.critic, frozen, (made,)))
+        return (told + fooled).mean()
+
+    def distance(self, images: torch.Tensor) -> torch.Tensor:
+        """Return how far made images are from others: the energy distance."""
+        images, made = images.flatten(1), self.generator(torch.randn(len(images), self.code))
+        own = torch.cdist(made, made).mean() + torch.cdist(images, images).mean()
+        return 2 * torch.cdist(made, images).mean() - own
 
 
 class Residual(nn.Module):

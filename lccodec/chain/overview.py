@@ -198,6 +198,7 @@ def plan_overview(plan: Any) -> Overview:
         facts[role_words(role)] = f"{_arrays(len(arrays))}, {nbytes:,} bytes, {loss}"
     facts |= {} if plan.shortfall is None else {"shortfall": plan.shortfall}
     facts |= {} if plan.group is None else {"group": plan.group}
+    facts |= {f"advice {number}": line for number, line in enumerate(plan.advice, 1)}
     total = f"{_arrays(len(plan))}, {sum(array.nbytes for array in plan):,} bytes"
     return Overview(f"Plan of {kind}: {total}", facts, plan_table(plan) if len(plan) else None)
 

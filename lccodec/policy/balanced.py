@@ -26,13 +26,19 @@ from .roles import ROLES, Role
 #: Quantizer of each role for a factor of 1. First moments are coded as values, not as differences,
 #: because they forget their past in about ten steps.
 STEPS: Final[dict[Role, Quantizer]] = {
-    "weight": UniformDeadzone(share=0.3),
+    "weight": UniformDeadzone(share=0.5),
     "first_moment": UniformDeadzone(relative_step=1.6, absolute=True),
     "second_moment": LogSteps(1.0),
 }
 
 #: Quantizer of each role in keyframes: the errors are not larger than those of deltas.
 KEYFRAMES: Final[dict[Role, Quantizer]] = {**STEPS, "weight": KeyframeSteps()}
+
+#: The least and the largest step of weights, in movements of an interval.
+MOVEMENTS: Final = (1.2, 3.0)
+
+#: A promise of more than half an interval has larger steps at most, in proportion.
+_LARGE_PROMISE: Final = 2.0
 
 #: The targets. At most one is given.
 TARGETS: Final = ("ratio", "max_bytes", "error", "intervals")
@@ -88,6 +94,11 @@ class Balanced(Policy):
         1 % of the time. A chain does not record it: pass it again when a run resumes.
     width
         Factor for the steps of weights that `loss` has led to so far. A chain records it.
+    movements
+        The least and the largest step of weights without a target of bytes or error, in root mean
+        squares of what an array moved since the save before. They limit only steps that follow from
+        a `share`. Below the least, most of what is coded is smaller than the error that other
+        arrays have; above the largest, a run that resumes feels single elements.
     joint
         Whether second moments also set the dead zone of every weight in a large array: wider where
         the moment is small compared with the others, and narrower where it is large. `ratio` and
@@ -97,14 +108,15 @@ class Balanced(Policy):
     ------
     ArgumentError
         If more than one target is given, or one that is not positive and finite; if `joint` is not
-        True or False; or for a `loss` without `intervals`.
+        True or False; for `movements` that are not two positive numbers, rising; or for a `loss`
+        without `intervals`.
 
     Examples
     --------
     >>> print(Balanced(ratio=50))
     balanced, ratio=50
       below 256 values          Lossless()
-      weight                    UniformDeadzone(share=0.3)
+      weight                    UniformDeadzone(share=0.5)
       first_moment              UniformDeadzone(relative_step=1.6, absolute=True)
       second_moment             LogSteps()
       all else                  Lossless()
@@ -125,6 +137,7 @@ class Balanced(Policy):
     intervals: float | None = field(default=None, kw_only=True)
     loss: Callable[[Any], Any] | None = field(default=None, kw_only=True, compare=False, repr=False)
     width: float = field(default=1.0, kw_only=True, compare=False)
+    movements: tuple[float, float] = field(default=MOVEMENTS, kw_only=True)
     joint: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -134,12 +147,23 @@ class Balanced(Policy):
         for target, value in {**self._given, "width": self.width}.items():
             object.__setattr__(self, target, positive(f"policy {self.name!r}: {target}", value))
         check_bool(f"policy {self.name!r}: joint", self.joint)
+        object.__setattr__(self, "movements", self._checked_movements())
         if self.loss is not None and self.intervals is None:
             raise ArgumentError(f"policy {self.name!r}: loss= needs intervals=")
         if self.loss is not None and not callable(self.loss):
             raise ArgumentError(
                 f"policy {self.name!r}: loss must be a function of a state; got {self.loss!r}"
             )
+
+    def _checked_movements(self) -> tuple[float, float]:
+        where = f"policy {self.name!r}: movements"
+        found: object = self.movements
+        if not isinstance(found, list | tuple) or len(found) != 2:  # a list in JSON
+            raise ArgumentError(f"{where} must be the least and the largest step; got {found!r:.100}")
+        least, most = (positive(where, number) for number in found)
+        if least > most:
+            raise ArgumentError(f"{where} must rise; got {found!r}")
+        return least, most
 
     @property
     def _given(self) -> dict[str, float]:
@@ -155,7 +179,8 @@ class Balanced(Policy):
         """Return the policy as a JSON object."""
         told = {} if self._given and not self.joint else {"joint": self.joint}  # it tells what class this is
         judged = {} if self.width == 1 else {"width": self.width}
-        return {**super().to_json(), **self._given, **judged, **told}
+        steps = {} if self.movements == MOVEMENTS else {"movements": list(self.movements)}
+        return {**super().to_json(), **self._given, **judged, **steps, **told}
 
     @property
     def promise(self) -> tuple[Callable[[Any], Any], float] | None:
@@ -210,7 +235,14 @@ class Balanced(Policy):
         factors: dict[str, float] = {}
         for part in parts:
             chosen = part.scale * factor * own[part.role]
-            factors |= dict.fromkeys(part.names, chosen if by_size else min(chosen, part.widest))
+            if not by_size and (self.error is None or part.role != "weight"):
+                # What a loss has judged, or a resumed run narrows, moves the least step. The most
+                # is for the next jump of the rate, of which a loss knows nothing yet.
+                least, most = part.limits(self.movements)
+                if part.role == "weight":
+                    most *= max(_LARGE_PROMISE * (self.intervals or 0.0), 1.0)
+                chosen = min(max(chosen, least * factor * own[part.role]), most)
+            factors |= dict.fromkeys(part.names, chosen)
         moments = {part.names[0]: part.moment for part in parts if self.joint and part.moment is not None}
         return _Settled(
             self.name,

@@ -31,6 +31,7 @@ from ..quantizers.guarantee import Guarantee, has_negative, spoiled, zero
 from ..quantizers.logarithmic import LogSteps
 from ..quantizers.uniform import UniformDeadzone
 from .again import AsReference, between_quantizer, kept_between, promised
+from .centered import CenteredMean, CenteredSquare, centered
 from .declared import obeying
 from .policy import Candidate, Policy
 
@@ -99,11 +100,11 @@ def between_quantizers(
         Whether they have lost what the policy guarantees, as they were saved. If not, the policy
         codes what has a guarantee.
     """
-    policy = obeying(policy, arrays)
+    policy = centered(obeying(policy, arrays), arrays, alone=False)
     found: dict[str, Quantizer | None] = {}
     for c in arrays:
         quantizer = policy.choose(c.name, c.role, c.kind, c.elements)
-        if not quantizer.lossy:
+        if not quantizer.lossy or isinstance(quantizer, CenteredMean | CenteredSquare):
             continue
         guarantee = promised(policy, c)
         if coder := between_quantizer(guarantee):

@@ -28,7 +28,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from .vocabulary import ENTRIES, FAMILIES, MODELS, WRAPPERS, Role, Word, meaning
+from .vocabulary import ENTRIES, FAMILIES, MODELS, WRAPPERS, Family, Role, Word, meaning
 
 Path: TypeAlias = tuple[str, ...]
 Shape: TypeAlias = tuple[int, ...]
@@ -49,7 +49,9 @@ class Optimizers:
     inside
         Names of the arrays of optimizers; also of those that look like moments and mirror nothing.
     moments
-        Role and entry of each moment, by name.
+        Role and entry of each moment, by name; also of weights that an optimizer keeps.
+    centers
+        Names of the moments whose square is taken from another moment.
     parameters
         Names of the arrays that are parameters.
     perhaps
@@ -60,6 +62,7 @@ class Optimizers:
     known: bool = True
     inside: set[str] = field(default_factory=set)
     moments: dict[str, tuple[Role, str]] = field(default_factory=dict)
+    centers: set[str] = field(default_factory=set)
     parameters: set[str] = field(default_factory=set)
     perhaps: set[str] = field(default_factory=set)
 
@@ -264,7 +267,7 @@ class _Search:
                 self._children[path[:depth]].add(part)
         for name in list(self._pairs):
             path = self._paths[name]
-            depths = [d for d in range(len(path)) if self._family(path, d, inside=False)]
+            depths = [d for d in range(len(path)) if self._family_of(path, d, inside=False)]
             if not depths or self._is_exact(name):
                 del self._pairs[name]
             else:
@@ -293,11 +296,14 @@ class _Search:
                 tree = name in self._starts and depth < len(path) - 1
                 entries[name] = range(self._starts[name], depth + 1) if tree else [depth]
         for name, depths in entries.items():
-            roles = (self._family(self._paths[name], d, inside=name in self._starts) for d in depths)
-            role, entry = next(filter(None, roles), (None, ""))
-            self.found.known &= role is not None
-            if role is not None and role != "other" and self._shapes[name] in shapes:
+            roles = (self._family_of(self._paths[name], d, inside=name in self._starts) for d in depths)
+            family, entry = next(filter(None, roles), (None, ""))
+            self.found.known &= family is not None
+            role = family.roles[entry] if family is not None else "other"
+            if role != "other" and self._shapes[name] in shapes:
                 self.found.moments[name] = (role, entry)
+                if family is not None and family.is_center(entry):
+                    self.found.centers.add(name)
             self.found.present = True
         if not self.found.known:
             return
@@ -367,8 +373,8 @@ class _Search:
         rest = rest[: len(rest) - len(_unwrapped(end))]
         return self._is_weight(name) or (bool(rest) and rest[-1] in MODELS)
 
-    def _family(self, path: Path, depth: int, *, inside: bool) -> tuple[Role, str] | None:
-        """Return role and entry of an array, if all that is kept beside it is a family."""
+    def _family_of(self, path: Path, depth: int, *, inside: bool) -> tuple[Family, str] | None:
+        """Return family and entry of an array, if all that is kept beside it is a family."""
         place, rest, own = path[:depth], path[depth + 1 :], path[depth]
         prefix = ""
         if not meaning(own).entry:
@@ -389,7 +395,7 @@ class _Search:
         counted = (*place, "count") in self._leaves
         fitting = (f for f in FAMILIES if f.fits(entries, named=inside, counted=counted))
         family = next((f for f in fitting if alike or set(f.roles.values()) == {"other"}), None)
-        return None if family is None else (family.roles[own], own)
+        return None if family is None else (family, own)
 
 
 def _optimizer_start(words: list[Word]) -> int | None:

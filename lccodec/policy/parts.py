@@ -8,6 +8,10 @@ step costs and what it leaves is found on a sample, before anything is coded.
 In a closed loop, the error of a delta joins the next difference. If a share f of the squared
 difference remains, the error settles at f / (1 - f) of the squared movement.
 
+After a jump of the rate, steps by a share of the differences are wide for as long as errors of the
+jump are among them. So the step of a weight is at most a few times what its array moved since the
+save before.
+
 A first moment is a step that the optimizer has yet to take. A run that resumes without it falls
 behind by what it would have coasted: about the square of the correlation of the last movement with
 the update that the moment stands for. That is half an interval where saves are some iterations
@@ -23,7 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -35,7 +39,7 @@ from ..quantizers.grid import DEAD_ZONE, lead
 from ..quantizers.logarithmic import logarithms
 from ..quantizers.residual import difference, root_mean_square
 from .policy import Candidate, Past, Policy
-from .roles import AVERAGE, Role, find_moments
+from .roles import AVERAGE, CENTER, FOLLOWER, KEPT, Role, find_moments
 
 _SAMPLE_STRETCHES: Final = 16  # of one array, evenly spread
 _STRETCH_COMPONENTS: Final = 256  # of each
@@ -89,6 +93,9 @@ def widest(d: Array, share: float) -> float:
     return edge / DEAD_ZONE
 
 
+#: Why arrays have their roles of which no optimizer has moments, or that say nothing of a movement.
+_APART: Final = frozenset([AVERAGE, FOLLOWER, KEPT, CENTER])
+
 _EPSILON: Final = 1e-8  # of Adam: second moments far below its square divide nothing
 
 
@@ -133,8 +140,7 @@ def correlations(candidates: Sequence[Candidate], quantizers: Mapping[str, Quant
         originals are not known.
     """
     by_name = {c.name: c for c in candidates}
-    # No optimizer has moments of averages.
-    roles = {c.name: c.role for c in candidates if c.why != AVERAGE}
+    roles = {c.name: c.role for c in candidates if c.why not in _APART}
     shapes = {c.name: c.shape for c in candidates}
     second = find_moments(roles, shapes, "second_moment")
     found = {}
@@ -171,6 +177,15 @@ _LEAST_REACH: Final = 0.1  # of a first moment's sum of squares: outside its zon
 Moment: TypeAlias = tuple[Array, ElementType, float]
 
 
+class _Sampled(NamedTuple):
+    """An array, and what is known of it; lengths are in units of its rms difference."""
+
+    c: Candidate
+    d: Array  # a sample of its differences
+    curvature: float  # as far as its second moment tells
+    moved: float  # since the save before
+
+
 @dataclass(frozen=True)
 class Part:
     """Arrays that share a step: one large array, or all small arrays of one quantizer and type."""
@@ -183,6 +198,7 @@ class Part:
     harm: float  # of a squared error, relative to the mean of all arrays
     momentum: float  # correlation of a first moment's update with the movement; 0 if it is not known
     moment: Moment | None  # only of a large array
+    moved: float  # root mean square since the save before, in the same unit; 0 if it is not known
     widest: float  # factor of the step of a first moment, but for a target of bytes
 
     @property
@@ -191,6 +207,16 @@ class Part:
         if self.momentum and self.quantizer.absolute:
             return moment_scale(self.momentum)
         return round(min(max(1 / math.sqrt(self.harm), 1 / _MAX_STEP_RATIO), _MAX_STEP_RATIO), 2)
+
+    def limits(self, movements: tuple[float, float]) -> tuple[float, float]:
+        """Return the least and the largest factor of a step, given those of a weight in movements.
+
+        A step that is balanced with others is as much wider at least, and no wider at most.
+        """
+        if self.role != "weight":
+            return 0.0, self.widest
+        least, most = (self.quantizer.widest_factor(self.d, length * self.moved) for length in movements)
+        return (0.0 if least == math.inf else least * self.scale), most
 
     def step(self, factor: float) -> float:
         """Return the step for a factor of all steps."""
@@ -207,14 +233,13 @@ def find_parts(policy: Policy, candidates: list[Candidate], waiting: Collection[
 
     All small arrays of one quantizer and type share a step, and so are one part.
     """
-    # No optimizer has moments of averages.
-    roles = {c.name: c.role for c in candidates if c.why != AVERAGE}
+    roles = {c.name: c.role for c in candidates if c.why not in _APART}
     shapes = {c.name: c.shape for c in candidates}
     moments = find_moments(roles, shapes, "second_moment")
     firsts = [c for c in candidates if c.role == "first_moment"]
     explained = correlations(candidates, {c.name: _coder(policy, c) for c in firsts})
     by_name = {c.name: c for c in candidates}
-    pools: dict[object, list[tuple[Candidate, Array, float]]] = {}
+    pools: dict[object, list[_Sampled]] = {}
     small = [c.bits.size for c in candidates if c.bits.size <= MAX_SHARED_COMPONENTS]
     thin = max(sum(min(size, SAMPLE) for size in small) // _POOL_SAMPLES, 1)
     weighing: dict[str, Moment] = {}
@@ -237,23 +262,26 @@ def find_parts(policy: Policy, candidates: list[Candidate], waiting: Collection[
                 if typical > 0:
                     weighing[c.name] = moment.bits, moment.kind, typical
         key = (quantizer, c.kind) if pooled else c.name
-        pools.setdefault(key, []).append((c, d[:: thin if pooled else 1] / (unit or 1.0), curvature))
-    mean = _mean([(curvature, c.bits.size) for pool in pools.values() for c, _, curvature in pool])
+        unit, d = unit or 1.0, d[:: thin if pooled else 1]
+        pools.setdefault(key, []).append(_Sampled(c, d / unit, curvature, _movement(c) / unit))
+    mean = _mean([(own.curvature, own.c.bits.size) for pool in pools.values() for own in pool])
     parts = []
     for pool in pools.values():
-        first = pool[0][0]
-        curvature = _mean([(curvature, c.bits.size) for c, _, curvature in pool])
+        first, sizes = pool[0].c, [own.c.bits.size for own in pool]
+        curvature = _mean(list(zip([own.curvature for own in pool], sizes, strict=True)))
         harm = curvature / mean if mean > 0 and curvature > 0 else 1.0
         quantizer = _coder(policy, first)
-        d = np.concatenate([d for _, d, _ in pool])
+        d = np.concatenate([own.d for own in pool])
         if quantizer.bin_width(d) is None:
             continue
-        count = sum(c.bits.size for c, _, _ in pool)
-        names = [c.name for c, _, _ in pool]
-        momentum = _mean([(explained.get(c.name, math.nan), c.bits.size) for c, _, _ in pool])
-        most = _widest(quantizer, [each for _, each, _ in pool])
+        names = [own.c.name for own in pool]
+        momentum = _mean([(explained.get(own.c.name, math.nan), own.c.bits.size) for own in pool])
+        moved = math.sqrt(_mean([(own.moved**2, own.c.bits.size) for own in pool]))
+        most = _widest(quantizer, [own.d for own in pool])
         moment_of = weighing.get(first.name)
-        parts.append(Part(names, first.role, count, d, quantizer, harm, abs(momentum), moment_of, most))
+        parts.append(
+            Part(names, first.role, sum(sizes), d, quantizer, harm, abs(momentum), moment_of, moved, most)
+        )
     return parts
 
 
@@ -279,6 +307,15 @@ def _widest(quantizer: Quantizer, pool: list[Array]) -> float:
         return math.inf
     # Elements that all have one size lie at the edge: a little less, and they are outside.
     return round(0.97 * min(widest(d, _LEAST_REACH) for d in pool) / step, 2)
+
+
+def _movement(c: Candidate) -> float:
+    """Return how far those elements of an array moved that did, since the save before; or NaN."""
+    if c.past is None or not c.kind.is_float:
+        return math.nan
+    d = difference(c.past.of(c.bits), c.past.bits, c.kind, ordered=False).astype(np.float64)
+    moved = d[np.isfinite(d) & (d != 0)]
+    return root_mean_square(moved) if moved.size >= _MIN_MOVED else math.nan
 
 
 def settled_error(parts: list[Part], factor: float) -> float:

@@ -19,10 +19,9 @@ from .roles import Role
 _SIGNED_ROLES: Final[tuple[Role, ...]] = ("weight", "first_moment")
 _SECOND_MOMENTS: Final[dict[Role, Quantizer]] = {"second_moment": LogSteps(1.0)}
 _SMALL_MOMENTS: Final[dict[Role, Quantizer]] = {
-    "first_moment": UniformDeadzone(relative_step=1.9, absolute=True),
-    "second_moment": LogSteps(2.0),
+    "first_moment": UniformDeadzone(relative_step=1.9, absolute=True)
 }
-_SMALL: Final = STEPS | _SMALL_MOMENTS | {"weight": UniformDeadzone(share=0.15)}
+_SMALL: Final = STEPS | _SMALL_MOMENTS | {"weight": UniformDeadzone(share=0.35)}
 
 #: The name of the policy, in files and in the shell.
 FIELDS: Final = "fields"
@@ -42,7 +41,13 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
             Policy("lc-2", dict.fromkeys(_SIGNED_ROLES, NAMED["lc-2"]) | _SECOND_MOMENTS),
             Policy("lc-3", dict.fromkeys(_SIGNED_ROLES, NAMED["lc-3"]) | _SECOND_MOMENTS),
             Balanced("balanced"),
-            Balanced("small", _SMALL, keyframes=KEYFRAMES | _SMALL_MOMENTS, effort="high"),
+            Balanced(
+                "small",
+                _SMALL,
+                keyframes=KEYFRAMES | _SMALL_MOMENTS,
+                effort="high",
+                movements=(1.8, 4.0),
+            ),
         )
     }
 )

@@ -19,7 +19,7 @@ from ..quantizers.registry import quantizer_text
 from .declared import obeyed, roles_of
 from .policy import Candidate, Declaration, Policy
 from .presets import POLICIES, resolve_policy
-from .roles import MASTER, ROLES, ROUNDED, Assignment, Role, assign_roles, check_roles
+from .roles import FOLLOWER, MASTER, ROLES, ROUNDED, Assignment, Role, assign_roles, check_roles
 
 #: What is kept of the newest state: the exact file and the history's checkpoint, or that alone.
 NewestMode: TypeAlias = Literal["exact", "history"]
@@ -102,7 +102,7 @@ def needed_record(record: Record, arrays: Iterable[Candidate], known: Collection
     come from a framework's structures. The roles of some may come from their values.
     """
     candidates = list(arrays)
-    by_values = any(c.why in (MASTER, ROUNDED) or c.declared for c in candidates)
+    by_values = any(c.why in (FOLLOWER, MASTER, ROUNDED) or c.declared for c in candidates)
     if not record.roles and not known and not by_values:  # all follow from names and shapes
         return replace(record, known={})
     shapes = {c.name: c.shape for c in candidates}

@@ -23,8 +23,8 @@ framework knows by types:
 4. A tree that has the structure of a model and is known to be an average of its weights has
    weights, too (:mod:`lccodec.policy.averages`).
 5. All else is exact. But a save looks at values, too, and finds weights that it has in two types
-   (:mod:`lccodec.policy.copies`), and which of a partly frozen model have moved
-   (:mod:`lccodec.policy.trained`).
+   (:mod:`lccodec.policy.copies`), which of a partly frozen model have moved
+   (:mod:`lccodec.policy.trained`), and what follows weights (:mod:`lccodec.policy.followers`).
 """
 
 from __future__ import annotations
@@ -45,8 +45,12 @@ from .vocabulary import MODELS, ROLES, Role, meaning
 
 __all__ = [
     "AVERAGE",
+    "CENTER",
     "EXACT_BY_DEFAULT",
+    "EXACT_NAME",
+    "FOLLOWER",
     "GIVEN",
+    "KEPT",
     "MASTER",
     "OUTSIDE",
     "PARAMETER",
@@ -73,6 +77,10 @@ PARAMETER: Final = "a parameter of the optimizer"
 AVERAGE: Final = "an average of the weights"
 MASTER: Final = "the float32 of a weight"
 ROUNDED: Final = "a weight, rounded"
+FOLLOWER: Final = "follows a weight, by its values"
+KEPT: Final = "a weight that an optimizer keeps"
+#: Why an array is a first moment: its square is taken from a second moment.
+CENTER: Final = "the mean of a centered optimizer"
 #: Why an array is ``other``: no source says anything about it, or not enough.
 UNNAMED: Final = "nothing names it"
 UNTRAINED: Final = "no parameter of the optimizer"
@@ -80,6 +88,8 @@ PERHAPS: Final = "perhaps a parameter of the optimizer"
 UNSAFE: Final = "no moment known to be safe"
 UNKNOWN: Final = "of an optimizer that is not known"
 OUTSIDE: Final = "not in the model"
+#: How the reason ends if a word in the name says that an array is exact.
+EXACT_NAME: Final = " is exact"
 #: How the reason for a role begins that a user gives.
 GIVEN: Final = "given as "
 #: Reasons for "other" that come from no name and no type: the array is exact because nothing says
@@ -96,7 +106,6 @@ class Assignment:
 
 
 _UNNAMED_ROLE: Final = Assignment("other", UNNAMED)
-_EXACT_NAME: Final = " is exact"  # behind the word that says so
 _MAX_SUGGESTIONS: Final = 3  # names that a pattern may mean
 
 
@@ -153,7 +162,7 @@ def assign_roles(
 def _may_be_average(assigned: Assignment) -> bool:
     """Return whether an array is exact only by its name, or because nothing says more."""
     return assigned.role == "other" and (
-        assigned.why in (UNNAMED, UNTRAINED, PERHAPS, OUTSIDE) or assigned.why.endswith(_EXACT_NAME)
+        assigned.why in (UNNAMED, UNTRAINED, PERHAPS, OUTSIDE) or assigned.why.endswith(EXACT_NAME)
     )
 
 
@@ -312,10 +321,12 @@ def _assign(
     """Return the role of an array by the rule above."""
     exact = next((word.text for part in name_parts(name) if (word := meaning(part)).exact), None)
     if exact is not None:
-        return Assignment("other", f"{exact!r}{_EXACT_NAME}")
+        return Assignment("other", f"{exact!r}{EXACT_NAME}")
     if name in optimizers.moments:
         role, entry = optimizers.moments[name]
-        return Assignment(role, f"{entry!r} of an optimizer")
+        if role == "weight":
+            return Assignment(role, KEPT)
+        return Assignment(role, CENTER if name in optimizers.centers else f"{entry!r} of an optimizer")
     if name in optimizers.inside:
         return Assignment("other", UNSAFE)
     if name in optimizers.parameters:

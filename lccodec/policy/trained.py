@@ -3,7 +3,8 @@
 An optimizer that was given the trained parameters alone, without names, keeps moments of so many
 arrays of a shape, and the model has more of that shape. Then the values tell: if as many of them
 have moved since the parent, these are its parameters. What is frozen does not move. If others move,
-too, such as an average of the weights, nobody can say, and all stay exact.
+too, such as an average of the weights, those count that are called weights, or those of them below
+a model. If that leaves more than one way, all stay exact.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from .optimizer import as_many
 from .policy import Candidate
-from .roles import PARAMETER, PERHAPS
+from .roles import PARAMETER, PERHAPS, called_weight
 
 __all__ = ["mark_trained"]
 
@@ -29,8 +31,9 @@ def mark_trained(arrays: Sequence[Candidate]) -> None:
         roles = Counter(array.role for array in arrays if array.shape == shape)  # none of them is here
         count = max(roles["first_moment"], roles["second_moment"]) - roles["weight"]
         moved = [array for array in found if _has_moved(array)]
-        if moved and len(moved) == count:
-            for array in moved:
+        chosen = as_many([array.name for array in moved], count, called_weight) if count > 0 else []
+        for array in moved:
+            if array.name in chosen:
                 array.role, array.why = "weight", PARAMETER
 
 

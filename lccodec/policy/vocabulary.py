@@ -78,22 +78,32 @@ class Family:
 
     Each family was tried: after a restore from any preset, the updates of its optimizers are finite
     and of the right size (``test_resumed_updates.py`` beside the tests of the adapters). Some are
-    exact for that. Two moments of one quantity, as in a centered RMSprop, would make
-    ``square_avg - grad_avg**2`` negative.
+    exact for that. Two means of which one is taken from the other are coded together
+    (:mod:`lccodec.policy.centered`).
     """
 
     roles: Mapping[str, Role]
     named: bool = False  # only inside what is named as an optimizer: the words mean other things too
     counted: bool = False  # only beside a ``count``: optax's centered RMSprop has none
+    centered: bool = False  # the square of the first moment is taken from the second moment
 
     def fits(self, entries: Collection[str], *, named: bool, counted: bool) -> bool:
         """Return whether these entries are the family, in such a place."""
         return self.roles.keys() == set(entries) and named >= self.named and counted >= self.counted
 
+    def is_center(self, entry: str) -> bool:
+        """Return whether the square of an entry is taken from another one."""
+        return self.centered and self.roles[entry] == "first_moment" and entry != "momentum_buffer"
+
 
 def _family(first: str = "", second: str = "", *, named: bool = False, counted: bool = False) -> Family:
     firsts: dict[str, Role] = dict.fromkeys(first.split(), "first_moment")
     return Family(firsts | dict.fromkeys(second.split(), "second_moment"), named, counted)
+
+
+def _centered_family(first: str, second: str, more: str = "") -> Family:
+    own = _family(f"{first} {more}", second, named=True)
+    return Family(own.roles, named=True, centered=True)
 
 
 def _exact_family(entries: str) -> Family:
@@ -111,12 +121,15 @@ FAMILIES: Final = (
     _family("", "square_avg"),
     _family("", "square_avg acc_delta"),  # Adadelta
     _family("", "sum", named=True),  # Adagrad
-    _exact_family("square_avg grad_avg"),  # RMSprop, centered
-    _exact_family("square_avg grad_avg momentum_buffer"),
+    _centered_family("grad_avg", "square_avg"),  # RMSprop, centered
+    _centered_family("grad_avg", "square_avg", "momentum_buffer"),
     _exact_family("row_var col_var"),  # Adafactor: of a matrix, and of a vector
     _exact_family("variance"),
     _exact_family("prev step_size"),  # Rprop
     _exact_family("ax"),  # ASGD: an average of the weights
+    # Schedule-free: the weights without their average, beside the moments of the optimizer.
+    Family({"z": "weight"}, named=True),
+    Family({"z": "weight", "exp_avg_sq": "second_moment"}, named=True),
     # optax.
     _family("mu", "nu", counted=True),  # Adam
     _family("mu", "nu nu_max", counted=True),  # AMSGrad
@@ -125,7 +138,7 @@ FAMILIES: Final = (
     _family("trace", named=True),  # SGD
     _family("", "sum_of_squares", named=True),  # Adagrad
     _family("", "e_g e_x", named=True),  # Adadelta
-    _exact_family("mu nu"),  # RMSprop, centered
+    _exact_family("mu nu"),  # RMSprop, centered; an Adam whose count is elsewhere has the same names
     _exact_family("m v n g"),  # Adan
     _exact_family("step_sizes prev_updates"),  # Rprop
     _exact_family("acc_grads"),  # several steps that make one
@@ -153,6 +166,9 @@ _OPTIMIZER_PATTERN: Final = re.compile(
 #: Words for averages of weights. They are exact, unless they have the structure of a model
 #: (:mod:`lccodec.policy.averages`).
 AVERAGES: Final = frozenset(["ema", "swa", "polyak", "shadow", "avg", "average", "averaged"])
+#: Words for what follows weights: of an array that does, by its values, they do not say that it is
+#: exact (:mod:`lccodec.policy.followers`).
+FOLLOWERS: Final = AVERAGES | {"target", "targets", "slow"}
 #: Names of what no quantizer may change. A part is exact if one of its words is listed.
 EXACT: Final = frozenset(
     [
@@ -227,3 +243,15 @@ def meaning(part: str) -> Word:
         weight_in_params=text in _WEIGHTS_IN_PARAMS,
         weight_beside=beside,
     )
+
+
+def says_follower(part: str) -> bool:
+    """Return whether a part of a name is that of no exact array, but for words of `FOLLOWERS`.
+
+    Examples
+    --------
+    >>> says_follower("target_net"), says_follower("modelEMA"), says_follower("teacher_ema")
+    (True, True, False)
+    """
+    words = [word.lower() for word in _WORD_PATTERN.findall(part)]
+    return not meaning("_".join(word for word in words if word not in FOLLOWERS)).exact

@@ -13,6 +13,7 @@ Source: SPEC 7.7.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -177,6 +178,13 @@ class Quantizer:
         The array is given as components, of a floating point type.
         """
         return None
+
+    def widest_factor(self, differences: Array, step: float) -> float:  # noqa: ARG002
+        """Return the largest factor of steps that are at most `step` for such differences.
+
+        It is infinite unless the step follows from a share of the differences.
+        """
+        return math.inf
 
     def scaled(self, factor: float) -> Quantizer:  # noqa: ARG002
         """Return the quantizer with steps multiplied by a factor; itself if they are fixed."""

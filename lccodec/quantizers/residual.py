@@ -139,6 +139,8 @@ class Residual:
         self.ordered = ordered
         self.sizes: Array = np.array([bits.size]) if sizes is None else sizes
         self.arrays = self.sizes.size
+        #: Which components are stored exactly, whatever their differences; in a batch of one array.
+        self.exact: Array | None = None
         self._owner = np.repeat(np.arange(self.arrays), self.sizes) if self.arrays > 1 else None
         self._last_owner: tuple[Array, Array] | None = None  # found by the fit, kept for the encoder
         self._all: Array | None = None  # differences of a batch of several arrays
@@ -261,9 +263,13 @@ class Residual:
             return self._all
         part = slice(start, start + count)
         if self.reference is None:
-            bits = self.bits[part].copy() if copy else self.bits[part]
-            return difference(bits, None, self.kind, self.ordered)
-        return difference(self.bits[part], self.reference[part], self.kind, self.ordered)
+            bits = self.bits[part].copy() if copy or self.exact is not None else self.bits[part]
+            found = difference(bits, None, self.kind, self.ordered)
+        else:
+            found = difference(self.bits[part], self.reference[part], self.kind, self.ordered)
+        if self.exact is not None:
+            found[self.exact[part]] = np.nan  # which no bin has
+        return found
 
 
 def _nbytes(d: Array) -> int:

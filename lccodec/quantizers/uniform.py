@@ -29,6 +29,7 @@ _OUTLIER_SQUARE_SHARE: Final = 1 / 16  # of the sum of squares: a difference wit
 _MIN_NONZERO_DIFFERENCES: Final = 1 << 14  # fewer are too few to find outliers among them
 _MAX_OUTLIERS: Final = 64
 
+_MAX_SHARE: Final = 0.95  # that a limit of the step leads to
 _MAX_STEP_SPREADS: Final = 1.0  # of a `share`: the step in units of the spread of the values
 
 #: A value that is coded lies in a bin; the first one goes from the end of the zone over one step.
@@ -123,6 +124,15 @@ class UniformDeadzone(Quantizer):
     def scaled(self, factor: float) -> UniformDeadzone:
         """Return the quantizer with its relative step multiplied, or with a share that does it."""
         return _scaled(self, factor) if self.is_relative else self
+
+    def widest_factor(self, differences: Array, step: float) -> float:
+        """Return the largest factor of steps that are at most `step` for such differences."""
+        sizes = np.abs(differences[differences != 0])
+        if self.share is None or not sizes.size or not step > 0:
+            return math.inf
+        share = min(float(np.mean(sizes > DEAD_ZONE * step)), _MAX_SHARE)
+        odds = self.share / (1 - self.share)
+        return math.inf if share == 0 else round(math.sqrt(odds * (1 - share) / share), 2)
 
     def fit(self, batch: Residual) -> Grid | None:
         """Choose the representatives; ``None`` if exact storage is at least as small."""

@@ -183,6 +183,12 @@ def test_at_most_one_sound_target(target: dict[str, float]) -> None:
         Balanced(**target)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("movements", [1.0, (1.0,), (2.0, 1.0), (0.0, 1.0), ("a", 1.0)])
+def test_limits_of_steps_must_be_two_numbers(movements: object) -> None:
+    with pytest.raises(ArgumentError, match="movements"):
+        Balanced(movements=movements)  # type: ignore[arg-type]
+
+
 def test_a_role_may_be_given_another_quantizer(tmp_path: Path) -> None:
     policy = Balanced(error=1.0, roles={"weight": UniformDeadzone(max_error=1e-4)})
     states = adam_states(3)

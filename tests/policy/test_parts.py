@@ -247,3 +247,36 @@ def test_a_moment_of_one_size_is_never_all_in_the_zone(policy: Balanced) -> None
     quantizer = settled.choose(m.name, m.role, m.kind, m.bits.size)
     decoded = decode(encode(m.bits.view(np.float32), quantizer))
     assert np.square(decoded).sum() > 0.2 * np.square(m.bits.view(np.float32)).sum()
+
+
+def step_of(policy: Balanced, moved: Array, error: Array | float = 0.0) -> float:
+    """The step of a weight whose differences are its movement and an error, in movements."""
+    before = np.random.default_rng(1).normal(size=moved.size)
+    w = candidate("model/fc.weight", "weight", before + moved, before + error)
+    w.past = Past(1, before.view(np.uint64))
+    quantizer = policy.settle([w]).choose(w.name, w.role, w.kind, w.bits.size)
+    return (quantizer.bin_width(moved - error) or 0.0) / float(np.sqrt(np.square(moved).mean()))
+
+
+def test_steps_of_weights_are_some_movements_wide() -> None:
+    rng = np.random.default_rng(0)
+    policy, normal = Balanced(movements=(1.2, 3.0)), 0.01 * rng.normal(size=5_000)
+    assert step_of(policy, normal) == pytest.approx(1.2, abs=0.1)
+    sparse = normal * np.where(rng.random(5_000) < 0.2, 1.0, 0.01)  # most move by little
+    assert step_of(Balanced(movements=(0.01, 3.0)), sparse) < 0.1
+    assert step_of(policy, sparse) == pytest.approx(1.2, abs=0.1)
+    error = 0.3 * rng.normal(size=5_000)  # of a jump before
+    assert step_of(Balanced(movements=(1.2, 1e3)), normal, error) > 20
+    assert step_of(policy, normal, error) == pytest.approx(3.0, rel=0.2)
+
+
+def test_a_target_of_bytes_or_error_has_no_such_limits() -> None:
+    moved = 0.01 * np.random.default_rng(0).normal(size=5_000)
+    assert step_of(Balanced(max_bytes=1e6), moved) < 1
+    assert step_of(Balanced(error=5.0), moved) > 3
+
+
+def test_what_a_loss_has_judged_moves_the_limits() -> None:
+    moved = 0.01 * np.random.default_rng(0).normal(size=5_000)
+    widths = [step_of(Balanced(intervals=0.25, width=width), moved) for width in (0.5, 1.0, 2.0)]
+    assert widths == pytest.approx([0.6, 1.2, 2.4], rel=0.3)

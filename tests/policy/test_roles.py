@@ -227,7 +227,6 @@ def test_without_a_way_to_tell_copies_all_are_exact() -> None:
         {"opt/0/mu/fc/w/0": (9,), "opt/0/mu/fc/w/1": (9,), "opt/0/nu/fc/w": (9, 9)},  # SM3
         {"opt/0/mu/fc/w": (9, 9), "opt/0/nu/fc/w": (), "opt/0/count": ()},  # Novograd
         {f"opt/0/{entry}/fc/w": (9, 9) for entry in "mvng"},  # Adan
-        {"state/0/square_avg": (9, 9), "state/0/grad_avg": (9, 9)},  # a centered RMSprop
         {"state/0/exp_avg": (9, 9), "state/0/exp_avg_sq": (9, 9), "state/0/s": (9, 9)},  # Prodigy
         {"state/0/exp_avg": (9, 9), "state/0/exp_avg_sq": (9, 9), "state/0/GG/0": (9, 9)},  # SOAP
         {"state/0/row_var": (9, 1), "state/0/col_var": (1, 9)},  # Adafactor

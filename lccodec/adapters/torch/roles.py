@@ -23,6 +23,8 @@ import torch
 from ...container.tree import leaf_name
 from ...policy.optimizer import as_many, find_numbered
 from ...policy.roles import (
+    CENTER,
+    KEPT,
     PARAMETER,
     PERHAPS,
     UNKNOWN,
@@ -33,7 +35,7 @@ from ...policy.roles import (
     called_weight,
     is_exact,
 )
-from ...policy.vocabulary import FAMILIES, MODELS
+from ...policy.vocabulary import FAMILIES, MODELS, meaning
 from ..tree.matching import unwrapped
 from ..tree.plain import below
 from .matching import together
@@ -168,13 +170,16 @@ class _Search:
             kinds = {child.shape if isinstance(child, torch.Tensor) else None for child in kept.values()}
             if kept:
                 shapes[index] = kinds.pop() if len(kinds) == 1 else None
-            families = [f for f in FAMILIES if f.fits(kept, named=True, counted=False)]
+            known = {entry: child for entry, child in kept.items() if not meaning(str(entry)).master}
+            families = [f for f in FAMILIES if f.fits(known, named=True, counted=False)]
             roles = families[0].roles if families and shapes[index] is not None else {}
-            self._known &= bool(families) or not kept
+            self._known &= bool(families) or not known
             for entry, child in entries.items():
                 assignment = Assignment("other", UNSAFE if entry in kept else _INSIDE)
-                if roles.get(entry, "other") != "other":
-                    assignment = Assignment(roles[entry], f"torch optimizer: {entry}")
+                role = roles.get(entry, "other")
+                if role != "other":
+                    why = CENTER if families[0].is_center(entry) else f"torch optimizer: {entry}"
+                    assignment = Assignment(role, KEPT if role == "weight" else why)
                 self._assign(child, below(inner, str(entry)) if entry else inner, assignment)
         for group in _groups(value["param_groups"]):
             self._groups.append([])

@@ -1,12 +1,12 @@
 """Feedback from the user's loss: how wide the steps of weights may be for a promise in intervals.
 
 What an error of the weights does to a run cannot be seen in the state alone: the same error costs
-nothing in a wide valley, and intervals of work in a narrow one. So at some saves, a judge lets the
-loss of the history's newest state be computed, as it is restored, beside that of the exact one. The
-cost that it estimates has two terms. A state that lies behind its run costs what it lies behind;
-one that has an error costs a part of the rise of its loss, as most of such a rise heals in the next
-iterations. The steps are then widened as far as the promise allows, or narrowed. They change little
-at a time: errors take some saves to settle.
+nothing in a wide valley, and intervals of work in a narrow one. So at some saves, and where weights
+begin to move by another length, a judge lets the loss of the history's newest state be computed, as
+it is restored, beside that of the exact one. The cost that it estimates has two terms. A state that
+lies behind its run costs what it lies behind; one that has an error costs a part of the rise of its
+loss, as most of such a rise heals in the next iterations. The steps are then widened as far as the
+promise allows, or narrowed. They change little at a time: errors take some saves to settle.
 
 Source: the measurements in ``spec/decisions/0015-presets-by-promise.md``.
 """
@@ -23,7 +23,7 @@ import numpy as np
 
 from ...container.tree import flatten, unflatten
 from ...element_types import Array, components, from_components
-from ...errors import reason_of, warn
+from ...errors import LccodecError, reason_of, warn
 from ...policy.policy import Policy
 from ..adapter import Adapter, as_framework
 from ..read.checkpoint import open_step
@@ -36,8 +36,10 @@ _COST_OF_RISE: Final = 1 / 12  # intervals, of a loss that is higher by the fall
 _SHARE_OF_PROMISE: Final = 2 / 3  # what weights may cost; the rest is for first moments
 
 _FIRST_SAVES: Final = (1, 2, 4, 6, 8, 12, 16, 24)  # that are judged, whatever the time it takes
+_JUMP: Final = 2.0  # of the movement since the last judgement: another one is due
 _SAVES_BETWEEN: Final = 4  # two judgements later on, at least: errors take so long to settle
 _SHARE_OF_TIME: Final = 0.01
+_SHARE_OF_TIME_IN_JUMPS: Final = 0.05
 _LOSSES: Final = 8  # of exact states, from which the fall of an interval is estimated
 
 _WIDER, _NARROWER = 1.25, 0.6  # the most that one judgement changes the steps by
@@ -96,6 +98,7 @@ class Judge:
         self._exact: list[tuple[int, float]] = []  # steps and losses of exact states
         self._saves, self._first, self._judged = 0, 0, 0
         self._began, self._spent = 0.0, 0.0  # in seconds
+        self._moved: float | None = None  # the weights in the interval before the last judgement
 
     def look(self, step: object, state: Any) -> Judgement | None:
         """Judge the newest step of the history, if it is time to, before `state` is saved.
@@ -111,9 +114,12 @@ class Judge:
         if not self._saves or (self._exact and index <= self._exact[-1][0]):  # it begins, or anew
             self._exact, self._saves, self._first, self._judged, self._began = [], 0, index, 0, now
         self._saves += 1
-        if not self._is_due(now - self._began):
+        moved = self._movement()
+        self._moved = self._moved or moved
+        elapsed = now - self._began
+        if not self._is_due(elapsed) and not self._has_jumped(moved, elapsed):
             return None
-        self._judged = self._saves
+        self._judged, self._moved = self._saves, moved
         try:
             return self._look(index, state)
         except Exception as error:
@@ -128,6 +134,24 @@ class Judge:
             return self._saves in _FIRST_SAVES
         rested = self._saves - self._judged >= _SAVES_BETWEEN
         return rested and self._spent <= _SHARE_OF_TIME * elapsed
+
+    def _has_jumped(self, moved: float | None, elapsed: float) -> bool:
+        """Return whether weights move by another length, as after a restart of the rate."""
+        if self._spent > _SHARE_OF_TIME_IN_JUMPS * elapsed:
+            return False
+        return bool(moved and self._moved) and not 1 / _JUMP < (moved or 0) / (self._moved or 1) < _JUMP
+
+    def _movement(self) -> float | None:
+        """Return how far the weights moved before the newest step; ``None`` if it is not known."""
+        step = max(self._store.steps(), default=None)
+        if step is None:
+            return None
+        try:
+            with open_step(self._store, step) as file:
+                figures = file.info().figures.get("weight")
+        except LccodecError:  # a save says so
+            return None
+        return None if figures is None else figures.movement
 
     def _look(self, step: int, state: Any) -> Judgement | None:
         arrays, metadata = (state, {}) if self._adapter is None else self._adapter.to_numpy(state, {})

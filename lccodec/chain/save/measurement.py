@@ -582,12 +582,7 @@ def _rounded(numbers: Array) -> Array:
 
 
 def add_past(arrays: Sequence[Candidate], sampling: Sampling, before: Samples) -> None:
-    """Give weights a sample of what they were at the save before.
-
-    Without first moments it says nothing (:mod:`lccodec.policy.parts`).
-    """
-    if not any(c.role == "first_moment" for c in arrays):
-        return
+    """Give weights a sample of what they were at the save before."""
     for c, distance in zip(arrays, sampling.distances, strict=True):
         found = before.even.get(c.name) if c.role == "weight" and not c.inherited else None
         if found is not None and c.reference is not None and found.size == -(-c.bits.size // distance):

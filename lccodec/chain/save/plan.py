@@ -38,9 +38,12 @@ from ...frame.decode import decode_components
 from ...frame.encode import Effort, encode_content
 from ...frame.header import Shape, check_shape
 from ...parallel import stretches
+from ...policy.advice import advised_roles, known_to_harm
 from ...policy.again import kept_between
+from ...policy.centered import CenteredMean, centered
 from ...policy.copies import changed_share, is_equal
 from ...policy.declared import DECLARED, obeying, parse, roles_of
+from ...policy.followers import following
 from ...policy.policy import Candidate, Declaration, Policy
 from ...policy.roles import Assignment, Role, assign_roles
 from ...quantizers.base import Quantizer, guarantee_of
@@ -159,12 +162,15 @@ class Plan(Shown, Sequence[ArrayPlan]):
         Why the policy's target cannot be met, in words; ``None`` if it is met.
     group
         With ``hindsight=``, what becomes of the step in its group, in words; otherwise ``None``.
+    advice
+        What to try if most bytes are exact, and which given roles are known to do harm, in words.
     """
 
     parent: int | None
     arrays: Sequence[ArrayPlan]
     shortfall: str | None
     group: str | None
+    advice: Sequence[str]
     _estimate: Callable[[], list[Estimate]]
 
     def estimates(self) -> list[Estimate]:
@@ -296,9 +302,22 @@ class SavePlan:
                 numbers[index] = number
         return numbers
 
-    def told(self) -> tuple[int | None, list[ArrayPlan], str | None, str | None]:
-        """Return what users are told: the parent, each array, the shortfall, and of the group."""
-        return self.parent, self.described(), self.policy.shortfall, self.group
+    def told(self) -> tuple[int | None, list[ArrayPlan], str | None, str | None, list[str]]:
+        """Return what users are told: the members of a `Plan`."""
+        return self.parent, self.described(), self.policy.shortfall, self.group, self.advice()
+
+    def advice(self) -> list[str]:
+        """Return what to try if most bytes are exact, and what is known to do harm, in words."""
+        exact = {c.name for i, c in enumerate(self.candidates) if not self.may_lose(i)}
+        asked = advised_roles(self.candidates, exact) if self.policy.lossy else {}
+        found = ["most bytes are exact; to try in roles={...}, if that is what they are:"] if asked else []
+        found += [f"{pattern!r}: {role!r}," for pattern, role in asked.items()]
+        if harmed := known_to_harm(self.candidates) if self.policy.lossy else []:
+            found.append(
+                f"known to do harm: errors of moments in another basis, as of {harmed[0]!r} and"
+                f" {len(harmed) - 1} more; without roles= they are exact"
+            )
+        return found
 
     def described(self) -> list[ArrayPlan]:
         """Return what users are told of each array."""
@@ -389,8 +408,8 @@ def make_plan(
     stores arrays as a keyframe does, but for those that it inherits. `again` has the quantizers of
     arrays that have lost something already, in deltas and in keyframes.
     """
-    policy = obeying(policy, arrays)
     alone = parent is None or renew
+    policy = following(centered(obeying(policy, arrays), arrays, alone), arrays)
     copies = _copies(arrays, policy, alone)
     if parent is not None:
         # No moments belong to copies, and their steps are those of their sources.
@@ -417,7 +436,7 @@ def make_plan(
             coder = quantizer if coder == asked else coder.resolved(c.bits, c.shape, c.kind)
             coder = coder.settled(c.bits, c.reference, c.kind)
         else:
-            if _is_unchanged(c):
+            if _is_unchanged(c) and not isinstance(quantizer, CenteredMean):
                 continue
             chosen = overrides.get(c.name, quantizer)
             if chosen is None or chosen.waits(c.bits, c.reference, c.kind):

@@ -34,6 +34,7 @@ from ...frame.encode import Effort
 from ...frame.header import FrameHeader
 from ...parallel import slices
 from ...policy.copies import mark_copies
+from ...policy.followers import mark_followers
 from ...policy.policy import Candidate
 from ...policy.trained import mark_trained
 from ...workers.crew import Crew
@@ -350,9 +351,10 @@ class ValueReference(Reference):
         return read_values(self._crew.empty, file)
 
     def compare(self, arrays: Sequence[Candidate], is_keyframe: bool) -> None:  # noqa: ARG002
-        """Find which arrays are trained, equal to others, or roundings of them."""
+        """Find which arrays are trained, follow others, are equal to them, or their roundings."""
         mark_trained(arrays)
         mark_copies(arrays)
+        mark_followers(arrays)
 
     def look_back(self, latest: Latest, arrays: Sequence[Candidate], sampling: Sampling) -> None:
         """Give the weights of the next state a sample of what they were at the save before."""

@@ -18,6 +18,7 @@ from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeAlias, TypeV
 from ...arguments import as_integer, check_choice, integer, number
 from ...errors import ArgumentError, DataError, StorageError, warn
 from ...parallel import member_count
+from ...policy.advice import LARGE_ARRAY_ELEMENTS
 from ...policy.policy import Policy
 from ...policy.presets import POLICIES, resolve_policy
 from ...policy.record import NewestMode, Record, read_record
@@ -131,7 +132,6 @@ KEYFRAME_EVERY: Final = 32
 _RESUMED_WIDTHS: Final = (0.35, 0.5, 0.7)
 
 _MAX_NAMES_SHOWN: Final = 5  # in one message
-_LARGE_ARRAY_ELEMENTS: Final = 1 << 12  # as many are worth a word if no name says the role
 
 _Chain = TypeVar("_Chain")
 _Parameters = ParamSpec("_Parameters")
@@ -268,10 +268,11 @@ class Settings:
         large = _large_exact_arrays(plan, policy)
         shown = ", ".join(map(repr, large[:_MAX_NAMES_SHOWN])) + ", ..." * (len(large) > _MAX_NAMES_SHOWN)
         why = f", among them large arrays not known to be weights or safe moments: {shown}" if large else ""
+        advice = "".join(f"\n{line}" for line in plan.advice())
         LOG.warning(
             "%s: the policy %r is lossy for %d bytes of arrays and exact for %d%s. `lccodec plan` shows the"
-            " role of each array; Chain(roles={name or pattern: role}) changes it.",
-            *(self._store.path, policy.name, lossy, total - lossy, why),
+            " role of each array; Chain(roles={name or pattern: role}) changes it.%s",
+            *(self._store.path, policy.name, lossy, total - lossy, why, advice),
         )
 
     def _check(self, plan: SavePlan) -> None:
@@ -292,7 +293,7 @@ def _large_exact_arrays(plan: SavePlan, policy: Policy) -> list[str]:
         c.name
         for c, quantizer in zip(plan.candidates, plan.quantizers, strict=True)
         if c.role == "other" and c.why in EXACT_BY_DEFAULT and not quantizer.lossy
-        if c.kind.is_float and c.elements >= _LARGE_ARRAY_ELEMENTS
+        if c.kind.is_float and c.elements >= LARGE_ARRAY_ELEMENTS
     ]
 
 

@@ -162,8 +162,8 @@ class Writer:
         """Return what the save after all that run would do. See `Chain.plan`."""
         with self.turn:
             if (told := self._told(given, "plan")) is not None:
-                parent, arrays, shortfall, group = told
-                return Plan(parent, arrays, shortfall, group, partial(self._estimates, given))
+                parent, arrays, shortfall, group, advice = told
+                return Plan(parent, arrays, shortfall, group, advice, partial(self._estimates, given))
             plan = self._planned_here(given)
             return Plan(*plan.told(), plan.estimates)
 

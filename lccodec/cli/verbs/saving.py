@@ -326,6 +326,7 @@ def plan_text(plan: Plan, estimates: Sequence[Estimate], last: CheckpointInfo | 
         f"This would be {kind}: about {size_text(nbytes, stored)} in frames{how}.",
         "Errors are multiples of the movement since the last checkpoint; without one, of the values.",
         *([plan.shortfall] if plan.shortfall else []),
+        *plan.advice,
     ]
     if last is not None and last.figures:
         lines.append(f"The last save, of step {last.step}, lost:")

@@ -192,10 +192,9 @@ def optimized(kind: Any, **settings: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("kind", "settings"),
-    [(torch.optim.Adafactor, {}), (torch.optim.RMSprop, {"centered": True}), (torch.optim.ASGD, {})],
+    [(torch.optim.Adafactor, {}), (torch.optim.ASGD, {})],
 )
 def test_what_must_not_have_errors_is_exact_and_the_parameters_are_weights(kind, settings):
-    """Of a centered RMSprop square_avg - grad_avg**2 would be negative."""
     found = role_of(optimized(kind, **settings))
     weights = {name for name, role in found.items() if role == "weight"}
     assert weights == {f"net/{name}" for name, _ in network().named_parameters()}
@@ -378,3 +377,33 @@ def test_states_that_only_look_like_an_optimizers():
     assert role_of({"state": {"sum": torch.ones(2)}, "model.state.fc.sum": torch.ones(2)}) == {}
     flat = {"optimizer.state.fc.table.sum": torch.ones(2), "model.fc.table": torch.ones(2)}
     assert every_role(flat) == {"optimizer.state.fc.table.sum": "second_moment", "model.fc.table": "weight"}
+
+
+def test_both_means_of_a_centered_optimizer_are_moments():
+    found = role_of(optimized(torch.optim.RMSprop, centered=True, momentum=0.9))
+    roles = {name.rpartition("/")[2]: role for name, role in found.items() if "/state/0/" in name}
+    assert roles.pop("step") == "other"
+    assert roles.pop("square_avg") == "second_moment"
+    assert set(roles) == {"grad_avg", "momentum_buffer"}
+    assert set(roles.values()) == {"first_moment"}
+
+
+def with_entries(change: Any) -> dict[str, str]:
+    state = optimized(torch.optim.Adam)
+    for number, entries in state["optimizer"]["state"].items():
+        state["optimizer"]["state"][number] = change(entries)
+    return role_of(state)
+
+
+def test_the_weights_of_a_schedule_free_optimizer():
+    found = with_entries(lambda own: {"z": own["exp_avg"], "exp_avg_sq": own["exp_avg_sq"]})
+    assert {found[name] for name in found if name.endswith("/z")} == {"weight"}
+    assert {found[name] for name in found if name.endswith("/exp_avg_sq")} == {"second_moment"}
+    assert {found[f"net/{name}"] for name, _ in network().named_parameters()} == {"weight"}
+
+
+def test_float32_weights_inside_an_optimizer_do_not_hide_its_moments():
+    found = with_entries(lambda own: {**own, "master_param": own["exp_avg"]})
+    assert {found[name] for name in found if name.endswith("/exp_avg")} == {"first_moment"}
+    assert {found[name] for name in found if name.endswith("/master_param")} == {"other"}  # until values tell
+    assert {found[f"net/{name}"] for name, _ in network().named_parameters()} == {"weight"}

@@ -51,7 +51,7 @@ def test_without_what_follows_it_is_far_off(tmp_path):
     originals = states(1e-5)
     save_all(tmp_path / "run", originals, foreseen=False)
     found = errors(tmp_path / "run", originals)
-    assert found[0] > 20 and min(found) > 5
+    assert found[0] > 20 and found[0] > 4 * min(found)
 
 
 def test_what_does_not_move_is_exact(tmp_path):
@@ -97,10 +97,9 @@ def test_what_follows_one_state_is_forgotten_when_its_save_fails(tmp_path, worke
 def test_only_the_first_keyframe_is_foreseen(tmp_path):
     originals = states(1e-4, 3)
     save_all(tmp_path / "run", originals)
-    save_all(tmp_path / "other", originals[:2])
-    for state, directory in zip(originals[2:], ["other"], strict=True):
-        with Chain(tmp_path / directory) as chain:
-            chain.save(2, state, following=originals[0])
+    with Chain(tmp_path / "other", "balanced", newest="history") as chain:
+        for step, state in enumerate(originals):
+            chain.save(step, state, following=originals[0 if step else 1])
     assert [unmeasured(p) for p in sorted((tmp_path / "run").iterdir())] == [
         unmeasured(p) for p in sorted((tmp_path / "other").iterdir())
     ]

@@ -173,3 +173,20 @@ def test_what_a_policy_takes() -> None:
     again = lccodec.Balanced.from_json(policy.to_json())
     assert again == policy
     assert (again.loss, again.width) == (None, 1.5)
+
+
+def test_a_jump_of_the_movement_is_judged_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judging, "_FIRST_SAVES", (1, 2))
+    monkeypatch.setattr(judging, "_SHARE_OF_TIME", 0.0)
+    monkeypatch.setattr(judging, "_SHARE_OF_TIME_IN_JUMPS", 1.0)
+    valley, asked = Valley(0.0), []
+    policy = lccodec.Balanced(intervals=0.2, loss=valley.loss)
+    with lccodec.Chain(tmp_path, policy, newest="history") as chain:
+        for step in range(9):
+            before, w = valley.asked, valley.w
+            state = valley.state(step)
+            if step >= 5:  # the rate begins anew
+                state["model"]["weight"] = valley.w = w + 10 * (valley.w - w)
+            chain.save(step, state)
+            asked.append(valley.asked > before)
+    assert [step for step, found in enumerate(asked) if found] == [0, 1, 6]

@@ -104,7 +104,7 @@ def test_save_and_info_say_what_is_lossy(tmp_path, caplog):
     files = [tmp_path / "1.npz", tmp_path / "2.npz"]
     for file in files:
         names = ("fc/weight", "opt/nu/weight", "bn/running_var", "x")
-        npz.save_file(dict.fromkeys(names, values), file)
+        npz.save_file(dict.fromkeys(names, values) | {"x": values[::-1]}, file)
         values = values * 1.5
     stdout, _ = run("save", tmp_path / "run", *files, "--policy", "lc-3")
     assert caplog.text.count("the policy 'lc-3' is lossy for 9600 bytes of arrays and exact for 9600.") == 1

@@ -1,0 +1,151 @@
+"""Optimizers that divide by a spread: a mean of squares less the square of a mean.
+
+A centered RMSprop keeps both means and takes the root of ``square_avg - grad_avg**2``. If an error
+of one of them is larger than that difference, it is negative, and the update is NaN. So the two are
+coded together:
+
+- Where the mean is large, so that its square is more than half of the mean of squares, both stay
+  exact.
+- Elsewhere the difference itself is coded in the place of the mean of squares, in steps of its
+  logarithm, so that it stays positive. The mean decodes as 0.
+
+So the first update after a restore has the right size. As the optimizer goes on, its mean comes
+back from 0, and the difference is too large by at most a quarter of what the mean had: the update
+is too small by at most a ninth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Final
+
+import numpy as np
+
+from ..element_table import ElementType
+from ..element_types import Array, unwork, work
+from ..quantizers.base import Partition, Quantizer, guarantee_of
+from ..quantizers.guarantee import Guarantee
+from ..quantizers.lossless import Lossless
+from ..quantizers.residual import Residual
+from .again import AsReference
+from .optimizer import path_of
+from .policy import Candidate, Policy
+
+__all__ = ["centered"]
+
+_MEAN: Final = "grad_avg"  # the entry of an optimizer, beside that of the mean of squares
+_SQUARES: Final = "square_avg"
+_MAX_SHARE: Final = 0.5  # of the mean of squares, that is the square of the mean
+
+
+def centered(policy: Policy, arrays: Sequence[Candidate], alone: bool) -> Policy:
+    """Return the policy that codes both means of centered optimizers together.
+
+    It is the same policy if there are none, or if it loses nothing of them. `alone` says that no
+    array has a reference.
+    """
+    return policy.with_arrays(_quantizers(policy, arrays, alone))
+
+
+def _quantizers(policy: Policy, arrays: Sequence[Candidate], alone: bool) -> Mapping[str, Quantizer]:
+    means = [c for c in arrays if c.role == "first_moment" and _MEAN in path_of(c.name)]
+    if not means:
+        return {}
+    by_path = {path_of(c.name): c for c in arrays}
+    found: dict[str, Quantizer] = {}
+    for mean in means:
+        square = by_path.get(tuple(_SQUARES if part == _MEAN else part for part in path_of(mean.name)))
+        if square is None or square.role != "second_moment":
+            continue
+        coder = _coder(policy, square, alone)
+        fits = (square.kind, square.shape) == (mean.kind, mean.shape) and mean.kind.kind == "f"
+        both = (mean, square)
+        lossy = coder.lossy, _coder(policy, mean, alone).lossy
+        if not any(lossy):
+            continue
+        known = not any(c.inherited or (c.reference is None and not alone) for c in both)
+        if not (all(lossy) and coder.ordered and fits and known):
+            found |= {c.name: Lossless() for c in both}
+        else:
+            x, m = (work(c.bits, c.kind).astype(np.float64) for c in (square, mean))
+            with np.errstate(all="ignore"):
+                spread = x - m * m
+                exact = ~(spread >= (1 - _MAX_SHARE) * x)  # NaN is exact, too
+            spread[exact] = x[exact]
+            found[mean.name] = CenteredMean(exact)
+            spreads = unwork(spread.astype(square.kind.work), square.kind)
+            found[square.name] = CenteredSquare(coder, exact, spreads)
+    return found
+
+
+def _coder(policy: Policy, c: Candidate, alone: bool) -> Quantizer:
+    told = c.name, c.role, c.kind, c.elements
+    return policy.choose_keyframe(*told) if alone else policy.choose(*told)
+
+
+@dataclass(frozen=True, eq=False)
+class CenteredMean(Quantizer):
+    """Leaves nothing of a mean but what is exact. It is for one array of one checkpoint."""
+
+    in_keyframes: ClassVar[bool] = True
+
+    exact: Array = field(repr=False)  # which elements are
+    absolute: bool = True
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The mean is 0, or as it was."""
+        return Guarantee(max_growth=1.0)
+
+    def shares_frames(self, size: int) -> bool:  # noqa: ARG002
+        """Return False: each array has its own elements that are exact."""
+        return False
+
+    def sampled(self, parts: Sequence[slice]) -> CenteredMean:
+        """Return the quantizer for a sample of the array, made of these parts end to end."""
+        return replace(self, exact=_joined(self.exact, parts))
+
+    def fit(self, batch: Residual) -> Partition:
+        """Return a zone that holds all but the exact elements."""
+        batch.exact = self.exact
+        return AsReference().fit(batch)
+
+
+@dataclass(frozen=True, eq=False)
+class CenteredSquare(Quantizer):
+    """Codes a difference in the place of a mean of squares: for one array of one checkpoint."""
+
+    ordered: ClassVar[bool] = True
+    in_keyframes: ClassVar[bool] = True
+
+    then: Quantizer  # codes what is not exact
+    exact: Array = field(repr=False)  # which elements are
+    bits: Array = field(repr=False)  # components: the differences, and the exact elements
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """That of the steps, and the square of the mean may be missing."""
+        octaves = guarantee_of(self.then).max_octaves
+        return Guarantee(max_octaves=None if octaves is None else octaves + 1)
+
+    def shares_frames(self, size: int) -> bool:  # noqa: ARG002
+        """Return False: each array has its own elements that are exact."""
+        return False
+
+    def sampled(self, parts: Sequence[slice]) -> CenteredSquare:
+        """Return the quantizer for a sample of the array, made of these parts end to end."""
+        return replace(self, exact=_joined(self.exact, parts), bits=_joined(self.bits, parts))
+
+    def stands_alone(self, bits: Array, reference: Array, kind: ElementType) -> bool:  # noqa: ARG002
+        """Return whether the differences are coded without their reference."""
+        return self.then.stands_alone(self.bits, reference, kind)
+
+    def fit(self, batch: Residual) -> Partition | None:
+        """Fit the steps to the differences."""
+        batch.bits, batch.exact = self.bits, self.exact
+        return self.then.fit(batch)
+
+
+def _joined(array: Array, parts: Sequence[slice]) -> Array:
+    return np.concatenate([array[part] for part in parts])

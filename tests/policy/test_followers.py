@@ -1,0 +1,99 @@
+"""Copies and averages of weights are known by their values, whatever they are called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lccodec
+from lccodec.element_types import ELEMENT_TYPES
+from lccodec.policy.followers import mark_followers
+from lccodec.policy.policy import Candidate
+from lccodec.policy.roles import FOLLOWER, UNNAMED, Role
+
+SIZE = 2_000
+RNG = np.random.default_rng(0)
+BEFORE = RNG.normal(size=SIZE)
+MOVED = 0.01 * RNG.normal(size=SIZE)
+NOISE = 0.01 * RNG.normal(size=SIZE)
+WEIGHT = BEFORE + MOVED
+FLOAT32 = ELEMENT_TYPES[11]
+
+
+def candidate(name: str, role: Role, now: np.ndarray, before: np.ndarray, why: str = UNNAMED) -> Candidate:
+    bits = [array.astype(np.float32).view(np.uint32) for array in (now, before)]
+    return Candidate(name, role, why, FLOAT32, now.shape, *bits)
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "follows"),
+    [
+        (BEFORE - 0.01 * MOVED + 0.1 * MOVED, BEFORE - 0.01 * MOVED, True),  # an average
+        (BEFORE + 0.5 * MOVED, BEFORE - 20 * MOVED, True),  # a copy of a moment ago
+        (BEFORE, BEFORE, False),  # a copy that rests as it was saved
+        (WEIGHT + 0.1 * NOISE, WEIGHT, True),  # one that has only lost something
+        (BEFORE - MOVED, BEFORE, False),  # moves away
+        (BEFORE + NOISE, BEFORE, False),
+        (0.1 * BEFORE + 0.1 * MOVED, 0.1 * BEFORE, False),  # is far
+        (RNG.normal(size=SIZE), RNG.normal(size=SIZE), False),
+    ],
+)
+def test_what_follows(now: np.ndarray, before: np.ndarray, follows: bool) -> None:
+    arrays = [candidate("w", "weight", WEIGHT, BEFORE), candidate("list/0", "other", now, before)]
+    mark_followers(arrays)
+    assert (arrays[1].role, arrays[1].why) == (("weight", FOLLOWER) if follows else ("other", UNNAMED))
+
+
+def test_what_a_user_calls_exact_stays_exact() -> None:
+    arrays = [candidate("w", "weight", WEIGHT, BEFORE)]
+    arrays.append(candidate("target/w", "other", BEFORE + 0.1 * MOVED, BEFORE, "given as 'target/*'"))
+    mark_followers(arrays)
+    assert arrays[1].role == "other"
+
+
+@pytest.mark.parametrize(
+    ("name", "follows"),
+    [("target_net/w", True), ("ema/shadow/0", True), ("teacher/w", False), ("ema_teacher/w", False)],
+)
+def test_names_of_what_is_exact(name: str, follows: bool) -> None:
+    arrays = [candidate("w", "weight", WEIGHT, BEFORE)]
+    arrays.append(candidate(name, "other", BEFORE + 0.1 * MOVED, BEFORE, "'x' is exact"))
+    mark_followers(arrays)
+    assert (arrays[1].role == "weight") == follows
+
+
+def run(step: int) -> dict[str, Any]:
+    """A weight, its moments, a copy of every 4th step, and an average in a list."""
+    rng = np.random.default_rng(1)
+    path = rng.normal(size=(40, 50)) + np.cumsum(0.01 * rng.normal(size=(step + 1, 40, 50)), 0)
+    average = path[0]
+    for own in path:
+        average = 0.9 * average + 0.1 * own
+    copied = path[max(step - step % 4 - 1, 0)] if step >= 4 else path[0]
+    moments = {"exp_avg": 0.1 * rng.normal(size=(40, 50)), "exp_avg_sq": rng.uniform(0.5, 1, (40, 50))}
+    state = {"model": {"weight": path[-1]}, "adam": {"state": {"0": moments}}}
+    state |= {"target": {"weight": copied}, "ema": {"shadow_params": [average]}}
+    return state
+
+
+def test_a_copy_costs_little_and_rests(tmp_path: Path) -> None:
+    chain = lccodec.Chain(tmp_path, newest="history")
+    told, errors = [], []
+    for step in range(24):
+        found = chain.plan(run(step))
+        told.append(
+            {
+                a.name.partition("/")[0]: (a.why, a.stored, e.stored_bytes)
+                for a, e in zip(found, found.estimates(), strict=True)
+            }
+        )
+        chain.save(step, run(step))
+        errors.append(chain.restore()["target"]["weight"] - run(step)["target"]["weight"])
+    assert {plan["ema"][0] for plan in told[3:]} == {FOLLOWER}
+    assert all(plan["ema"][2] < 8 * SIZE / 8 for plan in told[3:])
+    assert all(told[step]["target"][0] == FOLLOWER for step in range(8, 24, 4))
+    assert sum(plan["target"][2] for plan in told[8:]) < 4 * SIZE * 16 / 12
+    assert max(float(np.sqrt(np.square(error).mean())) for error in errors) < 0.01
