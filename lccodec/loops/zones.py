@@ -28,8 +28,8 @@ def outside(values: Array, reference: Array, low: Any, high: Any) -> Marked:
 
     All are of one floating point type.
     """
-    compiled = values.dtype.char in "fd"
-    return (_outside if compiled else _outside_numpy)(values, reference, low, high)
+    form, number = _outside if values.dtype.char in "fd" else _outside_numpy, values.dtype.type
+    return form(values, reference, number(low), number(high))
 
 
 def _differences(values: Array, reference: Array) -> Array:

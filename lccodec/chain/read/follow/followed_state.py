@@ -22,7 +22,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -159,7 +158,6 @@ def write_into(array: Array, change: Change) -> None:
 
 
 _CALLS_BYTES: Final = 1 << 11  # of a frame are read in the time of the calls that each frame takes
-_NOTHING: Final[Mapping[str, DecodedArray]] = MappingProxyType({})
 
 
 class CancelledError(Exception):
