@@ -106,7 +106,7 @@ class _Delta(NamedTuple):
     """The delta of a tensor in a version, and the noted digest of the tensor after it."""
 
     name: str
-    index: VersionIndex
+    version: VersionIndex
     path: Path
     tensor: Tensor
     digest: object
@@ -119,12 +119,12 @@ class _Delta(NamedTuple):
     @property
     def adler32(self) -> str:
         """The digest, if it tells that of a tensor of which few values change; else empty."""
-        return str(self.digest) if self.index.checksum == "adler32" else ""
+        return str(self.digest) if self.version.checksum == "adler32" else ""
 
     def make(self, before: Array, out: Array) -> None:
         """Write what it makes of the bytes of the tensor before, which may be `out`."""
-        index = self.index
-        self._check(make(self._read(), before, out, index.encoding, index.checksum, self.where))
+        version = self.version
+        self._check(make(self._read(), before, out, version.encoding, version.checksum, self.where))
 
     def change(self, before: DecodedArray, digest: str | None) -> Changed | None:
         """Return what it changes; None if `make` takes less time.
@@ -135,7 +135,7 @@ class _Delta(NamedTuple):
         if not digest or not self.adler32 or before.kind.components > 1:
             return None
         most = bits.size // SPARSE_RATIO
-        found = change_by(self._read(), bits, self.index.encoding, self.where, most)
+        found = change_by(self._read(), bits, self.version.encoding, self.where, most)
         if found is not None:
             self._check(changed_adler32(digest, bits.nbytes, *found))
         return found
