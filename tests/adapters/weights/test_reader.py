@@ -64,6 +64,37 @@ def test_version_by_version(tmp_path: Path, base: Path, encoding: str) -> None:
             assert follower.get("norm") == STATES[version]["norm"]
 
 
+@pytest.mark.parametrize("encoding", ["xor", "overwrite"])
+def test_a_tensor_of_which_little_changes_is_not_made(
+    tmp_path: Path, base: Path, encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its digest follows from the one before; one that does not follow is still refused."""
+    versions, made = tmp_path / "versions", []
+    make = reader.make
+    monkeypatch.setattr(reader, "make", lambda *arguments: made.append(arguments[-1]) or make(*arguments))
+    served = Served()
+    with follow(versions, base) as follower:
+        for version in (1, 2, 3):
+            write(versions, version, encoding=encoding, algorithm="adler32")
+            taken(follower, served)
+            served.check(STATES[version])
+            assert any("weight_v000001" in where for where in made) == (version == 1)
+            made.clear()
+        write(versions, 4, encoding=encoding, algorithm="adler32")
+        [path] = (versions / "weight_v000004").glob("*.safetensors")
+        data = path.read_bytes()
+        names = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
+        noted = next(value for value in names.values() if len(value) == 8)
+        path.write_bytes(data.replace(noted.encode(), noted[::-1].encode()))
+        with pytest.warns(LccodecWarning, match="has the digest"):
+            assert follower.prepare(0) is None
+        assert made == []
+        assert bytes_of(follower.state("bits")) == BYTES[3]
+        path.write_bytes(data)
+        taken(follower, served)
+        served.check(STATES[4])
+
+
 def test_a_late_joiner_and_a_full_version(tmp_path: Path, base: Path) -> None:
     versions, served = tmp_path / "versions", Served()
     write(versions, 1, 2)
