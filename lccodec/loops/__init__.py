@@ -192,7 +192,7 @@ class _Preparation:
         self._calls += 1
         if self._calls < _CALLS_BEFORE or self._runs or not self.working:
             return
-        self._runs = True
+        self._runs, self._ended = True, SimpleQueue()
         if start_thread(self._make_ready) and self._owner != os.getpid():
             self._owner = os.getpid()
             atexit.register(self._end)
@@ -212,9 +212,10 @@ class _Preparation:
         warn(f"compiled kernels cannot be used, and NumPy is slower: {type(error).__name__}: {error}")
 
     def _make_ready(self) -> None:
+        ended = self._ended
         self.attempt(self._load)
         self._runs = self.error is not None or self._ending
-        self._ended.put(None)
+        ended.put(None)
 
     def _load(self) -> None:
         some = [each for each in _kernels if each.is_waiting()]
