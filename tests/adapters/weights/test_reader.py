@@ -81,7 +81,7 @@ def test_a_tensor_of_which_little_changes_is_not_made(
             assert any("weight_v000001" in where for where in made) == (version == 1)
             made.clear()
         write(versions, 4, encoding=encoding, algorithm="adler32")
-        [path] = (versions / "weight_v000004").glob("*.safetensors")
+        path = min((versions / "weight_v000004").glob("*.safetensors"))
         data = path.read_bytes()
         names = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
         noted = next(value for value in names.values() if len(value) == 8)
