@@ -28,7 +28,8 @@ def test_the_package_fits_in_a_wheel() -> None:
     left_out = {ROOT / path.removeprefix("/") for path in target["exclude"]}
     assert target["packages"] == ["lccodec"]
     assert all(path.is_file() for path in left_out)
-    files = {path for path in (ROOT / "lccodec").rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    files = {path for path in (ROOT / "lccodec").rglob("*") if path.is_file()}
+    files -= {path for path in files if path.parent.name == "__pycache__"}
     whole = io.BytesIO()
     with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in files - left_out:
