@@ -194,9 +194,9 @@ def _directories(entries: list[dict[str, Any]], scratch: Path) -> Iterator[Case]
         yield _newest(f"{entry['name']}@directory", files, rule, expected, scratch)
         if entry["name"] == "newest-newer":  # a chain whose first checkpoint is still to come
             files = {_EXACT: files[_EXACT]}
-            yield _newest(f"{entry['name']}@exact-alone", files, None, right, scratch)
+            yield _newest("exact-alone@directory", files, None, right, scratch)
             files = {_EXACT: _flipped(files[_EXACT], -1)}
-            yield _newest(f"{entry['name']}@exact-damaged", files, "LCC-TRL-06", None, scratch)
+            yield _newest("exact-damaged@directory", files, "LCC-TRL-06", None, scratch)
 
 
 def _files_of(bundle: bytes) -> dict[str, bytes]:

@@ -190,14 +190,17 @@ export function readNewestOf(names, find) {
     if (exact === null || exact.kind === 'exact') return exact;
     throw new FormatError('LCC-EXA-01', 'the exact file does not say that it is one');
   };
-  const last = steps.length === 0 ? null : Math.max(...steps);
+  if (steps.length === 0 && !names.includes(EXACT_NAME)) {
+    throw new ChainError('LCC-CHN-02', 'there is no checkpoint');
+  }
+  const last = Math.max(-1, ...steps);
   return newestState(openExact, last, (step) => open(checkpointName(step)));
 }
 
 /**
  * Read the newest state of a chain: that of the exact file, or of the last checkpoint (LCC-EXA-04).
  * @param {() => Checkpoint|null} openExact
- * @param {number|null} last the newest step of the history, null without one
+ * @param {number} last the newest step of the history, -1 without one
  * @param {(step: number) => Checkpoint|null} find the checkpoint of a step
  * @returns {State}
  */
@@ -208,10 +211,9 @@ export function newestState(openExact, last, find) {
     const file = openExact();
     if (file !== null) [exact, root] = [readState(file, () => null), file.root];
   } catch (error) {
-    if (!(error instanceof Refused) || last === null) throw error;
+    if (!(error instanceof Refused) || last < 0) throw error;
   }
-  if (last === null && exact === null) throw new ChainError('LCC-CHN-02', 'there is no checkpoint');
-  if (exact !== null && (last === null || exact.step > last)) return exact;
+  if (exact !== null && exact.step > last) return exact;
   let checkpoint;
   try {
     checkpoint = find(last);

@@ -131,8 +131,8 @@ def test_one_step_behind_no_array_is_compared(store: DirectoryStore, monkeypatch
         compared.append(one.size)
         return differing(one, other)
 
-    differing = changes._differing
-    monkeypatch.setattr(changes, "_differing", counted)
+    differing = changes.differing
+    monkeypatch.setattr(changes, "differing", counted)
     held = FollowedState()
     held.commit(prepared(held, store, 0), Tellers())
     compared.clear()
