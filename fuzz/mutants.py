@@ -37,6 +37,9 @@ from reached import Reached
 from sites import Mutant, mutants
 from wrong import DECODER, wrong_decoders
 
+# Children are forked, and a thread that makes compiled loops ready is not.
+os.environ["LCCODEC_KERNELS"] = "numpy"
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 PACKAGE = ROOT / "lccodec"
