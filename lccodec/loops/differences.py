@@ -46,6 +46,7 @@ def _differing(one: Array, other: Array) -> Array:
 def _differing_loop(one: Array, other: Array) -> Array:
     # No branch depends on a value, since a processor cannot guess which values differ.
     unit, ratio = np.uint64(1), np.uint64(_WORD_BYTES // one.itemsize)
+    zero = one.dtype.type(0)  # with a plain 0, numbers of 64 bits would be compared as floats
     end = one.size - one.size % ratio
     left, right = one[:end].view(np.uint64), other[: min(end, other.size)].view(np.uint64)
     words, room = np.empty(_CHUNK_WORDS, np.uint64), _CHUNK_WORDS * _WORD_BYTES
@@ -68,11 +69,11 @@ def _differing_loop(one: Array, other: Array) -> Array:
             start = words[k] * ratio
             for place in range(start, start + ratio):
                 places[found] = place
-                found += np.uint64(one[place] != (other[place] if right.size else 0))
+                found += np.uint64(one[place] != (other[place] if right.size else zero))
     result = np.empty(found + np.uint64(one.size - end), np.int64)
     result[:found] = places[:found]
     for place in range(end, one.size):
-        if one[place] != (other[place] if other.size else 0):
+        if one[place] != (other[place] if other.size else zero):
             result[found] = place
             found += unit
     return result[:found]

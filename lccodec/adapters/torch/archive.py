@@ -24,6 +24,7 @@ import functools
 import io
 import os
 import pathlib
+import pickle
 import re
 import types
 from collections.abc import Iterable, Mapping
@@ -242,7 +243,16 @@ def _unsafe_names(file: BinaryIO, text: str) -> list[str]:
 def _enums_in(file: BinaryIO) -> list[tuple[Any, str]]:
     """Return what to call for the enums that a file names, of those that the program has."""
     kinds = {class_name(kind): kind for kind in [*enums(enum.Enum)][::-1] if kind.__members__}
-    return [(functools.partial(kinds[name]), name) for name in _unsafe_names(file, "") if name in kinds]
+    names = [name for name in _unsafe_names(file, "") if name in kinds]
+    calls: list[tuple[Any, str]] = [(functools.partial(kinds[name]), name) for name in names]
+    return [*calls, (_member, "builtins.getattr")] if calls else calls
+
+
+def _member(kind: object, name: object) -> Any:
+    """Return the member of an enum, as Python before 3.11.4 stores it: by its name."""
+    if not isinstance(kind, functools.partial) or not isinstance(name, str):
+        raise pickle.UnpicklingError("an attribute of what is no enum")
+    return kind.func.__members__[name]
 
 
 def _check_sizes(state: Any, size: int, where: str) -> None:

@@ -325,6 +325,12 @@ def test_an_enum_of_the_program_looks_its_member_up(tmp_path):
         torch.save({"x": hostile}, tmp_path / "a.pt")
         with pytest.raises(LccodecError):
             load_archive(tmp_path / "a.pt")
+    torch.save({"x": Call(getattr, Color, "RED")}, tmp_path / "a.pt")  # as Python before 3.11.4 does
+    assert load_archive(tmp_path / "a.pt")["x"] is Color.RED
+    for hostile in (Call(getattr, Color, "mro"), Call(getattr, Color, 3), Call(getattr, Color.RED, "value")):
+        torch.save({"x": [Call(Color, 1), hostile]}, tmp_path / "a.pt")
+        with pytest.raises(LccodecError):
+            load_archive(tmp_path / "a.pt")
     torch.save({"x": Call(Color, 1, state={"_value_": 3})}, tmp_path / "a.pt")
     with pytest.raises(LccodecError):
         load_archive(tmp_path / "a.pt")
