@@ -200,9 +200,9 @@ def test_what_a_kill_left_is_removed(tmp_path: Path) -> None:
     folder.mkdir()
     left, held = (folder / f".tmp-{digit * 16}" for digit in "ab")
     left.write_bytes(b"half")
-    code = f"import fcntl, sys; f = open({str(held)!r}, 'wb'); fcntl.flock(f, 2); print(flush=True); sys.stdin.read()"
+    code = f"import fcntl, sys; f = open({str(held)!r}, 'wb'); fcntl.flock(f, 2); print(); sys.stdin.read()"
     with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-u", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as other:
         assert other.stdout is not None
         other.stdout.readline()
