@@ -252,7 +252,8 @@ def _member(kind: object, name: object) -> Any:
     """Return the member of an enum, as Python before 3.11.4 stores it: by its name."""
     if not isinstance(kind, functools.partial) or not isinstance(name, str):
         raise pickle.UnpicklingError("an attribute of what is no enum")
-    return kind.func.__members__[name]
+    members: Mapping[str, Any] = kind.func.__members__  # type: ignore[attr-defined]
+    return members[name]
 
 
 def _check_sizes(state: Any, size: int, where: str) -> None:
