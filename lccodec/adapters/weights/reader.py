@@ -1,7 +1,9 @@
 """Following weight versions, of whoever publishes them: the counterpart of :func:`publish`.
 
-Each tensor is made in memory of its own, and its digest is compared, before anything of the held
-state changes. So a damaged version, or one for another base, leaves the state as it was.
+What a version changes is found, and the digest of each tensor is compared, before anything of the
+held state changes. So a damaged version, or one for another base, leaves the state as it was. A
+tensor is made in memory of its own, unless few of its values change and its digest before, which
+was verified, tells that after.
 """
 
 from __future__ import annotations
