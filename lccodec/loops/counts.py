@@ -1,8 +1,8 @@
-"""How often each byte value occurs. Source: SPEC 7.2."""
+"""How often byte values occur, and the sums of numbers by their symbols. Source: SPEC 7.2."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -45,3 +45,33 @@ def _histogram_loop(data: Array) -> Array:
 
 
 histogram = kernel(_histogram, _histogram_loop, "in u1")
+
+
+def tally(symbols: Array, numbers: Array, unit: float, count: int) -> tuple[Array, Array]:
+    """Return how many numbers have each of `count` symbols, and the sums of these, float64.
+
+    Numbers are multiplied by `unit` before.
+    """
+    counts, sums = np.zeros(count, np.int64), np.zeros(count)
+    form = _tally if symbols.itemsize <= 2 and numbers.dtype.char in "fd" else _tally_numpy
+    form(symbols, numbers, numbers.dtype.type(unit), counts, sums)
+    return counts, sums
+
+
+def _tally_numpy(symbols: Array, numbers: Array, unit: Any, counts: Array, sums: Array) -> None:
+    places = symbols.astype(np.intp)  # once for both
+    counts += np.bincount(places, minlength=counts.size)
+    sums += np.bincount(places, numbers if unit == 1 else numbers * unit, minlength=sums.size)
+
+
+def _tally_loop(symbols: Array, numbers: Array, unit: Any, counts: Array, sums: Array) -> None:
+    for place in range(symbols.size):
+        counts[symbols[place]] += 1
+        sums[symbols[place]] += numbers[place] * unit
+
+
+_tally = kernel(
+    _tally_numpy,
+    _tally_loop,
+    *(f"in {s}, in {t}, {t}, out i8, out f8" for s in ("u1", "u2") for t in ("f4", "f8")),
+)

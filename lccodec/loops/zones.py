@@ -9,7 +9,7 @@ that the second takes differences of: the NumPy form has computed the difference
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -117,6 +117,44 @@ def _outside_weighted_loop(
 _outside_weighted = kernel(
     _outside_weighted_numpy, _outside_weighted_loop, "in f4, in f4, in f4, f4, f4, f4, f4"
 )
+
+
+def squares_inside(values: Array, reference: Array, high: Any, unit: float) -> float:
+    """Return the sum of the squares of the differences in a zone, each multiplied by `unit` before.
+
+    The zone has the width `high` on both sides of 0.
+    """
+    form, number = _squares_inside if values.dtype.char in "fd" else _squares_numpy, values.dtype.type
+    return float(np.add.reduce(form(values, reference, number(high), number(unit))))
+
+
+def _squares_numpy(values: Array, reference: Array, high: Any, unit: Any) -> Array:
+    d = _differences(values, reference)
+    with np.errstate(under="ignore"):
+        d = np.where(np.abs(d) < high, d, 0)  # NaN is not inside
+        squares = np.square(d if unit == 1 else d * unit, dtype=np.float64)
+    whole = squares.size - squares.size % _LANES
+    sums: Array = np.add.reduce(squares[:whole].reshape(-1, _LANES), axis=0)
+    sums[: squares.size - whole] += squares[whole:]
+    return sums
+
+
+def _squares_loop(values: Array, reference: Array, high: Any, unit: Any) -> Array:
+    sums, nothing = np.zeros(_LANES), unit - unit
+    for first in range(0, values.size, _LANES):
+        for lane in range(min(_LANES, values.size - first)):
+            d = values[first + lane]
+            if reference.size:
+                d -= reference[first + lane]
+            d = d * unit if abs(d) < high else nothing
+            sums[lane] += np.float64(d) * np.float64(d)
+    return sums
+
+
+#: So many sums are made side by side: their order is the same in both forms.
+_LANES: Final = 1024
+
+_squares_inside = kernel(_squares_numpy, _squares_loop, *(f"in {t}, in {t}, {t}, {t}" for t in ("f4", "f8")))
 
 
 def octaves(bits: Array, reference: Array, kind: ElementType) -> Array:

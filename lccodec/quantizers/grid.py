@@ -20,6 +20,7 @@ import numpy as np
 from ..element_table import ElementType
 from ..element_types import Array, unwork, work
 from ..loops.bins import zigzags
+from ..loops.counts import tally
 from .residual import Outside, Owner, Residual, Zone, array_sums
 
 #: Half the width of the dead zone, in steps (widths of a bin).
@@ -281,11 +282,10 @@ def _with_representatives(
             past += array_sums(outside, owner, batch.arrays)
         if gains:
             inside += batch.squares_inside(start, grid.zone, unit)
-        places = symbols.astype(np.intp)
-        if batch.arrays > 1:
-            places += firsts[owner]
-        counts += np.bincount(places, minlength=total)
-        sums += np.bincount(places, d if unit == 1 else d * unit, minlength=total)
+        places = symbols if isinstance(owner, int) else symbols + firsts[owner]
+        number, added = tally(places, d, unit, total)
+        counts += number
+        sums += added
     own = np.ones(total, bool)
     own[firsts] = False  # symbol 0 has no bin
     sums, counts = sums[own], counts[own]

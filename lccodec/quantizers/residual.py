@@ -24,7 +24,7 @@ import numpy as np
 
 from ..element_table import ElementType
 from ..element_types import Array, subtract, work
-from ..loops.zones import Marked, found, octaves, outside
+from ..loops.zones import Marked, found, octaves, outside, squares_inside
 from ..masks import true_places
 from ..parallel import PIECE, stretches
 
@@ -222,6 +222,8 @@ class Residual:
         Those of the piece at `start`, multiplied by `unit` before, so that squares do not overflow.
         The zone has one width on both sides of 0.
         """
+        if self.arrays == 1:
+            return np.array([squares_inside(*self._operands(start, copy=False), zone.high[0], unit)])
         d, owner = self._differences(start, PIECE, copy=False), self.owner()
         d = np.where(np.abs(d) < zone.high[owner], d, 0)  # NaN is not inside
         with np.errstate(under="ignore"):

@@ -98,3 +98,19 @@ def test_places_of_a_mask(size: int, share: float) -> None:
     places, differences = zones.found(mask, values, values[:0])
     np.testing.assert_array_equal(places, np.flatnonzero(mask))
     np.testing.assert_array_equal(differences, values[places])
+
+
+@pytest.mark.parametrize("unit", [1.0, 2.0**-64])
+@pytest.mark.parametrize("relative", [False, True])
+@pytest.mark.parametrize("size", [0, 5, zones._LANES, 2 * zones._LANES + 7])
+def test_squares_inside(size: int, relative: bool, unit: float) -> None:
+    values, reference = pair("float32", size, size, 0.1, relative)
+    forms = zones._squares_numpy, zones._squares_loop, zones._squares_inside
+    with np.errstate(all="ignore"):
+        d = values - reference if relative else values
+        sums = [form(values, reference, np.float32(0.7), np.float32(unit)) for form in forms]
+        inside = d[np.abs(d) < np.float32(0.7)].astype(float) * unit
+    for other in sums[1:]:
+        np.testing.assert_array_equal(other, sums[0])
+    expected = np.square(inside).sum()
+    assert abs(zones.squares_inside(values, reference, 0.7, unit) - expected) <= 1e-12 * expected
