@@ -48,7 +48,6 @@ ALLOWED = {
         "stored[name][2].tobytes()": "uint8",
     },
     "chain/save/hash_reference": {"stored_view(bits).data": "uint8"},
-    "chain/save/segments": {"stored_view(bits).data": "uint8"},
     "chain/store/bucket/source": {
         "self._kept[key, begin].data": "what was read, no array",
         "found.data": "the same",
@@ -66,7 +65,7 @@ ALLOWED = {
         "np.frombuffer(self, dtype, count, offset)": "memory of this host",
         "array.view(np.uint8)": "the same",
     },
-    "workers/messages": {
+    "workers/process": {
         "np.frombuffer(data, dtype, count, start)": "from a process of this host",
         "own.view(np.uint8)": "to a process of this host",
         "own.view(np.uint8).data": "the same",

@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from ..container.disk.address import checked_place
-from ..container.disk.system import StrPath
+from ..container.system import StrPath, checked_place
 from ..errors import ArgumentError, ChainError, DataError, StorageError
-from .bounds import Bounds
+from .caller import Bounds
 from .mirror.behind import checked_mirrors
 from .mirror.stand_in import Found, read_whole, stand_in
 from .read.checkpoint import OpenCheckpoint, open_step

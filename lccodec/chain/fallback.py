@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-from ..container.disk.address import Place
+from ..container.system import Place
 from ..errors import ChainError, DataError, LccodecError, StorageError, is_loss, warn
 
 Found = TypeVar("Found")

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ..constants import EXACT_NAME
-from ..container.disk.address import Place
+from ..container.checkpoint import CheckpointReader
 from ..container.figures import Figures
-from ..container.reader import CheckpointReader
+from ..container.system import Place
 from ..errors import LccodecError
 from ..policy.roles import EXACT_BY_DEFAULT, Role
 from ..printable import printable

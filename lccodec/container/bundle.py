@@ -42,13 +42,11 @@ from ..errors import (
     TruncatedError,
     UnsupportedError,
 )
-from .canonical import dump_json, parse_base64, parse_json, write_base64
-from .disk.source import FileSource, Section, Source
-from .disk.system import SYSTEM, StrPath, System, checked_path
-from .disk.whole_file import WholeFile
-from .envelope import root_of
-from .reader import CheckpointReader
-from .scalars import Json
+from .checkpoint import CheckpointReader, root_of
+from .folder import WholeFile
+from .scalars import Json, dump_json, parse_base64, parse_json, write_base64
+from .source import FileSource, Section, Source
+from .system import SYSTEM, StrPath, System, checked_path
 
 _MAX_LENGTH: Final = MAX_STEP  # bytes of a file: like a step, exact in every JSON reader
 
@@ -333,7 +331,7 @@ class BundleWriter(WholeFile):
     --------
     >>> import tempfile, lccodec
     >>> from lccodec.container.bundle import Bundle
-    >>> from lccodec.container.disk.source import FileSource
+    >>> from lccodec.container.source import FileSource
     >>> chain = lccodec.Chain(tempfile.mkdtemp())
     >>> _ = chain.save(7, {"epoch": 1})
     >>> file = FileSource(chain.directory / "000000000007.lcc.h5")

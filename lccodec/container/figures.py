@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import FormatError, UnsupportedError
 from ..policy.roles import Role
-from .canonical import parse_base64, write_base64
-from .scalars import Json
+from .scalars import Json, parse_base64, write_base64
 
 if TYPE_CHECKING:
     from ..element_types import Array

@@ -29,10 +29,9 @@ from ..constants import (
 )
 from ..element_table import ELEMENT_TYPES, ElementType
 from ..errors import ArgumentError, FormatError, LimitError, UnsupportedError
-from .canonical import dump_json, parse_base64, parse_json, write_base64
 from .figures import StoredFigures, parse_figures
 from .piece_table import FrameEntry
-from .scalars import Json, parse_scalars
+from .scalars import Json, dump_json, parse_base64, parse_json, parse_scalars, write_base64
 from .tree import parse_tree
 
 #: The types that copies are rounded to, and that of their sources (LCC-CPY-01, LCC-CPY-02).

@@ -26,7 +26,7 @@ from ..errors import ChecksumError, FormatError, TruncatedError
 from ..frame.header import FrameHeader
 from ..frame.pieces import Cutter, block_count, block_number, block_starts, head_size
 from ..parallel import SideThread, batches, ordered
-from .disk.system import Bytes
+from .system import Bytes
 
 
 def chunks_of(frame: Bytes | Iterable[Bytes]) -> Iterable[Bytes]:

@@ -24,8 +24,7 @@ from lccodec.chain.save import background
 from lccodec.chain.store.claim import Claim
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import WRITER_NAME
-from lccodec.container.disk.folder import Folder
-from lccodec.container.disk.whole_file import WholeFile
+from lccodec.container.folder import Folder, WholeFile
 
 from ..support.profiles import LONG
 from ..support.tuning import tune

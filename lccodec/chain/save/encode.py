@@ -16,10 +16,10 @@ from typing import Final
 
 import numpy as np
 
+from ...container.checkpoint import check_manifest
 from ...container.manifest import INHERITED, Copy, Manifest, Parent
 from ...container.scalars import Json
 from ...container.tree import Flat
-from ...container.writer import check_manifest
 from ...element_table import ElementType
 from ...element_types import Array
 from ...frame.content import Content

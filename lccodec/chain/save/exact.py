@@ -25,13 +25,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ...constants import EXACT_NAME
-from ...container.disk.address import Place
-from ...container.disk.system import OPEN_FLAGS, WINDOWS, Bytes, flag
+from ...container.checkpoint import CheckpointReader, root_of_file
 from ...container.manifest import Manifest
 from ...container.piece_table import hashed
-from ...container.reader import CheckpointReader
+from ...container.system import OPEN_FLAGS, WINDOWS, Bytes, Place, flag
 from ...container.tree import Flat, flatten
-from ...container.writer import root_of_file
 from ...cursor import Cursor
 from ...element_types import Array
 from ...errors import ChainError, DataError, LccodecError, StorageError, is_loss, reason_of, warn
@@ -40,7 +38,7 @@ from ...parallel import start_thread, thread_count
 from ...policy.copies import mark_copies, mark_equal
 from ...policy.policy import Candidate
 from ...policy.presets import POLICIES
-from ..bounds import UNBOUNDED, Bounds
+from ..caller import UNBOUNDED, Bounds
 from ..read.checkpoint import open_name
 from ..read.newest import ExactFile, kept, open_exact
 from ..store.directory import check_exact, link_problem

@@ -32,10 +32,10 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from ...constants import FORMAT_MINOR, MAX_WEIGHT
-from ...container.disk.system import storage_errors
 from ...container.figures import FIGURES, StoredFigures
 from ...container.manifest import INHERITED, Manifest, Parent
 from ...container.piece_table import hashed
+from ...container.system import storage_errors
 from ...element_table import ElementType
 from ...element_types import Array, subtract, work
 from ...errors import ArgumentError, LccodecError, reason_of, warn

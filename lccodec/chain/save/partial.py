@@ -35,7 +35,7 @@ from ...errors import ArgumentError, LccodecError
 from ...policy.policy import Candidate
 from ...policy.record import read_record
 from ...policy.roles import Assignment, check_matches
-from ..adapter import TYPES, Wanted
+from ..caller import TYPES, Wanted
 from .plan import SavedState
 from .sampling import Samples
 

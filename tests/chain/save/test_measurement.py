@@ -17,8 +17,8 @@ from lccodec.chain.read.replay import DecodedArray
 from lccodec.chain.save.measurement import Extremes, Measurement
 from lccodec.chain.save.plan import candidates
 from lccodec.chain.save.sampling import NOTHING, Samples, Sampling
+from lccodec.container.checkpoint import open_checkpoint
 from lccodec.container.figures import QUANTILES, Figures, StoredFigures, combined, read_figures
-from lccodec.container.reader import open_checkpoint
 from lccodec.container.tree import flatten
 from lccodec.element_types import components, work
 from lccodec.policy.policy import Candidate

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
-from ...errors import ArgumentError, ChainError, FormatError, StorageError, TruncatedError
+from ..errors import ArgumentError, ChainError, FormatError, StorageError, TruncatedError
 from .system import OPEN_FLAGS, Bytes, StrPath, checked_path, flag, is_plain, storage_errors
 
 _MAX_RESTING: Final = 32  # descriptors that are open for files that rest
