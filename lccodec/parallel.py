@@ -246,12 +246,8 @@ class Line:
     is a daemon. In a forked process nothing is left to do: it is the parent's.
 
     Any thread may add something, and so may a signal handler that has interrupted one that does. An
-    interrupt leaves it added or not added; nothing is locked, and nothing waits for ever.
-
-    Parameters
-    ----------
-    daemon
-        Whether the program may end before all is done.
+    interrupt leaves it added or not added; nothing is locked, and nothing waits for ever. `daemon`:
+    whether the program may end before all is done.
     """
 
     def __init__(self, *, daemon: bool = False) -> None:

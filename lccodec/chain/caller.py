@@ -222,22 +222,13 @@ _DELTAS_RULE: Final = "max_deltas"
 class Bounds:
     """The most that a checkpoint may ask for; ``None`` for no bound.
 
-    Parameters
-    ----------
-    max_bytes
-        Bytes that all of its arrays have together, once they are decoded, and those of its parents
-        that share frames with them. An array of which a part is asked for counts whole.
-    max_deltas
-        Checkpoints that it needs beside itself.
-
-    Raises
-    ------
-    ArgumentError
-        If one is not an integer, or below 0.
+    Raises ``ArgumentError`` if one is not an integer, or below 0.
     """
 
+    # Bytes that all of its arrays have together, once they are decoded, and those of its parents
+    # that share frames with them. An array of which a part is asked for counts whole.
     max_bytes: int | None = None
-    max_deltas: int | None = None
+    max_deltas: int | None = None  # checkpoints that it needs beside itself
 
     def __post_init__(self) -> None:
         for name in (_BYTES_RULE, _DELTAS_RULE):

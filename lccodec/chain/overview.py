@@ -50,14 +50,8 @@ class _Row(NamedTuple):
 def chain_overview(store: Store, policy: str | None, failure: BaseException | None = None) -> Overview:
     """Return what is printed of a chain.
 
-    Parameters
-    ----------
-    store
-        Its files.
-    policy
-        The name of the policy of its saves; by default the recorded one.
-    failure
-        The error of a save in the background.
+    `store`: its files. `policy`: the name of the policy of its saves; by default the recorded one.
+    `failure`: the error of a save in the background.
     """
     facts: dict[str, object] = {} if failure is None else {"failed": failure}
     title = f"Chain {_place(store.path)}"

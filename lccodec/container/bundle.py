@@ -60,18 +60,11 @@ class BundledFile(NamedTuple):
 
 @dataclass(frozen=True)
 class BundleIndex:
-    """What a bundle holds (LCC-BUN-05).
+    """What a bundle holds (LCC-BUN-05)."""
 
-    Attributes
-    ----------
-    checkpoints
-        The checkpoints of a chain by rising step, in the order of the bundle.
-    exact
-        The exact file, behind them; None if there is none.
-    """
-
+    # The checkpoints of a chain by rising step, in the order of the bundle.
     checkpoints: Mapping[int, BundledFile]
-    exact: BundledFile | None = None
+    exact: BundledFile | None = None  # the exact file, behind them; None if there is none
 
     @property
     def files_length(self) -> int:
@@ -101,15 +94,10 @@ class BundleIndex:
 def parse_index(data: bytes, where: str) -> BundleIndex:
     """Read an index; errors begin with the place `where`.
 
-    Raises
-    ------
-    FormatError
-        If it is not canonical JSON (LCC-MAN-01), has other members (LCC-BUN-05), or an entry has
-        another form (LCC-BUN-06).
-    UnsupportedError
-        If it has a member that this version does not know (LCC-BUN-05).
-    LimitError
-        If it is nested too deep (LCC-LIM-05), or has too long an integer (LCC-LIM-07).
+    Raises ``FormatError`` if it is not canonical JSON (LCC-MAN-01), has other members (LCC-BUN-05),
+    or an entry has another form (LCC-BUN-06). Raises ``UnsupportedError`` if it has a member that
+    this version does not know (LCC-BUN-05). Raises ``LimitError`` if it is nested too deep
+    (LCC-LIM-05), or has too long an integer (LCC-LIM-07).
     """
     document = parse_json(data, where)
     if type(document) is not dict:
@@ -174,16 +162,10 @@ _TRAILER: Final = struct.Struct(f"<8sHHI2Q{ROOT_SIZE}s")  # LCC-BUN-02
 def parse_bundle_trailer(data: bytes, size: int, where: str) -> BundleTrailer:
     """Read the trailer of a bundle of `size` bytes.
 
-    Raises
-    ------
-    TruncatedError
-        If it is not a trailer (LCC-BUN-01).
-    UnsupportedError
-        If it has a newer major version, or a reserved value (LCC-BUN-03).
-    LimitError
-        If the index is too long (LCC-LIM-04).
-    FormatError
-        If the lengths do not fit the size of the bundle (LCC-BUN-02).
+    Raises ``TruncatedError`` if it is not a trailer (LCC-BUN-01). Raises ``UnsupportedError`` if it
+    has a newer major version, or a reserved value (LCC-BUN-03). Raises ``LimitError`` if the index
+    is too long (LCC-LIM-04). Raises ``FormatError`` if the lengths do not fit the size of the
+    bundle (LCC-BUN-02).
     """
     if size < len(BUNDLE_MAGIC) + BUNDLE_TRAILER_SIZE or not data.startswith(BUNDLE_MAGIC):
         raise TruncatedError("LCC-BUN-01", where, "a bundle that is cut off: it does not end in a trailer")
@@ -202,24 +184,12 @@ def parse_bundle_trailer(data: bytes, size: int, where: str) -> BundleTrailer:
 class Bundle:
     """A bundle that is open for reading. It keeps one file open, which all its checkpoints share.
 
-    Attributes
-    ----------
-    path
-        The path of the bundle. Errors call a file in it by this path and the file's own name.
-    index
-        What it holds.
-    root
-        The root, which stands for all bytes of the bundle.
-    size
-        Bytes of the bundle.
-
-    Raises
-    ------
-    StorageError
-        If the operating system cannot open or read it.
-    DataError
-        If it is not a bundle (FormatError), is cut off (TruncatedError), is damaged
-        (ChecksumError), has a newer version (UnsupportedError) or is beyond a limit (LimitError).
+    `path`: the path of the bundle. Errors call a file in it by this path and the file's own name.
+    `index`: what it holds. `root`: the root, which stands for all bytes of the bundle. `size`:
+    bytes of the bundle. Raises ``StorageError`` if the operating system cannot open or read it.
+    Raises ``DataError`` if it is not a bundle (FormatError), is cut off (TruncatedError), is
+    damaged (ChecksumError), has a newer version (UnsupportedError) or is beyond a limit
+    (LimitError).
     """
 
     def __init__(self, path: StrPath) -> None:

@@ -111,15 +111,10 @@ _PIECE_BYTES: Final = 1 << 20  # of a manifest that may be of any length, hashed
 def parse_trailer(data: bytes, where: str) -> Trailer:
     """Read a trailer of `TRAILER_SIZE` bytes.
 
-    Raises
-    ------
-    FormatError
-        If it is not a trailer (LCC-TRL-01, LCC-TRL-02), or its offsets and lengths do not agree
-        (LCC-TRL-06).
-    UnsupportedError
-        If it has another major version (LCC-TRL-03) or another layout (LCC-TRL-04).
-    LimitError
-        If the manifest is too long (LCC-LIM-04).
+    Raises ``FormatError`` if it is not a trailer (LCC-TRL-01, LCC-TRL-02), or its offsets and
+    lengths do not agree (LCC-TRL-06). Raises ``UnsupportedError`` if it has another major version
+    (LCC-TRL-03) or another layout (LCC-TRL-04). Raises ``LimitError`` if the manifest is too long
+    (LCC-LIM-04).
     """
     if len(data) != TRAILER_SIZE or not data.startswith(TRAILER_MAGIC):
         raise FormatError("LCC-TRL-01", where, "no trailer")
@@ -259,18 +254,9 @@ class CheckpointReader:
     """A checkpoint that is open for reading; `open_checkpoint` and `open_bytes` return it.
 
     Opening verifies the root and parses the manifest; `frame` verifies each frame. Several threads
-    may read frames at once, but not while another thread closes the reader.
-
-    Attributes
-    ----------
-    name
-        What errors call the file.
-    manifest, trailer
-        The parsed manifest and trailer.
-    root
-        The root, which stands for all bytes of the file.
-    file_size
-        Size of the file in bytes.
+    may read frames at once, but not while another thread closes the reader. `name`: what errors
+    call the file. `manifest`, `trailer`: the parsed manifest and trailer. `root`: the root, which
+    stands for all bytes of the file. `file_size`: size of the file in bytes.
     """
 
     def __init__(self, source: Source, name: str) -> None:
@@ -357,22 +343,10 @@ class CheckpointReader:
     def part(self, index: int, header: FrameHeader, start: int, stop: int) -> FramePart | None:
         """Return the bytes of a frame that some of its components need, verified.
 
-        Parameters
-        ----------
-        header
-            The header of the frame.
-        start, stop
-            The components, from the first of a block to the last of one; at least one.
-
-        Returns
-        -------
-        FramePart or None
-            ``None`` if the frame has no table of pieces: then it is verified whole.
-
-        Raises
-        ------
-        ChecksumError, FormatError
-            If the table or a piece that is read is damaged (LCC-MAN-08, LCC-PCS).
+        `header`: the header of the frame. `start`, `stop`: the components, from the first of a
+        block to the last of one; at least one. Returns ``None`` if the frame has no table of
+        pieces: then it is verified whole. Raises ``ChecksumError`` or ``FormatError`` if the table
+        or a piece that is read is damaged (LCC-MAN-08, LCC-PCS).
         """
         if not self._entry(index).table:
             return None
@@ -565,13 +539,9 @@ class CheckpointReader:
 def open_checkpoint(path: StrPath) -> CheckpointReader:
     """Open a checkpoint file.
 
-    Raises
-    ------
-    StorageError
-        If the operating system cannot open or read it.
-    DataError
-        If it is not a checkpoint (FormatError), is cut off (TruncatedError), is damaged
-        (ChecksumError), has a newer version (UnsupportedError) or is beyond a limit (LimitError).
+    Raises ``StorageError`` if the operating system cannot open or read it. Raises ``DataError`` if
+    it is not a checkpoint (FormatError), is cut off (TruncatedError), is damaged (ChecksumError),
+    has a newer version (UnsupportedError) or is beyond a limit (LimitError).
     """
     return CheckpointReader(FileSource(path), str(path))
 
@@ -579,10 +549,8 @@ def open_checkpoint(path: StrPath) -> CheckpointReader:
 def read_root(source: Source, name: str) -> tuple[bytes, int]:
     """Return the root that a checkpoint file declares, and its size in bytes. Nothing is verified.
 
-    Raises
-    ------
-    StorageError, DataError
-        If the file cannot be read, or does not end in a trailer for its size.
+    Raises ``StorageError`` or ``DataError`` if the file cannot be read, or does not end in a
+    trailer for its size.
     """
     return _read_trailer(source, name).root, source.size
 
@@ -726,25 +694,14 @@ class CheckpointWriter:
 
     It is a context manager. Leaving it without a commit, or by an exception, leaves no file behind.
     The writer is closed after any error. Nothing is tried again, because the state of a file is
-    unknown after a failed fsync.
-
-    Parameters
-    ----------
-    overwrite
-        Whether to replace a file of that name, and keep its permissions. Otherwise such a file is
-        an error, and stays as it is.
-
-    Attributes
-    ----------
-    root
-        Root of the committed file; None before.
-    size
-        Bytes of the committed file.
+    unknown after a failed fsync. `overwrite`: whether to replace a file of that name, and keep its
+    permissions. Otherwise such a file is an error, and stays as it is. `root`: root of the
+    committed file; None before. `size`: bytes of the committed file.
 
     Examples
     --------
     >>> import tempfile
-    >>> from lccodec.container.reader import open_checkpoint
+    >>> from lccodec.container.checkpoint import open_checkpoint
     >>> path = Path(tempfile.mkdtemp()) / "one.lcc.h5"
     >>> with CheckpointWriter(path) as writer:
     ...     entry = writer.write_frame(b"a frame")
@@ -808,15 +765,10 @@ class CheckpointWriter:
 
         The frames of the manifest are the entries that `write_frame` returned, in that order. When
         the file is on stable storage, and before it gets its name, `check` is given its temporary
-        name, and may raise an error.
-
-        Raises
-        ------
-        ArgumentError
-            If there is a file of that name, or the manifest is not valid. Nothing is committed.
-        StorageError
-            Nothing is committed; or, if the message says so and `root` is set, the file is in place
-            but its directory could not be synced, so that it may be lost in a power failure.
+        name, and may raise an error. Raises ``ArgumentError`` if there is a file of that name, or
+        the manifest is not valid. Nothing is committed. After a ``StorageError`` nothing is
+        committed; or, if the message says so and `root` is set, the file is in place but its
+        directory could not be synced, so that it may be lost in a power failure.
         """
         with self._file.working():
             if list(manifest.frames) != self._entries:

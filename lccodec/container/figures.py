@@ -41,18 +41,11 @@ _PLAIN_SIGNED: Final = bytes((*range(0x7F), *range(0x81, 0xFF)))
 
 @dataclass(frozen=True)
 class StoredFigures:
-    """The figures of a checkpoint, as stored.
+    """The figures of a checkpoint, as stored."""
 
-    Parameters
-    ----------
-    since
-        The step of the save before; ``None`` if no figure needs it.
-    numbers
-        By name, in the order of `FIGURES`, the bytes of a figure: bfloat16, by array; from ``rms``
-        on, only of arrays that lost something.
-    """
-
-    since: int | None
+    since: int | None  # the step of the save before; ``None`` if no figure needs it
+    # By name, in the order of `FIGURES`, the bytes of a figure: bfloat16, by array; from ``rms``
+    # on, only of arrays that lost something.
     numbers: Mapping[str, bytes]
 
     def read(self, name: str, arrays: int) -> Array:
@@ -90,10 +83,7 @@ def have_lost(errors: Array) -> Array:
 def parse_figures(document: Json, arrays: int, step: int | None, where: str) -> StoredFigures:
     """Read the member of a manifest of `arrays` arrays; `step` is ``None`` where it must not be.
 
-    Raises
-    ------
-    FormatError, UnsupportedError
-        LCC-FIG-01 to LCC-FIG-04.
+    Raises ``FormatError`` or ``UnsupportedError`` for another form (LCC-FIG-01 to LCC-FIG-04).
     """
     if type(document) is not dict:
         raise FormatError("LCC-FIG-01", where, "not an object")

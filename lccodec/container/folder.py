@@ -71,17 +71,8 @@ def is_temporary(name: str) -> bool:
 class Folder:
     """An open directory; a context manager.
 
-    Methods raise ``OSError``. Callers wrap them in `storage_errors`.
-
-    Parameters
-    ----------
-    path
-        The directory. It may be a link: the caller has chosen it.
-
-    Attributes
-    ----------
-    path
-        What errors call it.
+    Methods raise ``OSError``. Callers wrap them in `storage_errors`. The directory may be a link:
+    the caller has chosen it. `path` is what errors call it.
     """
 
     def __init__(self, path: StrPath, system: System = SYSTEM) -> None:
@@ -120,10 +111,8 @@ class Folder:
     def inner(self, name: str) -> Folder:
         """Open a directory in this one.
 
-        Raises
-        ------
-        StorageError
-            If it is a link or not a directory: whoever made it, it was not lccodec.
+        Raises ``StorageError`` if it is a link or not a directory: whoever made it, it was not
+        lccodec.
         """
         entry = self / name
         status = entry.lstat()
@@ -206,12 +195,8 @@ def make_directory(directory: StrPath, system: System = SYSTEM) -> None:
 
     Otherwise a crash may lose the directory, with files in it that were flushed. The name of a
     directory that was there already is brought to stable storage too: who made it may have been
-    killed before. A name in a directory that this user may not list is left as it is.
-
-    Raises
-    ------
-    OSError
-        If one of them cannot be made, or is not a directory.
+    killed before. A name in a directory that this user may not list is left as it is. Raises
+    ``OSError`` if one of them cannot be made, or is not a directory.
     """
     path = Path(directory)
     missing = []
@@ -251,23 +236,10 @@ _COPIED_BYTES: Final = 1 << 22
 class WholeFile:
     """Writes one file. It is a context manager; leaving it without `commit` leaves no file.
 
-    Parameters
-    ----------
-    overwrite
-        Whether to replace a file of that name, and keep its permissions. Otherwise such a file is
-        an error, and stays as it is.
-    folder
-        The open directory that `path` is in, by its name there. The file is made in that very
-        directory, whatever becomes of the path.
-
-    Attributes
-    ----------
-    path
-        The path of the file.
-    size
-        Bytes that were appended.
-    committed
-        Whether the file has its name.
+    `overwrite`: whether to replace a file of that name, and keep its permissions. Otherwise such a
+    file is an error, and stays as it is. `folder`: the open directory that `path` is in, by its
+    name there. The file is made in that very directory, whatever becomes of the path. `path`: the
+    path of the file. `size`: bytes that were appended. `committed`: whether the file has its name.
 
     Examples
     --------
@@ -355,18 +327,11 @@ class WholeFile:
     def commit(self, check: Callable[[Path], object] | None = None) -> None:
         """Give the file its name.
 
-        Parameters
-        ----------
-        check
-            Called with the temporary name when the bytes are on the disk; it may raise an error.
-
-        Raises
-        ------
-        ArgumentError
-            If there is a file of that name, which is not to be replaced.
-        StorageError
-            Nothing is committed; or, if the message says so and `committed` is set, the file is in
-            place but its directory could not be synced, so that it may be lost in a power failure.
+        `check`: called with the temporary name when the bytes are on the disk; it may raise an
+        error. Raises ``ArgumentError`` if there is a file of that name, which is not to be
+        replaced. After a ``StorageError`` nothing is committed; or, if the message says so and
+        `committed` is set, the file is in place but its directory could not be synced, so that it
+        may be lost in a power failure.
         """
         with self.working() as temporary:
             self._system.fsync(self._fd)
@@ -504,15 +469,9 @@ def remove_stale_temporaries(directory: StrPath | Folder, system: System = SYSTE
 def duplicate(source: Path, folder: Folder, name: str, *, overwrite: bool = False) -> None:
     """Give a file a second name in a directory, without a copy where that is possible.
 
-    With `overwrite` it replaces a file of that name.
-
-    Raises
-    ------
-    StorageError
-        If the operating system refuses; also if there is a file of that name, unless `overwrite` is
-        set.
-    FormatError
-        If it would have to be copied, and is not a regular file.
+    With `overwrite` it replaces a file of that name. Raises ``StorageError`` if the operating
+    system refuses; also if there is a file of that name, unless `overwrite` is set. Raises
+    ``FormatError`` if it would have to be copied, and is not a regular file.
     """
     made = folder / (temporary_name() if overwrite else name)
     with storage_errors("cannot link or copy to", folder / name):

@@ -143,20 +143,12 @@ def hashed(frame: Bytes | Iterable[Bytes]) -> tuple[FrameEntry, bytes]:
 
 @dataclass(frozen=True)
 class FramePart:
-    """A frame of which only some bytes are there, all of them verified.
+    """A frame of which only some bytes are there, all of them verified."""
 
-    Parameters
-    ----------
-    size
-        Bytes of the whole frame.
-    parts
-        Bytes that are there, with their offsets in the frame.
-    component, offset
-        The first component of a block, and where this block begins in the frame.
-    """
-
-    size: int
-    parts: Sequence[tuple[int, memoryview]]
+    size: int  # bytes of the whole frame
+    parts: Sequence[tuple[int, memoryview]]  # bytes that are there, with their offsets in the frame
+    # `component`, `offset`: the first component of a block, and where this block begins in the
+    # frame.
     component: int
     offset: int
 
@@ -197,10 +189,7 @@ class PieceTable:
     def parse(cls, data: bytes, length: int, where: str) -> PieceTable:
         """Read the table of a frame of `length` bytes.
 
-        Raises
-        ------
-        FormatError
-            If it has another form (LCC-PCS-01).
+        Raises ``FormatError`` if it has another form (LCC-PCS-01).
         """
         if len(data) % PIECE_ENTRY_SIZE or len(data) < 2 * PIECE_ENTRY_SIZE:
             raise FormatError("LCC-PCS-01", where, f"{len(data)} bytes are not the table of pieces")
@@ -255,11 +244,8 @@ class PieceTable:
     def holding(self, header: FrameHeader, start: int, stop: int) -> tuple[int, int, int]:
         """Return which pieces hold components: the first, the end, and the first one's first block.
 
-        Raises
-        ------
-        FormatError
-            If the table has another number of blocks than the frame, or the frame does not have
-            these components (LCC-PCS-03).
+        Raises ``FormatError`` if the table has another number of blocks than the frame, or the
+        frame does not have these components (LCC-PCS-03).
         """
         self._check_blocks(header)
         if not 0 <= start < stop <= header.components:
@@ -274,19 +260,10 @@ class PieceTable:
     ) -> FramePart:
         """Read and verify the pieces that hold some components, and the head.
 
-        Parameters
-        ----------
-        read
-            Returns bytes of the frame, by their offset and their number.
-        header
-            That of the frame.
-        start, stop
-            The components, from the first of a block to the last of one; at least one.
-
-        Raises
-        ------
-        ChecksumError, FormatError
-            If a piece that is read is damaged (LCC-PCS-02), or is not whole blocks (LCC-PCS-03).
+        `read`: returns bytes of the frame, by their offset and their number. `header`: that of the
+        frame. `start`, `stop`: the components, from the first of a block to the last of one; at
+        least one. Raises ``ChecksumError`` or ``FormatError`` if a piece that is read is damaged
+        (LCC-PCS-02), or is not whole blocks (LCC-PCS-03).
         """
         first, end, block = self.holding(header, start, stop)
         starts, length = self.starts, self.starts[-1] + self.pieces[-1].length

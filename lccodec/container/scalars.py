@@ -130,11 +130,8 @@ def metadata_strings(metadata: Mapping[str, Any] | None) -> dict[str, str]:
     """Return metadata in their stored form: strings (LCC-MAN-06).
 
     A number or a bool, of Python or NumPy, becomes its JSON text: ``"true"``, ``"Infinity"``.
-
-    Raises
-    ------
-    ArgumentError
-        If they are not a mapping from strings to strings and numbers, or have a lone surrogate.
+    Raises ``ArgumentError`` if they are not a mapping from strings to strings and numbers, or have
+    a lone surrogate.
 
     Examples
     --------
@@ -169,10 +166,7 @@ def with_metrics(
 ) -> Mapping[str, Any] | None:
     """Return metadata with metrics added: numbers, or what has one as its ``item()``.
 
-    Raises
-    ------
-    ArgumentError
-        For a metric that is no number, or is named in the metadata too.
+    Raises ``ArgumentError`` for a metric that is no number, or is named in the metadata too.
 
     Examples
     --------

@@ -43,18 +43,9 @@ class Scratch:
     """Bytes at places of a file in a directory; it is made when it is first written.
 
     It has one name only. Of a second name of a file elsewhere, the name is given to a new file.
-
-    Parameters
-    ----------
-    directory
-        An existing directory.
-    folder, name
-        The directory in it that the file lies in, which is made; and its name there.
-
-    Attributes
-    ----------
-    works
-        Whether the file can be used. An error of the system ends that.
+    `directory`: an existing directory. `folder`, `name`: the directory in it that the file lies in,
+    which is made; and its name there. `works`: whether the file can be used. An error of the system
+    ends that.
     """
 
     def __init__(self, directory: Path, folder: str, name: str, system: System = SYSTEM) -> None:
@@ -158,15 +149,7 @@ _cleared: set[tuple[int, Path]] = set()  # by this process
 class TemporaryFolder:
     """A new folder of this process; a context manager, which removes it with all that is in it.
 
-    Attributes
-    ----------
-    path
-        Where it is.
-
-    Raises
-    ------
-    StorageError
-        If it cannot be made.
+    `path`: where it is. Raises ``StorageError`` if it cannot be made.
 
     Examples
     --------

@@ -49,12 +49,8 @@ class Source(Protocol):
         """Take note that the bytes around the payload were verified by their root.
 
         From now on `verify` tells of other ranges whether they are what was stored, so that a store
-        that keeps what it has read keeps nothing else.
-
-        Raises
-        ------
-        DataError
-            If the store knows the file by another root.
+        that keeps what it has read keeps nothing else. Raises ``DataError`` if the store knows the
+        file by another root.
         """
 
     def forget(self, offset: int, size: int) -> bool:

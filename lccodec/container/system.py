@@ -51,21 +51,11 @@ _SEEK_LOCK: Final = threading.Lock()
 
 @dataclass(frozen=True)
 class Entry(os.PathLike[str]):
-    """A name in an open directory: the calls below find it there, whatever becomes of the path.
-
-    Parameters
-    ----------
-    directory
-        The path of the directory.
-    name
-        The name.
-    descriptor
-        The open directory; -1 on systems that find files by their paths only.
-    """
+    """A name in an open directory: the calls below find it there, whatever becomes of the path."""
 
     directory: Path
     name: str
-    descriptor: int
+    descriptor: int  # the open directory; -1 on systems that find files by their paths only
 
     def __str__(self) -> str:
         return str(self.directory / self.name)
@@ -211,15 +201,9 @@ def is_plain(path: StrPath) -> TypeGuard[str]:
 def checked_path(path: StrPath) -> Path:
     """Return a path that was given as absolute, so that it stays the same after `os.chdir`.
 
-    A ``~`` in front is the user's home.
-
-    Raises
-    ------
-    ArgumentError
-        If no file can have that name. The address of a remote store is refused: it would become a
-        directory of that name.
-    StorageError
-        If the path is relative, and the working directory is gone.
+    A ``~`` in front is the user's home. Raises ``ArgumentError`` if no file can have that name. The
+    address of a remote store is refused: it would become a directory of that name. Raises
+    ``StorageError`` if the path is relative, and the working directory is gone.
 
     Examples
     --------
@@ -259,21 +243,14 @@ class Address(os.PathLike[str]):
     It is what a `pathlib.Path` is for a directory: messages show it, and ``address / name`` is the
     address of a file in it.
 
-    Parameters
-    ----------
-    scheme
-        What is before ``://``, in lower case.
-    rest
-        What is behind it, without slashes at its end.
-
     Examples
     --------
     >>> str(Address.of("s3://bucket/run/") / "000000000010.lcc.h5")
     's3://bucket/run/000000000010.lcc.h5'
     """
 
-    scheme: str
-    rest: str
+    scheme: str  # what is before ``://``, in lower case
+    rest: str  # what is behind it, without slashes at its end
 
     @classmethod
     def of(cls, text: str) -> Address:
@@ -310,10 +287,8 @@ def is_address(place: object) -> bool:
 def checked_place(place: StrPath) -> Place:
     """Return the address that was given, or a path as `checked_path` does.
 
-    Raises
-    ------
-    ArgumentError, StorageError
-        If it is neither. Errors are those of `checked_path`.
+    Raises ``ArgumentError`` or ``StorageError`` if it is neither. Errors are those of
+    `checked_path`.
 
     Examples
     --------

@@ -39,14 +39,8 @@ _MAX_SEGMENTS: Final = 200  # that are passed along with one message; Linux take
 class Channel:
     """One end of a connection of two processes.
 
-    Parameters
-    ----------
-    connection
-        A connected Unix socket, which is then the channel's own.
-    types
-        The dataclasses that messages may have.
-    errors
-        The classes of errors that messages may have.
+    `connection`: a connected Unix socket, which is then the channel's own. `types`: the dataclasses
+    that messages may have. `errors`: the classes of errors that messages may have.
     """
 
     def __init__(
@@ -289,19 +283,10 @@ _starting = threading.Lock()  # a fork waits for it: it must know of every socke
 class Worker:
     """A worker process, and the channel to it.
 
-    Parameters
-    ----------
-    module
-        The module whose function `main` is the program. Its argument is a descriptor.
-    types, errors
-        What messages may have (:class:`lccodec.workers.messages.Channel`).
-    inherited
-        Descriptors that stay open in the worker until it ends.
-
-    Raises
-    ------
-    WorkerError
-        If it cannot be started.
+    `module`: the module whose function `main` is the program. Its argument is a descriptor.
+    `types`, `errors`: what messages may have (`Channel`).
+    `inherited`: descriptors that stay open in the worker until it ends. Raises ``WorkerError`` if
+    it cannot be started.
     """
 
     def __init__(

@@ -100,20 +100,11 @@ class Heartbeat:
 
 @dataclass
 class Report:
-    """How a request went.
+    """How a request went."""
 
-    Parameters
-    ----------
-    done
-        The result, or the error.
-    number
-        The number of the request.
-    warnings, records
-        Texts of the warnings, and the log records: level and message.
-    """
-
-    done: Done
-    number: int = 0
+    done: Done  # the result, or the error
+    number: int = 0  # the number of the request
+    # `warnings`, `records`: texts of the warnings, and the log records: level and message.
     warnings: list[str] = field(default_factory=list)
     records: list[tuple[int, str]] = field(default_factory=list)
 
@@ -141,12 +132,7 @@ class Abandoned(Exception):  # noqa: N818 - nothing went wrong
 class Leader:
     """Saves for one chain, and says what a save would do.
 
-    Parameters
-    ----------
-    channel
-        To the client.
-    opening
-        The chain.
+    `channel`: to the client. `opening`: the chain.
     """
 
     def __init__(self, channel: Channel, opening: Opening) -> None:
@@ -325,16 +311,9 @@ class Job:
     """What the thread does with a state: it saves it, or asks the workers a question about it.
 
     Who waits in this process waits here, not at the future: that has a lock, which the thread needs
-    when it settles it, and which a caller that is interrupted by a handler would keep.
-
-    Parameters
-    ----------
-    work
-        Does it, and settles it.
-    snapshot, arena
-        The state, and the memory it lies in; both are given up when they are not needed any more.
-    use
-        The use of the claim, which ends with the job.
+    when it settles it, and which a caller that is interrupted by a handler would keep. `work`: does
+    it, and settles it. `snapshot`, `arena`: the state, and the memory it lies in; both are given up
+    when they are not needed any more. `use`: the use of the claim, which ends with the job.
     """
 
     def __init__(
@@ -399,18 +378,10 @@ class Job:
 class Background:
     """The saves of one chain in the background, one after the other, in the order of the calls.
 
-    Parameters
-    ----------
-    store
-        Where the chain is kept.
-    client
-        The workers; ``None`` if there can be none.
-    saver
-        Saves in this process where workers cannot be started.
-    max_concurrent_saves
-        The most saves that may run or wait at a time. Each has a copy of its state.
-    behind
-        What acts after each save; the thread that waits for the save lets it begin.
+    `client`: the workers; ``None`` if there can be none. `saver`: saves in this process where
+    workers cannot be started. `max_concurrent_saves`: the most saves that may run or wait at a
+    time. Each has a copy of its state. `behind`: what acts after each save; the thread that waits
+    for the save lets it begin.
     """
 
     def __init__(
@@ -498,23 +469,12 @@ class Background:
     ) -> Job | None:
         """Start a save; return what becomes the bytes of its file.
 
-        Parameters
-        ----------
-        make
-            Copies the state into an arena.
-        when_busy
-            What to do if no more saves may run: with ``"skip"``, return ``None``.
-        use
-            The use of the claim, which ends with the save.
-        failed
-            A call of the thread if the save fails.
-        progress
-            Who is told how many arrays are coded, by the thread of the saves.
-        raises
-            Whether a failure is raised by the next call, as nobody may ask the future.
-
-        Raises the failure of an earlier save; then nothing is saved. After an interrupt, the save
-        is started with all of its state, or it is not.
+        `make`: copies the state into an arena. `when_busy`: what to do if no more saves may run:
+        with ``"skip"``, return ``None``. `use`: the use of the claim, which ends with the save.
+        `failed`: a call of the thread if the save fails. `progress`: who is told how many arrays
+        are coded, by the thread of the saves. `raises`: whether a failure is raised by the next
+        call, as nobody may ask the future. Raises the failure of an earlier save; then nothing is
+        saved. After an interrupt, the save is started with all of its state, or it is not.
         """
         self.raise_failure()
         while len(running := self._jobs()) >= self._max_concurrent_saves:
@@ -757,16 +717,8 @@ def restorers_of(options: WorkerOptions) -> Restorers:
 class Client:
     """The workers of a chain, started when they are needed, for one thread. Any may `kill` them.
 
-    Parameters
-    ----------
-    store
-        Where the chain is kept.
-    opening
-        What the leader must know of the chain.
-    claim
-        The claim on the chain, which the leader shares.
-    gives_back
-        As for `Saver`.
+    `opening`: what the leader must know of the chain. `claim`: the claim on the chain, which the
+    leader shares. `gives_back`: as for `Saver`.
     """
 
     def __init__(

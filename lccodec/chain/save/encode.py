@@ -37,27 +37,15 @@ _FRAME: Final = "frame"  # where the coder of a frame lies on the bench
 
 @dataclass(frozen=True, eq=False)
 class FrameInput:
-    """What a frame is made of.
+    """What a frame is made of."""
 
-    Parameters
-    ----------
-    arrays
-        The components of each array.
-    kind, shapes
-        The element type, and the shape of each array.
-    out
-        Where the decoded components go.
-    relative
-        Whether `out` holds the reference before.
-    quantizer, effort
-        How they are coded.
-    """
-
-    arrays: list[Array]
+    arrays: list[Array]  # the components of each array
+    # `kind`, `shapes`: the element type, and the shape of each array.
     kind: ElementType
     shapes: tuple[Shape, ...]
-    out: Array
-    relative: bool
+    out: Array  # where the decoded components go
+    relative: bool  # whether `out` holds the reference before
+    # `quantizer`, `effort`: how they are coded.
     quantizer: Quantizer
     effort: Effort
 
@@ -145,12 +133,8 @@ def plan_manifest(
 ) -> Manifest:
     """Return the manifest of a planned checkpoint, without its frames.
 
-    `parent` has the root and the tree of the parent. It is ``None`` for a keyframe.
-
-    Raises
-    ------
-    ArgumentError
-        If readers would refuse the manifest.
+    `parent` has the root and the tree of the parent. It is ``None`` for a keyframe. Raises
+    ``ArgumentError`` if readers would refuse the manifest.
     """
     root, tree = parent or (b"", None)
     manifest = Manifest(

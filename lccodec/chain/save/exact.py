@@ -53,15 +53,8 @@ from .reference import Latest
 class Newest:
     """The exact file of a chain, as its saves write it.
 
-    Parameters
-    ----------
-    store
-        Where the chain is kept.
-    asked
-        Whether the user has asked for the file. Otherwise it is written where something may be
-        lost, and where it is there already.
-    every
-        Every how many saves it is written.
+    `asked`: whether the user has asked for the file. Otherwise it is written where something may be
+    lost, and where it is there already. `every`: every how many saves it is written.
     """
 
     def __init__(self, store: WritableStore, asked: bool, every: int) -> None:
@@ -84,12 +77,8 @@ class Newest:
 
         What a save of some arrays leaves out is in the exact file of its `parent`. Without that
         file nothing is written: the parent may have lost something. If it is not written at each
-        save, it waits for a save of all arrays.
-
-        Returns
-        -------
-        tuple
-            What was committed, or ``None`` if nothing was; and what went wrong, or ``None``.
+        save, it waits for a save of all arrays. Returns what was committed, or ``None`` if nothing
+        was; and what went wrong, or ``None``.
         """
         foreign = not self._checked and self._is_foreign()
         there = self._store.has(EXACT_NAME) and not foreign
@@ -173,24 +162,12 @@ def write_exact(
 ) -> ExactRoot:
     """Write the exact file, and replace the one before it (LCC-EXA-05).
 
-    Parameters
-    ----------
-    plan
-        What is saved. Each value of its arrays is read once.
-    flat
-        The state.
-    checkpoint
-        Manifest of the checkpoint that is to come, without its frames.
-    before
-        The exact file of the parent, which has the arrays that the save leaves out.
-    check
-        Called before the file gets its name; it may raise an error.
-
-    Raises
-    ------
-    ArgumentError, DataError, StorageError
-        If it cannot be written. The exact file before it is unchanged, unless the message says that
-        its durability is unknown.
+    `plan`: what is saved. Each value of its arrays is read once. `checkpoint`: manifest of the
+    checkpoint that is to come, without its frames. `before`: the exact file of the parent, which
+    has the arrays that the save leaves out. `check`: called before the file gets its name; it may
+    raise an error. Raises ``ArgumentError``, ``DataError`` or ``StorageError`` if it cannot be
+    written. The exact file before it is unchanged, unless the message says that its durability is
+    unknown.
     """
     return commit_exact(store, *lay_out(plan.candidates, flat, checkpoint, before), check)
 
@@ -296,15 +273,8 @@ def _verify(store: Store, name: str, bounds: Bounds) -> None:
 def renew_newest(store: WritableStore, gives_back: Callable[[str], bool]) -> Store | None:
     """Write the newest checkpoint anew, if it is lost and does not come back by other means.
 
-    Parameters
-    ----------
-    gives_back
-        Whether the file of that name can be given back as it was; asked only if it is lost.
-
-    Returns
-    -------
-    Store or None
-        The store as it is listed now; ``None`` if nothing was written.
+    `gives_back`: whether the file of that name can be given back as it was; asked only if it is
+    lost. Returns the store as it is listed now; ``None`` if nothing was written.
     """
     step = store.exact_step()
     if step is None or step != max(store.checkpoints(), default=None):
@@ -326,20 +296,10 @@ def checkpoint_from_exact(store: WritableStore, *, dry_run: bool = False) -> str
     """Write the checkpoint of the exact file's step anew: a keyframe with the frames of that file.
 
     The caller knows that the checkpoint cannot be restored. It had the values of the history, and
-    now has those of the state; so no other checkpoint may need it (LCC-EXA-06).
-
-    Returns
-    -------
-    str
-        The name of the checkpoint.
-
-    Raises
-    ------
-    ChainError
-        If the exact file is not that of the checkpoint, or another checkpoint needs this one.
-    DataError, StorageError
-        If the exact file is damaged or missing, or the operating system refuses. The checkpoint
-        is as it was.
+    now has those of the state; so no other checkpoint may need it (LCC-EXA-06). Returns the name of
+    the checkpoint. Raises ``ChainError`` if the exact file is not that of the checkpoint, or
+    another checkpoint needs this one. Raises ``DataError`` or ``StorageError`` if the exact file is
+    damaged or missing, or the operating system refuses. The checkpoint is as it was.
     """
     with store.open(EXACT_NAME) as exact:
         check_exact(exact)
@@ -372,13 +332,10 @@ def chunks_of(reader: CheckpointReader, index: int) -> Iterator[Bytes]:
 def exact_from_checkpoint(store: WritableStore, *, dry_run: bool = False, bounds: Bounds = UNBOUNDED) -> None:
     """Write the exact file anew from the newest checkpoint that names one, bit for bit.
 
-    Raises
-    ------
-    ChainError
-        If no checkpoint names an exact file, or the one that does has other values than that had.
-    DataError, StorageError
-        If the checkpoint cannot be restored, asks for more than `bounds`, or the operating system
-        refuses. The exact file is as it was.
+    Raises ``ChainError`` if no checkpoint names an exact file, or the one that does has other
+    values than that had. Raises ``DataError`` or ``StorageError`` if the checkpoint cannot be
+    restored, asks for more than `bounds`, or the operating system refuses. The exact file is as it
+    was.
     """
     name, named = _named_exact(store)
     with kept(open_name(store, name), bounds) as file:

@@ -79,25 +79,14 @@ MAX_THREADS: Final = 4
 
 @dataclass(frozen=True, eq=False)
 class HashedArray:
-    """What is kept of an array that was stored.
+    """What is kept of an array that was stored."""
 
-    Parameters
-    ----------
-    kind, shape
-        Its type and its shape.
-    offset
-        Its first byte in the file of values.
-    total
-        Its array sum (LCC-FRM-09).
-    hashes
-        The hash of each segment, uint8 of shape ``(segments, HASH_BYTES)``.
-    """
-
+    # `kind`, `shape`: its type and its shape.
     kind: ElementType
     shape: Shape
-    offset: int
-    total: int
-    hashes: Array
+    offset: int  # its first byte in the file of values
+    total: int  # its array sum (LCC-FRM-09)
+    hashes: Array  # the hash of each segment, uint8 of shape ``(segments, HASH_BYTES)``
 
     @property
     def size(self) -> int:
@@ -185,11 +174,7 @@ class Places:
     """Room for new arrays: between those that stay where they are, or behind all of them.
 
     So the file does not grow with each save of an array whose shape changes, such as a buffer.
-
-    Parameters
-    ----------
-    taken
-        Where those that stay begin and end, in any order.
+    `taken`: where those that stay begin and end, in any order.
 
     Examples
     --------
@@ -232,13 +217,7 @@ _ESCAPED_BYTES: Final = 12  # of a character of a name in JSON
 
 
 class HashFiles:
-    """The files beside the chain of a directory.
-
-    Parameters
-    ----------
-    store
-        The directory.
-    """
+    """The files beside the chain of a directory."""
 
     def __init__(self, store: DirectoryStore) -> None:
         self._store = store
@@ -352,28 +331,15 @@ _PART_COMPONENTS: Final = 1 << 21  # that are decoded at a time: a block of a la
 
 @dataclass(eq=False)
 class Parent:
-    """A checkpoint, and the hashes of its arrays.
+    """A checkpoint, and the hashes of its arrays."""
 
-    Parameters
-    ----------
-    store, step
-        Where it is.
-    segment
-        Bytes of a segment.
-    arrays
-        The hashes by name.
-    values
-        The file of values, if there can be one.
-    distrust
-        Called if the hashes turn out to be wrong.
-    """
-
+    # `store`, `step`: where it is.
     store: Store
     step: int
-    segment: int
-    arrays: Mapping[str, HashedArray]
-    values: Scratch | None
-    distrust: Callable[[], None]
+    segment: int  # bytes of a segment
+    arrays: Mapping[str, HashedArray]  # the hashes by name
+    values: Scratch | None  # the file of values, if there can be one
+    distrust: Callable[[], None]  # called if the hashes turn out to be wrong
     _file: OpenCheckpoint | None = None
     _together: dict[int, Array] = field(default_factory=dict)  # of the frame that was decoded last
     _last: dict[tuple[str, int], Array] = field(default_factory=dict)  # decoded last; where it begins
@@ -381,11 +347,8 @@ class Parent:
     def read(self, name: str, segments: Sequence[int]) -> Array:
         """Return the components of segments of an array, rising, end to end.
 
-        Raises
-        ------
-        ChainError
-            If the hashes are not those of the checkpoint's values; or if they must be decoded, and
-            the chain cannot be read. Another attempt hashes the checkpoint anew.
+        Raises ``ChainError`` if the hashes are not those of the checkpoint's values; or if they
+        must be decoded, and the chain cannot be read. Another attempt hashes the checkpoint anew.
         """
         array = self.arrays[name]
         found = [self._run(name, array, *run) for run in runs_of(segments)]
@@ -483,12 +446,8 @@ def hash_checkpoint(
 ) -> tuple[int, dict[str, HashedArray]]:
     """Return the bytes of a segment, and the hashes of the arrays of a checkpoint by name.
 
-    The values are put into the file of `values`. `heartbeat` is called again and again.
-
-    Raises
-    ------
-    DataError
-        If a stored byte breaks a rule.
+    The values are put into the file of `values`. `heartbeat` is called again and again. Raises
+    ``DataError`` if a stored byte breaks a rule.
     """
     last = file.links[-1]
     forms = {name: form_of(last, name) for name in last.index_names}
@@ -542,33 +501,16 @@ _MAX_SHARE_OF_ONE_BLOCK: Final = 0.25
 
 @dataclass(eq=False)
 class HashedStep:
-    """The arrays of a step as they are stored, frame by frame.
+    """The arrays of a step as they are stored, frame by frame."""
 
-    Parameters
-    ----------
-    segment
-        Bytes of a segment.
-    values
-        The file of values, if there can be one.
-    parent
-        What the step is a delta to, if it is one.
-    changes
-        Which segments of arrays of the parent differ, bool, by name.
-    arrays
-        The hashes of what is stored by now.
-    places
-        Where new arrays lie in the file of values.
-    heartbeat
-        Called again and again while arrays are coded.
-    """
-
-    segment: int
-    values: Scratch | None
-    parent: Parent | None = None
+    segment: int  # bytes of a segment
+    values: Scratch | None  # the file of values, if there can be one
+    parent: Parent | None = None  # what the step is a delta to, if it is one
+    # Which segments of arrays of the parent differ, bool, by name.
     changes: Mapping[str, Array] = field(default_factory=dict)
-    arrays: dict[str, HashedArray] = field(default_factory=dict)
-    places: Places = field(default_factory=Places)
-    heartbeat: Callable[[], None] = lambda: None
+    arrays: dict[str, HashedArray] = field(default_factory=dict)  # the hashes of what is stored by now
+    places: Places = field(default_factory=Places)  # where new arrays lie in the file of values
+    heartbeat: Callable[[], None] = lambda: None  # called again and again while arrays are coded
 
     def encode(self, plan: SavePlan) -> Iterator[tuple[Iterator[bytes], list[Candidate]]]:
         """Yield the chunks of each frame of a plan, and its arrays.
@@ -731,13 +673,8 @@ class HashedStep:
 class HashReference(Reference):
     """Hashes of the newest step of a chain, and what a save does with them.
 
-    Parameters
-    ----------
-    store
-        Where the chain is kept. In a directory, hashes and values are kept beside it.
-    heartbeat
-        Called again and again while a call takes long.
-
+    `store`: where the chain is kept. In a directory, hashes and values are kept beside it.
+    `heartbeat`: called again and again while a call takes long.
     """
 
     has_values = False
@@ -762,10 +699,8 @@ class HashReference(Reference):
     def read(self, file: OpenCheckpoint) -> dict[str, DecodedArray]:
         """Return the arrays of a checkpoint with their hashes: kept ones, or made of its files.
 
-        Raises
-        ------
-        DataError, ChainError, StorageError
-            If the checkpoint cannot be restored.
+        Raises ``DataError``, ``ChainError`` or ``StorageError`` if the checkpoint cannot be
+        restored.
         """
         last = file.links[-1]
         forms = {name: form_of(last, name) for name in last.index_names}

@@ -52,52 +52,23 @@ _BELOW_ONE: Final = 1 - 2**-8  # the largest bfloat16 number below 1
 
 @dataclass(frozen=True, eq=False)
 class _MeasuredGroup:
-    """Arrays that are measured together.
+    """Arrays that are measured together."""
 
-    Parameters
-    ----------
-    sampled
-        Which they are.
-    arrays
-        The arrays.
-    batch
-        Their samples.
-    loses
-        Whether one of them may lose something.
-    past
-        Their samples at the save before, if that had the same arrays.
-    kind
-        Their type.
-    """
-
-    sampled: SampledGroup
+    sampled: SampledGroup  # which they are
     arrays: Sequence[Candidate]
-    batch: Batch
-    loses: bool
-    past: Batch | None
+    batch: Batch  # their samples
+    loses: bool  # whether one of them may lose something
+    past: Batch | None  # their samples at the save before, if that had the same arrays
     kind: ElementType
 
 
 class Measurement:
     """Measures what a checkpoint makes of a state, from a sample that is taken before it is coded.
 
-    Parameters
-    ----------
-    arrays
-        The arrays of the state.
-    sampling
-        Which of their components are sampled.
-    losing
-        The indices of the arrays that may lose something.
-    before
-        Samples of the state of the save before, as far as they are known.
-
-    Attributes
-    ----------
-    samples
-        What is sampled of the arrays that are saved.
-    is_partial
-        Whether the save leaves out some arrays.
+    `arrays`: the arrays of the state. `sampling`: which of their components are sampled. `losing`:
+    the indices of the arrays that may lose something. `before`: samples of the state of the save
+    before, as far as they are known. `samples`: what is sampled of the arrays that are saved.
+    `is_partial`: whether the save leaves out some arrays.
     """
 
     def __init__(
@@ -169,14 +140,8 @@ class Measurement:
     ) -> StoredFigures | None:
         """Return the figures of the checkpoint.
 
-        Parameters
-        ----------
-        decoded
-            The arrays as a restore returns them, by name.
-        since
-            The step of the save before.
-        inherited
-            By name, the figures of arrays that the save leaves out.
+        `decoded`: the arrays as a restore returns them, by name. `since`: the step of the save
+        before. `inherited`: by name, the figures of arrays that the save leaves out.
         """
         columns = {name: np.full(self._count, np.nan) for name in FIGURES}
         columns["quantiles"] = np.full((self._count, len(QUANTILES)), np.nan)

@@ -65,10 +65,7 @@ def wanted_by(only: Sequence[str]) -> Wanted:
 def select(flat: Flat, only: Sequence[str]) -> Flat:
     """Return the arrays of a state that a name or pattern fits, and all scalars.
 
-    Raises
-    ------
-    ArgumentError
-        If a name or pattern fits no array of the state.
+    Raises ``ArgumentError`` if a name or pattern fits no array of the state.
 
     Examples
     --------
@@ -99,32 +96,19 @@ def _replaced(node: Json, places: Mapping[int, int]) -> Json:
 
 @dataclass
 class Overlay:
-    """Where the leaves of a selection lie in the state of the parent.
+    """Where the leaves of a selection lie in the state of the parent."""
 
-    Attributes
-    ----------
-    arrays
-        Indices in the selection, by the index in the parent's state.
-    scalars
-        All scalars of the state, in its order.
-    leaves
-        The names of all leaves of the selection.
-    """
-
+    # Indices in the selection, by the index in the parent's state.
     arrays: dict[int, int] = field(default_factory=dict)
-    scalars: list[Json] = field(default_factory=list)
-    leaves: set[str] = field(default_factory=set)
+    scalars: list[Json] = field(default_factory=list)  # all scalars of the state, in its order
+    leaves: set[str] = field(default_factory=set)  # the names of all leaves of the selection
 
 
 def overlay(selection: Flat, tree: Json, scalars: Iterable[Json], step: int) -> Overlay:
     """Return where the leaves of a selection lie in the state of the parent, of a step.
 
-    `tree` and `scalars` are the parent's, as `flatten` returns them.
-
-    Raises
-    ------
-    ArgumentError
-        If the selection has an entry that the parent lacks, or another kind of entry.
+    `tree` and `scalars` are the parent's, as `flatten` returns them. Raises ``ArgumentError`` if
+    the selection has an entry that the parent lacks, or another kind of entry.
 
     Examples
     --------
@@ -228,10 +212,8 @@ def inherit(
 ) -> SavedState:
     """Return the state of a selection over that of the parent.
 
-    Raises
-    ------
-    ArgumentError
-        If an entry is not in the parent, or an array has another type or shape there.
+    Raises ``ArgumentError`` if an entry is not in the parent, or an array has another type or shape
+    there.
     """
     parent, names = latest.manifest, list(latest.arrays)
     found = overlay(selection, parent.tree, parent.scalars, latest.step)

@@ -57,23 +57,16 @@ from ..read.replay import DecodedArray
 
 @dataclass(frozen=True)
 class SavedState:
-    """What a save stores.
+    """What a save stores."""
 
-    Parameters
-    ----------
-    flat, metadata, known
-        The state, its metadata, and the roles that are known of its arrays.
-    inherited
-        The names of the arrays that are the parent's.
-    is_selection
-        Whether it has some arrays of a state, to be stored over the parent's
-        (:mod:`lccodec.chain.save.partial`).
-    """
-
+    # `flat`, `metadata`, `known`: the state, its metadata, and the roles that are known of its
+    # arrays.
     flat: Flat
     metadata: dict[str, str]
     known: Mapping[str, Assignment]
-    inherited: frozenset[str] = frozenset()
+    inherited: frozenset[str] = frozenset()  # the names of the arrays that are the parent's
+    # Whether it has some arrays of a state, to be stored over the parent's
+    # (:mod:`lccodec.chain.save.partial`).
     is_selection: bool = False
 
 
@@ -224,40 +217,21 @@ _NO_ROLE: Final = Assignment("other", "in a single file")
 
 @dataclass(frozen=True, eq=False)
 class SavePlan:
-    """What a save does with each array, in the order of the state.
+    """What a save does with each array, in the order of the state."""
 
-    Parameters
-    ----------
-    parent
-        Step of the parent; ``None`` for a keyframe.
-    candidates, quantizers
-        The arrays, and the quantizer that codes each of them in deltas.
-    frames
-        The frames, in the order of their first arrays.
-    waiting
-        Indices of the arrays that wait.
-    policy
-        The policy that chose.
-    group
-        What becomes of the step in a group of a history with hindsight, in words.
-    copies
-        Indices of the arrays that are copies, rising, and those of their sources.
-    verdicts
-        Indices of the arrays whose quantizer depends on their values, and why it is what it is.
-    settles
-        Whether the step may be coded again in a group.
-    """
-
-    parent: int | None
+    parent: int | None  # step of the parent; ``None`` for a keyframe
+    # `candidates`, `quantizers`: the arrays, and the quantizer that codes each of them in deltas.
     candidates: Sequence[Candidate]
     quantizers: Sequence[Quantizer]
-    frames: Sequence[FramePlan]
-    waiting: frozenset[int]
+    frames: Sequence[FramePlan]  # the frames, in the order of their first arrays
+    waiting: frozenset[int]  # indices of the arrays that wait
     policy: Policy
-    group: str | None = None
+    group: str | None = None  # what becomes of the step in a group of a history with hindsight, in words
+    # Indices of the arrays that are copies, rising, and those of their sources.
     copies: Mapping[int, int] = field(default_factory=dict)
+    # Indices of the arrays whose quantizer depends on their values, and why it is what it is.
     verdicts: Mapping[int, str] = field(default_factory=dict)
-    settles: bool = False
+    settles: bool = False  # whether the step may be coded again in a group
 
     def losing(self) -> set[int]:
         """Return the indices of the arrays that may lose something in this checkpoint."""
@@ -362,10 +336,7 @@ def candidates(
     An array that is not in C order and native byte order is copied. `given` and `known` are as in
     :func:`lccodec.policy.roles.assign_roles`; without `given`, every role is ``other``.
 
-    Raises
-    ------
-    ArgumentError
-        If an array cannot be stored. The message names it.
+    Raises ``ArgumentError`` if an array cannot be stored. The message names it.
     """
     roles: dict[str, Assignment] = {}
     declared: dict[str, Declaration] = {}

@@ -66,10 +66,8 @@ class Reference(ABC):
     def read(self, file: OpenCheckpoint) -> dict[str, DecodedArray]:
         """Return the arrays of a checkpoint by name, as `Latest` holds them.
 
-        Raises
-        ------
-        DataError, ChainError, StorageError
-            If the checkpoint cannot be restored.
+        Raises ``DataError``, ``ChainError`` or ``StorageError`` if the checkpoint cannot be
+        restored.
         """
 
     @abstractmethod
@@ -133,23 +131,12 @@ class NeededFile:
 
 @dataclass
 class Latest:
-    """The latest checkpoint of a chain, decoded.
+    """The latest checkpoint of a chain, decoded."""
 
-    Parameters
-    ----------
-    links
-        The files of the checkpoint and its parents, the keyframe first.
-    manifest
-        That of the checkpoint, with the tree of the state.
-    arrays
-        The decoded arrays by name.
-    originals
-        Samples of the state that was saved; ``None`` if it was saved by another process.
-    """
-
-    links: tuple[NeededFile, ...]
-    manifest: Manifest
-    arrays: dict[str, DecodedArray]
+    links: tuple[NeededFile, ...]  # the files of the checkpoint and its parents, the keyframe first
+    manifest: Manifest  # that of the checkpoint, with the tree of the state
+    arrays: dict[str, DecodedArray]  # the decoded arrays by name
+    # Samples of the state that was saved; ``None`` if it was saved by another process.
     originals: Samples | None = None
 
     @property
@@ -175,10 +162,7 @@ class Latest:
 def read_latest(store: Store, step: int, read: ReadArrays) -> Latest:
     """Return the checkpoint of a step from its files, with the arrays that `read` returns.
 
-    Raises
-    ------
-    DataError, ChainError, StorageError
-        If the checkpoint cannot be restored.
+    Raises ``DataError``, ``ChainError`` or ``StorageError`` if the checkpoint cannot be restored.
     """
     with open_name(store, checkpoint_name(step)) as file:
         file.check_name()
@@ -194,14 +178,8 @@ def find_parent(
 ) -> Latest:
     """Return the newest checkpoint, which a save of some arrays adds to.
 
-    Parameters are those of `find_latest`.
-
-    Raises
-    ------
-    ArgumentError
-        If there is no checkpoint.
-    LostParentError
-        If the newest cannot be restored.
+    Parameters are those of `find_latest`. Raises ``ArgumentError`` if there is no checkpoint.
+    Raises ``LostParentError`` if the newest cannot be restored.
     """
     if not steps:
         raise ArgumentError(f"{store.path} has no step that only= could add to: save all arrays first")
@@ -228,13 +206,9 @@ def find_latest(
     """Return the reference of a delta: the checkpoint in memory, or else the newest one.
 
     `steps` are those of the history, rising. `read` is as for `read_latest`. `mended` is called if
-    the newest checkpoint cannot be read, and returns the store once it can.
-
-    Returns
-    -------
-    Latest or None
-        ``None`` if there is no checkpoint; or if the newest cannot be restored or is not the one in
-        memory. Then an `LccodecWarning` names it.
+    the newest checkpoint cannot be read, and returns the store once it can. Returns ``None`` if
+    there is no checkpoint; or if the newest cannot be restored or is not the one in memory. Then an
+    `LccodecWarning` names it.
     """
 
     def reference() -> Latest:
@@ -289,12 +263,8 @@ def locked_soon(store: WritableStore) -> Iterator[LockedStore | None]:
 def held_together(latest: Latest, store: WritableStore) -> Iterator[None]:
     """Keep the files of a checkpoint where they are while a delta to it gets its name.
 
-    The lock of the store keeps others from removing them, if it is free within a second.
-
-    Raises
-    ------
-    ChainError
-        If a delta to it could not be restored any more.
+    The lock of the store keeps others from removing them, if it is free within a second. Raises
+    ``ChainError`` if a delta to it could not be restored any more.
     """
     with locked_soon(store):
         try:
@@ -331,15 +301,7 @@ _MIN_OWN_BYTES: Final = 1 << 20
 
 
 class ValueReference(Reference):
-    """The newest checkpoint decoded, in memory. Coding overwrites it with the new checkpoint.
-
-    Parameters
-    ----------
-    store
-        Where the chain is kept.
-    crew
-        Who codes.
-    """
+    """The newest checkpoint decoded, in memory. Coding overwrites it with the new checkpoint."""
 
     has_values = True
 

@@ -67,21 +67,11 @@ _EVEN_PER_DRAWN: Final = 2
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """Components of an array that were drawn by their size.
+    """Components of an array that were drawn by their size."""
 
-    Parameters
-    ----------
-    places
-        Their indices, rising.
-    bits
-        The components.
-    rate
-        The probability for a component of size 1; all are drawn for which it is 1 or more.
-    """
-
-    places: Array
-    bits: Array
-    rate: float
+    places: Array  # their indices, rising
+    bits: Array  # the components
+    rate: float  # the probability for a component of size 1; all are drawn for which it is 1 or more
 
     @classmethod
     def of(cls, bits: Array, kind: ElementType, distance: int) -> Self | None:
@@ -206,21 +196,11 @@ _GROUP_COMPONENTS: Final = 1 << 16  # so that their float64 numbers stay in the 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Samples at equal distances of arrays of one type.
+    """Samples at equal distances of arrays of one type."""
 
-    Parameters
-    ----------
-    names
-        Of the arrays.
-    sizes
-        Of their samples (int64).
-    bits
-        The components, array after array.
-    """
-
-    names: list[str]
-    sizes: Array
-    bits: Array
+    names: list[str]  # of the arrays
+    sizes: Array  # of their samples (int64)
+    bits: Array  # the components, array after array
 
     def fits(self, other: Batch) -> bool:
         """Return whether another batch has samples of the same arrays, of the same sizes."""
@@ -240,20 +220,12 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Samples of a state.
+    """Samples of a state."""
 
-    Parameters
-    ----------
-    batches
-        Components at equal distances.
-    drawn
-        By the names of arrays, those that were drawn by their size, if any were.
-    sampling
-        What all of the state was sampled by, batch by batch; ``None`` if it was not.
-    """
-
-    batches: Sequence[Batch] = ()
+    batches: Sequence[Batch] = ()  # components at equal distances
+    # By the names of arrays, those that were drawn by their size, if any were.
     drawn: Mapping[str, Drawn] = field(default_factory=dict)
+    # What all of the state was sampled by, batch by batch; ``None`` if it was not.
     sampling: Sampling | None = None
 
     @classmethod
@@ -289,24 +261,12 @@ class Samples:
 
 @dataclass(frozen=True, eq=False)
 class SampledGroup:
-    """Arrays of one type that are sampled and measured together.
+    """Arrays of one type that are sampled and measured together."""
 
-    Parameters
-    ----------
-    indices
-        Which they are.
-    sizes
-        Of their samples at equal distances (int64).
-    is_whole
-        Whether all of their components are sampled.
-    draws
-        Whether components are drawn by their size too.
-    """
-
-    indices: list[int]
-    sizes: Array
-    is_whole: bool
-    draws: bool
+    indices: list[int]  # which they are
+    sizes: Array  # of their samples at equal distances (int64)
+    is_whole: bool  # whether all of their components are sampled
+    draws: bool  # whether components are drawn by their size too
 
     @cached_property
     def places(self) -> slice | Array:
@@ -326,17 +286,9 @@ NOTHING: Final = Samples()
 class Sampling:
     """Which components of a state are sampled.
 
-    Parameters
-    ----------
-    arrays
-        The arrays of the state.
-
-    Attributes
-    ----------
-    distances
-        Of each array, the distance between two sampled components; 1 if all are sampled.
-    drawn
-        The indices of the arrays of which components are drawn by their size too.
+    `arrays`: the arrays of the state. `distances`: of each array, the distance between two sampled
+    components; 1 if all are sampled. `drawn`: the indices of the arrays of which components are
+    drawn by their size too.
     """
 
     def __init__(self, arrays: Sequence[Candidate]) -> None:

@@ -63,49 +63,26 @@ _SETTLING_SHARE: Final = 0.5
 
 @dataclass(eq=False)
 class _Attempt:
-    """A save. It is over when it says so, or when nobody has it any more.
-
-    Parameters
-    ----------
-    step, state
-        What is saved.
-    tell
-        Told how many arrays are coded.
-    is_last
-        Whether what fails now is not tried again.
-    """
+    """A save. It is over when it says so, or when nobody has it any more."""
 
     step: Any
     state: SavedState
-    tell: OnProgress
-    is_last: bool
+    tell: OnProgress  # told how many arrays are coded
+    is_last: bool  # whether what fails now is not tried again
     is_over: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class _Prepared:
-    """A save of which nothing is written yet.
+    """A save of which nothing is written yet."""
 
-    Parameters
-    ----------
-    base
-        What it is coded against.
-    state
-        What it stores, with what it takes from its parent.
-    plan
-        How it stores that.
-    record, effort
-        What the checkpoint must record, and how hard an encoder tries.
-    sampling
-        What its figures sample.
-    """
-
-    base: DeltaBase
-    state: SavedState
-    plan: SavePlan
+    base: DeltaBase  # what it is coded against
+    state: SavedState  # what it stores, with what it takes from its parent
+    plan: SavePlan  # how it stores that
+    # `record`, `effort`: what the checkpoint must record, and how hard an encoder tries.
     record: Record
     effort: Effort
-    sampling: Sampling
+    sampling: Sampling  # what its figures sample
 
     def manifest(self, step: int) -> Manifest:
         """Return the manifest of the checkpoint, without its frames."""
@@ -119,18 +96,9 @@ class _Prepared:
 class Saver:
     """Saves states to a store, and keeps the latest as decoded; for one thread at a time.
 
-    Parameters
-    ----------
-    store
-        Where the chain is kept.
-    settings
-        Policy, roles, and what is kept of the newest state.
-    every
-        How often there are keyframes, exact files and ends.
-    crew
-        Who codes.
-    gives_back
-        Returns whether parity or a mirror gives a checkpoint back, by its name.
+    `settings`: policy, roles, and what is kept of the newest state. `every`: how often there are
+    keyframes, exact files and ends. `gives_back`: returns whether parity or a mirror gives a
+    checkpoint back, by its name.
     """
 
     def __init__(
@@ -211,11 +179,8 @@ class Saver:
     def _save(self, attempt: _Attempt) -> int:
         """Store a state as a delta to what is there now, or as a keyframe.
 
-        Raises
-        ------
-        ChainError
-            If what the delta was taken against is gone. In the last attempt, only if there is no
-            exact file that keeps the state.
+        Raises ``ChainError`` if what the delta was taken against is gone. In the last attempt, only
+        if there is no exact file that keeps the state.
         """
         start = time.perf_counter()
         listed = self._store.snapshot()

@@ -77,19 +77,12 @@ class WorkerOptions:
 
 @dataclass(frozen=True)
 class Cadence:
-    """How often something is done: after how many saves, or deltas; as for `Chain`.
+    """How often something is done: after how many saves, or deltas; as for `Chain`."""
 
-    Parameters
-    ----------
-    keyframe, exact
-        As `keyframe_every` and `exact_every`.
-    end
-        As `hindsight`.
-    """
-
+    # `keyframe`, `exact`: as `keyframe_every` and `exact_every`.
     keyframe: int
     exact: int = 1
-    end: int = 0
+    end: int = 0  # as `hindsight`
 
 
 def check_every(keyframe: object, exact: object, end: object) -> Cadence:
@@ -300,11 +293,8 @@ def _large_exact_arrays(plan: SavePlan, policy: Policy) -> list[str]:
 def _latest_record(store: Store) -> tuple[Record | None, str | None]:
     """Return the record of the newest readable checkpoint, or what is wrong with the newest.
 
-    Returns
-    -------
-    tuple
-        The record and ``None``. If no checkpoint can be read, ``None`` and what is wrong. If there
-        is no checkpoint, ``None`` twice.
+    Returns the record and ``None``. If no checkpoint can be read, ``None`` and what is wrong. If
+    there is no checkpoint, ``None`` twice.
     """
     problem = None
     for name in reversed(store.steps().values()):

@@ -86,19 +86,10 @@ def foresee(
 def first_keyframe(
     arrays: Sequence[Candidate], following: Sequence[Candidate], policy: Policy
 ) -> dict[str, Quantizer]:
-    """Return the quantizers of a first keyframe for the arrays that the next state has too.
+    """Return the quantizers of a first keyframe by name, where the next state has the array too.
 
     An array that does not move is exact, and so is one whose steps would take as many bytes.
-
-    Parameters
-    ----------
-    arrays, following
-        The arrays of the first state and of the next one.
-
-    Returns
-    -------
-    dict
-        By name; without the arrays that the policy stores as it always does.
+    Arrays that the policy stores as it always does are left out.
     """
     policy = obeying(policy, arrays)
     later = {c.name: c for c in following}
@@ -132,25 +123,14 @@ _ARRAY_BYTES: Final = 60
 
 @dataclass(frozen=True)
 class Forecast:
-    """About how many bytes a chain takes.
+    """About how many bytes a chain takes."""
 
-    Parameters
-    ----------
-    policy
-        Name of the policy.
-    keyframe, delta
-        Bytes of a keyframe, and of a delta.
-    exact
-        Bytes of the newest state bit for bit.
-    nbytes
-        Bytes of the arrays of a state.
-    """
-
-    policy: str
+    policy: str  # name of the policy
+    # `keyframe`, `delta`: bytes of a keyframe, and of a delta.
     keyframe: int
     delta: int
-    exact: int
-    nbytes: int
+    exact: int  # bytes of the newest state bit for bit
+    nbytes: int  # bytes of the arrays of a state
 
     def chain_bytes(self, states: int, exact: bool = True) -> int:
         """Return the bytes of so many checkpoints, and of the exact file of a lossy chain.
@@ -167,14 +147,8 @@ def forecast(
 ) -> Forecast:
     """Return about how many bytes a chain of states like these takes. Nothing is written.
 
-    Parameters
-    ----------
-    states
-        One state, or two that follow each other, as given to `Chain.save` without an adapter.
-    policy
-        The name of a preset, or a policy.
-    known
-        Roles of arrays by full name.
+    `states`: one state, or two that follow each other, as given to `Chain.save` without an adapter.
+    `policy`: the name of a preset, or a policy. `known`: roles of arrays by full name.
 
     Examples
     --------
@@ -225,45 +199,22 @@ _WIDEST, _NARROWEST = 4.0, 1 / 16  # of all
 
 @dataclass(frozen=True)
 class Judgement:
-    """What came of one look.
+    """What came of one look."""
 
-    Parameters
-    ----------
-    step
-        The step that was restored.
-    rise
-        Its loss less that of the exact state.
-    fall
-        By how much the loss of the run falls in an interval; at least by how much it scatters.
-    lag
-        Of the weights, in intervals; 0 if it is not known, or they lie ahead.
-    cost
-        Of the weights, in intervals, as estimated.
-    width
-        The factor of the steps of weights from now on.
-    """
-
-    step: int
-    rise: float
-    fall: float
-    lag: float
-    cost: float
-    width: float
+    step: int  # the step that was restored
+    rise: float  # its loss less that of the exact state
+    fall: float  # by how much the loss of the run falls in an interval; at least by how much it scatters
+    lag: float  # of the weights, in intervals; 0 if it is not known, or they lie ahead
+    cost: float  # of the weights, in intervals, as estimated
+    width: float  # the factor of the steps of weights from now on
 
 
 class Judge:
     """Judges the states of a chain by the `loss` of its policy.
 
-    Parameters
-    ----------
-    directory
-        Directory of the chain.
-    adapter
-        The adapter of the states' framework.
-    policy
-        The policy as given; one without a loss is never judged.
-    settings
-        Settings of the chain, whose policy is widened.
+    `directory`: directory of the chain. `adapter`: the adapter of the states' framework. `policy`:
+    the policy as given; one without a loss is never judged. `settings`: settings of the chain,
+    whose policy is widened.
     """
 
     def __init__(
@@ -414,20 +365,9 @@ class SaveRequest:
 class Writer:
     """Saves states to a store, one after the other. Several threads may use it.
 
-    Parameters
-    ----------
-    store
-        Where the chain is kept.
-    adapter
-        As for `Chain`.
-    settings
-        Policy, roles, and what is kept of the newest state.
-    options
-        How workers are used.
-    every
-        How often there are keyframes, exact files and ends.
-    behind
-        What acts after each save.
+    `adapter`: as for `Chain`. `settings`: policy, roles, and what is kept of the newest state.
+    `options`: how workers are used. `every`: how often there are keyframes, exact files and ends.
+    `behind`: what acts after each save.
     """
 
     def __init__(  # what a chain is given
