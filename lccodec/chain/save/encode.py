@@ -49,11 +49,6 @@ class FrameInput:
     quantizer: Quantizer
     effort: Effort
 
-    @property
-    def size(self) -> int:
-        """Components of the frame."""
-        return self.out.size
-
     def content(self) -> Content:
         """Return the content of the frame; a run is copied."""
         run = len(self.arrays) > 1
@@ -163,7 +158,7 @@ def encode_plan(
     parent's arrays as decoded, is reused for the result.
     """
     inputs = [_frame_input(plan, frame, parents, effort, crew) for frame in plan.frames]
-    total = sum(frame.size for frame in inputs)
+    total = sum(frame.size for frame in plan.frames)
     if total < _MIN_SHARED_COMPONENTS:
         crew = Threads()
     coded = itertools.chain.from_iterable(
@@ -171,23 +166,23 @@ def encode_plan(
         for together, group in itertools.groupby(inputs, lambda f: _is_for_all(f, total, crew.members))
     )
     for frame, planned, chunks in zip(inputs, plan.frames, coded, strict=True):
-        arrays = [plan.candidates[index] for index in planned.arrays]
-        decoded = split(frame.out, arrays[0].kind, frame.shapes)
-        yield chunks, {c.name: array for c, array in zip(arrays, decoded, strict=True)}
+        names = [plan.candidates[index].name for index in planned.arrays]
+        yield chunks, dict(zip(names, split(frame.out, frame.kind, frame.shapes), strict=True))
 
 
 def _frame_input(
     plan: SavePlan, frame: FramePlan, parents: Mapping[str, DecodedArray], effort: Effort, crew: Crew
 ) -> FrameInput:
-    arrays = [plan.candidates[index] for index in frame.arrays]
-    kind = arrays[0].kind
-    if frame.inherits:
-        out = crew.shared(joined([parents[c.name] for c in arrays]))
-    else:
-        out = crew.empty(frame.size, kind.bits)
-    shapes = tuple(c.shape for c in arrays)
-    bits = [c.bits for c in arrays]
-    return FrameInput(bits, kind, shapes, out, frame.relative, frame.quantizer, effort)
+    bits, shapes, before = [], [], []
+    for index in frame.arrays:
+        c = plan.candidates[index]
+        bits.append(c.bits)
+        shapes.append(c.shape)
+        if frame.inherits:
+            before.append(parents[c.name])
+    kind = plan.candidates[frame.arrays[0]].kind
+    out = crew.shared(joined(before)) if frame.inherits else crew.empty(frame.size, kind.bits)
+    return FrameInput(bits, kind, tuple(shapes), out, frame.relative, frame.quantizer, effort)
 
 
 def _is_for_all(frame: FrameInput, total: int, members: int) -> bool:
@@ -196,15 +191,16 @@ def _is_for_all(frame: FrameInput, total: int, members: int) -> bool:
     Each member fits the quantizer of such a frame. So that is worth it for a lossy frame only if
     the others would wait for the member that codes it. An exact frame is not held whole in memory.
     """
-    if members == 1 or frame.size <= MAX_BLOCK_COMPONENTS:
+    size = frame.out.size
+    if members == 1 or size <= MAX_BLOCK_COMPONENTS:
         return members == 1
-    return not frame.quantizer.lossy or frame.size * members > _MAX_SHARE * total
+    return not frame.quantizer.lossy or size * members > _MAX_SHARE * total
 
 
 def _encode_apart(frames: Iterable[FrameInput], crew: Crew) -> Iterator[Iterable[bytes]]:
     """Yield frames, each coded by one member."""
     # A task takes about as long to hand out as a small frame takes to code.
-    together = batches(frames, lambda frame: frame.size, _MIN_TASK_COMPONENTS)
+    together = batches(frames, lambda frame: frame.out.size, _MIN_TASK_COMPONENTS)
     for coded in crew.ordered(map(EncodeFrames, together)):
         for frame in coded:
             yield (frame,)
@@ -222,8 +218,11 @@ def _encode_together(frames: Iterable[FrameInput], crew: Crew) -> Iterator[Itera
 
 def decoded_copies(plan: SavePlan, arrays: Mapping[str, DecodedArray]) -> dict[str, DecodedArray]:
     """Return the copies of a plan as decoded, by name; `arrays` has their sources as decoded."""
-    sources = ((plan.candidates[i], plan.candidates[source]) for i, source in plan.copies.items())
-    return {c.name: copy_of(arrays[source.name], c.kind) for c, source in sources}
+    decoded = {}
+    for index, source in plan.copies.items():
+        c = plan.candidates[index]
+        decoded[c.name] = copy_of(arrays[plan.candidates[source].name], c.kind)
+    return decoded
 
 
 def encode_unchained(plan: SavePlan) -> Iterator[Iterator[bytes]]:
@@ -254,10 +253,13 @@ def _content(
     arrays: Sequence[Candidate], inherited: Callable[[Sequence[str]], list[Array]] | None = None
 ) -> Content:
     """Return arrays as the content of one frame, without a reference."""
-    run = len(arrays) > 1
-    left = [c.name for c in arrays if c.inherited]
-    values = {c.name: c.bits for c in arrays}
+    values, shapes = {}, []
+    for c in arrays:
+        values[c.name] = c.bits
+        shapes.append(c.shape)
+    left = [c.name for c in arrays if c.inherited] if inherited is not None else []
     if inherited is not None and left:
         values |= zip(left, inherited(left), strict=True)
+    run = len(arrays) > 1
     bits = np.concatenate(list(values.values())) if run else values[arrays[0].name]
-    return Content(bits, arrays[0].kind, tuple(c.shape for c in arrays), run=run)
+    return Content(bits, arrays[0].kind, tuple(shapes), run=run)

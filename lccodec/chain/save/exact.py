@@ -96,7 +96,8 @@ class Newest:
                 before = None
                 if parent is not None and some:
                     before = opened.enter_context(self._exact_of(parent))
-                return write_exact(self._store, plan, flat, checkpoint, before, check), None
+                laid_out = lay_out(plan.candidates, flat, checkpoint, before)
+                return commit_exact(self._store, *laid_out, check), None
         except OvertakenError:
             raise
         except (LccodecError, OSError, MemoryError) as error:
@@ -152,26 +153,6 @@ class ExactRoot(NamedTuple):
     size: int
 
 
-def write_exact(
-    store: WritableStore,
-    plan: SavePlan,
-    flat: Flat,
-    checkpoint: Manifest,
-    before: ExactFile | None = None,
-    check: Callable[[Path], object] | None = None,
-) -> ExactRoot:
-    """Write the exact file, and replace the one before it (LCC-EXA-05).
-
-    `plan`: what is saved. Each value of its arrays is read once. `checkpoint`: manifest of the
-    checkpoint that is to come, without its frames. `before`: the exact file of the parent, which
-    has the arrays that the save leaves out. `check`: called before the file gets its name; it may
-    raise an error. Raises ``ArgumentError``, ``DataError`` or ``StorageError`` if it cannot be
-    written. The exact file before it is unchanged, unless the message says that its durability is
-    unknown.
-    """
-    return commit_exact(store, *lay_out(plan.candidates, flat, checkpoint, before), check)
-
-
 def lay_out(
     arrays: Sequence[Candidate],
     flat: Flat,
@@ -184,12 +165,17 @@ def lay_out(
     Equal arrays are stored once if `equal` says so, and no array is left out. Which of them has the
     values follows from the state alone, so that the file can be written anew from a checkpoint.
     """
-    kinds = {c.name: c.kind for c in arrays}
-    own = [replace(c, reference=None, changed=None) for c in arrays]
+    kinds, own, sources = {}, [], set()
+    for c in arrays:
+        kinds[c.name] = c.kind
+        own.append(replace(c, reference=None, changed=None))
+        equal = equal and not c.inherited
     for c in own:
         c.source = c.source if c.source and kinds[c.source] is not c.kind else None
-    if equal and not any(c.inherited for c in own):
-        mark_equal(own, {c.source for c in own if c.source})
+        if c.source:
+            sources.add(c.source)
+    if equal:
+        mark_equal(own, sources)
     raw = make_plan(own, POLICIES["lossless"], None)
     step, policy, metadata = checkpoint.step, checkpoint.policy, checkpoint.metadata
     manifest = plan_manifest(raw, flat, step=step, policy=policy, metadata=metadata)
@@ -204,7 +190,11 @@ def commit_exact(
     manifest: Manifest,
     check: Callable[[Path], object] | None = None,
 ) -> ExactRoot:
-    """Write an exact file, a large one by several threads, in the place of the one before it."""
+    """Write an exact file, a large one by several threads, in the place of the one before it.
+
+    `check` is called before the file gets its name; it may raise an error. After an error, the file
+    before is unchanged, unless the message says that its durability is unknown (LCC-EXA-05).
+    """
     # SHA-256, checksums and system calls release the interpreter's lock.
     many = sum(frame.length for frame in frames) >= _MIN_BYTES_OF_THREADS
     threads = min(thread_count(0), _MAX_THREADS) if many else 1

@@ -67,7 +67,6 @@ from ..store.names import HASHES_FOLDER, checkpoint_name
 from ..store.store import Store, WritableStore
 from .plan import FramePlan, SavePlan
 from .reference import Latest, Reference
-from .sampling import Sampling
 
 HASH_BYTES: Final = 16
 MIN_SEGMENT: Final = 1 << 12  # bytes; below this, the calls take longer than the hashes
@@ -750,9 +749,6 @@ class HashReference(Reference):
             c.changed = float(differ.mean()) if differ.size else 0.0
             self._changes[c.name] = differ
 
-    def look_back(self, latest: Latest, arrays: Sequence[Candidate], sampling: Sampling) -> None:
-        """Do nothing: what loses nothing does not ask how its arrays moved before."""
-
     def check(self, plan: SavePlan) -> None:
         """Raise ``ArgumentError`` if a plan may lose something: then hashes say nothing of it."""
         for index, c in enumerate(plan.candidates):
@@ -784,10 +780,6 @@ class HashReference(Reference):
         finally:
             if parent is not None:
                 parent.close()
-
-    def copies(self, plan: SavePlan, arrays: Mapping[str, DecodedArray]) -> dict[str, DecodedArray]:  # noqa: ARG002
-        """Return nothing: the hashes of copies are kept with the others."""
-        return {}
 
     def keep(
         self,

@@ -16,7 +16,6 @@ Source: SPEC 8 (LCC-FIG-05).
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -93,14 +92,13 @@ class Measurement:
                 group = every.of([p for p, index in enumerate(every.indices) if not arrays[index].inherited])
             if not group.indices:
                 continue
-            own = [arrays[index] for index in group.indices]
-            if group.is_whole:
-                bits = np.concatenate([c.bits for c in own])
-            else:
-                taken = [self._taken(index, arrays[index], index in losing) for index in group.indices]
-                bits = np.concatenate(taken)
+            own, taken = [], []
+            for index in group.indices:
+                own.append(arrays[index])
+                taken.append(self._taken(index, arrays[index], index in losing))
             past = before.batches[number] if same else None
-            batch = Batch([c.name for c in own] if past is None else past.names, group.sizes, bits)
+            names = [c.name for c in own] if past is None else past.names
+            batch = Batch(names, group.sizes, np.concatenate(taken))
             loses = bool(losing) and not losing.isdisjoint(group.indices)
             self._groups.append(_MeasuredGroup(group, own, batch, loses, past, own[0].kind))
         batches = [group.batch for group in self._groups]
@@ -143,7 +141,7 @@ class Measurement:
         `decoded`: the arrays as a restore returns them, by name. `since`: the step of the save
         before. `inherited`: by name, the figures of arrays that the save leaves out.
         """
-        columns = {name: np.full(self._count, np.nan) for name in FIGURES}
+        columns = dict(zip(FIGURES, np.full((len(FIGURES), self._count), np.nan), strict=True))
         columns["quantiles"] = np.full((self._count, len(QUANTILES)), np.nan)
         columns.update(inherited)
         for group in self._groups:
@@ -168,13 +166,11 @@ class Measurement:
             lost[places] = True
             bits, sizes = bits[np.repeat(lost, sizes)], sizes[places]
         found = descriptions(sizes, work(bits, group.kind))
-        indices = [group.sampled.indices[place] for place in places.tolist()]
-        large = [number for number, index in enumerate(indices) if index in self._extremes]
-        if large:
-            low, high, bad = zip(*(self._extremes[indices[number]] for number in large), strict=True)
-            found["minimum"][large] = work(np.array(low, group.kind.bits), group.kind)
-            found["maximum"][large] = work(np.array(high, group.kind.bits), group.kind)
-            found["not_finite"][large] = bad
+        for number, place in enumerate(places.tolist()):
+            if extremes := self._extremes.get(group.sampled.indices[place]):
+                ends = work(np.array(extremes[:2], group.kind.bits), group.kind)
+                found["minimum"][number], found["maximum"][number] = ends
+                found["not_finite"][number] = extremes[2]
         return found
 
     def _decoded(self, group: _MeasuredGroup, decoded: Mapping[str, DecodedArray]) -> Array | None:
@@ -245,15 +241,12 @@ class Measurement:
                 d.append(drawn.again(decoded[name].bits) if group.loses else x[-1])
                 p.append(drawn.bits)
                 sizes[-1] += drawn.bits.size
-        values, after, sampled = (
-            work(np.concatenate(bits), group.kind) for bits in (x, d if group.loses else x[:1], p)
-        )
+        values, sampled = work(np.concatenate(x), group.kind), work(np.concatenate(p), group.kind)
+        after = work(np.concatenate(d), group.kind) if group.loses else None
         distances = np.array([self._sampling.distances[group.sampled.indices[place]] for place in places])
         counted = _counts(np.array(sizes), distances, np.array(rates), sampled)
         past = None if before is None else sampled
-        return first_figures(
-            np.array(sizes), values, after if group.loses else None, past, counted, spreads=before is None
-        )
+        return first_figures(np.array(sizes), values, after, past, counted, spreads=before is None)
 
 
 @np.errstate(all="ignore")
@@ -328,8 +321,8 @@ class Extremes:
             return self._infinite + 1, self._infinite + 1, self._bad
         sign = self._sign
         ordered = [end if end < sign else sign - end for end in self._ends]
-        low, high = (end if end >= 0 else sign - end for end in (min(ordered), max(ordered)))
-        return low, high, self._bad
+        low, high = min(ordered), max(ordered)
+        return low if low >= 0 else sign - low, high if high >= 0 else sign - high, self._bad
 
 
 def _ends(piece: Array, sign: int) -> tuple[int, int]:
@@ -500,7 +493,7 @@ def _quantiles(sizes: Array, values: Array) -> Array:
         else:
             rows = values[starts[own, None] + np.arange(length) * steps[own, None]]
         ordered = np.sort(rows, axis=1)
-        found[own] = ordered[:, [round(share * (length - 1)) for share in QUANTILES]]
+        found[own] = ordered[:, np.rint(np.multiply(QUANTILES, length - 1)).astype(np.intp)]
         found[own[np.isnan(ordered[:, -1])]] = np.nan
     return found
 
@@ -527,10 +520,10 @@ def rounded_figures(since: int | None, numbers: Mapping[str, Array]) -> StoredFi
         return None
     # All are rounded together: a checkpoint has ten figures, most of a few numbers.
     data = stored_bytes(_rounded(np.concatenate(list(known.values()))))
-    ends = itertools.accumulate(2 * own.size for own in known.values())
-    stored = {
-        name: data[stop - 2 * own.size : stop] for (name, own), stop in zip(known.items(), ends, strict=True)
-    }
+    stored, stop = {}, 0
+    for name, own in known.items():
+        start, stop = stop, stop + 2 * own.size
+        stored[name] = data[start:stop]
     return StoredFigures(None if OF_MOVEMENT.isdisjoint(known) else since, stored)
 
 

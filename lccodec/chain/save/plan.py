@@ -235,8 +235,10 @@ class SavePlan:
 
     def losing(self) -> set[int]:
         """Return the indices of the arrays that may lose something in this checkpoint."""
-        coded = (frame.arrays for frame in self.frames if frame.quantizer.lossy)
-        found = set(self.waiting).union(*coded)
+        found = set(self.waiting)
+        for frame in self.frames:
+            if frame.quantizer.lossy:
+                found.update(frame.arrays)
         return found.union(index for index, source in self.copies.items() if source in found)
 
     def may_lose(self, index: int) -> bool:
@@ -270,7 +272,9 @@ class SavePlan:
 
     def frame_numbers(self) -> list[int | None]:
         """Return the number of each array's frame, from 1 on; 0 without one, None for a copy."""
-        numbers: list[int | None] = [None if i in self.copies else 0 for i in range(len(self.candidates))]
+        numbers: list[int | None] = [0] * len(self.candidates)
+        for index in self.copies:
+            numbers[index] = None
         for number, frame in enumerate(self.frames, 1):
             for index in frame.arrays:
                 numbers[index] = number
@@ -427,7 +431,7 @@ def make_plan(
                 open_runs[like] = frame
         frame.arrays.append(index)
         frame.size += c.bits.size
-    moved = {index for frame in frames for index in frame.arrays}.union(waiting)
+    moved = set(waiting).union(*(frame.arrays for frame in frames))
     copies = {
         index: source
         for index, source in copies.items()

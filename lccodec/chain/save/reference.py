@@ -74,8 +74,9 @@ class Reference(ABC):
     def compare(self, arrays: Sequence[Candidate], is_keyframe: bool) -> None:
         """Find which arrays are trained or copies of others, and how far they moved."""
 
-    @abstractmethod
-    def look_back(self, latest: Latest, arrays: Sequence[Candidate], sampling: Sampling) -> None:
+    def look_back(  # noqa: B027 - what loses nothing does not ask how its arrays moved before
+        self, latest: Latest, arrays: Sequence[Candidate], sampling: Sampling
+    ) -> None:
         """Give arrays a sample of what they were at the save before."""
 
     def check(self, plan: SavePlan) -> None:  # noqa: B027 - nothing, as a rule
@@ -87,9 +88,12 @@ class Reference(ABC):
     ) -> Iterator[tuple[Iterable[bytes], dict[str, DecodedArray]]]:
         """Yield the chunks of each frame, and its arrays by name as they are restored."""
 
-    @abstractmethod
-    def copies(self, plan: SavePlan, arrays: Mapping[str, DecodedArray]) -> dict[str, DecodedArray]:
-        """Return the copies of a plan by name; `arrays` has their sources as they are restored."""
+    def copies(self, plan: SavePlan, arrays: Mapping[str, DecodedArray]) -> dict[str, DecodedArray]:  # noqa: ARG002
+        """Return the copies of a plan by name; `arrays` has their sources as they are restored.
+
+        Nothing is returned where `keep` has the copies with the others.
+        """
+        return {}
 
     @abstractmethod
     def keep(
@@ -358,20 +362,18 @@ class ValueReference(Reference):
 
 def read_values(empty: Empty, file: OpenCheckpoint) -> dict[str, DecodedArray]:
     """Return the arrays of a checkpoint by name, decoded into memory that `empty` returns."""
-    file.decode_by(partial(_decode_into, empty))
+
+    def decode(file: OpenCheckpoint, indices: list[int]) -> Decoding:
+        # Large arrays are decoded to where they stay: with a copy there would be two references.
+        heads, names, into = file.heads(), file.links[-1].index_names, {}
+        for index in indices:
+            header = heads[names[index]].header
+            if not header.run and header.nbytes >= _MIN_OWN_BYTES:
+                into[index] = empty(header.components, header.kind.bits)
+        return replay(file.links, indices, file.together, into)
+
+    file.decode_by(decode)
     return dict(zip(file.links[-1].index_names, file.decoded(), strict=True))
-
-
-def _decode_into(empty: Empty, file: OpenCheckpoint, indices: list[int]) -> Decoding:
-    """Decode large arrays to where they stay: with a copy there would be two references."""
-    heads, names = file.heads(), file.links[-1].index_names
-    found = ((index, heads[names[index]].header) for index in indices)
-    into = {
-        index: empty(header.components, header.kind.bits)
-        for index, header in found
-        if not header.run and header.nbytes >= _MIN_OWN_BYTES
-    }
-    return replay(file.links, indices, file.together, into)
 
 
 def sampling_after(latest: Latest | None, arrays: Sequence[Candidate]) -> Sampling:
@@ -480,4 +482,6 @@ def _sampled(
         found.append(bits[-start % distance :: distance].copy())
         start += bits.size
     even = np.concatenate(found)
-    return even, sampling.draw_parts(index, even, parts, header.components, header.kind)
+    if index not in sampling.drawn:
+        return even, None
+    return even, Drawn.of_parts(even, parts(), header.components, header.kind, distance)

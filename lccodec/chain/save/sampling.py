@@ -31,7 +31,7 @@ and Thompson (1952).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache
 from itertools import pairwise
@@ -236,7 +236,10 @@ class Samples:
     @cached_property
     def even(self) -> Mapping[str, Array]:
         """Components at equal distances, by the names of arrays."""
-        return {name: bits for batch in self.batches for name, bits in batch.each()}
+        found: dict[str, Array] = {}
+        for batch in self.batches:
+            found.update(batch.each())
+        return found
 
     @cached_property
     def _by_first(self) -> Mapping[str, Batch]:
@@ -346,14 +349,6 @@ class Sampling:
         if [c.name for c in arrays] != list(parents):
             return False
         return all((arrays[index].role == "second_moment") == (index in self.drawn) for index in self._large)
-
-    def draw_parts(
-        self, index: int, even: Array, parts: Callable[[], Iterable[Array]], size: int, kind: ElementType
-    ) -> Drawn | None:
-        """Return those that are drawn of an array that comes in parts (see `Drawn.of_parts`)."""
-        if index not in self.drawn:
-            return None
-        return Drawn.of_parts(even, parts(), size, kind, self.distances[index])
 
     def taken(self, index: int, array: DecodedArray) -> tuple[Array, Drawn | None]:
         """Return copies of all that is sampled of an array."""
