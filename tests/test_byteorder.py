@@ -106,7 +106,7 @@ ALLOWED = {
         "struct.unpack(form, self.take(struct.calcsize(form), what))": "'<' is put before the form",
         "struct.calcsize(form)": "the same",
     },
-    "chain/save/sampling": {
+    "chain/save/measurement": {
         "np.ndarray((rows + (rest > 0), _ROW), bounds.dtype, bounds, shift * step, steps)": "a view"
     },
     "adapters/jax/states": {"array.view(np.uint8)": "of a type of one byte"},

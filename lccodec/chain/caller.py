@@ -142,10 +142,11 @@ def telling(progress: Progress, doing: str, unit: str = "arrays") -> Iterator[On
 
     A bar needs the package `tqdm`, and a terminal as standard error. Without them nothing is shown.
     """
-    bar = _bar(doing, unit) if progress is True else None
-    if bar is None:
+    tqdm = _tqdm() if progress is True else None
+    if tqdm is None or not sys.stderr.isatty():
         yield progress if callable(progress) else no_progress
         return
+    bar = tqdm(desc=doing, total=0, unit=f" {unit}", delay=1)  # what is done soon shows nothing
 
     def show(done: int, total: int) -> None:
         bar.total = total
@@ -197,13 +198,6 @@ def counted(items: Collection[Item], tell: OnProgress, total: int | None = None)
     for done, item in enumerate(items, 1):
         yield item
         tell(done, total)
-
-
-def _bar(doing: str, unit: str) -> Any:
-    tqdm = _tqdm()
-    if tqdm is None or not sys.stderr.isatty():
-        return None
-    return tqdm(desc=doing, total=0, unit=f" {unit}", delay=1)  # what is done soon shows nothing
 
 
 def _tqdm() -> Any:

@@ -13,9 +13,9 @@ from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
-from ..arguments import integer
+from ..arguments import check_choice, integer
 from ..container.scalars import with_metrics
 from ..container.system import StrPath, checked_path, checked_place, storage_errors
 from ..errors import ArgumentError, LccodecError
@@ -66,7 +66,6 @@ from .save.settings import (
     check_hindsight,
     check_lossy,
     check_reference,
-    check_when_busy,
     without_settings,
 )
 from .save.writer import SaveRequest, Writer
@@ -404,7 +403,7 @@ class Chain(Shown):
             If an earlier save in the background failed; then this one is not started. Each failure
             is raised once, by the next call of `save_async`, `save`, `wait` or `close`.
         """
-        check_when_busy(when_busy)
+        check_choice("when_busy", when_busy, get_args(WhenBusy))
         check_progress(progress)
         given = self._request(state, metadata, metrics, roles, only, exact)
         return self._writer.save_async(step, given, progress, when_busy)

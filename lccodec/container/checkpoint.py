@@ -225,7 +225,7 @@ def _checksum(data: bytes | bytearray) -> int:
             for bits in (4, 6, 8, 16, 19, 4):
                 a = (a - c) & _WORD ^ _rotated(c, bits)
                 a, b, c = b, (c + b) & _WORD, a
-        a, b, c = ((x + word) & _WORD for x, word in zip((a, b, c), words[place:], strict=False))
+        a, b, c = (a + words[place]) & _WORD, (b + words[place + 1]) & _WORD, (c + words[place + 2]) & _WORD
     for bits in (14, 11, 25, 16, 4, 14, 24):  # final
         a, b, c = b, ((c ^ b) - _rotated(b, bits)) & _WORD, a
     return b
@@ -308,7 +308,7 @@ class CheckpointReader:
         and somebody else must verify it.
         """
         entry = self._entry(index)
-        stretch = Stretch(self._read, self._offsets[index], entry.length)
+        stretch = Stretch(self._read_slice, self._offsets[index], entry.length)
         if not verify:
             return stretch
         twice = entry.length > _MAX_WHOLE_BYTES and not self.source.far
@@ -351,7 +351,7 @@ class CheckpointReader:
         if not self._entry(index).table:
             return None
         where, offset = self._place(index), self._offsets[index]
-        read = lambda at, size: self._read(offset + at, size)  # noqa: E731
+        read = lambda at, size: self.source.read(offset + at, size)  # noqa: E731
         part = self.of_frame(index, lambda: self._table(index).part(read, header, start, stop, where))
         self._check_head(index, part.parts[0][1])
         return part
@@ -361,7 +361,9 @@ class CheckpointReader:
         if index not in self._tables:
             entry = self._entry(index)
             start = self._offsets[index] + entry.length
-            self._ask_again(start, entry.table, lambda: self._take(index, self._read(start, entry.table)))
+            self._ask_again(
+                start, entry.table, lambda: self._take(index, self.source.read(start, entry.table))
+            )
         return self._tables[index]
 
     def _take(self, index: int, data: Bytes) -> None:
@@ -442,7 +444,7 @@ class CheckpointReader:
 
     def frame_head(self, index: int, size: int) -> bytes:
         """Return the first `size` bytes of a frame, or all of a shorter one, not verified."""
-        head = self._read(self._offsets[index], min(size, self._entry(index).length))
+        head = self.source.read(self._offsets[index], min(size, self._entry(index).length))
         if self.source.far:  # what a store sends may differ from one time to the next
             self._heads[index] = head
         return head
@@ -516,8 +518,8 @@ class CheckpointReader:
         names = {i: name for name, i in reversed(named)}  # the first of several names
         return [names.get(members[0]) for members in self.manifest.members]
 
-    def _read(self, offset: int, size: int) -> bytes:
-        return self.source.read(offset, size)
+    def _read_slice(self, part: slice) -> bytes:
+        return self.source.read(part.start, part.stop - part.start)
 
     def _read_manifest(self, source: Source) -> Manifest:
         trailer = self.trailer
@@ -575,7 +577,7 @@ def _numbers(pattern: re.Pattern[bytes], source: Source) -> tuple[int, ...]:
     trailer = parse_trailer(_last_bytes(source), "")
     length = min(trailer.manifest_length, _START_BYTES)
     match = pattern.match(source.read(trailer.manifest_offset, length))
-    return () if match is None else tuple(int(number) for number in match.groups() if number)
+    return () if match is None else tuple(map(int, filter(None, match.groups())))
 
 
 def check_skeleton(reader: CheckpointReader) -> FormatError | None:
@@ -583,7 +585,7 @@ def check_skeleton(reader: CheckpointReader) -> FormatError | None:
 
     HDF5 tools may then see something else in this file than lccodec does.
     """
-    expected, stored = skeleton(reader.trailer), reader._read(0, PAYLOAD_OFFSET)
+    expected, stored = skeleton(reader.trailer), reader.source.read(0, PAYLOAD_OFFSET)
     if stored == expected:
         return None
     place = first_difference(stored, expected)

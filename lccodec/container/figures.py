@@ -120,21 +120,14 @@ def parse_figures(document: Json, arrays: int, step: int | None, where: str) -> 
 def _check_numbers(numbers: Mapping[str, bytes], where: str) -> None:
     """Raise ``FormatError`` for the first figure with a number that may not be (LCC-FIG-04)."""
     for name, data in numbers.items():
-        if not _may_be(data, name in _SIGNED):
+        first, signed = data[1::2], name in _SIGNED  # of each number the byte with its sign
+        if first and not first.translate(None, _PLAIN_SIGNED if signed else _PLAIN):
+            continue
+        known = set(_numbers(data)) - {UNKNOWN_PATTERN}
+        most = NEGATIVE_ZERO | _INFINITE if signed else _INFINITE
+        if not known or any(n >= most or n == NEGATIVE_ZERO or _INFINITE <= n < NEGATIVE_ZERO for n in known):
             message = "not finite, or negative, or nothing is known"
             raise FormatError("LCC-FIG-04", f"{where}: {name}", message)
-
-
-def _may_be(data: bytes, signed: bool) -> bool:
-    """Return whether all numbers of a figure may be, and one is known."""
-    first = data[1::2]  # of each number the byte with its sign
-    if first and not first.translate(None, _PLAIN_SIGNED if signed else _PLAIN):
-        return True
-    known = set(_numbers(data)) - {UNKNOWN_PATTERN}
-    most = NEGATIVE_ZERO | _INFINITE if signed else _INFINITE
-    return bool(known) and all(
-        n < most and n != NEGATIVE_ZERO and not _INFINITE <= n < NEGATIVE_ZERO for n in known
-    )
 
 
 def _numbers(data: bytes) -> tuple[int, ...]:

@@ -347,15 +347,10 @@ class WholeFile:
                 self._folder.sync()
 
     def revoke(self) -> None:
-        """Let the file not get its name: a commit that has not come to that fails."""
-        if name := self._temporary:
+        """Let a file that this thread writes not get its name: a commit before that fails."""
+        if (name := self._temporary) and self._thread == threading.get_ident():
             with suppress(OSError):
                 self._system.unlink(self._beside(name))
-
-    @property
-    def is_of_this_thread(self) -> bool:
-        """Whether this thread writes it: what the thread does now has interrupted that."""
-        return bool(self._temporary) and self._thread == threading.get_ident()
 
     @contextmanager
     def working(self) -> Iterator[Path]:
@@ -438,7 +433,7 @@ def revoke_unfinished(directory: Path) -> None:
     over what the handler commits.
     """
     for file in list(_unfinished):
-        if file.path.parent == directory and file.is_of_this_thread:
+        if file.path.parent == directory:
             file.revoke()
 
 

@@ -410,8 +410,7 @@ def check_file(source: Source, name: str, file_name: str) -> Index:
     front, behind = source.read(0, size), source.read(source.size - size, size)
     if behind != front[PARITY_HEAD_SIZE:] + front[:PARITY_HEAD_SIZE]:  # a head of any minor version
         raise ChecksumError("LCC-PAR-02", name, "the copy of the index at the end is another")
-    damaged = damaged_rows(index, column, source)
-    if damaged:
+    if damaged := damaged_rows(index, column, source):
         raise ChecksumError("LCC-PAR-04", f"{name}: block {damaged[0]}", "the bytes do not match their hash")
     return index
 

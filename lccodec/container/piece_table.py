@@ -26,6 +26,7 @@ from ..errors import ChecksumError, FormatError, TruncatedError
 from ..frame.header import FrameHeader
 from ..frame.pieces import Cutter, block_count, block_number, block_starts, head_size
 from ..parallel import SideThread, batches, ordered
+from .source import Stretch
 from .system import Bytes
 
 
@@ -164,22 +165,6 @@ class FramePart:
 
 
 @dataclass(frozen=True)
-class _Within:
-    """Some bytes of a frame, which are read when they are asked for."""
-
-    frame: Stored
-    offset: int
-    size: int
-
-    def __len__(self) -> int:
-        return self.size
-
-    def __getitem__(self, part: slice) -> memoryview:
-        start, stop, _ = part.indices(self.size)
-        return self.frame[self.offset + start : self.offset + stop]
-
-
-@dataclass(frozen=True)
 class PieceTable:
     """The pieces of a frame, in order: first its head, and then some blocks in each."""
 
@@ -219,8 +204,8 @@ class PieceTable:
         def verified(numbers: Sequence[int]) -> None:
             for number in numbers:
                 piece, digest = self.pieces[number], sha256()
-                cursor = Cursor(_Within(frame, self.starts[number], piece.length), where)
-                for chunk in cursor.chunks(piece.length, "piece"):
+                data = Stretch(frame.__getitem__, self.starts[number], piece.length)
+                for chunk in Cursor(data, where).chunks(piece.length, "piece"):
                     digest.update(chunk)
                 _check_digest(piece, digest.digest(), number, where)
 
@@ -238,7 +223,7 @@ class PieceTable:
         last = len(self.pieces) - 1
         for number, (start, piece) in enumerate(zip(self.starts, self.pieces, strict=True)):
             if number:
-                data = _Within(frame, start, piece.length)
+                data = Stretch(frame.__getitem__, start, piece.length)
                 block_starts(data, header, piece.blocks, last=number == last)
 
     def holding(self, header: FrameHeader, start: int, stop: int) -> tuple[int, int, int]:

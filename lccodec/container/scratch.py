@@ -214,14 +214,10 @@ def clear_abandoned() -> None:
         if (os.getpid(), base) in _cleared:
             return
         _cleared.add((os.getpid(), base))
-        _clear_all(base)
-
-
-def _clear_all(base: Path) -> None:
-    with Folder(base) as above:
-        for name in filter(_NAME.fullmatch, above.names()):
-            with suppress(OSError):  # it is held, or is not a folder, or is another user's
-                _clear(above, name)
+        with Folder(base) as above:
+            for name in filter(_NAME.fullmatch, above.names()):
+                with suppress(OSError):  # it is held, or is not a folder, or is another user's
+                    _clear(above, name)
 
 
 def _clear(above: Folder, name: str) -> None:

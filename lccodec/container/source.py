@@ -92,9 +92,9 @@ class _Near:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Bytes of a file that are read when they are asked for, so that memory need not hold all."""
+    """Bytes of a file or a frame, read when they are asked for, as memory need not hold all."""
 
-    read: Callable[[int, int], bytes]
+    read: Callable[[slice], Bytes]
     offset: int
     size: int
 
@@ -103,7 +103,7 @@ class Stretch:
 
     def __getitem__(self, part: slice) -> memoryview:
         start, stop, _ = part.indices(self.size)
-        return memoryview(self.read(self.offset + start, stop - start))
+        return memoryview(self.read(slice(self.offset + start, self.offset + stop)))
 
 
 _SEEK_LOCK: Final = threading.Lock()

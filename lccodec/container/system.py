@@ -279,11 +279,6 @@ class Address(os.PathLike[str]):
 Place: TypeAlias = Path | Address
 
 
-def is_address(place: object) -> bool:
-    """Return whether a place that was given is an address, and not a path."""
-    return isinstance(place, Address) or (isinstance(place, str) and _SCHEME.match(place) is not None)
-
-
 def checked_place(place: StrPath) -> Place:
     """Return the address that was given, or a path as `checked_path` does.
 
@@ -297,6 +292,6 @@ def checked_place(place: StrPath) -> Place:
     """
     if isinstance(place, Address):
         return place
-    if isinstance(place, str) and is_address(place):
+    if isinstance(place, str) and _SCHEME.match(place):
         return Address.of(place)
     return checked_path(place)

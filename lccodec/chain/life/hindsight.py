@@ -38,9 +38,8 @@ from ..read.replay import Decoded, DecodedArray, interpolated
 from ..read.survey import Visit, survey
 from ..save.encode import decoded_copies, encode_plan, plan_manifest
 from ..save.hindsight import way_products, weight_between
-from ..save.measurement import Measurement, add_past, movements
+from ..save.measurement import NOTHING, Measurement, Samples, Sampling, add_past, movements
 from ..save.plan import candidates, make_plan
-from ..save.sampling import NOTHING, Samples, Sampling
 from ..save.writer import first_keyframe
 from ..store.names import checkpoint_name
 from ..store.store import Store, WritableStore

@@ -8,7 +8,7 @@
 - `plan`: what a save does with each array, and in how many bytes.
 - `encode`: a plan to frames and a manifest, by one process or several.
 - `exact`: the newest state bit for bit, beside the checkpoint; `partial`: a save of some arrays.
-- `measurement`: how far arrays moved, and what they lost; `sampling`: on which components.
+- `measurement`: how far arrays moved, and what they lost, on a sample of their components.
 - `hindsight`: groups of saves, and coding them again.
 - `background`: saves beside the caller, and the other process; `state_copy`: the state at the call.
 - `single_file`: a state in one file, without a chain.

@@ -765,7 +765,9 @@ class HashReference(Reference):
         effort: Effort,  # noqa: ARG002 - nothing is tried for lossless frames
     ) -> Iterator[tuple[Iterator[bytes], dict[str, DecodedArray]]]:
         """Yield the chunks of each frame, and its arrays by name: nothing is lost of them."""
-        parent = None if latest is None or plan.parent is None else _parent_of(latest)
+        parent = None  # what the arrays of the latest checkpoint are read from, if it has any
+        if latest is not None and plan.parent is not None and latest.arrays:
+            parent = cast(ParentBits, next(iter(latest.arrays.values())).bits).parent
         segment = segment_size(sum(c.bits.nbytes for c in plan.candidates))
         stored = HashedStep(segment, self._values, heartbeat=self._heartbeat)
         if parent is not None:
@@ -823,8 +825,3 @@ def _held(parent: Parent) -> dict[str, DecodedArray]:
         name: DecodedArray(array.kind, array.shape, cast(Array, ParentBits(parent, name)))
         for name, array in parent.arrays.items()
     }
-
-
-def _parent_of(latest: Latest) -> Parent | None:
-    """Return what the arrays of a checkpoint are read from; ``None`` if it has none."""
-    return next((cast(ParentBits, array.bits).parent for array in latest.arrays.values()), None)

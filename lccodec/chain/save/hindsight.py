@@ -53,10 +53,9 @@ from ..store.lineage import Lineage
 from ..store.names import checkpoint_name
 from ..store.store import Store, WritableStore
 from .encode import encode_plan
-from .measurement import movements, rounded_figures
+from .measurement import Samples, movements, rounded_figures
 from .plan import make_plan
 from .reference import Latest, locked_soon
-from .sampling import Samples
 from .settings import check_lossy
 
 #: The newest steps that are looked at for groups that an earlier process has left, in groups.

@@ -37,7 +37,6 @@ from ...policy.record import read_record
 from ...policy.roles import Assignment, check_matches
 from ..caller import TYPES, Wanted
 from .plan import SavedState
-from .sampling import Samples
 
 if TYPE_CHECKING:  # loaded by the first save
     from .reference import Latest
@@ -293,18 +292,3 @@ def inherited_figures(arrays: Sequence[Candidate], parent: Manifest) -> dict[str
     found["movement"][own & floats] = 0.0
     found["lag"][own] = np.nan  # there is no movement that values could lag behind
     return found
-
-
-def inherited_samples(arrays: Sequence[Candidate], latest: Latest) -> Samples:
-    """Return the samples of the originals of arrays that a save leaves out, as far as known."""
-    return (latest.originals or Samples()).of({c.name for c in arrays if c.inherited})
-
-
-def is_put_off(latest: Latest, every: int) -> bool:
-    """Return whether a keyframe, due after `every` deltas, waits for a save of all arrays."""
-    return latest.deltas < DEFERRED * every
-
-
-def is_renewed(latest: Latest, every: int) -> bool:
-    """Return whether a delta in place of a keyframe stores arrays without a reference."""
-    return latest.deltas % every == 0

@@ -471,8 +471,9 @@ def _copies(arrays: Sequence[Candidate], policy: Policy, alone: bool) -> dict[in
             continue
         source = arrays[place]
         same = c.kind is source.kind
-        if same and not alone and _is_nearly_unchanged(c):
-            continue
+        small = c.bits.size <= MAX_SHARED_COMPONENTS
+        if same and not alone and small and changed_share(c) * c.bits.nbytes < _MIN_CHANGED_BYTES:
+            continue  # its part of a shared frame is smaller
         coders = _coders(policy, source)
         lossy = [coder for coder in coders if coder.lossy]
         if not lossy or (
@@ -491,12 +492,6 @@ def _keeps_rounding(c: Candidate, source: Candidate, lossy: Sequence[Quantizer])
     if any(guarantee_of(coder) != Guarantee() for coder in lossy):
         return False
     return has_negative(c.bits, c.kind) or not bool((zero(c.bits) & ~zero(source.bits)).any())
-
-
-def _is_nearly_unchanged(c: Candidate) -> bool:
-    """Return whether a small array changed so little that its part of a shared frame is smaller."""
-    small = c.bits.size <= MAX_SHARED_COMPONENTS
-    return small and changed_share(c) * c.bits.nbytes < _MIN_CHANGED_BYTES
 
 
 def _coders(policy: Policy, c: Candidate) -> tuple[Quantizer, Quantizer]:
@@ -548,8 +543,10 @@ def estimate_frames(
 
 def _frame_estimates(frame: FramePlan, arrays: Sequence[Candidate], effort: Effort) -> list[Estimate]:
     """Code the arrays of a frame, or a sample of a large one."""
-    parts = [slice(0, frame.size)]
-    if len(arrays) == 1 and not _is_field(frame, arrays[0]):
+    parts, first = [slice(0, frame.size)], arrays[0]
+    # Stretches of an array that is coded as a field would lack its neighbours.
+    fields = frame.quantizer.field if first.kind.kind == "f" else lambda *_: None
+    if len(arrays) == 1 and fields(first.bits, first.kind) is None:
         parts = list(stretches(frame.size, _STRETCHES, _STRETCH_COMPONENTS)) or parts
     length, samples = _coded(frame, arrays, parts, effort)
     taken = sum(bits.size for bits, *_ in samples)
@@ -563,11 +560,6 @@ def _frame_estimates(frame: FramePlan, arrays: Sequence[Candidate], effort: Effo
         share = candidate.bits.size / frame.size if frame.size else 1.0
         estimates.append(Estimate(round(length * share), _error(*sample, kind), sampled))
     return estimates
-
-
-def _is_field(frame: FramePlan, c: Candidate) -> bool:
-    """Return whether an array is coded as a field: stretches of it would lack its neighbours."""
-    return c.kind.kind == "f" and frame.quantizer.field(c.bits, c.kind) is not None
 
 
 def _coded(

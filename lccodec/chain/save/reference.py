@@ -43,9 +43,8 @@ from ..read.replay import DecodedArray, Decoding, Ranges, replay
 from ..store.names import checkpoint_name
 from ..store.store import LockedStore, Store, WritableStore
 from .encode import decoded_copies, encode_plan
-from .measurement import add_past
+from .measurement import PIECE, Drawn, Samples, Sampling, add_past
 from .plan import SavePlan
-from .sampling import PIECE, Drawn, Samples, Sampling
 
 #: Returns the arrays of an open checkpoint by name, as `Latest` holds them.
 ReadArrays: TypeAlias = Callable[[OpenCheckpoint], dict[str, DecodedArray]]
@@ -331,8 +330,10 @@ class ValueReference(Reference):
         # Of another process, or sampled elsewhere: from the files, which are not yet replaced.
         if known is None or (latest.manifest.exact is not None and _are_elsewhere(known, arrays, sampling)):
             known = _originals(self._store, latest, arrays, sampling)
-        elif others := {c.name for c in arrays if c.reference is not None and _had_other_form(latest, c)}:
-            known = known.of(latest.arrays.keys() - others)
+        else:  # an array may have had another form at the save before an end of a group
+            forms = {c.name: (c.kind, c.shape) for c in arrays if c.reference is not None}
+            if others := {n for n, a in latest.arrays.items() if forms.get(n, a.form) != a.form}:
+                known = known.of(latest.arrays.keys() - others)
         latest.originals = known
         add_past(arrays, sampling, known)
 
@@ -395,15 +396,6 @@ def _are_elsewhere(before: Samples, arrays: Sequence[Candidate], sampling: Sampl
         if own is not None and own.size != -(-c.bits.size // distance):
             return True
     return False
-
-
-def _had_other_form(latest: Latest, c: Candidate) -> bool:
-    """Return whether an array had another type or shape at the save before an end of a group.
-
-    Its reference, the end before that, has its own.
-    """
-    before = latest.arrays.get(c.name)
-    return before is not None and before.form != (c.kind, c.shape)
 
 
 def _originals(store: Store, latest: Latest, arrays: Sequence[Candidate], sampling: Sampling) -> Samples:

@@ -34,14 +34,8 @@ from .encode import plan_manifest
 from .exact import ExactRoot, Newest, renew_newest
 from .hash_reference import HashReference
 from .hindsight import DeltaBase, Groups
-from .measurement import Measurement
-from .partial import (
-    inherit,
-    inherited_figures,
-    inherited_samples,
-    is_put_off,
-    is_renewed,
-)
+from .measurement import NOTHING, Measurement, Sampling
+from .partial import DEFERRED, inherit, inherited_figures
 from .plan import SavedState, SavePlan, candidates, make_plan
 from .reference import (
     Latest,
@@ -54,7 +48,6 @@ from .reference import (
     held_together,
     sampling_after,
 )
-from .sampling import NOTHING, Sampling
 from .settings import Cadence, Settings
 
 #: What settling a group may take, as a part of the time of the save that it follows.
@@ -137,12 +130,7 @@ class Saver:
         """Settle the groups that are complete: no save follows that would do it."""
         self._groups.settle_rest()
 
-    def save(
-        self,
-        step: Any,
-        state: SavedState,
-        tell: OnProgress = no_progress,
-    ) -> int:
+    def save(self, step: Any, state: SavedState, tell: OnProgress = no_progress) -> int:
         """Store a state, and return the bytes of its file; see `Chain.save`.
 
         `tell` is told after each frame how many arrays are coded.
@@ -274,9 +262,9 @@ class Saver:
             self._latest = latest or self._latest
             return self._groups.base(latest, record.policy)
         parent = self._latest = find_parent(self._latest, listed, steps, read, mended)
-        base = self._groups.base(parent, record.policy)
-        if base.is_keyframe and is_put_off(parent, self._every.keyframe):
-            renewed = is_renewed(parent, self._every.keyframe)
+        base, every = self._groups.base(parent, record.policy), self._every.keyframe
+        if base.is_keyframe and parent.deltas < DEFERRED * every:  # it waits for a save of all arrays
+            renewed = parent.deltas % every == 0
             base = replace(base, is_keyframe=False, is_end=False, is_renewed=renewed)
         return base
 
@@ -349,7 +337,8 @@ class Saver:
         decoded = self._reference.keep(step, root, arrays, save.state.flat.names)
         samples = measurement.samples
         if before is not None and measurement.is_partial:
-            samples = samples.with_those_of(inherited_samples(plan.candidates, before))
+            left_out = {c.name for c in plan.candidates if c.inherited}
+            samples = samples.with_those_of(originals.of(left_out))
         self._latest = Latest((*links, link), replace(manifest, tree=save.state.flat.tree), decoded, samples)
         self._groups.saved(base, self._latest, plan.candidates)
         return link

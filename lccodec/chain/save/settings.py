@@ -50,11 +50,6 @@ TIMEOUT_SECONDS: Final = 300.0
 WhenBusy: TypeAlias = Literal["wait", "skip"]
 
 
-def check_when_busy(when_busy: object) -> None:
-    """Raise ``ArgumentError`` for an unknown `when_busy`."""
-    check_choice("when_busy", when_busy, get_args(WhenBusy))
-
-
 @dataclass(frozen=True)
 class WorkerOptions:
     """How a chain uses workers; as for `Chain`."""
