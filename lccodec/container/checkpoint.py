@@ -746,8 +746,9 @@ class CheckpointWriter:
 
     def write_frames(self, frames: Sequence[SizedFrame], threads: int) -> tuple[FrameEntry, ...]:
         """Append frames to an empty payload, several at a time; return their entries."""
-        sizes = (f.length + f.table_pieces * PIECE_ENTRY_SIZE for f in frames)
-        offsets = list(itertools.accumulate(sizes, initial=PAYLOAD_OFFSET))
+        offsets = [PAYLOAD_OFFSET]
+        for frame in frames:
+            offsets.append(offsets[-1] + frame.length + frame.table_pieces * PIECE_ENTRY_SIZE)
         total = offsets[-1] - PAYLOAD_OFFSET
 
         def write(place: tuple[SizedFrame, int]) -> FrameEntry:

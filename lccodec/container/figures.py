@@ -70,8 +70,10 @@ class StoredFigures:
 
     def to_json(self) -> Json:
         """Return the member of the manifest."""
-        since = {} if self.since is None else {"since": self.since}
-        return {**since, **{name: write_base64(data) for name, data in self.numbers.items()}}
+        document: dict[str, Json] = {} if self.since is None else {"since": self.since}
+        for name, data in self.numbers.items():
+            document[name] = write_base64(data)
+        return document
 
 
 def have_lost(errors: Array) -> Array:

@@ -104,12 +104,13 @@ class FrameHasher:
     def finish(self) -> tuple[FrameEntry, bytes]:
         """Return the entry of the frame, and its table; empty for a frame of one piece."""
         self._close(self._cutter.finish())
-        pieces = self._pieces
-        length = sum(piece.length for piece in pieces)
-        if len(pieces) == 1:
-            return FrameEntry(length, pieces[0].digest), b""
-        table = b"".join(_ENTRY.pack(*piece) for piece in pieces)
-        return FrameEntry(length, sha256(table).digest()[:DIGEST_SIZE], len(table)), table
+        length, table = 0, bytearray()
+        for piece in self._pieces:
+            length += piece.length
+            table += _ENTRY.pack(*piece)
+        if len(self._pieces) == 1:
+            return FrameEntry(length, self._pieces[0].digest), b""
+        return FrameEntry(length, sha256(table).digest()[:DIGEST_SIZE], len(table)), bytes(table)
 
     def _take(self, data: memoryview) -> None:
         self._digest.update(data)

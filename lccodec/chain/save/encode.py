@@ -157,17 +157,19 @@ def encode_plan(
     codes one frame at a time; all of them together code a large frame. The memory of `parents`, the
     parent's arrays as decoded, is reused for the result.
     """
-    inputs = [_frame_input(plan, frame, parents, effort, crew) for frame in plan.frames]
-    total = sum(frame.size for frame in plan.frames)
+    inputs, total = [], 0
+    for frame in plan.frames:
+        inputs.append(_frame_input(plan, frame, parents, effort, crew))
+        total += frame.size
     if total < _MIN_SHARED_COMPONENTS:
         crew = Threads()
     coded = itertools.chain.from_iterable(
         _encode_together(group, crew) if together else _encode_apart(group, crew)
         for together, group in itertools.groupby(inputs, lambda f: _is_for_all(f, total, crew.members))
     )
-    for frame, planned, chunks in zip(inputs, plan.frames, coded, strict=True):
-        names = [plan.candidates[index].name for index in planned.arrays]
-        yield chunks, dict(zip(names, split(frame.out, frame.kind, frame.shapes), strict=True))
+    for given, frame, chunks in zip(inputs, plan.frames, coded, strict=True):
+        names = [plan.candidates[index].name for index in frame.arrays]
+        yield chunks, dict(zip(names, split(given.out, given.kind, given.shapes), strict=True))
 
 
 def _frame_input(

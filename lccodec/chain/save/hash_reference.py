@@ -30,6 +30,7 @@ place (:mod:`lccodec.container.scratch`): each segment that is read of it is ver
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import struct
@@ -128,7 +129,11 @@ def changed_segments(
     parts = (task for bits, hashes in arrays for task in _tasks(bits, hashes, size))
     tasks = batches(parts, lambda task: task[0].nbytes, _TASK_BYTES)  # small arrays together
     together: list[Array] = []
-    for compared in ordered(lambda task: [_compared(*part, size) for part in task], tasks, threads):
+
+    def compare(task: list[tuple[Array, Array, bool]]) -> list[tuple[Array, bool]]:
+        return [(differing(hash_segments(bits, size), hashes), last) for bits, hashes, last in task]
+
+    for compared in ordered(compare, tasks, threads):
         heartbeat()
         for found, is_last in compared:
             together.append(found)
@@ -146,10 +151,6 @@ def _tasks(bits: Array, hashes: Array, size: int) -> Iterator[tuple[Array, Array
         yield bits[own], hashes[part * count : (part + 1) * count], part == number - 1
 
 
-def _compared(bits: Array, hashes: Array, is_last: bool, size: int) -> tuple[Array, bool]:
-    return differing(hash_segments(bits, size), hashes), is_last
-
-
 def runs_of(segments: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yield the runs of segments next to each other, each as its first and the one behind its last.
 
@@ -158,15 +159,9 @@ def runs_of(segments: Sequence[int]) -> Iterator[tuple[int, int]]:
     >>> list(runs_of([3, 4, 5, 9]))
     [(3, 6), (9, 10)]
     """
-    start = stop = None
-    for each in segments:
-        if start is None or stop != each:
-            if start is not None and stop is not None:
-                yield start, stop
-            start = each
-        stop = each + 1
-    if start is not None and stop is not None:
-        yield start, stop
+    for _, run in itertools.groupby(enumerate(segments), lambda pair: pair[1] - pair[0]):
+        numbers = [segment for _, segment in run]
+        yield numbers[0], numbers[-1] + 1
 
 
 class Places:
@@ -243,8 +238,10 @@ class HashFiles:
         """
         try:
             with closing(FileSource(self._path / HASHES)) as source:
-                if source.size > _most_bytes(forms):
-                    return None
+                names = sum(_ESCAPED_BYTES * len(name) for name in forms)
+                segments = sum(_segments(form, MIN_SEGMENT) for form in forms.values())
+                if source.size > _TEXT_BYTES * (1 + len(forms)) + names + HASH_BYTES * segments:
+                    return None  # no such file is as long
                 data = memoryview(source.read(0, source.size))
             return _parse(data, roots, forms)
         except _NOT_HASHES:
@@ -276,13 +273,6 @@ class HashFiles:
                     for part in body:
                         file.write(part)
                     file.commit()
-
-
-def _most_bytes(forms: Mapping[str, Form]) -> int:
-    """Return how long a file of the hashes of such arrays is at most: no more is read."""
-    names = sum(_ESCAPED_BYTES * len(name) for name in forms)
-    segments = sum(_segments(form, MIN_SEGMENT) for form in forms.values())
-    return _TEXT_BYTES * (1 + len(forms)) + names + HASH_BYTES * segments
 
 
 def _segments(form: Form, segment: int) -> int:

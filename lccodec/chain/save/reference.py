@@ -156,10 +156,12 @@ class Latest:
         """Return whether the files of the checkpoint are those that they were."""
         try:
             listed = store.snapshot()
-            found = [listed.root(checkpoint_name(link.step)) for link in self.links]
+            for link in self.links:
+                if listed.root(checkpoint_name(link.step)) != (link.root, link.size):
+                    return False
         except LccodecError:
             return False
-        return found == [(link.root, link.size) for link in self.links]
+        return True
 
 
 def read_latest(store: Store, step: int, read: ReadArrays) -> Latest:
