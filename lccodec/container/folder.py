@@ -230,7 +230,6 @@ _MAX_ATTEMPTS: Final = 100  # to make a temporary; one fails only if another pro
 NO_HARD_LINK: Final = frozenset(
     (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK)
 )
-_COPIED_BYTES: Final = 1 << 22
 
 
 class WholeFile:
@@ -333,18 +332,22 @@ class WholeFile:
         `committed` is set, the file is in place but its directory could not be synced, so that it
         may be lost in a power failure.
         """
-        with self.working() as temporary:
-            self._system.fsync(self._fd)
-            if check is not None:
-                check(temporary)
-            self._publish()
-            self.committed = True
-        self._discard()
+        self.publish(check)
         with storage_errors("committed, but durability unknown: cannot sync the directory of", self.path):
             if self._folder is None:
                 sync_directory(self.path.parent, self._system)
             else:
                 self._folder.sync()
+
+    def publish(self, check: Callable[[Path], object] | None = None) -> None:
+        """Commit, but leave it to the caller to bring the name to stable storage."""
+        with self.working() as temporary:
+            self._system.fsync(self._fd)
+            if check is not None:
+                check(temporary)
+            self._take_name()
+            self.committed = True
+        self._discard()
 
     def revoke(self) -> None:
         """Let a file that this thread writes not get its name: a commit before that fails."""
@@ -390,7 +393,7 @@ class WholeFile:
             self._discard()
         raise OSError(errno.EAGAIN, "a temporary cannot be seen after it was made")
 
-    def _publish(self) -> None:
+    def _take_name(self) -> None:
         temporary, target = self._beside(self._temporary), self._beside(self.path.name)
         if WINDOWS:  # which neither renames nor unlinks an open file
             self._close()
@@ -494,24 +497,9 @@ def _replace(folder: Folder, temporary: Entry, name: str) -> None:
 
 def _copy(path: Path, folder: Folder, name: str, overwrite: bool) -> None:
     """Copy a file and bring its bytes to stable storage, then give it its name."""
-    system, temporary, target = folder.system, folder / temporary_name(), folder / name
     with closing(FileSource(path)) as source:
-        fd = system.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, 0o666)
-        try:
-            try:
-                with suppress(OSError):  # without locks nobody removes temporaries
-                    system.lock(fd, True)
-                for offset in range(0, source.size, _COPIED_BYTES):
-                    view = memoryview(source.read(offset, min(_COPIED_BYTES, source.size - offset)))
-                    while view:
-                        view = view[system.write(fd, view) :]
-                system.fsync(fd)
-            finally:
-                system.close(fd)
-            if not overwrite and system.exists(target):
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-            system.replace(temporary, target)
-        except BaseException:
-            with suppress(OSError):
-                system.unlink(temporary)
-            raise
+        if not overwrite and folder.system.exists(folder / name):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        with WholeFile(name, overwrite=overwrite, folder=folder) as file:
+            file.copy(source)
+            file.publish()
