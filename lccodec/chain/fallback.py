@@ -38,10 +38,8 @@ def advice(steps: Callable[[], list[int]], text: str) -> Iterator[None]:
 def newest_whole(place: Place, steps: Iterable[int], read: Callable[[int], Found]) -> Found:
     """Return what `read` returns for the newest of the steps that it can read.
 
-    An `LccodecWarning` names the steps that were skipped, and why. `place`: the chain or the
-    bundle, for messages. `steps`: the steps, at least one. `read`: reads a step, and raises an
-    error unless all of it is sound. Raises ``ChainError`` if no step can be read. It names each of
-    them, and why.
+    `read` raises an error unless all of a step is sound. An `LccodecWarning` names the steps that
+    were skipped, and why. Raises ``ChainError`` if no step can be read; it names each, and why.
     """
     skipped: dict[int, str] = {}
     for step in sorted(steps, reverse=True):

@@ -92,13 +92,7 @@ class BundleIndex:
 
 
 def parse_index(data: bytes, where: str) -> BundleIndex:
-    """Read an index; errors begin with the place `where`.
-
-    Raises ``FormatError`` if it is not canonical JSON (LCC-MAN-01), has other members (LCC-BUN-05),
-    or an entry has another form (LCC-BUN-06). Raises ``UnsupportedError`` if it has a member that
-    this version does not know (LCC-BUN-05). Raises ``LimitError`` if it is nested too deep
-    (LCC-LIM-05), or has too long an integer (LCC-LIM-07).
-    """
+    """Read an index (LCC-MAN-01, LCC-BUN-05, LCC-BUN-06); errors begin with the place `where`."""
     document = parse_json(data, where)
     if type(document) is not dict:
         raise FormatError("LCC-BUN-05", where, "not a JSON object")
@@ -160,13 +154,7 @@ _TRAILER: Final = struct.Struct(f"<8sHHI2Q{ROOT_SIZE}s")  # LCC-BUN-02
 
 
 def parse_bundle_trailer(data: bytes, size: int, where: str) -> BundleTrailer:
-    """Read the trailer of a bundle of `size` bytes.
-
-    Raises ``TruncatedError`` if it is not a trailer (LCC-BUN-01). Raises ``UnsupportedError`` if it
-    has a newer major version, or a reserved value (LCC-BUN-03). Raises ``LimitError`` if the index
-    is too long (LCC-LIM-04). Raises ``FormatError`` if the lengths do not fit the size of the
-    bundle (LCC-BUN-02).
-    """
+    """Read the trailer of a bundle of `size` bytes (LCC-BUN-01 to LCC-BUN-03, LCC-LIM-04)."""
     if size < len(BUNDLE_MAGIC) + BUNDLE_TRAILER_SIZE or not data.startswith(BUNDLE_MAGIC):
         raise TruncatedError("LCC-BUN-01", where, "a bundle that is cut off: it does not end in a trailer")
     _, major, minor, reserved, files_length, index_length, root = _TRAILER.unpack(data)
@@ -184,12 +172,9 @@ def parse_bundle_trailer(data: bytes, size: int, where: str) -> BundleTrailer:
 class Bundle:
     """A bundle that is open for reading. It keeps one file open, which all its checkpoints share.
 
-    `path`: the path of the bundle. Errors call a file in it by this path and the file's own name.
-    `index`: what it holds. `root`: the root, which stands for all bytes of the bundle. `size`:
-    bytes of the bundle. Raises ``StorageError`` if the operating system cannot open or read it.
-    Raises ``DataError`` if it is not a bundle (FormatError), is cut off (TruncatedError), is
-    damaged (ChecksumError), has a newer version (UnsupportedError) or is beyond a limit
-    (LimitError).
+    Errors call a file in it by the `path` of the bundle and the file's own name. The `root` stands
+    for all bytes of the bundle. Raises ``StorageError`` if the operating system cannot open or read
+    it, and the ``DataError`` of the first rule that it breaks.
     """
 
     def __init__(self, path: StrPath) -> None:

@@ -109,13 +109,7 @@ _PIECE_BYTES: Final = 1 << 20  # of a manifest that may be of any length, hashed
 
 
 def parse_trailer(data: bytes, where: str) -> Trailer:
-    """Read a trailer of `TRAILER_SIZE` bytes.
-
-    Raises ``FormatError`` if it is not a trailer (LCC-TRL-01, LCC-TRL-02), or its offsets and
-    lengths do not agree (LCC-TRL-06). Raises ``UnsupportedError`` if it has another major version
-    (LCC-TRL-03) or another layout (LCC-TRL-04). Raises ``LimitError`` if the manifest is too long
-    (LCC-LIM-04).
-    """
+    """Read a trailer of `TRAILER_SIZE` bytes (LCC-TRL-01 to LCC-TRL-06, LCC-LIM-04)."""
     if len(data) != TRAILER_SIZE or not data.startswith(TRAILER_MAGIC):
         raise FormatError("LCC-TRL-01", where, "no trailer")
     _, major, minor, layout, *spans, root = _TRAILER.unpack(data)
@@ -254,9 +248,8 @@ class CheckpointReader:
     """A checkpoint that is open for reading; `open_checkpoint` and `open_bytes` return it.
 
     Opening verifies the root and parses the manifest; `frame` verifies each frame. Several threads
-    may read frames at once, but not while another thread closes the reader. `name`: what errors
-    call the file. `manifest`, `trailer`: the parsed manifest and trailer. `root`: the root, which
-    stands for all bytes of the file. `file_size`: size of the file in bytes.
+    may read frames at once, but not while another thread closes the reader. Errors call the file by
+    its `name`. The `root` stands for all bytes of the file.
     """
 
     def __init__(self, source: Source, name: str) -> None:
@@ -343,10 +336,9 @@ class CheckpointReader:
     def part(self, index: int, header: FrameHeader, start: int, stop: int) -> FramePart | None:
         """Return the bytes of a frame that some of its components need, verified.
 
-        `header`: the header of the frame. `start`, `stop`: the components, from the first of a
-        block to the last of one; at least one. Returns ``None`` if the frame has no table of
-        pieces: then it is verified whole. Raises ``ChecksumError`` or ``FormatError`` if the table
-        or a piece that is read is damaged (LCC-MAN-08, LCC-PCS).
+        They are those from `start`, the first of a block, to `stop`, the end of one. ``None`` if
+        the frame has no table of pieces: then it is verified whole. Raises ``ChecksumError`` or
+        ``FormatError`` if the table or a piece that is read is damaged (LCC-MAN-08, LCC-PCS).
         """
         if not self._entry(index).table:
             return None
@@ -539,11 +531,8 @@ class CheckpointReader:
 
 
 def open_checkpoint(path: StrPath) -> CheckpointReader:
-    """Open a checkpoint file.
-
-    Raises ``StorageError`` if the operating system cannot open or read it. Raises ``DataError`` if
-    it is not a checkpoint (FormatError), is cut off (TruncatedError), is damaged (ChecksumError),
-    has a newer version (UnsupportedError) or is beyond a limit (LimitError).
+    """Open a checkpoint file; raise ``StorageError``, or the ``DataError`` of the first rule it
+    breaks.
     """
     return CheckpointReader(FileSource(path), str(path))
 
@@ -766,12 +755,10 @@ class CheckpointWriter:
     def commit(self, manifest: Manifest, check: Callable[[Path], object] | None = None) -> bytes:
         """Write everything but the payload, give the file its name, and return the root.
 
-        The frames of the manifest are the entries that `write_frame` returned, in that order. When
-        the file is on stable storage, and before it gets its name, `check` is given its temporary
-        name, and may raise an error. Raises ``ArgumentError`` if there is a file of that name, or
-        the manifest is not valid. Nothing is committed. After a ``StorageError`` nothing is
-        committed; or, if the message says so and `root` is set, the file is in place but its
-        directory could not be synced, so that it may be lost in a power failure.
+        The frames of the manifest are the entries that `write_frame` returned, in that order.
+        Before the file gets its name, `check` is called as by `WholeFile.commit`, which has the
+        errors, too; an ``ArgumentError`` also for a manifest that is not valid. `root` is set once
+        the file is in place.
         """
         with self._file.working():
             if list(manifest.frames) != self._entries:

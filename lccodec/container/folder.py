@@ -324,13 +324,13 @@ class WholeFile:
                 flushed = self.size
 
     def commit(self, check: Callable[[Path], object] | None = None) -> None:
-        """Give the file its name.
+        """Give the file its name. When its bytes are on the disk, `check` is given its temporary
+        name.
 
-        `check`: called with the temporary name when the bytes are on the disk; it may raise an
-        error. Raises ``ArgumentError`` if there is a file of that name, which is not to be
-        replaced. After a ``StorageError`` nothing is committed; or, if the message says so and
-        `committed` is set, the file is in place but its directory could not be synced, so that it
-        may be lost in a power failure.
+        `check` may raise an error. Raises ``ArgumentError`` if there is a file of that name, which
+        is not to be replaced. After a ``StorageError`` nothing is committed; or, if the message
+        says so and `committed` is set, the file is in place but its directory could not be synced,
+        so that it may be lost in a power failure.
         """
         self.publish(check)
         with storage_errors("committed, but durability unknown: cannot sync the directory of", self.path):
@@ -467,8 +467,7 @@ def remove_stale_temporaries(directory: StrPath | Folder, system: System = SYSTE
 def duplicate(source: Path, folder: Folder, name: str, *, overwrite: bool = False) -> None:
     """Give a file a second name in a directory, without a copy where that is possible.
 
-    With `overwrite` it replaces a file of that name. Raises ``StorageError`` if the operating
-    system refuses; also if there is a file of that name, unless `overwrite` is set. Raises
+    With `overwrite` it replaces a file of that name, which is a ``StorageError`` otherwise. Raises
     ``FormatError`` if it would have to be copied, and is not a regular file.
     """
     made = folder / (temporary_name() if overwrite else name)

@@ -55,12 +55,7 @@ class Copy:
 
 
 def parse_copies(document: Mapping[str, Json], arrays: Sequence[int | None], where: str) -> tuple[Copy, ...]:
-    """Read the copies of a manifest; `arrays` has the numbers of its frames.
-
-    Raises ``FormatError`` if they have another form, or are not as many as the arrays without a
-    number; if a source is not there, is a copy itself, or has more copies than it may (LCC-CPY-01).
-    Raises ``UnsupportedError`` for a code of a type that copies are not rounded to (LCC-CPY-01).
-    """
+    """Read the copies of a manifest (LCC-CPY-01); `arrays` has the numbers of its frames."""
     expected = arrays.count(None)
     entries = document.get("copies", [])
     if type(entries) is not list or len(entries) != expected or ("copies" in document and not entries):
@@ -204,15 +199,10 @@ _REQUIRED_KEYS: Final = ("lccodec", "step", "parent", "policy", "arrays", "frame
 
 
 def parse_manifest(data: bytes, where: str) -> Manifest:
-    """Read a manifest; errors begin with the place `where`.
+    """Read a manifest (LCC-MAN-01 to LCC-MAN-12); errors begin with the place `where`.
 
-    Raises ``FormatError`` if it is not canonical JSON (LCC-MAN-01), or a field has another form
-    (LCC-MAN-02 to LCC-MAN-12, LCC-INT-01, LCC-EXA-02, LCC-CPY-01, LCC-FIG-01 to LCC-FIG-04,
-    LCC-STA-01 to LCC-STA-06). Raises ``UnsupportedError`` if it has a key that this version does
-    not know (LCC-MAN-03, LCC-FIG-01), a copy of a type that copies do not have (LCC-CPY-01), or a
-    newer major version (LCC-MAN-09). Raises ``LimitError`` if it is nested too deep (LCC-LIM-05),
-    or has too many arrays (LCC-LIM-06), too long an integer (LCC-LIM-07) or too long a table of
-    pieces (LCC-LIM-13).
+    A key, a type of copies or a major version that is not known is an ``UnsupportedError``, and too
+    much of something a ``LimitError`` (LCC-LIM-05 to LCC-LIM-07, LCC-LIM-13).
     """
     document = parse_json(data, where)
     if type(document) is not dict:

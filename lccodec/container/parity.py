@@ -194,13 +194,7 @@ def block_hash(block: bytes | memoryview) -> bytes:
 
 
 def parse_layout(data: bytes, where: str) -> Layout:
-    """Read a description; errors begin with the place `where`.
-
-    Raises ``FormatError`` if it is not canonical JSON (LCC-MAN-01), has other members, or a value
-    is not possible (LCC-PAR-03). Raises ``UnsupportedError`` if it has a member that this version
-    does not know (LCC-PAR-03). Raises ``LimitError`` if there are too many files, columns or rows,
-    or a block is too large (LCC-LIM-11).
-    """
+    """Read a description (LCC-MAN-01, LCC-PAR-03, LCC-LIM-11); errors begin with `where`."""
     document = parse_json(data, where)
     if type(document) is not dict:
         raise FormatError("LCC-PAR-03", where, "not a JSON object")
@@ -304,12 +298,7 @@ class Head:
 
 
 def parse_head(data: bytes, where: str) -> Head:
-    """Read a head.
-
-    Raises ``FormatError`` if it is not a head (LCC-PAR-02), or its lengths are not possible. Raises
-    ``UnsupportedError`` if it has another major version (LCC-PAR-02). Raises ``LimitError`` if the
-    index is too long (LCC-LIM-04).
-    """
+    """Read a head (LCC-PAR-02, LCC-LIM-04)."""
     if len(data) != PARITY_HEAD_SIZE or not data.startswith(PARITY_MAGIC):
         raise FormatError("LCC-PAR-02", where, "not the head of a parity file")
     _, major, minor, column, description, index, digest = _HEAD.unpack(data)

@@ -246,10 +246,10 @@ class PieceTable:
     ) -> FramePart:
         """Read and verify the pieces that hold some components, and the head.
 
-        `read`: returns bytes of the frame, by their offset and their number. `header`: that of the
-        frame. `start`, `stop`: the components, from the first of a block to the last of one; at
-        least one. Raises ``ChecksumError`` or ``FormatError`` if a piece that is read is damaged
-        (LCC-PCS-02), or is not whole blocks (LCC-PCS-03).
+        `read` returns bytes of the frame, by their offset and their number. The components are
+        those from `start`, the first of a block, to `stop`, the end of one. Raises
+        ``ChecksumError`` or ``FormatError`` if a piece that is read is damaged (LCC-PCS-02), or is
+        not whole blocks (LCC-PCS-03).
         """
         first, end, block = self.holding(header, start, stop)
         starts, length = self.starts, self.starts[-1] + self.pieces[-1].length

@@ -42,10 +42,9 @@ _FLAGS: Final = os.O_RDWR | flag("O_NOFOLLOW") | flag("O_NONBLOCK") | OPEN_FLAGS
 class Scratch:
     """Bytes at places of a file in a directory; it is made when it is first written.
 
-    It has one name only. Of a second name of a file elsewhere, the name is given to a new file.
-    `directory`: an existing directory. `folder`, `name`: the directory in it that the file lies in,
-    which is made; and its name there. `works`: whether the file can be used. An error of the system
-    ends that.
+    It lies in a `folder` of an existing directory, which is made. It has one name only: of a second
+    name of a file elsewhere, the name is given to a new file. An error of the system ends that it
+    `works`.
     """
 
     def __init__(self, directory: Path, folder: str, name: str, system: System = SYSTEM) -> None:

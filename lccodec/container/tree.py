@@ -148,10 +148,8 @@ def _add_names(node: Json, name: str, prefix: str, names: dict[str, int]) -> Non
 def parse_tree(tree: Json, arrays: int, scalars: int, where: str) -> Json:
     """Check an untrusted tree, with a place for each array and each scalar, and return it.
 
-    Raises ``FormatError`` if a node has another form (LCC-STA-01), an index is out of order or an
-    array has no place (LCC-STA-02), the number of scalars differs (LCC-STA-03), or a key has a lone
-    surrogate (LCC-STA-06). Raises ``LimitError`` if it is nested too deep (LCC-LIM-05), or its
-    names are too long together (LCC-LIM-08).
+    Raises ``FormatError`` (LCC-STA-01 to LCC-STA-03, LCC-STA-06) or ``LimitError`` (LCC-LIM-05,
+    LCC-LIM-08).
     """
     first_uses = nulls = characters = 0
 

@@ -186,9 +186,8 @@ _BEAT_SECONDS: Final = 1.0
 class Crew(ABC):
     """Members that do tasks; this process is one of them.
 
-    `members`: number of members. `heartbeat`: a call that is made between two tasks. It may raise
-    an error to end the work. `bench`: what this process has on its bench. `broken`: whether a
-    member is gone; then nothing works any more.
+    `heartbeat` is called between two tasks; it may raise an error to end the work. `bench` is that
+    of this process. A crew is `broken` if a member is gone; then nothing works any more.
     """
 
     def __init__(self, members: int, heartbeat: Callable[[], None]) -> None:
@@ -253,10 +252,9 @@ class Processes(Crew):
     """A crew of this process and some workers.
 
     Starting a worker takes a fifth to a third of a second. Until then the others do its tasks. A
-    worker that does not begin is not missed. `peers`: the workers. `heartbeat`: as for `Crew`; it
-    is also made while this process waits. `timeout`: seconds that a worker may take for a task
-    before it counts as dead. `at_a_time`: tasks that a worker has at a time. More of them keep it
-    busy while this process is not here; fewer leave the others more where tasks are few.
+    worker that does not begin is not missed. One that takes more than `timeout` seconds for a task
+    counts as dead. More tasks `at_a_time` keep a worker busy while this process is not here; fewer
+    leave the others more where tasks are few.
     """
 
     def __init__(

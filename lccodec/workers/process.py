@@ -281,12 +281,10 @@ _starting = threading.Lock()  # a fork waits for it: it must know of every socke
 
 
 class Worker:
-    """A worker process, and the channel to it.
+    """A worker process, and the channel to it; raises ``WorkerError`` if it cannot be started.
 
-    `module`: the module whose function `main` is the program. Its argument is a descriptor.
-    `types`, `errors`: what messages may have (`Channel`).
-    `inherited`: descriptors that stay open in the worker until it ends. Raises ``WorkerError`` if
-    it cannot be started.
+    The function `main` of a module is the program. Its argument is a descriptor. Those that are
+    `inherited` stay open in the worker until it ends.
     """
 
     def __init__(

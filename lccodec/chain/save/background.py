@@ -311,9 +311,9 @@ class Job:
     """What the thread does with a state: it saves it, or asks the workers a question about it.
 
     Who waits in this process waits here, not at the future: that has a lock, which the thread needs
-    when it settles it, and which a caller that is interrupted by a handler would keep. `work`: does
-    it, and settles it. `snapshot`, `arena`: the state, and the memory it lies in; both are given up
-    when they are not needed any more. `use`: the use of the claim, which ends with the job.
+    when it settles it, and which a caller that is interrupted by a handler would keep. `work` does
+    it, and settles it. The state and the memory that it lies in are given up when they are not
+    needed any more. The use of the claim ends with the job.
     """
 
     def __init__(
@@ -467,14 +467,14 @@ class Background:
         progress: Progress = False,
         raises: bool = True,
     ) -> Job | None:
-        """Start a save; return what becomes the bytes of its file.
+        """Start a save; return what becomes the bytes of its file. ``None`` if it is skipped as
+        others run.
 
-        `make`: copies the state into an arena. `when_busy`: what to do if no more saves may run:
-        with ``"skip"``, return ``None``. `use`: the use of the claim, which ends with the save.
-        `failed`: a call of the thread if the save fails. `progress`: who is told how many arrays
-        are coded, by the thread of the saves. `raises`: whether a failure is raised by the next
-        call, as nobody may ask the future. Raises the failure of an earlier save; then nothing is
-        saved. After an interrupt, the save is started with all of its state, or it is not.
+        `make` copies the state into an arena. The use of the claim ends with the save. The thread
+        calls `failed` if the save fails, and tells `progress` how many arrays are coded. With
+        `raises`, the next call raises a failure: nobody may ask the future. Raises the failure of
+        an earlier save; then nothing is saved. After an interrupt, the save is started with all of
+        its state, or it is not.
         """
         self.raise_failure()
         while len(running := self._jobs()) >= self._max_concurrent_saves:

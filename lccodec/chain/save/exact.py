@@ -283,13 +283,13 @@ def renew_newest(store: WritableStore, gives_back: Callable[[str], bool]) -> Sto
 
 
 def checkpoint_from_exact(store: WritableStore, *, dry_run: bool = False) -> str:
-    """Write the checkpoint of the exact file's step anew: a keyframe with the frames of that file.
+    """Write the checkpoint of the exact file's step anew, with the frames of that file; return its
+    name.
 
-    The caller knows that the checkpoint cannot be restored. It had the values of the history, and
-    now has those of the state; so no other checkpoint may need it (LCC-EXA-06). Returns the name of
-    the checkpoint. Raises ``ChainError`` if the exact file is not that of the checkpoint, or
-    another checkpoint needs this one. Raises ``DataError`` or ``StorageError`` if the exact file is
-    damaged or missing, or the operating system refuses. The checkpoint is as it was.
+    It is a keyframe. The caller knows that the checkpoint cannot be restored. It had the values of
+    the history, and now has those of the state; so no other checkpoint may need it (LCC-EXA-06):
+    that is a ``ChainError``, as is an exact file that is not that of the checkpoint. After an
+    error, the checkpoint is as it was.
     """
     with store.open(EXACT_NAME) as exact:
         check_exact(exact)
@@ -323,9 +323,7 @@ def exact_from_checkpoint(store: WritableStore, *, dry_run: bool = False, bounds
     """Write the exact file anew from the newest checkpoint that names one, bit for bit.
 
     Raises ``ChainError`` if no checkpoint names an exact file, or the one that does has other
-    values than that had. Raises ``DataError`` or ``StorageError`` if the checkpoint cannot be
-    restored, asks for more than `bounds`, or the operating system refuses. The exact file is as it
-    was.
+    values than that had. After an error, the exact file is as it was.
     """
     name, named = _named_exact(store)
     with kept(open_name(store, name), bounds) as file:

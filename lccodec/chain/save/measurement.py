@@ -310,9 +310,8 @@ NOTHING: Final = Samples()
 class Sampling:
     """Which components of a state are sampled.
 
-    `arrays`: the arrays of the state. `distances`: of each array, the distance between two sampled
-    components; 1 if all are sampled. `drawn`: the indices of the arrays of which components are
-    drawn by their size too.
+    `distances` has for each array the distance between two sampled components: 1 if all are
+    sampled. `drawn` has the indices of the arrays of which components are drawn by their size too.
     """
 
     def __init__(self, arrays: Sequence[Candidate]) -> None:
@@ -435,10 +434,9 @@ class _MeasuredGroup:
 class Measurement:
     """Measures what a checkpoint makes of a state, from a sample that is taken before it is coded.
 
-    `arrays`: the arrays of the state. `sampling`: which of their components are sampled. `losing`:
-    the indices of the arrays that may lose something. `before`: samples of the state of the save
-    before, as far as they are known. `samples`: what is sampled of the arrays that are saved.
-    `is_partial`: whether the save leaves out some arrays.
+    `losing` are the indices of the arrays that may lose something, and `before` samples of the
+    state of the save before, as far as they are known. `is_partial`: whether the save leaves out
+    arrays.
     """
 
     def __init__(

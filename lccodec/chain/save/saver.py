@@ -89,9 +89,7 @@ class _Prepared:
 class Saver:
     """Saves states to a store, and keeps the latest as decoded; for one thread at a time.
 
-    `settings`: policy, roles, and what is kept of the newest state. `every`: how often there are
-    keyframes, exact files and ends. `gives_back`: returns whether parity or a mirror gives a
-    checkpoint back, by its name.
+    `gives_back` returns whether parity or a mirror gives a checkpoint back, by its name.
     """
 
     def __init__(

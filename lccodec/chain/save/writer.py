@@ -210,11 +210,10 @@ class Judgement:
 
 
 class Judge:
-    """Judges the states of a chain by the `loss` of its policy.
+    """Judges the states of a chain by the `loss` of its policy, whose steps it widens in the
+    settings.
 
-    `directory`: directory of the chain. `adapter`: the adapter of the states' framework. `policy`:
-    the policy as given; one without a loss is never judged. `settings`: settings of the chain,
-    whose policy is widened.
+    The policy is the one that was given; without a loss it is never judged.
     """
 
     def __init__(
@@ -363,12 +362,7 @@ class SaveRequest:
 
 
 class Writer:
-    """Saves states to a store, one after the other. Several threads may use it.
-
-    `adapter`: as for `Chain`. `settings`: policy, roles, and what is kept of the newest state.
-    `options`: how workers are used. `every`: how often there are keyframes, exact files and ends.
-    `behind`: what acts after each save.
-    """
+    """Saves states to a store, one after the other. Several threads may use it."""
 
     def __init__(  # what a chain is given
         self,
