@@ -21,7 +21,6 @@ class Change(NamedTuple):
     Without anything, files are back as they were, or were coded again: one has to look.
     """
 
-    # `added`, `removed`: the steps that came and went.
     added: Collection[int] = ()
     removed: Collection[int] = ()
     # The step that a rollback went to; or the undoing of one, which adds steps.

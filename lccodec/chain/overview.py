@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ..constants import EXACT_NAME
-from ..container.checkpoint import CheckpointReader
 from ..container.figures import Figures
 from ..container.system import Place
 from ..errors import LccodecError
@@ -112,13 +111,9 @@ def _place(path: Place) -> str:
 def _row(store: Store, name: str) -> _Row:
     try:
         with store.open(name) as reader:
-            return _readable(reader)
+            manifest, size = reader.manifest, reader.file_size
     except LccodecError:
         return _Row("unreadable", "-", "-", None, {})
-
-
-def _readable(reader: CheckpointReader) -> _Row:
-    manifest = reader.manifest
     kind = "keyframe" if not manifest.parents else "delta" if manifest.later is None else "interpolated"
     metrics = {}
     for key, text in manifest.metadata.items():
@@ -127,7 +122,7 @@ def _readable(reader: CheckpointReader) -> _Row:
     return _Row(
         kind="exact" if manifest.is_exact else KINDS[kind],
         parents=", ".join(str(parent.step) for parent in manifest.parents) or "-",
-        stored=f"{reader.file_size:,}",
+        stored=f"{size:,}",
         policy=policy_name(manifest.policy),
         metrics=metrics,
     )

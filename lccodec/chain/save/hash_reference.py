@@ -81,7 +81,6 @@ MAX_THREADS: Final = 4
 class HashedArray:
     """What is kept of an array that was stored."""
 
-    # `kind`, `shape`: its type and its shape.
     kind: ElementType
     shape: Shape
     offset: int  # its first byte in the file of values
@@ -322,7 +321,6 @@ _PART_COMPONENTS: Final = 1 << 21  # that are decoded at a time: a block of a la
 class Parent:
     """A checkpoint, and the hashes of its arrays."""
 
-    # `store`, `step`: where it is.
     store: Store
     step: int
     segment: int  # bytes of a segment

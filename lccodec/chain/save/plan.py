@@ -59,11 +59,9 @@ from ..read.replay import DecodedArray
 class SavedState:
     """What a save stores."""
 
-    # `flat`, `metadata`, `known`: the state, its metadata, and the roles that are known of its
-    # arrays.
     flat: Flat
     metadata: dict[str, str]
-    known: Mapping[str, Assignment]
+    known: Mapping[str, Assignment]  # the roles that are known of its arrays
     inherited: frozenset[str] = frozenset()  # the names of the arrays that are the parent's
     # Whether it has some arrays of a state, to be stored over the parent's
     # (:mod:`lccodec.chain.save.partial`).

@@ -33,7 +33,6 @@ Question: TypeAlias = Literal["save", "plan", "estimates"]
 class Snapshot:
     """A state to save, or to plan a save of. All of its arrays are components, in shared memory."""
 
-    # `step`, `metadata`: as for `Chain.save`.
     step: int
     # `tree`, `scalars`, `names`: as in `lccodec.container.tree.Flat`.
     tree: Json
@@ -49,7 +48,7 @@ class Snapshot:
     # and its place there in bytes, int64 of shape ``(arrays, 2)``.
     memory: list[Array]
     places: Array
-    metadata: dict[str, str]
+    metadata: dict[str, str]  # as for `Chain.save`
     known: dict[str, tuple[Role, str]]  # roles by name, and why
     resumed: bool  # whether the run goes on from a lossy state that it has restored
     # Quantizers of a first keyframe by name, where it is known what follows.

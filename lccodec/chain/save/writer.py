@@ -126,9 +126,8 @@ class Forecast:
     """About how many bytes a chain takes."""
 
     policy: str  # name of the policy
-    # `keyframe`, `delta`: bytes of a keyframe, and of a delta.
-    keyframe: int
-    delta: int
+    keyframe: int  # bytes of a keyframe
+    delta: int  # bytes of a delta
     exact: int  # bytes of the newest state bit for bit
     nbytes: int  # bytes of the arrays of a state
 
