@@ -54,11 +54,7 @@ class CheckpointFile:
         return self._opened.metadata()
 
     def get(
-        self,
-        name: str,
-        dtype: Literal["float32", "bits"] | None = None,
-        *,
-        rows: slice | None = None,
+        self, name: str, dtype: Literal["float32", "bits"] | None = None, *, rows: slice | None = None
     ) -> Any:
         """Return one array, or some of its rows, without reading others.
 

@@ -212,10 +212,7 @@ class Figures:
         >>> Figures(spread=2.0, error=0.5).numbers()["error_in_spreads"]
         0.25
         """
-        ratios = {
-            "error_in_movements": self.error_in_movements,
-            "error_in_spreads": self.error_in_spreads,
-        }
+        ratios = {"error_in_movements": self.error_in_movements, "error_in_spreads": self.error_in_spreads}
         return {**vars(self), **ratios}
 
 

@@ -253,12 +253,7 @@ class WholeFile:
     """
 
     def __init__(
-        self,
-        path: StrPath,
-        *,
-        overwrite: bool = False,
-        system: System = SYSTEM,
-        folder: Folder | None = None,
+        self, path: StrPath, *, overwrite: bool = False, system: System = SYSTEM, folder: Folder | None = None
     ) -> None:
         self.path = checked_path(path if folder is None else folder.path / path)
         self.size = 0

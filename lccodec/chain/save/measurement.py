@@ -745,11 +745,7 @@ def first_figures(
         sums = _sums(values, decoded, before, weights, spreads, starts, sizes)
     total, around, squares, errors, moved, along = sums
     total = np.where(total > 0, total, np.nan)
-    found = {
-        "movement": np.sqrt(moved / total),
-        "error": np.sqrt(errors / total),
-        "lag": -along / moved,
-    }
+    found = {"movement": np.sqrt(moved / total), "error": np.sqrt(errors / total), "lag": -along / moved}
     if spreads:
         squares /= total
         around /= total

@@ -237,10 +237,7 @@ def find_latest(
 
 
 def _first_or_mended(
-    first: Callable[[], Latest],
-    newest: int | None,
-    read: ReadArrays,
-    mended: Callable[[], Store | None],
+    first: Callable[[], Latest], newest: int | None, read: ReadArrays, mended: Callable[[], Store | None]
 ) -> Latest:
     """Return what a function returns; if it cannot read its files, the newest step once mended."""
     try:

@@ -205,8 +205,7 @@ class Settings:
         kind = "keyframe" if plan.parent is None else f"delta to {plan.parent}"
         ratio = sum(c.bits.nbytes for c in plan.candidates) / max(size, 1)
         LOG.info(
-            "%s: step %s, %s, %d bytes, %.1fx, %.3f s",
-            *(self._store.path, step, kind, size, ratio, seconds),
+            "%s: step %s, %s, %d bytes, %.1fx, %.3f s", *(self._store.path, step, kind, size, ratio, seconds)
         )
 
     @property

@@ -394,11 +394,7 @@ class Writer:
         return Saver(self._store, self.settings, self._every, threads, self._behind.gives_back)
 
     def save(  # what `Chain.save` is given
-        self,
-        step: int,
-        given: SaveRequest,
-        progress: Progress,
-        following: Any,
+        self, step: int, given: SaveRequest, progress: Progress, following: Any
     ) -> int:
         """Save a state; return the bytes of its file. See `Chain.save`."""
         with self.turn:
@@ -429,11 +425,7 @@ class Writer:
         return size
 
     def save_async(  # what `Chain.save_async` is given
-        self,
-        step: int,
-        given: SaveRequest,
-        progress: Progress,
-        when_busy: WhenBusy,
+        self, step: int, given: SaveRequest, progress: Progress, when_busy: WhenBusy
     ) -> Future[int | None]:
         """Save a copy of a state in the background. See `Chain.save_async`."""
         with self.turn:
@@ -483,8 +475,7 @@ class Writer:
         from .background import open_background
 
         self._background = open_background(
-            *(self._store, self.settings, self._options, self._every, self._claim, self._saver),
-            self._behind,
+            *(self._store, self.settings, self._options, self._every, self._claim, self._saver), self._behind
         )
         return self._background
 
