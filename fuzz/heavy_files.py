@@ -28,10 +28,9 @@ from lccodec.constants import (
     ROOT_SIZE,
 )
 from lccodec.container.bundle import BundledFile, BundleIndex, BundleTrailer
-from lccodec.container.envelope import root_of
+from lccodec.container.checkpoint import hashed, root_of, to_bytes
 from lccodec.container.manifest import INHERITED, Copy, Manifest, Parent
 from lccodec.container.parity import Index, Layout, Member, ends_of
-from lccodec.container.writer import hashed, to_bytes
 
 #: The most copies that an array may have.
 MADE = (Copy(0, None), Copy(0, KINDS["bfloat16"]))

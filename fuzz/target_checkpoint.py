@@ -43,7 +43,7 @@ from lccodec.constants import (
     ROOT_SIZE,
     TRAILER_SIZE,
 )
-from lccodec.container.envelope import Trailer, skeleton
+from lccodec.container.checkpoint import Trailer, skeleton
 from lccodec.policy.roles import Assignment
 
 #: Most decoded bytes of an input that is decoded. The format allows more; inputs beyond tell

@@ -24,7 +24,6 @@ from outcomes import Outcomes
 
 import lccodec
 from lccodec.constants import BLOCK_HASH_SIZE, PARITY_HEAD_SIZE, ROOT_SIZE
-from lccodec.container.disk.source import BytesSource
 from lccodec.container.parity import (
     Head,
     Layout,
@@ -35,6 +34,7 @@ from lccodec.container.parity import (
     read_index,
     read_layout,
 )
+from lccodec.container.source import BytesSource
 
 outcomes = Outcomes()
 

@@ -20,26 +20,13 @@ class ElementType:
     """One element type of the format (SPEC 5.2).
 
     Each type is one object, in `ELEMENT_TYPES`, and is compared by identity: that is fast.
-
-    Parameters
-    ----------
-    name
-        NumPy's name of the type.
-    code
-        Number of the type in a frame (LCC-FRM-06).
-    kind
-        ``"b"`` bool, ``"i"`` signed, ``"u"`` unsigned, ``"f"`` floating point, ``"c"`` complex.
-    size
-        Bytes of one component.
-    mantissa
-        Stored bits of a component's significand; 0 for a type that is not floating point.
     """
 
-    name: str
-    code: int
-    kind: str
-    size: int
-    mantissa: int = 0
+    name: str  # NumPy's name of the type
+    code: int  # number of the type in a frame (LCC-FRM-06)
+    kind: str  # ``"b"`` bool, ``"i"`` signed, ``"u"`` unsigned, ``"f"`` floating point, ``"c"`` complex
+    size: int  # bytes of one component
+    mantissa: int = 0  # stored bits of a component's significand; 0 for a type that is not floating point
 
     @cached_property
     def components(self) -> int:

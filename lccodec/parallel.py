@@ -63,7 +63,8 @@ def slices(size: int, length: int = PIECE) -> Iterator[slice]:
     >>> [part.start for part in slices(10, length=4)]
     [0, 4, 8]
     """
-    return (slice(start, start + length) for start in range(0, size, length))
+    for start in range(0, size, length):
+        yield slice(start, start + length)
 
 
 def stretches(size: int, count: int, length: int) -> Iterator[slice]:
@@ -79,7 +80,8 @@ def stretches(size: int, count: int, length: int) -> Iterator[slice]:
     2
     """
     distance = max(-(-size // (count * length)), 1) * length
-    return (slice(start, start + length) for start in range(0, size, distance))
+    for start in range(0, size, distance):
+        yield slice(start, start + length)
 
 
 def batches(items: Iterable[Item], size: Callable[[Item], int], least: int) -> Iterator[list[Item]]:
@@ -246,12 +248,8 @@ class Line:
     is a daemon. In a forked process nothing is left to do: it is the parent's.
 
     Any thread may add something, and so may a signal handler that has interrupted one that does. An
-    interrupt leaves it added or not added; nothing is locked, and nothing waits for ever.
-
-    Parameters
-    ----------
-    daemon
-        Whether the program may end before all is done.
+    interrupt leaves it added or not added; nothing is locked, and nothing waits for ever. `daemon`:
+    whether the program may end before all is done.
     """
 
     def __init__(self, *, daemon: bool = False) -> None:

@@ -11,12 +11,8 @@ from __future__ import annotations
 def printable(text: object, *, lines: bool = False) -> str:
     r"""Return text for a terminal: characters that are not printable become escapes.
 
-    Parameters
-    ----------
-    text
-        Any object; its text is shown.
-    lines
-        Keep the ends of lines, for a text of several lines.
+    `text`: any object; its text is shown. `lines`: keep the ends of lines, for a text of several
+    lines.
 
     Examples
     --------

@@ -37,12 +37,7 @@ _Item = TypeVar("_Item")
 class Table:
     """A table with a line of headers; numbers are flush right.
 
-    Parameters
-    ----------
-    first, others
-        The headers.
-    numbers
-        Whether the columns of unknown headers have numbers.
+    `first`, `others`: the headers. `numbers`: whether the columns of unknown headers have numbers.
 
     Examples
     --------

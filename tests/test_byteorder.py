@@ -48,7 +48,6 @@ ALLOWED = {
         "stored[name][2].tobytes()": "uint8",
     },
     "chain/save/hash_reference": {"stored_view(bits).data": "uint8"},
-    "chain/save/segments": {"stored_view(bits).data": "uint8"},
     "chain/store/bucket/source": {
         "self._kept[key, begin].data": "what was read, no array",
         "found.data": "the same",
@@ -66,7 +65,7 @@ ALLOWED = {
         "np.frombuffer(self, dtype, count, offset)": "memory of this host",
         "array.view(np.uint8)": "the same",
     },
-    "workers/messages": {
+    "workers/process": {
         "np.frombuffer(data, dtype, count, start)": "from a process of this host",
         "own.view(np.uint8)": "to a process of this host",
         "own.view(np.uint8).data": "the same",
@@ -107,7 +106,7 @@ ALLOWED = {
         "struct.unpack(form, self.take(struct.calcsize(form), what))": "'<' is put before the form",
         "struct.calcsize(form)": "the same",
     },
-    "chain/save/sampling": {
+    "chain/save/measurement": {
         "np.ndarray((rows + (rest > 0), _ROW), bounds.dtype, bounds, shift * step, steps)": "a view"
     },
     "adapters/jax/states": {"array.view(np.uint8)": "of a type of one byte"},

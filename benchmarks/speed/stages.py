@@ -71,7 +71,7 @@ STAGES: Mapping[str, str | None] = {
     "chain/read/replay.joined": GATHER,
     "chain/save/plan.make_plan": GATHER,
     "container/manifest": NAMES,
-    "container/envelope": NAMES,
+    "container/checkpoint": NAMES,
     "container/tree": NAMES,
     "policy/roles": NAMES,
 }

@@ -25,7 +25,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Unpack
 
-from ..container.disk.system import StrPath, checked_path
+from ..container.system import StrPath, checked_path
 from ..errors import DependencyError
 from ..policy.policy import Policy
 from .chains import ChainOptions, LinkSaver, OtherOptions

@@ -25,8 +25,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
-from ..chain.adapter import Adapter, from_framework
 from ..chain.behind import Change
+from ..chain.caller import Adapter, from_framework
 from ..chain.chain import Chain
 from ..chain.life.pins import linked_steps, name_again
 from ..chain.life.prune import Keep, KeepBehind, check_keep
@@ -36,7 +36,7 @@ from ..chain.save.single_file import save_file
 from ..chain.store.directory import DirectoryStore
 from ..chain.store.lineage import Ancestry
 from ..chain.store.opening import writable_store
-from ..container.disk.system import checked_path
+from ..container.system import checked_path
 from ..container.tree import array_names
 from ..errors import ArgumentError, ChainError, DataError, StorageError
 from ..parallel import Line

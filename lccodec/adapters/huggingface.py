@@ -24,7 +24,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from ..chain.chain import Chain
-from ..container.disk.system import checked_path, storage_errors
+from ..container.system import checked_path, storage_errors
 from ..container.tree import leaf_name
 from ..errors import FormatError, warn
 from ..policy.roles import Assignment

@@ -33,8 +33,8 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from ..arguments import as_integer
-from ..container.disk.folder import make_directory
-from ..container.disk.system import StrPath, checked_path, storage_errors
+from ..container.folder import make_directory
+from ..container.system import StrPath, checked_path, storage_errors
 from ..errors import ArgumentError, DependencyError
 from ..policy.policy import Policy
 from .chains import ChainOptions, LinkSaver, OtherOptions

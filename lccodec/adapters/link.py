@@ -29,7 +29,7 @@ from ..chain.save.single_file import save_file
 from ..chain.store.directory import DirectoryStore
 from ..chain.store.names import checkpoint_name
 from ..constants import MAX_STEP
-from ..container.disk.system import checked_path
+from ..container.system import checked_path
 from ..errors import ChainError, FormatError, StorageError
 from ..policy.roles import Assignment
 

@@ -14,18 +14,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from ..chain.caller import OnProgress, no_progress
 from ..chain.life.pins import LINKS_NAME
 from ..chain.life.prune import Keep, Pruning, prune
 from ..chain.mend.protect import recorded
 from ..chain.mend.ranks import renew_ranks
-from ..chain.progress import OnProgress, no_progress
 from ..chain.read.checkpoint import open_file
 from ..chain.read.links import LINK_KEY, RECORD_KIND
 from ..chain.store.directory import DirectoryStore, chains_in, inner_directories
 from ..chain.store.opening import writable_store
-from ..container.disk.address import Address, Place
-from ..container.disk.system import checked_path, storage_errors
-from ..container.reader import open_checkpoint
+from ..container.checkpoint import open_checkpoint
+from ..container.system import Address, Place, checked_path, storage_errors
 from ..errors import ArgumentError, FormatError
 from .link import read_link
 

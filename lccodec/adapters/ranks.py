@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ..chain.bounds import UNBOUNDED, Bounds
+from ..chain.caller import UNBOUNDED, Bounds
 from ..chain.mend.parity_folder import directory_of
 from ..chain.mend.protect import Protection, Redundancy, parse_redundancy, protect, recorded
 from ..chain.mend.ranks import protect_ranks, rank_folders
@@ -23,7 +23,7 @@ from ..chain.read.validate import Problem, validate
 from ..chain.store.directory import DirectoryStore
 from ..chain.store.opening import writable_store
 from ..chain.store.store import Store
-from ..container.disk.address import Address, Place
+from ..container.system import Address, Place
 from ..errors import ChainError, DataError, LccodecError, StorageError, warn
 from .link import open_named
 from .named import parts_of

@@ -33,7 +33,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Unpack
 
-from ..container.disk.system import StrPath, checked_path
+from ..container.system import StrPath, checked_path
 from ..errors import DependencyError
 from ..policy.policy import Policy
 from .chains import ChainOptions, LinkSaver, OtherOptions

@@ -14,14 +14,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeAlias
 
-from ..chain.bounds import UNBOUNDED, Bounds
+from ..chain.caller import UNBOUNDED, Bounds
 from ..chain.mend.ranks import rank_folders
 from ..chain.read.checkpoint import OpenCheckpoint, checked_names
 from ..chain.read.info import CheckpointInfo
 from ..chain.read.links import LINK_KEY, PYTREE_KIND, RECORD_KIND, kind_of
 from ..chain.read.newest import kept, open_path
 from ..chain.store.directory import DirectoryStore
-from ..container.disk.address import Address, Place, checked_place
+from ..container.system import Address, Place, checked_place
 from ..container.tree import flatten, select, unflatten
 from ..element_types import Array, components, from_components
 from ..errors import ArgumentError, DependencyError, warn

@@ -2,8 +2,8 @@
 
 `chain` has `Chain`, which passes each call on to a room. The rooms import what is above their line:
 
-- `adapter`: what a framework provides; `progress`: how far a call is; `bounds`: what a file may
-  ask; `fallback`: which step to restore if the newest is damaged.
+- `caller`: what a caller gives beside a state: a framework's adapter, who is told how far a call
+  is, what a file may ask; `fallback`: which step to restore if the newest is damaged.
 - `behind`: what acts after a commit, in threads: `keep`, parity and mirrors do.
 - `store`: where checkpoints are: names, steps, the claim of a process, what needs what.
 - `read`: from files to a state: links, replay, one open checkpoint, the exact file, validation.

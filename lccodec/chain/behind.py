@@ -19,17 +19,11 @@ class Change(NamedTuple):
     """What has become of the steps of a chain. A step that was written anew is added and removed.
 
     Without anything, files are back as they were, or were coded again: one has to look.
-
-    Parameters
-    ----------
-    added, removed
-        The steps that came and went.
-    rolled_back
-        The step that a rollback went to; or the undoing of one, which adds steps.
     """
 
     added: Collection[int] = ()
     removed: Collection[int] = ()
+    # The step that a rollback went to; or the undoing of one, which adds steps.
     rolled_back: int | None = None
 
     @property
@@ -86,12 +80,8 @@ class AllBehind:
 class Rounds:
     """Rounds of one action in a thread: what is asked for during a round is done by one more.
 
-    Parameters
-    ----------
-    act
-        Does all that there is to do. It must not raise an error.
-    daemon
-        Whether the program may end before all is done.
+    `act`: does all that there is to do. It must not raise an error. `daemon`: whether the program
+    may end before all is done.
     """
 
     def __init__(self, act: Callable[[], object], *, daemon: bool = False) -> None:

@@ -13,12 +13,11 @@ from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
-from ..arguments import integer
-from ..container.disk.address import checked_place
-from ..container.disk.system import StrPath, checked_path, storage_errors
+from ..arguments import check_choice, integer
 from ..container.scalars import with_metrics
+from ..container.system import StrPath, checked_path, checked_place, storage_errors
 from ..errors import ArgumentError, LccodecError
 from ..policy.hindsight import gains
 from ..policy.policy import Policy
@@ -27,9 +26,17 @@ from ..policy.record import EXACT_KEY, NewestMode, check_newest
 from ..policy.roles import Assignment, Role
 from ..quantizers.base import Quantizer
 from ..table import Overview, Shown
-from .adapter import Adapter, as_framework, check_adapter
 from .behind import AllBehind, Change
-from .bounds import Bounds
+from .caller import (
+    Adapter,
+    Bounds,
+    OnProgress,
+    Progress,
+    as_framework,
+    check_adapter,
+    check_progress,
+    telling,
+)
 from .fallback import advice, newest_whole, steps_until
 from .life.pins import pin, pin_exact, unpin
 from .life.prune import Keep, KeepBehind, Pruning, check_keep, prune
@@ -41,7 +48,6 @@ from .mirror.behind import SECONDS_TO_CLOSE, Mirrors, checked_mirrors
 from .mirror.stand_in import Found, read_whole
 from .mirror.transfer import MirrorState, MirrorUpkeep
 from .overview import chain_overview
-from .progress import OnProgress, Progress, check_progress, telling
 from .read.average import average, select_shares
 from .read.checkpoint import Arrivals, OpenCheckpoint, checked_names, open_step
 from .read.info import CheckpointInfo
@@ -60,7 +66,6 @@ from .save.settings import (
     check_hindsight,
     check_lossy,
     check_reference,
-    check_when_busy,
     without_settings,
 )
 from .save.writer import SaveRequest, Writer
@@ -333,7 +338,7 @@ class Chain(Shown):
             An error of it is a warning.
         following
             The state that will be saved next, if it is known. The error of a lossy first keyframe
-            then follows how far the values move (:mod:`lccodec.chain.save.forecast`).
+            then follows how far the values move (:mod:`lccodec.chain.save.writer`).
         only
             Names or patterns (:mod:`fnmatch`) of the arrays to save. All others stay as they are in
             the last checkpoint, and take no bytes. `state` may have all entries of that checkpoint,
@@ -398,7 +403,7 @@ class Chain(Shown):
             If an earlier save in the background failed; then this one is not started. Each failure
             is raised once, by the next call of `save_async`, `save`, `wait` or `close`.
         """
-        check_when_busy(when_busy)
+        check_choice("when_busy", when_busy, get_args(WhenBusy))
         check_progress(progress)
         given = self._request(state, metadata, metrics, roles, only, exact)
         return self._writer.save_async(step, given, progress, when_busy)

@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from ..container.disk.address import checked_place
-from ..container.disk.system import StrPath
+from ..container.system import StrPath, checked_place
 from ..errors import ArgumentError, ChainError, DataError, StorageError
-from .bounds import Bounds
+from .caller import Bounds
 from .mirror.behind import checked_mirrors
 from .mirror.stand_in import Found, read_whole, stand_in
 from .read.checkpoint import OpenCheckpoint, open_step
@@ -55,11 +54,7 @@ class CheckpointFile:
         return self._opened.metadata()
 
     def get(
-        self,
-        name: str,
-        dtype: Literal["float32", "bits"] | None = None,
-        *,
-        rows: slice | None = None,
+        self, name: str, dtype: Literal["float32", "bits"] | None = None, *, rows: slice | None = None
     ) -> Any:
         """Return one array, or some of its rows, without reading others.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-from ..container.disk.address import Place
+from ..container.system import Place
 from ..errors import ChainError, DataError, LccodecError, StorageError, is_loss, warn
 
 Found = TypeVar("Found")
@@ -38,21 +38,8 @@ def advice(steps: Callable[[], list[int]], text: str) -> Iterator[None]:
 def newest_whole(place: Place, steps: Iterable[int], read: Callable[[int], Found]) -> Found:
     """Return what `read` returns for the newest of the steps that it can read.
 
-    An `LccodecWarning` names the steps that were skipped, and why.
-
-    Parameters
-    ----------
-    place
-        The chain or the bundle, for messages.
-    steps
-        The steps, at least one.
-    read
-        Reads a step, and raises an error unless all of it is sound.
-
-    Raises
-    ------
-    ChainError
-        If no step can be read. It names each of them, and why.
+    `read` raises an error unless all of a step is sound. An `LccodecWarning` names the steps that
+    were skipped, and why. Raises ``ChainError`` if no step can be read; it names each, and why.
     """
     skipped: dict[int, str] = {}
     for step in sorted(steps, reverse=True):

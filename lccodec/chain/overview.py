@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ..constants import EXACT_NAME
-from ..container.disk.address import Place
 from ..container.figures import Figures
-from ..container.reader import CheckpointReader
+from ..container.system import Place
 from ..errors import LccodecError
 from ..policy.roles import EXACT_BY_DEFAULT, Role
 from ..printable import printable
@@ -50,14 +49,8 @@ class _Row(NamedTuple):
 def chain_overview(store: Store, policy: str | None, failure: BaseException | None = None) -> Overview:
     """Return what is printed of a chain.
 
-    Parameters
-    ----------
-    store
-        Its files.
-    policy
-        The name of the policy of its saves; by default the recorded one.
-    failure
-        The error of a save in the background.
+    `store`: its files. `policy`: the name of the policy of its saves; by default the recorded one.
+    `failure`: the error of a save in the background.
     """
     facts: dict[str, object] = {} if failure is None else {"failed": failure}
     title = f"Chain {_place(store.path)}"
@@ -118,13 +111,9 @@ def _place(path: Place) -> str:
 def _row(store: Store, name: str) -> _Row:
     try:
         with store.open(name) as reader:
-            return _readable(reader)
+            manifest, size = reader.manifest, reader.file_size
     except LccodecError:
         return _Row("unreadable", "-", "-", None, {})
-
-
-def _readable(reader: CheckpointReader) -> _Row:
-    manifest = reader.manifest
     kind = "keyframe" if not manifest.parents else "delta" if manifest.later is None else "interpolated"
     metrics = {}
     for key, text in manifest.metadata.items():
@@ -133,7 +122,7 @@ def _readable(reader: CheckpointReader) -> _Row:
     return _Row(
         kind="exact" if manifest.is_exact else KINDS[kind],
         parents=", ".join(str(parent.step) for parent in manifest.parents) or "-",
-        stored=f"{reader.file_size:,}",
+        stored=f"{size:,}",
         policy=policy_name(manifest.policy),
         metrics=metrics,
     )

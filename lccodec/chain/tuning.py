@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..container.disk.temporary import TemporaryFolder
+from ..container.scratch import TemporaryFolder
 from ..container.tree import flatten
 from ..errors import ArgumentError
 from ..policy.balanced import STEPS, Balanced

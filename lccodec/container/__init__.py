@@ -1,5 +1,12 @@
 """One checkpoint file: tree, scalars, manifest, trailer, the HDF5 around them, reader, writer.
 
-`disk` has the files that they lie in, `bundle` many of them in one file. Reads and writes without
-libhdf5 (SPEC 8). Imports the frame and what is below it, not the policy.
+Reads and writes without libhdf5 (SPEC 8). Imports the frame and what is below it; of the policy,
+the roles alone. From the bottom up:
+
+- `system`: the calls of the operating system, and places; `source`: bytes that are read by pieces.
+- `folder`: names in a directory, and files that are there whole or not at all; `scratch`: files of
+  which nothing is promised.
+- `scalars`: scalars, JSON and base64; `tree`: nested states; `figures`: what a save measured.
+- `piece_table`: entries and pieces of frames; `manifest`: what a file holds.
+- `checkpoint`: one file, read and written; `bundle`: many in one; `parity`: what mends them.
 """

@@ -42,13 +42,11 @@ from ..errors import (
     TruncatedError,
     UnsupportedError,
 )
-from .canonical import dump_json, parse_base64, parse_json, write_base64
-from .disk.source import FileSource, Section, Source
-from .disk.system import SYSTEM, StrPath, System, checked_path
-from .disk.whole_file import WholeFile
-from .envelope import root_of
-from .reader import CheckpointReader
-from .scalars import Json
+from .checkpoint import CheckpointReader, root_of
+from .folder import WholeFile
+from .scalars import Json, dump_json, parse_base64, parse_json, write_base64
+from .source import FileSource, Section, Source
+from .system import SYSTEM, StrPath, System, checked_path
 
 _MAX_LENGTH: Final = MAX_STEP  # bytes of a file: like a step, exact in every JSON reader
 
@@ -62,18 +60,11 @@ class BundledFile(NamedTuple):
 
 @dataclass(frozen=True)
 class BundleIndex:
-    """What a bundle holds (LCC-BUN-05).
+    """What a bundle holds (LCC-BUN-05)."""
 
-    Attributes
-    ----------
-    checkpoints
-        The checkpoints of a chain by rising step, in the order of the bundle.
-    exact
-        The exact file, behind them; None if there is none.
-    """
-
+    # The checkpoints of a chain by rising step, in the order of the bundle.
     checkpoints: Mapping[int, BundledFile]
-    exact: BundledFile | None = None
+    exact: BundledFile | None = None  # the exact file, behind them; None if there is none
 
     @property
     def files_length(self) -> int:
@@ -101,18 +92,7 @@ class BundleIndex:
 
 
 def parse_index(data: bytes, where: str) -> BundleIndex:
-    """Read an index; errors begin with the place `where`.
-
-    Raises
-    ------
-    FormatError
-        If it is not canonical JSON (LCC-MAN-01), has other members (LCC-BUN-05), or an entry has
-        another form (LCC-BUN-06).
-    UnsupportedError
-        If it has a member that this version does not know (LCC-BUN-05).
-    LimitError
-        If it is nested too deep (LCC-LIM-05), or has too long an integer (LCC-LIM-07).
-    """
+    """Read an index (LCC-MAN-01, LCC-BUN-05, LCC-BUN-06); errors begin with the place `where`."""
     document = parse_json(data, where)
     if type(document) is not dict:
         raise FormatError("LCC-BUN-05", where, "not a JSON object")
@@ -174,19 +154,7 @@ _TRAILER: Final = struct.Struct(f"<8sHHI2Q{ROOT_SIZE}s")  # LCC-BUN-02
 
 
 def parse_bundle_trailer(data: bytes, size: int, where: str) -> BundleTrailer:
-    """Read the trailer of a bundle of `size` bytes.
-
-    Raises
-    ------
-    TruncatedError
-        If it is not a trailer (LCC-BUN-01).
-    UnsupportedError
-        If it has a newer major version, or a reserved value (LCC-BUN-03).
-    LimitError
-        If the index is too long (LCC-LIM-04).
-    FormatError
-        If the lengths do not fit the size of the bundle (LCC-BUN-02).
-    """
+    """Read the trailer of a bundle of `size` bytes (LCC-BUN-01 to LCC-BUN-03, LCC-LIM-04)."""
     if size < len(BUNDLE_MAGIC) + BUNDLE_TRAILER_SIZE or not data.startswith(BUNDLE_MAGIC):
         raise TruncatedError("LCC-BUN-01", where, "a bundle that is cut off: it does not end in a trailer")
     _, major, minor, reserved, files_length, index_length, root = _TRAILER.unpack(data)
@@ -204,24 +172,9 @@ def parse_bundle_trailer(data: bytes, size: int, where: str) -> BundleTrailer:
 class Bundle:
     """A bundle that is open for reading. It keeps one file open, which all its checkpoints share.
 
-    Attributes
-    ----------
-    path
-        The path of the bundle. Errors call a file in it by this path and the file's own name.
-    index
-        What it holds.
-    root
-        The root, which stands for all bytes of the bundle.
-    size
-        Bytes of the bundle.
-
-    Raises
-    ------
-    StorageError
-        If the operating system cannot open or read it.
-    DataError
-        If it is not a bundle (FormatError), is cut off (TruncatedError), is damaged
-        (ChecksumError), has a newer version (UnsupportedError) or is beyond a limit (LimitError).
+    Errors call a file in it by the `path` of the bundle and the file's own name. The `root` stands
+    for all bytes of the bundle. Raises ``StorageError`` if the operating system cannot open or read
+    it, and the ``DataError`` of the first rule that it breaks.
     """
 
     def __init__(self, path: StrPath) -> None:
@@ -333,7 +286,7 @@ class BundleWriter(WholeFile):
     --------
     >>> import tempfile, lccodec
     >>> from lccodec.container.bundle import Bundle
-    >>> from lccodec.container.disk.source import FileSource
+    >>> from lccodec.container.source import FileSource
     >>> chain = lccodec.Chain(tempfile.mkdtemp())
     >>> _ = chain.save(7, {"epoch": 1})
     >>> file = FileSource(chain.directory / "000000000007.lcc.h5")

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import FormatError, UnsupportedError
 from ..policy.roles import Role
-from .canonical import parse_base64, write_base64
-from .scalars import Json
+from .scalars import Json, parse_base64, write_base64
 
 if TYPE_CHECKING:
     from ..element_types import Array
@@ -42,18 +41,11 @@ _PLAIN_SIGNED: Final = bytes((*range(0x7F), *range(0x81, 0xFF)))
 
 @dataclass(frozen=True)
 class StoredFigures:
-    """The figures of a checkpoint, as stored.
+    """The figures of a checkpoint, as stored."""
 
-    Parameters
-    ----------
-    since
-        The step of the save before; ``None`` if no figure needs it.
-    numbers
-        By name, in the order of `FIGURES`, the bytes of a figure: bfloat16, by array; from ``rms``
-        on, only of arrays that lost something.
-    """
-
-    since: int | None
+    since: int | None  # the step of the save before; ``None`` if no figure needs it
+    # By name, in the order of `FIGURES`, the bytes of a figure: bfloat16, by array; from ``rms``
+    # on, only of arrays that lost something.
     numbers: Mapping[str, bytes]
 
     def read(self, name: str, arrays: int) -> Array:
@@ -78,8 +70,10 @@ class StoredFigures:
 
     def to_json(self) -> Json:
         """Return the member of the manifest."""
-        since = {} if self.since is None else {"since": self.since}
-        return {**since, **{name: write_base64(data) for name, data in self.numbers.items()}}
+        document: dict[str, Json] = {} if self.since is None else {"since": self.since}
+        for name, data in self.numbers.items():
+            document[name] = write_base64(data)
+        return document
 
 
 def have_lost(errors: Array) -> Array:
@@ -91,10 +85,7 @@ def have_lost(errors: Array) -> Array:
 def parse_figures(document: Json, arrays: int, step: int | None, where: str) -> StoredFigures:
     """Read the member of a manifest of `arrays` arrays; `step` is ``None`` where it must not be.
 
-    Raises
-    ------
-    FormatError, UnsupportedError
-        LCC-FIG-01 to LCC-FIG-04.
+    Raises ``FormatError`` or ``UnsupportedError`` for another form (LCC-FIG-01 to LCC-FIG-04).
     """
     if type(document) is not dict:
         raise FormatError("LCC-FIG-01", where, "not an object")
@@ -131,21 +122,14 @@ def parse_figures(document: Json, arrays: int, step: int | None, where: str) -> 
 def _check_numbers(numbers: Mapping[str, bytes], where: str) -> None:
     """Raise ``FormatError`` for the first figure with a number that may not be (LCC-FIG-04)."""
     for name, data in numbers.items():
-        if not _may_be(data, name in _SIGNED):
+        first, signed = data[1::2], name in _SIGNED  # of each number the byte with its sign
+        if first and not first.translate(None, _PLAIN_SIGNED if signed else _PLAIN):
+            continue
+        known = set(_numbers(data)) - {UNKNOWN_PATTERN}
+        most = NEGATIVE_ZERO | _INFINITE if signed else _INFINITE
+        if not known or any(n >= most or n == NEGATIVE_ZERO or _INFINITE <= n < NEGATIVE_ZERO for n in known):
             message = "not finite, or negative, or nothing is known"
             raise FormatError("LCC-FIG-04", f"{where}: {name}", message)
-
-
-def _may_be(data: bytes, signed: bool) -> bool:
-    """Return whether all numbers of a figure may be, and one is known."""
-    first = data[1::2]  # of each number the byte with its sign
-    if first and not first.translate(None, _PLAIN_SIGNED if signed else _PLAIN):
-        return True
-    known = set(_numbers(data)) - {UNKNOWN_PATTERN}
-    most = NEGATIVE_ZERO | _INFINITE if signed else _INFINITE
-    return bool(known) and all(
-        n < most and n != NEGATIVE_ZERO and not _INFINITE <= n < NEGATIVE_ZERO for n in known
-    )
 
 
 def _numbers(data: bytes) -> tuple[int, ...]:
@@ -228,10 +212,7 @@ class Figures:
         >>> Figures(spread=2.0, error=0.5).numbers()["error_in_spreads"]
         0.25
         """
-        ratios = {
-            "error_in_movements": self.error_in_movements,
-            "error_in_spreads": self.error_in_spreads,
-        }
+        ratios = {"error_in_movements": self.error_in_movements, "error_in_spreads": self.error_in_spreads}
         return {**vars(self), **ratios}
 
 

@@ -29,10 +29,9 @@ from ..constants import (
 )
 from ..element_table import ELEMENT_TYPES, ElementType
 from ..errors import ArgumentError, FormatError, LimitError, UnsupportedError
-from .canonical import dump_json, parse_base64, parse_json, write_base64
 from .figures import StoredFigures, parse_figures
 from .piece_table import FrameEntry
-from .scalars import Json, parse_scalars
+from .scalars import Json, dump_json, parse_base64, parse_json, parse_scalars, write_base64
 from .tree import parse_tree
 
 #: The types that copies are rounded to, and that of their sources (LCC-CPY-01, LCC-CPY-02).
@@ -56,16 +55,7 @@ class Copy:
 
 
 def parse_copies(document: Mapping[str, Json], arrays: Sequence[int | None], where: str) -> tuple[Copy, ...]:
-    """Read the copies of a manifest; `arrays` has the numbers of its frames.
-
-    Raises
-    ------
-    FormatError
-        If they have another form, or are not as many as the arrays without a number; if a source is
-        not there, is a copy itself, or has more copies than it may (LCC-CPY-01).
-    UnsupportedError
-        For a code of a type that copies are not rounded to (LCC-CPY-01).
-    """
+    """Read the copies of a manifest (LCC-CPY-01); `arrays` has the numbers of its frames."""
     expected = arrays.count(None)
     entries = document.get("copies", [])
     if type(entries) is not list or len(entries) != expected or ("copies" in document and not entries):
@@ -101,59 +91,29 @@ INHERITED: Final = object()
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint holds (LCC-MAN-03). The fields have the names that they have in the file.
+    """What a checkpoint holds (LCC-MAN-03). The fields have their names in the file."""
 
-    Attributes
-    ----------
-    step
-        The training step, or None.
-    parent
-        The earlier checkpoint that this one is taken against; None for a keyframe.
-    later
-        The later one, of an interpolated checkpoint (LCC-INT-01).
-    weight
-        How much the later one counts, in 256ths.
-    policy
-        A JSON value that says how the frames were made. Readers do not need it.
-    metadata
-        The user's own strings.
-    tree
-        As `tree.flatten` returns it, or `INHERITED` if it is equal to the parent's.
-    scalars
-        As `tree.flatten` returns them.
-    arrays
-        For each array the number of its frame, from 1 on; 0 if it is its reference, unchanged;
-        ``None`` if it is a copy of another array. The arrays of one frame lie in it in the order of
-        their indices.
-    frames
-        An entry for each frame, in the order of the payload.
-    exact
-        The root of the exact file that was committed with the checkpoint (LCC-EXA-02).
-    is_exact
-        Whether it is the manifest of an exact file.
-    replaces
-        Roots of the checkpoints that it took the place of (LCC-MAN-12).
-    figures
-        What the save measured of each array (LCC-FIG-01); ``None`` if nothing.
-    copies
-        For each array that is a copy, in their order, of which array and of which type.
-    """
-
-    step: int | None
-    parent: Parent | None
-    policy: Json
-    metadata: dict[str, str]
-    tree: Json
-    scalars: list[Json]
+    step: int | None  # the training step, or None
+    parent: Parent | None  # the earlier checkpoint that this one is taken against; None for a keyframe
+    policy: Json  # a JSON value: how the frames were made; readers do not need it
+    metadata: dict[str, str]  # the user's own strings
+    tree: Json  # as `tree.flatten` returns it, or `INHERITED` if it is equal to the parent's
+    scalars: list[Json]  # as `tree.flatten` returns them
+    # For each array the number of its frame, from 1 on; 0 if it is its reference, unchanged;
+    # ``None`` if it is a copy of another array. The arrays of one frame lie in it in the order of
+    # their indices.
     arrays: tuple[int | None, ...]
-    frames: tuple[FrameEntry, ...]
+    frames: tuple[FrameEntry, ...]  # an entry for each frame, in the order of the payload
     minor: int = FORMAT_MINOR
+    # The root of the exact file that was committed with the checkpoint (LCC-EXA-02).
     exact: bytes | None = None
-    is_exact: bool = False
-    later: Parent | None = None
-    weight: int = 0
-    replaces: tuple[bytes, ...] = ()
+    is_exact: bool = False  # whether it is the manifest of an exact file
+    later: Parent | None = None  # the later one, of an interpolated checkpoint (LCC-INT-01)
+    weight: int = 0  # how much the later one counts, in 256ths
+    replaces: tuple[bytes, ...] = ()  # roots of the checkpoints that it took the place of (LCC-MAN-12)
+    # What the save measured of each array (LCC-FIG-01); ``None`` if nothing.
     figures: StoredFigures | None = None
+    # For each array that is a copy, in their order, of which array and of which type.
     copies: tuple[Copy, ...] = ()
 
     @property
@@ -239,20 +199,10 @@ _REQUIRED_KEYS: Final = ("lccodec", "step", "parent", "policy", "arrays", "frame
 
 
 def parse_manifest(data: bytes, where: str) -> Manifest:
-    """Read a manifest; errors begin with the place `where`.
+    """Read a manifest (LCC-MAN-01 to LCC-MAN-12); errors begin with the place `where`.
 
-    Raises
-    ------
-    FormatError
-        If it is not canonical JSON (LCC-MAN-01), or a field has another form (LCC-MAN-02 to
-        LCC-MAN-12, LCC-INT-01, LCC-EXA-02, LCC-CPY-01, LCC-FIG-01 to LCC-FIG-04, LCC-STA-01 to
-        LCC-STA-06).
-    UnsupportedError
-        If it has a key that this version does not know (LCC-MAN-03, LCC-FIG-01), a copy of a type
-        that copies do not have (LCC-CPY-01), or a newer major version (LCC-MAN-09).
-    LimitError
-        If it is nested too deep (LCC-LIM-05), or has too many arrays (LCC-LIM-06), too long an
-        integer (LCC-LIM-07) or too long a table of pieces (LCC-LIM-13).
+    A key, a type of copies or a major version that is not known is an ``UnsupportedError``, and too
+    much of something a ``LimitError`` (LCC-LIM-05 to LCC-LIM-07, LCC-LIM-13).
     """
     document = parse_json(data, where)
     if type(document) is not dict:

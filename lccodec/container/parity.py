@@ -48,9 +48,8 @@ from ..constants import (
     ROOT_SIZE,
 )
 from ..errors import ChecksumError, DataError, FormatError, LimitError, TruncatedError, UnsupportedError
-from .canonical import dump_json, parse_base64, parse_json, write_base64
-from .disk.source import Source
-from .scalars import Json
+from .scalars import Json, dump_json, parse_base64, parse_json, write_base64
+from .source import Source
 
 _GROUP_BYTES: Final = 8  # of the SHA-256 of the description that are in the names of its files
 _RANK: Final = re.compile("rank-(0|[1-9][0-9]{0,8})")
@@ -77,31 +76,16 @@ class BlockPart(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """Which files a group has, and in which blocks they lie (LCC-PAR-03).
+    """Which files a group has, and in which blocks they lie (LCC-PAR-03)."""
 
-    Attributes
-    ----------
-    block
-        Bytes of a block: a power of two.
-    rows
-        Blocks of a column.
-    parity
-        The number of parity columns, each a file of its own.
-    redundancy
-        What was asked for: files if aligned, else ten-thousandths of the bytes. Nothing depends on
-        it; parity that is renewed is made for the same.
-    aligned
-        Whether each file begins at a column of its own.
-    members
-        The files, in their order.
-    """
-
-    block: int
-    rows: int
-    parity: int
+    block: int  # bytes of a block: a power of two
+    rows: int  # blocks of a column
+    parity: int  # the number of parity columns, each a file of its own
+    # What was asked for: files if aligned, else ten-thousandths of the bytes. Nothing depends on
+    # it; parity that is renewed is made for the same.
     redundancy: int
-    aligned: bool
-    members: tuple[Member, ...]
+    aligned: bool  # whether each file begins at a column of its own
+    members: tuple[Member, ...]  # the files, in their order
 
     @property
     def of_ranks(self) -> bool:
@@ -178,18 +162,10 @@ class Layout:
 
 @dataclass(frozen=True)
 class Index:
-    """A layout, and the hashes of its blocks: the data columns one by one, then the parity columns.
+    """A layout, and the hashes of its blocks: one data column after the other, then parity."""
 
-    Attributes
-    ----------
-    layout
-        Where the blocks lie.
-    hashes
-        The first bytes of the SHA-256 of each block (LCC-PAR-04).
-    """
-
-    layout: Layout
-    hashes: bytes = field(repr=False)
+    layout: Layout  # where the blocks lie
+    hashes: bytes = field(repr=False)  # the first bytes of the SHA-256 of each block (LCC-PAR-04)
 
     def data_hash(self, column: int, row: int) -> bytes:
         """Return the hash of a data block that has any byte of a file."""
@@ -218,18 +194,7 @@ def block_hash(block: bytes | memoryview) -> bytes:
 
 
 def parse_layout(data: bytes, where: str) -> Layout:
-    """Read a description; errors begin with the place `where`.
-
-    Raises
-    ------
-    FormatError
-        If it is not canonical JSON (LCC-MAN-01), has other members, or a value is not possible
-        (LCC-PAR-03).
-    UnsupportedError
-        If it has a member that this version does not know (LCC-PAR-03).
-    LimitError
-        If there are too many files, columns or rows, or a block is too large (LCC-LIM-11).
-    """
+    """Read a description (LCC-MAN-01, LCC-PAR-03, LCC-LIM-11); errors begin with `where`."""
     document = parse_json(data, where)
     if type(document) is not dict:
         raise FormatError("LCC-PAR-03", where, "not a JSON object")
@@ -296,10 +261,8 @@ def _is_name(name: str) -> bool:
 def parse_index(data: bytes, length: int, where: str) -> Index:
     """Read an index whose description has `length` bytes.
 
-    Raises
-    ------
-    FormatError
-        Also if there is not one hash for each block (LCC-PAR-04).
+    Errors are those of a description, and a ``FormatError`` if there is not one hash for each block
+    (LCC-PAR-04).
     """
     layout = parse_layout(data[:length], f"{where}: description")
     if len(data) != layout.index_length:
@@ -319,22 +282,13 @@ _HEAD: Final = struct.Struct(f"<8sHHIQQ{ROOT_SIZE}s")  # LCC-PAR-02
 
 @dataclass(frozen=True)
 class Head:
-    """The head of a parity file, which is also its end (LCC-PAR-02).
+    """The head of a parity file, which is also its end (LCC-PAR-02)."""
 
-    Attributes
-    ----------
-    column
-        Which parity column it has.
-    description_length, index_length
-        Bytes of the description, and of the whole index.
-    digest
-        The SHA-256 of the head before it, and of the index.
-    """
-
-    column: int
+    column: int  # which parity column it has
+    # `description_length`, `index_length`: bytes of the description, and of the whole index.
     description_length: int
     index_length: int
-    digest: bytes = bytes(ROOT_SIZE)
+    digest: bytes = bytes(ROOT_SIZE)  # the SHA-256 of the head before it, and of the index
     minor: int = INDEX_MINOR
 
     def to_bytes(self) -> bytes:
@@ -344,17 +298,7 @@ class Head:
 
 
 def parse_head(data: bytes, where: str) -> Head:
-    """Read a head.
-
-    Raises
-    ------
-    FormatError
-        If it is not a head (LCC-PAR-02), or its lengths are not possible.
-    UnsupportedError
-        If it has another major version (LCC-PAR-02).
-    LimitError
-        If the index is too long (LCC-LIM-04).
-    """
+    """Read a head (LCC-PAR-02, LCC-LIM-04)."""
     if len(data) != PARITY_HEAD_SIZE or not data.startswith(PARITY_MAGIC):
         raise FormatError("LCC-PAR-02", where, "not the head of a parity file")
     _, major, minor, column, description, index, digest = _HEAD.unpack(data)
@@ -388,12 +332,7 @@ def read_index(source: Source, name: str) -> tuple[Index, int]:
     """Return the index of a parity file, and which parity column the file has.
 
     The copy at the end is read if that at the beginning is damaged. Then the error of the first is
-    raised if the second is damaged, too.
-
-    Raises
-    ------
-    DataError
-        If no copy of the index is whole.
+    raised if the second is damaged, too. Raises ``DataError`` if no copy of the index is whole.
     """
     try:
         return _read_copy(source, name, at_end=False)
@@ -449,10 +388,7 @@ def _read_copy(source: Source, name: str, *, at_end: bool) -> tuple[Index, int]:
 def check_file(source: Source, name: str, file_name: str) -> Index:
     """Check a parity file whole: its name, both copies of its index, its blocks; return the index.
 
-    Raises
-    ------
-    DataError
-        The first rule that it breaks.
+    Raises the ``DataError`` of the first rule that it breaks.
     """
     index, column = _read_copy(source, name, at_end=False)
     if index.layout.name(column) != file_name:
@@ -463,8 +399,7 @@ def check_file(source: Source, name: str, file_name: str) -> Index:
     front, behind = source.read(0, size), source.read(source.size - size, size)
     if behind != front[PARITY_HEAD_SIZE:] + front[:PARITY_HEAD_SIZE]:  # a head of any minor version
         raise ChecksumError("LCC-PAR-02", name, "the copy of the index at the end is another")
-    damaged = damaged_rows(index, column, source)
-    if damaged:
+    if damaged := damaged_rows(index, column, source):
         raise ChecksumError("LCC-PAR-04", f"{name}: block {damaged[0]}", "the bytes do not match their hash")
     return index
 

@@ -26,7 +26,8 @@ from ..errors import ChecksumError, FormatError, TruncatedError
 from ..frame.header import FrameHeader
 from ..frame.pieces import Cutter, block_count, block_number, block_starts, head_size
 from ..parallel import SideThread, batches, ordered
-from .disk.system import Bytes
+from .source import Stretch
+from .system import Bytes
 
 
 def chunks_of(frame: Bytes | Iterable[Bytes]) -> Iterable[Bytes]:
@@ -103,12 +104,13 @@ class FrameHasher:
     def finish(self) -> tuple[FrameEntry, bytes]:
         """Return the entry of the frame, and its table; empty for a frame of one piece."""
         self._close(self._cutter.finish())
-        pieces = self._pieces
-        length = sum(piece.length for piece in pieces)
-        if len(pieces) == 1:
-            return FrameEntry(length, pieces[0].digest), b""
-        table = b"".join(_ENTRY.pack(*piece) for piece in pieces)
-        return FrameEntry(length, sha256(table).digest()[:DIGEST_SIZE], len(table)), table
+        length, table = 0, bytearray()
+        for piece in self._pieces:
+            length += piece.length
+            table += _ENTRY.pack(*piece)
+        if len(self._pieces) == 1:
+            return FrameEntry(length, self._pieces[0].digest), b""
+        return FrameEntry(length, sha256(table).digest()[:DIGEST_SIZE], len(table)), bytes(table)
 
     def _take(self, data: memoryview) -> None:
         self._digest.update(data)
@@ -143,20 +145,12 @@ def hashed(frame: Bytes | Iterable[Bytes]) -> tuple[FrameEntry, bytes]:
 
 @dataclass(frozen=True)
 class FramePart:
-    """A frame of which only some bytes are there, all of them verified.
+    """A frame of which only some bytes are there, all of them verified."""
 
-    Parameters
-    ----------
-    size
-        Bytes of the whole frame.
-    parts
-        Bytes that are there, with their offsets in the frame.
-    component, offset
-        The first component of a block, and where this block begins in the frame.
-    """
-
-    size: int
-    parts: Sequence[tuple[int, memoryview]]
+    size: int  # bytes of the whole frame
+    parts: Sequence[tuple[int, memoryview]]  # bytes that are there, with their offsets in the frame
+    # `component`, `offset`: the first component of a block, and where this block begins in the
+    # frame.
     component: int
     offset: int
 
@@ -172,22 +166,6 @@ class FramePart:
 
 
 @dataclass(frozen=True)
-class _Within:
-    """Some bytes of a frame, which are read when they are asked for."""
-
-    frame: Stored
-    offset: int
-    size: int
-
-    def __len__(self) -> int:
-        return self.size
-
-    def __getitem__(self, part: slice) -> memoryview:
-        start, stop, _ = part.indices(self.size)
-        return self.frame[self.offset + start : self.offset + stop]
-
-
-@dataclass(frozen=True)
 class PieceTable:
     """The pieces of a frame, in order: first its head, and then some blocks in each."""
 
@@ -197,10 +175,7 @@ class PieceTable:
     def parse(cls, data: bytes, length: int, where: str) -> PieceTable:
         """Read the table of a frame of `length` bytes.
 
-        Raises
-        ------
-        FormatError
-            If it has another form (LCC-PCS-01).
+        Raises ``FormatError`` if it has another form (LCC-PCS-01).
         """
         if len(data) % PIECE_ENTRY_SIZE or len(data) < 2 * PIECE_ENTRY_SIZE:
             raise FormatError("LCC-PCS-01", where, f"{len(data)} bytes are not the table of pieces")
@@ -230,8 +205,8 @@ class PieceTable:
         def verified(numbers: Sequence[int]) -> None:
             for number in numbers:
                 piece, digest = self.pieces[number], sha256()
-                cursor = Cursor(_Within(frame, self.starts[number], piece.length), where)
-                for chunk in cursor.chunks(piece.length, "piece"):
+                data = Stretch(frame.__getitem__, self.starts[number], piece.length)
+                for chunk in Cursor(data, where).chunks(piece.length, "piece"):
                     digest.update(chunk)
                 _check_digest(piece, digest.digest(), number, where)
 
@@ -249,17 +224,14 @@ class PieceTable:
         last = len(self.pieces) - 1
         for number, (start, piece) in enumerate(zip(self.starts, self.pieces, strict=True)):
             if number:
-                data = _Within(frame, start, piece.length)
+                data = Stretch(frame.__getitem__, start, piece.length)
                 block_starts(data, header, piece.blocks, last=number == last)
 
     def holding(self, header: FrameHeader, start: int, stop: int) -> tuple[int, int, int]:
         """Return which pieces hold components: the first, the end, and the first one's first block.
 
-        Raises
-        ------
-        FormatError
-            If the table has another number of blocks than the frame, or the frame does not have
-            these components (LCC-PCS-03).
+        Raises ``FormatError`` if the table has another number of blocks than the frame, or the
+        frame does not have these components (LCC-PCS-03).
         """
         self._check_blocks(header)
         if not 0 <= start < stop <= header.components:
@@ -274,19 +246,10 @@ class PieceTable:
     ) -> FramePart:
         """Read and verify the pieces that hold some components, and the head.
 
-        Parameters
-        ----------
-        read
-            Returns bytes of the frame, by their offset and their number.
-        header
-            That of the frame.
-        start, stop
-            The components, from the first of a block to the last of one; at least one.
-
-        Raises
-        ------
-        ChecksumError, FormatError
-            If a piece that is read is damaged (LCC-PCS-02), or is not whole blocks (LCC-PCS-03).
+        `read` returns bytes of the frame, by their offset and their number. The components are
+        those from `start`, the first of a block, to `stop`, the end of one. Raises
+        ``ChecksumError`` or ``FormatError`` if a piece that is read is damaged (LCC-PCS-02), or is
+        not whole blocks (LCC-PCS-03).
         """
         first, end, block = self.holding(header, start, stop)
         starts, length = self.starts, self.starts[-1] + self.pieces[-1].length

@@ -51,14 +51,9 @@ def flatten(state: Any) -> Flat:
     """Take a state apart.
 
     A dict subclass becomes a dict, and a NumPy scalar becomes an array without dimensions. Arrays
-    are not copied.
-
-    Raises
-    ------
-    ArgumentError
-        Names the place of anything that a checkpoint cannot hold: another type, a key that is not a
-        string, a lone surrogate, an integer of too many digits, nesting that is too deep or
-        endless.
+    are not copied. An ``ArgumentError`` names the place of what a checkpoint cannot hold: another
+    type, a key that is not a string, a lone surrogate, an integer of too many digits,
+    nesting that is too deep or endless.
 
     Examples
     --------
@@ -153,14 +148,8 @@ def _add_names(node: Json, name: str, prefix: str, names: dict[str, int]) -> Non
 def parse_tree(tree: Json, arrays: int, scalars: int, where: str) -> Json:
     """Check an untrusted tree, with a place for each array and each scalar, and return it.
 
-    Raises
-    ------
-    FormatError
-        If a node has another form (LCC-STA-01), an index is out of order or an array has no place
-        (LCC-STA-02), the number of scalars differs (LCC-STA-03), or a key has a lone surrogate
-        (LCC-STA-06).
-    LimitError
-        If it is nested too deep (LCC-LIM-05), or its names are too long together (LCC-LIM-08).
+    Raises ``FormatError`` (LCC-STA-01 to LCC-STA-03, LCC-STA-06) or ``LimitError`` (LCC-LIM-05,
+    LCC-LIM-08).
     """
     first_uses = nulls = characters = 0
 
@@ -332,22 +321,11 @@ def select(
 ) -> tuple[dict[str, int], dict[str, Any]]:
     """Return the arrays and scalars that names stand for.
 
-    Parameters
-    ----------
-    names
-        Names of leaves, or of containers, which stand for every leaf below them; or patterns of
-        names of leaves (:mod:`fnmatch`). The empty string is the whole state, unless the state has
-        a key that is the empty string.
-
-    Returns
-    -------
-    tuple
-        The index of each array, and the value of each scalar, by name and in document order.
-
-    Raises
-    ------
-    ArgumentError
-        Lists the names that the state does not have, with the closest names that it has.
+    `names`: names of leaves, or of containers, which stand for every leaf below them; or patterns
+    of names of leaves (:mod:`fnmatch`). The empty string is the whole state, unless the state has a
+    key that is the empty string. Returns the index of each array, and the value of each scalar, by
+    name and in document order. An ``ArgumentError`` lists the names that the state does not have,
+    with the closest names that it has.
 
     Examples
     --------

@@ -23,9 +23,8 @@ from ..chain.read.checkpoint import OpenCheckpoint
 from ..chain.read.newest import open_path
 from ..chain.read.replay import DecodedArray
 from ..chain.read.survey import Visit
-from ..container.disk.address import Place, checked_place
-from ..container.disk.system import StrPath
-from ..container.reader import check_skeleton
+from ..container.checkpoint import check_skeleton
+from ..container.system import Place, StrPath, checked_place
 from ..errors import ArgumentError, ChainError, LccodecError
 from ..table import evenly_spaced
 from .difference import Leaves, Replacement, compare_states

@@ -22,9 +22,9 @@ from ..chain.read.survey import Visit, survey, visit_file
 from ..chain.store.directory import DirectoryStore, describe_exact
 from ..chain.store.opening import is_chain, is_folder, open_store
 from ..chain.store.store import Store
-from ..container.disk.address import Address, Place
-from ..container.reader import CheckpointReader, open_checkpoint
+from ..container.checkpoint import CheckpointReader, open_checkpoint
 from ..container.scalars import numbers_of
+from ..container.system import Address, Place
 from ..errors import ArgumentError, ChainError, DataError, LccodecError, StorageError
 from ..policy.roles import Role, find_moments
 from .report import STREAMS, ArrayRow, Checkpoint

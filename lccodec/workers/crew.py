@@ -133,14 +133,9 @@ class Peer:
     def give(self, task: Task) -> list[Done]:
         """Send a task, and return the place of its result.
 
-        After another error than that there is no memory, the worker cannot be used any more.
-
-        Raises
-        ------
-        EOFError
-            If the worker is gone.
-        StorageError
-            If there is no shared memory for what the task writes. Nothing is sent.
+        After another error than that there is no memory, the worker cannot be used any more. Raises
+        ``EOFError`` if the worker is gone. Raises ``StorageError`` if there is no shared memory for
+        what the task writes. Nothing is sent.
         """
         given = _Given(task, next(self._numbers), self._arenas)
         self._asked.append(given)
@@ -191,19 +186,8 @@ _BEAT_SECONDS: Final = 1.0
 class Crew(ABC):
     """Members that do tasks; this process is one of them.
 
-    Parameters
-    ----------
-    members
-        Number of members.
-    heartbeat
-        A call that is made between two tasks. It may raise an error to end the work.
-
-    Attributes
-    ----------
-    bench
-        What this process has on its bench.
-    broken
-        Whether a member is gone; then nothing works any more.
+    `heartbeat` is called between two tasks; it may raise an error to end the work. `bench` is that
+    of this process. A crew is `broken` if a member is gone; then nothing works any more.
     """
 
     def __init__(self, members: int, heartbeat: Callable[[], None]) -> None:
@@ -268,19 +252,9 @@ class Processes(Crew):
     """A crew of this process and some workers.
 
     Starting a worker takes a fifth to a third of a second. Until then the others do its tasks. A
-    worker that does not begin is not missed.
-
-    Parameters
-    ----------
-    peers
-        The workers.
-    heartbeat
-        As for `Crew`; it is also made while this process waits.
-    timeout
-        Seconds that a worker may take for a task before it counts as dead.
-    at_a_time
-        Tasks that a worker has at a time. More of them keep it busy while this process is not here;
-        fewer leave the others more where tasks are few.
+    worker that does not begin is not missed. One that takes more than `timeout` seconds for a task
+    counts as dead. More tasks `at_a_time` keep a worker busy while this process is not here; fewer
+    leave the others more where tasks are few.
     """
 
     def __init__(

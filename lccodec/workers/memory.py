@@ -27,21 +27,12 @@ _counter = itertools.count()
 
 
 class Segment(mmap.mmap):
-    """A piece of shared memory. Arrays in it keep it mapped.
+    """A piece of shared memory. Arrays in it keep it mapped."""
 
-    Attributes
-    ----------
-    identity
-        Names the segment among those of all processes: the process that made it, and a number.
-    descriptor
-        The descriptor of its file, to be passed on; -1 once it is closed.
-    address
-        Where it begins in the memory of this process.
-    """
-
+    # Names the segment among those of all processes: the process that made it, and a number.
     identity: tuple[int, int]
-    descriptor: int
-    address: int
+    descriptor: int  # the descriptor of its file, to be passed on; -1 once it is closed
+    address: int  # where it begins in the memory of this process
 
     @classmethod
     def create(cls, nbytes: int) -> Self:
@@ -110,19 +101,11 @@ class Arena:
     """Shared memory for arrays that are all given up together, and whose place is used again.
 
     Memory that was used before is warm: the system has given it to the process already. So copying
-    into it is faster than into new memory.
-
-    Attributes
-    ----------
-    ALIGNMENT_BYTES
-        Arrays begin at a multiple of it: a line of the cache.
-    segments
-        The memory so far.
-    place
-        Of the array that was given out last: the number of its segment, and its place there.
+    into it is faster than into new memory. `segments`: the memory so far. `place`: of the array
+    that was given out last: the number of its segment, and its place there.
     """
 
-    ALIGNMENT_BYTES: Final = 64
+    ALIGNMENT_BYTES: Final = 64  # arrays begin at a multiple of it: a line of the cache
 
     def __init__(self) -> None:
         self.segments: list[Segment] = []

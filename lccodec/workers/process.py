@@ -1,23 +1,270 @@
-"""Starting a worker, and ending it: a program of its own that holds one end of a socket."""
+"""A worker: a program of its own that holds one end of a socket, and what is said over it.
+
+Processes say values of a few known types to each other, without pickle. A message is a head of
+fixed size, a JSON text, and bytes. Numbers, strings, lists and dicts are JSON. A dataclass of a
+known type is an object of its fields. An array in shared memory is its place: its segment is passed
+along when the other side does not have it yet. Other arrays, and bytes, follow the text.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
+import traceback
 import weakref
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
+
+from ..element_table import ELEMENT_TYPES, ElementType
 from ..errors import WorkerError
 from ..parallel import uninterrupted
-from .messages import Channel
+from .memory import Segment, place_of
+
+_HEAD: Final = struct.Struct("<QQQ")  # bytes of the text, bytes behind it, and segments passed along
+_MAX_SEGMENTS: Final = 200  # that are passed along with one message; Linux takes 253
+
+
+class Channel:
+    """One end of a connection of two processes.
+
+    `connection`: a connected Unix socket, which is then the channel's own. `types`: the dataclasses
+    that messages may have. `errors`: the classes of errors that messages may have.
+    """
+
+    def __init__(
+        self, connection: socket.socket, types: Iterable[type], errors: Iterable[type[Exception]] = ()
+    ) -> None:
+        self._socket = connection
+        self._types = {kind.__name__: kind for kind in types}
+        self._errors = {kind.__name__: kind for kind in errors}
+        self._theirs: dict[tuple[int, int], Segment] = {}  # segments that the other side has passed
+        self._passed: dict[tuple[int, int], weakref.finalize[Any, Segment]] = {}
+        self._dropped: list[tuple[int, int]] = []  # passed, and freed here since
+        self.passes_on = False  # whether segments may be passed on to others
+
+    def fileno(self) -> int:
+        """Return the descriptor of the socket."""
+        return self._socket.fileno()
+
+    def limit(self, seconds: float | None) -> None:
+        """Let calls raise ``TimeoutError`` if the other side does nothing for so long."""
+        self._socket.settimeout(seconds)
+
+    def is_ended(self) -> bool:
+        """Return whether the other side is gone; what it has said before may still be received."""
+        try:
+            return self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def close(self) -> None:
+        """Close this end. The other side finds the end of its messages."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # also if a thread waits for a message
+        self._socket.close()
+
+    def forget(self) -> None:
+        """Close this copy of the end, which another process has too; the other side goes on."""
+        self._socket.close()
+
+    def send(self, value: Any) -> None:
+        """Send a value; raise ``EOFError`` if the other side is gone."""
+        writing = _Writing(self)
+        packed = writing.pack(value)
+        dropped, self._dropped = self._dropped, []
+        text = json.dumps([packed, writing.segments, dropped]).encode()
+        behind = sum(memoryview(piece).nbytes for piece in writing.behind)
+        head = _HEAD.pack(len(text), behind, len(writing.descriptors))
+        try:
+            first, rest = writing.descriptors[:_MAX_SEGMENTS], writing.descriptors[_MAX_SEGMENTS:]
+            socket.send_fds(self._socket, [head], first)
+            for start in range(0, len(rest), _MAX_SEGMENTS):
+                socket.send_fds(self._socket, [b"+"], rest[start : start + _MAX_SEGMENTS])
+            self._socket.sendall(text)
+            for piece in writing.behind:
+                self._socket.sendall(piece)
+        except TimeoutError:
+            raise
+        except OSError as error:  # also if this end is closed
+            raise EOFError("the other process is gone") from error
+
+    def receive(self) -> Any:
+        """Return the next value; raise ``EOFError`` if the other side is gone."""
+        head, descriptors = self._receive_descriptors(_HEAD.size)
+        length, behind, count = _HEAD.unpack(head)
+        while len(descriptors) < count:
+            descriptors += self._receive_descriptors(1)[1]
+        value, segments, dropped = json.loads(self._receive_bytes(length))
+        data = memoryview(self._receive_bytes(behind))
+        for identity in dropped:
+            self._theirs.pop(tuple(identity), None)
+        for descriptor, (process, number, nbytes) in zip(descriptors, segments, strict=True):
+            segment = Segment.attach(descriptor, nbytes, (process, number))
+            if not self.passes_on:
+                segment.close_descriptor()
+            self._theirs[segment.identity] = segment
+        return self._unpack(value, data)
+
+    def pass_on(self, segment: Segment) -> bool:
+        """Return whether a segment must be passed along now, because the other side lacks it."""
+        if segment.identity in self._theirs or segment.identity in self._passed:
+            return False
+        self._passed[segment.identity] = end = weakref.finalize(segment, self.drop, segment.identity)
+        end.atexit = False
+        return True
+
+    def drop(self, identity: tuple[int, int]) -> None:
+        """Let the other side unmap a segment, with the next message."""
+        if (end := self._passed.pop(identity, None)) is not None:
+            end.detach()
+            self._dropped.append(identity)
+
+    def _receive_descriptors(self, count: int) -> tuple[bytes, list[int]]:
+        found, descriptors = b"", []
+        while len(found) < count:
+            try:
+                data, more, _, _ = socket.recv_fds(self._socket, count - len(found), _MAX_SEGMENTS)
+            except ConnectionError:
+                data, more = b"", []
+            descriptors += more
+            if not data:
+                for descriptor in descriptors:
+                    os.close(descriptor)
+                raise EOFError("the other process is gone")
+            found += data
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+        return found, descriptors
+
+    def _receive_bytes(self, count: int) -> bytearray:
+        data = bytearray(count)
+        view = memoryview(data)
+        while view:
+            try:
+                received = self._socket.recv_into(view)
+            except ConnectionError:
+                received = 0
+            if not received:
+                raise EOFError("the other process is gone")
+            view = view[received:]
+        return data
+
+    def _unpack(self, value: Any, data: memoryview) -> Any:
+        if isinstance(value, list):
+            plain = all(type(item) is int or type(item) is str for item in value)
+            return value if plain else [self._unpack(item, data) for item in value]
+        if not isinstance(value, dict):
+            return value
+        ((tag, content),) = value.items()
+        if tag == "dict":
+            return {key: self._unpack(item, data) for key, item in content.items()}
+        if tag == "tuple":
+            return tuple(self._unpack(item, data) for item in content)
+        if tag == "kind":
+            return ELEMENT_TYPES[content]
+        if tag == "bytes":
+            start, length = content
+            return bytes(data[start : start + length])
+        if tag == "shared":
+            process, number, offset, dtype, count = content
+            return self._theirs_or_own((process, number)).array(offset, count, np.dtype(dtype))
+        if tag == "array":
+            start, dtype, count = content
+            return np.frombuffer(data, dtype, count, start).copy()
+        if tag == "error":
+            name, arguments, text = content
+            if name in self._errors:
+                return self._errors[name](*arguments)
+            return WorkerError(f"a worker failed: {text}")
+        fields = {key: self._unpack(item, data) for key, item in content.items()}
+        return self._types[tag](**fields)
+
+    def _theirs_or_own(self, identity: tuple[int, int]) -> Segment:
+        if identity in self._theirs:
+            return self._theirs[identity]
+        found = self._passed[identity].peek()
+        if found is None:
+            raise WorkerError(f"the segment {identity} of a message is gone")
+        return found[0]
+
+
+class _Writing:
+    """A message while it is written: what is behind the text, and the segments passed along."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._length = 0
+        self.behind: list[Any] = []
+        self.segments: list[tuple[int, int, int]] = []
+        self.descriptors: list[int] = []
+
+    def pack(self, value: Any) -> Any:
+        """Return a value as JSON."""
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        if isinstance(value, list):  # there may be thousands of names and numbers
+            plain = all(type(item) is int or type(item) is str for item in value)
+            return value if plain else [self.pack(item) for item in value]
+        if isinstance(value, tuple):
+            return {"tuple": [self.pack(item) for item in value]}
+        if isinstance(value, Mapping):
+            return {"dict": {key: self.pack(item) for key, item in value.items()}}
+        if isinstance(value, bytes | bytearray | memoryview):
+            return {"bytes": [self._append(value), memoryview(value).nbytes]}
+        if isinstance(value, np.ndarray):
+            return self._pack_array(value)
+        if isinstance(value, ElementType):  # each is one object
+            return {"kind": value.code}
+        if isinstance(value, BaseException):
+            return {"error": [type(value).__name__, _arguments(value), _told(value)]}
+        if dataclasses.is_dataclass(value):
+            fields = {f.name: self.pack(getattr(value, f.name)) for f in dataclasses.fields(value)}
+            return {type(value).__name__: fields}
+        raise TypeError(f"{value!r:.100} cannot be sent to another process")
+
+    def _pack_array(self, array: np.ndarray[Any, Any]) -> Any:
+        place = place_of(array)
+        if place is None or not array.flags.c_contiguous:
+            own = np.ascontiguousarray(array)
+            return {"array": [self._append(own.view(np.uint8).data), own.dtype.str, own.size]}
+        segment, offset = place
+        if self._channel.pass_on(segment):
+            self.segments.append((*segment.identity, len(segment)))
+            self.descriptors.append(segment.descriptor)
+        return {"shared": [*segment.identity, offset, array.dtype.str, array.size]}
+
+    def _append(self, piece: Any) -> int:
+        start = self._length
+        self.behind.append(piece)
+        self._length += memoryview(piece).nbytes
+        return start
+
+
+def _arguments(error: BaseException) -> list[Any]:
+    """Return what an error was made of; `OSError` keeps a file name apart."""
+    found = list(error.args)
+    if isinstance(error, OSError) and error.filename is not None:
+        found.append(error.filename)
+    return [item if isinstance(item, int | str | None) else str(item) for item in found]
+
+
+def _told(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error)).strip()
+
 
 #: A worker has so long to begin, in seconds: a busy machine may take long to start Python.
 _SECONDS_TO_BEGIN: Final = 60.0
@@ -34,21 +281,10 @@ _starting = threading.Lock()  # a fork waits for it: it must know of every socke
 
 
 class Worker:
-    """A worker process, and the channel to it.
+    """A worker process, and the channel to it; raises ``WorkerError`` if it cannot be started.
 
-    Parameters
-    ----------
-    module
-        The module whose function `main` is the program. Its argument is a descriptor.
-    types, errors
-        What messages may have (:class:`lccodec.workers.messages.Channel`).
-    inherited
-        Descriptors that stay open in the worker until it ends.
-
-    Raises
-    ------
-    WorkerError
-        If it cannot be started.
+    The function `main` of a module is the program. Its argument is a descriptor. Those that are
+    `inherited` stay open in the worker until it ends.
     """
 
     def __init__(

@@ -18,8 +18,8 @@ import lccodec
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.bundle import Bundle
-from lccodec.container.disk.source import FileSource
 from lccodec.container.parity import check_file
+from lccodec.container.source import FileSource
 from lccodec.container.tree import flatten, unflatten
 from lccodec.element_table import ELEMENT_TYPES
 from lccodec.element_types import Array, components, from_components

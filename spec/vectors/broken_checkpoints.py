@@ -13,7 +13,7 @@ import numpy as np
 from broken import Broken
 from pieces import CODEBOOK, PLANES, RAW, assembled, block, constant, little, raw
 
-from lccodec.container.envelope import Trailer, skeleton
+from lccodec.container.checkpoint import Trailer, skeleton
 
 #: The sound parent of all deltas made here, step 1.
 PARENT = "000000000001.lcc.h5"

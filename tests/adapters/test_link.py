@@ -11,7 +11,7 @@ import pytest
 import lccodec
 from lccodec.adapters.chains import ChainOptions
 from lccodec.adapters.link import chain_step, open_linked, open_named, save_linked
-from lccodec.container.writer import CheckpointWriter
+from lccodec.container.checkpoint import CheckpointWriter
 from lccodec.errors import ArgumentError, ChainError, FormatError, StorageError
 from lccodec.policy.roles import Assignment
 
@@ -230,7 +230,7 @@ def test_a_link_on_another_file_system_pins_its_step(linked, monkeypatch):
     def refuse(*_):
         raise OSError(errno.EXDEV, "another file system")
 
-    monkeypatch.setattr("lccodec.container.disk.system.System.link", refuse)
+    monkeypatch.setattr("lccodec.container.system.System.link", refuse)
     with lccodec.Chain(linked.parent / "chain") as chain:
         save_linked(state(3), linked / "3.lcc.h5", {}, chain, step=7)
     assert chain.pins == [7]
@@ -241,7 +241,7 @@ def test_where_there_are_no_hard_links_a_path_is_a_copy(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError(errno.EPERM, "no hard links")
 
-    monkeypatch.setattr("lccodec.container.disk.system.System.link", refuse)
+    monkeypatch.setattr("lccodec.container.system.System.link", refuse)
     with lccodec.Chain(tmp_path / "chain", "lc-2", newest="exact") as chain:
         save_linked(state(1), tmp_path / "1.lcc.h5", {}, chain)
     assert not (tmp_path / "1.lcc.h5").samefile(tmp_path / "chain" / "exact.lcc.h5")

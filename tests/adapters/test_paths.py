@@ -24,7 +24,7 @@ from lccodec.adapters.lightning import LCCheckpointIO
 from lccodec.adapters.orbax import LCCheckpointHandler, LCRestore, LCSave
 from lccodec.adapters.torch.archive import load_archive
 from lccodec.cli.verbs import program
-from lccodec.container.disk.system import checked_path
+from lccodec.container.system import checked_path
 from lccodec.errors import ArgumentError, LccodecError
 
 STATE = {"w": np.ones(3, np.float32)}

@@ -22,7 +22,7 @@ from lccodec import (
     StorageError,
     UniformDeadzone,
 )
-from lccodec.container.disk.system import System
+from lccodec.container.system import System
 from lccodec.policy.record import Record, read_record
 
 from ..support.chains import HistoryChain

@@ -29,7 +29,7 @@ from lccodec.chain.life.rollback import delete_rolled_back, rollback, undo_rollb
 from lccodec.chain.store.bundle import BundleStore
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import TEMPORARY_PREFIX
-from lccodec.container.disk.system import SYSTEM, System
+from lccodec.container.system import SYSTEM, System
 
 from ..support.profiles import LONG
 from ..support.systems import Faulty, failing_at

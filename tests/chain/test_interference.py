@@ -24,8 +24,7 @@ from lccodec.chain.save import background
 from lccodec.chain.store.claim import Claim
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import WRITER_NAME
-from lccodec.container.disk.folder import Folder
-from lccodec.container.disk.whole_file import WholeFile
+from lccodec.container.folder import Folder, WholeFile
 
 from ..support.profiles import LONG
 from ..support.tuning import tune
@@ -161,14 +160,14 @@ def test_while_a_delta_gets_its_name_nobody_removes(
     chain: tuple[Chain, Callable[[int], Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chain_, save = chain
-    real, free = WholeFile._publish, []
+    real, free = WholeFile._take_name, []
 
     def publish(file: WholeFile) -> None:
         with Folder(chain_.directory) as folder:
             free.append(folder.lock(wait=False))
         real(file)
 
-    monkeypatch.setattr(WholeFile, "_publish", publish)
+    monkeypatch.setattr(WholeFile, "_take_name", publish)
     save(5)
     assert free[0] is (sys.platform == "win32")
 

@@ -37,7 +37,7 @@ from lccodec import (
 )
 from lccodec.chain.save import encode
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.container.disk.system import System
+from lccodec.container.system import System
 from lccodec.container.tree import flatten
 
 from ..support.paths import checkpoint_path

@@ -11,7 +11,7 @@ import pytest
 
 import lccodec
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.container.disk.source import FileSource
+from lccodec.container.source import FileSource
 
 LAYERS = 1000
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from lccodec import Keep
 from lccodec.cli.verbs.listing import ls
-from lccodec.container.disk.system import System
+from lccodec.container.system import System
 
 from ..support.chains import HistoryChain
 from ..support.paths import checkpoint_path

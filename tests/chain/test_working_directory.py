@@ -16,7 +16,7 @@ from lccodec import ArgumentError, Chain, Keep, LccodecWarning, StorageError
 from lccodec.adapters.chains import ChainOptions
 from lccodec.adapters.link import open_linked, save_linked
 from lccodec.container.bundle import Bundle
-from lccodec.container.disk.system import checked_path
+from lccodec.container.system import checked_path
 
 from ..support.walks import assert_same, walk
 

@@ -24,9 +24,9 @@ from lccodec.container.bundle import (
     parse_bundle_trailer,
     parse_index,
 )
-from lccodec.container.disk.source import BytesSource
+from lccodec.container.checkpoint import to_bytes
 from lccodec.container.manifest import Parent
-from lccodec.container.writer import to_bytes
+from lccodec.container.source import BytesSource
 from lccodec.errors import (
     ArgumentError,
     ChainError,

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec.chain.save.measurement import rounded_figures
-from lccodec.container.canonical import write_base64
+from lccodec.container.checkpoint import to_bytes
 from lccodec.container.figures import FIGURES, StoredFigures, parse_figures
 from lccodec.container.manifest import parse_manifest
-from lccodec.container.writer import to_bytes
+from lccodec.container.scalars import write_base64
 from lccodec.errors import DataError, FormatError
 
 from ..support.checkpoints import FRAMES, KEYFRAME
@@ -107,7 +107,7 @@ def test_each_number_may_be_or_not(name: str) -> None:
 def test_figures_never_make_a_manifest_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     figures = stored(error=[1.0, 2.0, 3.0])
     plain, measured = KEYFRAME, replace(KEYFRAME, figures=figures)
-    monkeypatch.setattr("lccodec.container.writer.MAX_MANIFEST_BYTES", len(plain.to_bytes()))
+    monkeypatch.setattr("lccodec.container.checkpoint.MAX_MANIFEST_BYTES", len(plain.to_bytes()))
     assert to_bytes(FRAMES, measured) == to_bytes(FRAMES, plain)
     monkeypatch.undo()
     assert to_bytes(FRAMES, measured) != to_bytes(FRAMES, plain)

@@ -19,9 +19,8 @@ from lccodec.constants import (
     PAYLOAD_OFFSET,
     ROOT_SIZE,
 )
-from lccodec.container.envelope import Trailer
+from lccodec.container.checkpoint import Trailer, open_bytes
 from lccodec.container.manifest import COPY_TYPES, Copy, parse_copies, parse_manifest
-from lccodec.container.reader import open_bytes
 from lccodec.errors import DataError, FormatError, UnsupportedError
 
 from ..support.checkpoints import DELTA, FILE, FRAMES, KEYFRAME

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.container.disk.source import BytesSource
 from lccodec.container.parity import (
     Head,
     Index,
@@ -29,6 +28,7 @@ from lccodec.container.parity import (
     read_index,
     read_layout,
 )
+from lccodec.container.source import BytesSource
 from lccodec.errors import DataError
 
 SIZES = st.lists(st.integers(1, 9000), min_size=1, max_size=9)

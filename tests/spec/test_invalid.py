@@ -21,7 +21,7 @@ import lccodec
 from lccodec import errors
 from lccodec.container import parity
 from lccodec.container.bundle import Bundle
-from lccodec.container.disk.source import FileSource
+from lccodec.container.source import FileSource
 from lccodec.element_types import components, from_components
 from lccodec.errors import ChainError, DataError, LccodecError
 from lccodec.frame.decode import decode_components

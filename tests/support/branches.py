@@ -9,9 +9,8 @@ import numpy as np
 
 import lccodec
 from lccodec import Lossless
+from lccodec.container.checkpoint import CheckpointWriter, open_checkpoint
 from lccodec.container.manifest import INHERITED, Manifest, Parent
-from lccodec.container.reader import open_checkpoint
-from lccodec.container.writer import CheckpointWriter
 from lccodec.frame.header import parse_header
 
 State = dict[str, np.ndarray]

@@ -9,9 +9,8 @@ from typing import Any
 
 from lccodec.chain.read.newest import open_path
 from lccodec.constants import PAYLOAD_OFFSET
+from lccodec.container.checkpoint import CheckpointReader, CheckpointWriter, open_checkpoint, to_bytes
 from lccodec.container.manifest import INHERITED, FrameEntry, Manifest, Parent
-from lccodec.container.reader import CheckpointReader, open_checkpoint
-from lccodec.container.writer import CheckpointWriter, to_bytes
 
 FRAMES = (b"first frame", b"2", b"the third frame")
 ENTRIES = tuple(map(FrameEntry.of, FRAMES))

@@ -29,7 +29,7 @@ from typing import Any, Final
 from unittest import mock
 
 from lccodec.constants import TEMPORARY_PREFIX
-from lccodec.container.disk.system import SYSTEM, System
+from lccodec.container.system import SYSTEM, System
 
 from .profiles import LONG
 

@@ -19,7 +19,7 @@ from lccodec.chain.mend.protect import Protection, parse_redundancy, protect
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import PAYLOAD_OFFSET
-from lccodec.container.disk import source
+from lccodec.container import source
 
 from .segments import run_of
 

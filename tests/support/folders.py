@@ -30,8 +30,16 @@ FOLDERS = [
 #: What lies in a folder that has rooms, from the bottom up: rooms, and modules beside them. Those
 #: of one line do not import each other.
 ROOMS = {
+    "container": [
+        {"scalars", "system"},
+        {"source", "tree"},
+        {"folder", "figures", "piece_table"},
+        {"scratch", "manifest"},
+        {"checkpoint", "parity"},
+        {"bundle"},
+    ],
     "chain": [
-        {"adapter", "behind", "bounds", "fallback", "progress", "store"},
+        {"behind", "caller", "fallback", "store"},
         {"overview"},
         {"read"},
         {"save", "mirror"},

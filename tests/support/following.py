@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import lccodec
-from lccodec.container.reader import open_checkpoint
+from lccodec.container.checkpoint import open_checkpoint
 from lccodec.container.tree import array_names, flatten
 from lccodec.element_types import narrow
 

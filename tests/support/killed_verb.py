@@ -20,7 +20,7 @@ from typing import Any
 from lccodec.chain.mend.protect import Redundancy, protect
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.container.disk.system import System
+from lccodec.container.system import System
 
 from .mirrors import mirror_of
 from .systems import OPERATIONS

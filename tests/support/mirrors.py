@@ -11,7 +11,7 @@ from lccodec import Chain
 from lccodec.chain.life.rollback import rollback
 from lccodec.chain.mirror.transfer import Mirror, MirrorUpkeep
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.container.disk.system import SYSTEM, System
+from lccodec.container.system import SYSTEM, System
 
 from .damage import Files, files_in
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from lccodec.container.disk.system import System
+from lccodec.container.system import System
 from lccodec.errors import StorageError
 
 OPERATIONS = (

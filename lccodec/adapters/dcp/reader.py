@@ -23,7 +23,7 @@ from torch.futures import Future
 
 from ...chain.read.checkpoint import OpenCheckpoint, open_file, open_name
 from ...chain.store.directory import DirectoryStore
-from ...container.disk.system import StrPath, storage_errors
+from ...container.system import StrPath, storage_errors
 from ...container.tree import leaf_name
 from ...element_types import Array
 from ...errors import ArgumentError, ChainError, DataError, FormatError, StorageError, warn

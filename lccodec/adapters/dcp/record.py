@@ -25,7 +25,7 @@ from torch.distributed.checkpoint.metadata import (
 )
 
 from ...chain.read.links import RECORD_KIND
-from ...container.disk.system import StrPath, checked_path
+from ...container.system import StrPath, checked_path
 from ...container.tree import flatten
 from ...element_types import element_type
 from ...errors import ArgumentError, FormatError, LccodecError, UnsupportedError

@@ -32,9 +32,9 @@ from ...chain.read.links import RECORD_KIND
 from ...chain.save.settings import KEYFRAME_EVERY
 from ...chain.store.directory import DirectoryStore
 from ...chain.store.names import checkpoint_name
-from ...container.disk.folder import make_directory
-from ...container.disk.system import StrPath, checked_path, storage_errors
-from ...container.reader import open_checkpoint
+from ...container.checkpoint import open_checkpoint
+from ...container.folder import make_directory
+from ...container.system import StrPath, checked_path, storage_errors
 from ...container.tree import leaf_name, unescaped
 from ...element_types import Array
 from ...errors import ArgumentError, LccodecError, warn

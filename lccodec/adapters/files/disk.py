@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from ...container.disk.folder import sync_directory, temporary_name
-from ...container.disk.system import SYSTEM, checked_path, flag, storage_errors
+from ...container.folder import sync_directory, temporary_name
+from ...container.system import SYSTEM, checked_path, flag, storage_errors
 from ...errors import FormatError, LimitError, StorageError
 
 #: Most decoded bytes for each byte of a file of another format. Deflate alone reaches 1,032.

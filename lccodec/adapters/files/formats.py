@@ -21,8 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO, Final
 
-from ...chain.adapter import TYPES
-from ...chain.progress import Progress
+from ...chain.caller import TYPES, Progress
 from ...chain.save.single_file import save_file as save_checkpoint
 from ...constants import (
     BUNDLE_MAGIC,
@@ -32,8 +31,8 @@ from ...constants import (
     TRAILER_MAGIC,
     TRAILER_SIZE,
 )
-from ...container.disk.system import StrPath, checked_path
 from ...container.scalars import metadata_strings
+from ...container.system import StrPath, checked_path
 from ...errors import ArgumentError, DataError, warn
 from ...policy.declared import ENTRY
 from ...policy.roles import Assignment

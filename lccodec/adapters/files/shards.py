@@ -17,8 +17,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from ...container.disk.folder import Folder
-from ...container.disk.system import storage_errors
+from ...container.folder import Folder
+from ...container.system import storage_errors
 from ...element_types import Array
 from ...errors import ArgumentError, DataError, FormatError, StorageError
 from ..seals.reading import read_sealed

@@ -16,8 +16,7 @@ from typing import Any, Final, Literal
 
 from ...chain.store.directory import DirectoryStore
 from ...chain.store.opening import is_chain
-from ...container.disk.address import Place
-from ...container.disk.system import storage_errors
+from ...container.system import Place, storage_errors
 from ...container.tree import array_names, flatten
 from ...errors import ArgumentError
 from ...inspect.loss import Originals

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 from jax.tree_util import DictKey, GetAttrKey, tree_flatten_with_path
 
-from ...chain.adapter import TYPES, Room, Wanted, left_out
+from ...chain.caller import TYPES, Room, Wanted, left_out
 from ...container.tree import leaf_name
 from ...element_types import Array, element_type
 from ...errors import ArgumentError, FormatError

@@ -42,7 +42,7 @@ from typing import Any, ClassVar, Final, Unpack
 
 import numpy as np
 
-from ...container.disk.system import StrPath, checked_path
+from ...container.system import StrPath, checked_path
 from ...container.tree import leaf_name
 from ...errors import ArgumentError, DependencyError
 from ...policy.policy import Policy

@@ -30,7 +30,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from ...container.disk.system import WINDOWS, StrPath, checked_path
+from ...container.system import WINDOWS, StrPath, checked_path
 from ...errors import (
     ArgumentError,
     ChecksumError,

@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final, TypeVar
 
-from ...chain.progress import Progress, check_progress, telling
+from ...chain.caller import Progress, check_progress, telling
 from ...chain.read.validate import Problem
 from ...chain.store.names import HASHES_FOLDER, checkpoints_among
-from ...container.disk.folder import is_temporary
-from ...container.disk.system import StrPath, checked_path, storage_errors
+from ...container.folder import is_temporary
+from ...container.system import StrPath, checked_path, storage_errors
 from ...errors import ArgumentError, DataError, FormatError, LccodecError
 from ...parallel import ordered, thread_count
 from ..files.disk import read_bounded, regular_file, replacing

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...container.disk.system import Bytes
+from ...container.system import Bytes
 from ...container.tree import leaf_name, unescaped
 from ...element_types import Array, from_components, in_host_order
 from ...errors import ArgumentError, FormatError, StorageError

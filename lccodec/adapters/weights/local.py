@@ -40,11 +40,9 @@ from ...chain.store.names import step_index
 from ...chain.store.opening import open_store
 from ...chain.store.store import Store
 from ...constants import EXACT_NAME, MAX_STEP
-from ...container.disk.address import checked_place
-from ...container.disk.folder import Folder
-from ...container.disk.source import FileSource
-from ...container.disk.system import SYSTEM, Entry, System, checked_path, storage_errors
-from ...container.disk.whole_file import WholeFile, remove_stale_temporaries
+from ...container.folder import Folder, WholeFile, remove_stale_temporaries
+from ...container.source import FileSource
+from ...container.system import SYSTEM, Entry, System, checked_path, checked_place, storage_errors
 from ...element_types import Array, components, element_type
 from ...errors import ArgumentError, ChainError, DataError, LccodecError, StorageError
 from ...parallel import slices

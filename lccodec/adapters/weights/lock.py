@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from ...container.disk.folder import Folder
-from ...container.disk.system import OPEN_FLAGS, SYSTEM, System, flag, storage_errors
+from ...container.folder import Folder
+from ...container.system import OPEN_FLAGS, SYSTEM, System, flag, storage_errors
 from ...errors import StorageError
 
 #: Where the lock and notes are, in a directory.

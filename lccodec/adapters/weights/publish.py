@@ -29,11 +29,18 @@ from ...chain.read.replay import DecodedArray
 from ...chain.store.names import step_index
 from ...chain.store.opening import open_store
 from ...chain.store.store import Store
-from ...container.disk.address import Address, checked_place
-from ...container.disk.folder import Folder, is_temporary, make_directory, temporary_name
-from ...container.disk.source import FileSource
-from ...container.disk.system import SYSTEM, Bytes, StrPath, System, checked_path, storage_errors
-from ...container.disk.whole_file import WholeFile
+from ...container.folder import Folder, WholeFile, is_temporary, make_directory, temporary_name
+from ...container.source import FileSource
+from ...container.system import (
+    SYSTEM,
+    Address,
+    Bytes,
+    StrPath,
+    System,
+    checked_path,
+    checked_place,
+    storage_errors,
+)
 from ...element_types import Array, components
 from ...errors import ArgumentError, ChainError, DataError, StorageError, warn
 from ..files.header import DTYPE_NAMES, FLOAT8_NAMES, read_header

@@ -27,7 +27,7 @@ from ...chain.read.follow.followed_state import (
 from ...chain.read.follow.follower import POLL_SECONDS, Follower, checked_waits
 from ...chain.read.follow.watch import Lag, Update
 from ...chain.read.replay import DecodedArray
-from ...container.disk.system import checked_path, storage_errors
+from ...container.system import checked_path, storage_errors
 from ...container.tree import leaf_name
 from ...element_types import Array, components
 from ...errors import (

@@ -16,14 +16,13 @@ from typing import NamedTuple, Self
 
 from ...constants import EXACT_NAME
 from ...container.bundle import BundledFile, BundleIndex, BundleWriter, check_index_size
-from ...container.disk.address import checked_place
-from ...container.disk.source import read_ahead
-from ...container.disk.system import SYSTEM, checked_path
-from ...container.disk.whole_file import WholeFile, remove_stale_temporaries
+from ...container.checkpoint import CheckpointReader
+from ...container.folder import WholeFile, remove_stale_temporaries
 from ...container.manifest import Parent
-from ...container.reader import CheckpointReader
+from ...container.source import read_ahead
+from ...container.system import SYSTEM, checked_path, checked_place
 from ...errors import ArgumentError, ChainError, LccodecError, warn
-from ..progress import OnProgress, Progress, check_progress, counted, no_progress, telling
+from ..caller import OnProgress, Progress, check_progress, counted, no_progress, telling
 from ..read.links import check_own, check_step, decoding_order
 from ..read.newest import is_newest_exact
 from ..store.bundle import BundleStore

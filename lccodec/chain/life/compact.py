@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from ...constants import EXACT_NAME
-from ...container.disk.system import storage_errors
 from ...container.manifest import Manifest
+from ...container.system import storage_errors
 from ...container.tree import flatten
 from ...element_table import ElementType
 from ...element_types import Array, work
@@ -35,8 +35,8 @@ from ...policy.record import EXACT_KEY, read_record
 from ...policy.roles import Assignment
 from ...quantizers.base import Quantizer, guarantee_of
 from ...quantizers.guarantee import EXACT, Guarantee
+from ..caller import OnProgress, counted, no_progress
 from ..mend.protect import renew
-from ..progress import OnProgress, counted, no_progress
 from ..read.checkpoint import OpenCheckpoint, open_step
 from ..read.newest import open_exact, open_newest
 from ..save.plan import candidates

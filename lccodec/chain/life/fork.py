@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...constants import EXACT_NAME
-from ...container.disk.folder import Folder
-from ...container.disk.system import storage_errors
-from ...container.disk.whole_file import duplicate
+from ...container.folder import Folder, duplicate
+from ...container.system import storage_errors
 from ...errors import ArgumentError, ChainError, LccodecError
 from ..mirror.transfer import copy
 from ..read.checkpoint import open_step

@@ -31,17 +31,16 @@ from ...policy.roles import Assignment
 from ...quantizers.base import Quantizer
 from ...quantizers.guarantee import EXACT, Guarantee
 from ...workers.crew import Crew, Threads
-from ..progress import OnProgress, no_progress
+from ..caller import OnProgress, no_progress
 from ..read.checkpoint import open_name
 from ..read.links import value_or_raise
 from ..read.replay import Decoded, DecodedArray, interpolated
 from ..read.survey import Visit, survey
 from ..save.encode import decoded_copies, encode_plan, plan_manifest
-from ..save.forecast import first_keyframe
 from ..save.hindsight import way_products, weight_between
-from ..save.measurement import Measurement, add_past, movements
+from ..save.measurement import NOTHING, Measurement, Samples, Sampling, add_past, movements
 from ..save.plan import candidates, make_plan
-from ..save.sampling import NOTHING, Samples, Sampling
+from ..save.writer import first_keyframe
 from ..store.names import checkpoint_name
 from ..store.store import Store, WritableStore
 from .compact import Compaction, Losses, coded_again, exact_step, open_known, with_promise

@@ -29,11 +29,10 @@ from typing import Final
 import numpy as np
 
 from ...constants import EXACT_NAME
-from ...container.disk.folder import Folder
-from ...container.disk.system import storage_errors
-from ...container.disk.whole_file import duplicate
+from ...container.checkpoint import CheckpointWriter
+from ...container.folder import Folder, duplicate
+from ...container.system import storage_errors
 from ...container.tree import Flat
-from ...container.writer import CheckpointWriter
 from ...errors import ArgumentError, ChainError
 from ..mend.protect import forget, renew
 from ..read.checkpoint import open_step

@@ -18,14 +18,14 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ...arguments import as_integer
-from ...container.disk.system import storage_errors
+from ...container.system import storage_errors
 from ...errors import ArgumentError, ChainError, DataError, LccodecError, warn
 from ...table import Overview, Shown, ranges_text
 from ..behind import Change
+from ..caller import OnProgress, counted, no_progress
 from ..mend.behind import ParityBehind
 from ..mend.protect import Redundancy, forget, renew
 from ..mirror.behind import Mirrors
-from ..progress import OnProgress, counted, no_progress
 from ..store.lineage import Ancestry, Lineage
 from ..store.names import checkpoints_among, pins_among, step_index
 from ..store.store import WritableStore

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from ...constants import PAYLOAD_OFFSET, TRAILER_SIZE
+from ...container.checkpoint import open_checkpoint
 from ...container.manifest import Manifest
 from ...container.piece_table import hashed
-from ...container.reader import open_checkpoint
 from ...container.tree import Flat
 from ...element_types import Array
 from ...errors import ChainError

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...constants import EXACT_NAME, ROLLED_BACK_NAME
-from ...container.disk.system import storage_errors
+from ...container.system import storage_errors
 from ...errors import ArgumentError, ChainError, DataError, StorageError
 from ..mend.protect import forget, renew
 from ..read.checkpoint import open_step

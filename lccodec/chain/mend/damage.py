@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ...constants import EXACT_NAME
-from ...container.disk.source import FileSource
-from ...container.disk.whole_file import WholeFile
+from ...container.checkpoint import CheckpointReader, open_checkpoint
+from ...container.folder import WholeFile
 from ...container.parity import Member, block_hash, is_whole_block, read_block
-from ...container.reader import CheckpointReader, open_checkpoint
+from ...container.source import FileSource
 from ...errors import ChainError, DataError, StorageError, is_loss
 from ...parity.code import Block, rebuild
 from ..read.newest import is_newest_exact, is_unknown, may_be_replaced

@@ -24,10 +24,7 @@ from typing import Final
 import numpy as np
 
 from ...constants import PARITY_FOLDER, PARITY_SUFFIX
-from ...container.disk.folder import Folder
-from ...container.disk.source import FileSource
-from ...container.disk.system import storage_errors
-from ...container.disk.whole_file import WholeFile, remove_stale_temporaries
+from ...container.folder import Folder, WholeFile, remove_stale_temporaries
 from ...container.parity import (
     Index,
     Layout,
@@ -38,6 +35,8 @@ from ...container.parity import (
     read_index,
     read_layout,
 )
+from ...container.source import FileSource
+from ...container.system import storage_errors
 from ...errors import ArgumentError, ChecksumError, FormatError, LccodecError, StorageError
 from ...parity.code import Block
 from ..store.directory import DirectoryStore

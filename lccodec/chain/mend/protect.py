@@ -36,8 +36,8 @@ from ...constants import (
     MIN_PARITY_BLOCK,
     PARITY_HEAD_SIZE,
 )
-from ...container.disk.system import storage_errors
 from ...container.parity import Index, Layout, Member, blocks_offset, check_size, ends_of, file_length
+from ...container.system import storage_errors
 from ...errors import (
     ArgumentError,
     ChainError,

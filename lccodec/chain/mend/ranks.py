@@ -29,9 +29,9 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from ...constants import EXACT_NAME, MAX_GROUP_FILES, PARITY_HEAD_SIZE
-from ...container.disk.source import FileSource
-from ...container.disk.whole_file import WholeFile
+from ...container.folder import WholeFile
 from ...container.parity import Index, Layout, Member, blocks_offset, ends_of, file_length, rank_of
+from ...container.source import FileSource
 from ...errors import ChainError, LccodecError, reason_of, warn
 from ...parity.code import Block, encode
 from ..store.directory import DirectoryStore, inner_directories

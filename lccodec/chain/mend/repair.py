@@ -29,8 +29,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...constants import EXACT_NAME
-from ...container.disk.system import storage_errors
 from ...container.parity import check_file
+from ...container.system import storage_errors
 from ...errors import (
     ArgumentError,
     ChainError,
@@ -41,7 +41,7 @@ from ...errors import (
     is_loss,
     reason_of,
 )
-from ..bounds import UNBOUNDED, Bounds, is_bound
+from ..caller import UNBOUNDED, Bounds, is_bound
 from ..mirror.stand_in import StandIn
 from ..mirror.transfer import copy, set_aside_of
 from ..read.checkpoint import OpenCheckpoint

@@ -15,8 +15,7 @@ from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from ...container.disk.address import Place, checked_place
-from ...container.disk.system import StrPath
+from ...container.system import Place, StrPath, checked_place
 from ...errors import ChainError, DataError, LccodecError, StorageError, reason_of, warn
 from ..behind import Change, Rounds
 from ..read.checkpoint import open_name

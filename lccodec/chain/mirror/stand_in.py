@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from ...constants import EXACT_NAME
-from ...container.disk.source import Source
-from ...container.reader import CheckpointReader
+from ...container.checkpoint import CheckpointReader
+from ...container.source import Source
 from ...errors import ChainError, DataError, LccodecError, StorageError, is_loss, warn
 from ..store.lineage import Lineage
 from ..store.names import checkpoint_name

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from ...constants import EXACT_NAME
-from ...container.reader import CheckpointReader
+from ...container.checkpoint import CheckpointReader
 from ...errors import ArgumentError, ChainError, DataError, LccodecError, StorageError
 from ..store.claim import Use
 from ..store.lineage import Lineage

@@ -17,17 +17,16 @@ from typing import Any, Final, Literal, Self
 
 import numpy as np
 
-from ...container.disk.source import read_ahead
-from ...container.disk.system import checked_path
-from ...container.reader import CheckpointReader, open_bytes
+from ...container.checkpoint import CheckpointReader, open_bytes
 from ...container.scalars import Json, scalar_value
+from ...container.source import read_ahead
+from ...container.system import checked_path
 from ...container.tree import leaves_of, select, unflatten
 from ...element_table import ElementType
 from ...element_types import Array, check_dtype, from_components
 from ...errors import ArgumentError, ChainError, FormatError, StorageError
 from ...frame.header import Shape
-from ..adapter import Adapter
-from ..progress import Progress, watched
+from ..caller import Adapter, Progress, watched
 from ..store.directory import DirectoryStore
 from ..store.names import check_name, step_index
 from ..store.store import Store

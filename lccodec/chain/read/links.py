@@ -26,10 +26,10 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from ...constants import MAX_INTERPOLATED
+from ...container.checkpoint import CheckpointReader
 from ...container.figures import Figures, read_figures
 from ...container.manifest import INHERITED, SOURCE_TYPE, Manifest, Parent
 from ...container.piece_table import FramePart
-from ...container.reader import CheckpointReader
 from ...container.tree import array_names
 from ...cursor import Stored
 from ...element_table import ElementType

@@ -24,9 +24,8 @@ from pathlib import Path
 
 from ...constants import EXACT_NAME
 from ...container.bundle import is_bundle
-from ...container.disk.address import checked_place
-from ...container.envelope import sound_root
-from ...container.reader import CheckpointReader
+from ...container.checkpoint import CheckpointReader, sound_root
+from ...container.system import checked_place
 from ...errors import (
     ArgumentError,
     ChainError,
@@ -40,7 +39,7 @@ from ...errors import (
     warn,
 )
 from ...policy.record import read_record
-from ..bounds import UNBOUNDED, Bounds
+from ..caller import UNBOUNDED, Bounds
 from ..store.directory import DirectoryStore, check_exact, link_problem, older_problem
 from ..store.names import checkpoint_name, step_index
 from ..store.opening import open_store

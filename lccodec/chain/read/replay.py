@@ -31,8 +31,8 @@ from typing import Self, TypeAlias
 import numpy as np
 
 from ...constants import METHOD_RAW, METHOD_SMOOTH
-from ...container.disk.source import Source, read_ahead
-from ...container.reader import CheckpointReader
+from ...container.checkpoint import CheckpointReader
+from ...container.source import Source, read_ahead
 from ...element_table import ElementType
 from ...element_types import Array, from_components, rounded_copy
 from ...errors import DataError, LccodecError

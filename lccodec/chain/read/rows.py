@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...container.disk.source import read_ahead
+from ...container.source import read_ahead
 from ...element_table import ElementType
 from ...element_types import Array, rounded_copy
 from ...errors import ArgumentError, FormatError

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...container.disk.address import Place
+from ...container.checkpoint import CheckpointReader
 from ...container.figures import Figures
-from ...container.reader import CheckpointReader
 from ...container.scalars import scalar_value
+from ...container.system import Place
 from ...container.tree import leaves_of
 from ...element_table import ElementType
 from ...errors import ChainError, LccodecError, StorageError

@@ -14,11 +14,10 @@ from pathlib import Path
 
 from ...constants import CHECKPOINT_SUFFIX, EXACT_NAME, TEMPORARY_PREFIX
 from ...container.bundle import is_bundle
-from ...container.disk.address import Address, Place, checked_place
-from ...container.disk.system import storage_errors
-from ...container.reader import CheckpointReader, check_skeleton
+from ...container.checkpoint import CheckpointReader, check_skeleton
+from ...container.system import Address, Place, checked_place, storage_errors
 from ...errors import ArgumentError, ChainError, DataError, FormatError, LccodecError, LimitError
-from ..bounds import UNBOUNDED, Bounds, is_bound
+from ..caller import UNBOUNDED, Bounds, is_bound
 from ..store.bundle import BundleStore
 from ..store.directory import DirectoryStore, check_exact, link_problem
 from ..store.names import checkpoint_name, checkpoints_among

@@ -16,10 +16,10 @@ from typing import Final
 
 import numpy as np
 
+from ...container.checkpoint import check_manifest
 from ...container.manifest import INHERITED, Copy, Manifest, Parent
 from ...container.scalars import Json
 from ...container.tree import Flat
-from ...container.writer import check_manifest
 from ...element_table import ElementType
 from ...element_types import Array
 from ...frame.content import Content
@@ -37,34 +37,17 @@ _FRAME: Final = "frame"  # where the coder of a frame lies on the bench
 
 @dataclass(frozen=True, eq=False)
 class FrameInput:
-    """What a frame is made of.
+    """What a frame is made of."""
 
-    Parameters
-    ----------
-    arrays
-        The components of each array.
-    kind, shapes
-        The element type, and the shape of each array.
-    out
-        Where the decoded components go.
-    relative
-        Whether `out` holds the reference before.
-    quantizer, effort
-        How they are coded.
-    """
-
-    arrays: list[Array]
+    arrays: list[Array]  # the components of each array
+    # `kind`, `shapes`: the element type, and the shape of each array.
     kind: ElementType
     shapes: tuple[Shape, ...]
-    out: Array
-    relative: bool
+    out: Array  # where the decoded components go
+    relative: bool  # whether `out` holds the reference before
+    # `quantizer`, `effort`: how they are coded.
     quantizer: Quantizer
     effort: Effort
-
-    @property
-    def size(self) -> int:
-        """Components of the frame."""
-        return self.out.size
 
     def content(self) -> Content:
         """Return the content of the frame; a run is copied."""
@@ -145,12 +128,8 @@ def plan_manifest(
 ) -> Manifest:
     """Return the manifest of a planned checkpoint, without its frames.
 
-    `parent` has the root and the tree of the parent. It is ``None`` for a keyframe.
-
-    Raises
-    ------
-    ArgumentError
-        If readers would refuse the manifest.
+    `parent` has the root and the tree of the parent. It is ``None`` for a keyframe. Raises
+    ``ArgumentError`` if readers would refuse the manifest.
     """
     root, tree = parent or (b"", None)
     manifest = Manifest(
@@ -178,32 +157,34 @@ def encode_plan(
     codes one frame at a time; all of them together code a large frame. The memory of `parents`, the
     parent's arrays as decoded, is reused for the result.
     """
-    inputs = [_frame_input(plan, frame, parents, effort, crew) for frame in plan.frames]
-    total = sum(frame.size for frame in inputs)
+    inputs, total = [], 0
+    for frame in plan.frames:
+        inputs.append(_frame_input(plan, frame, parents, effort, crew))
+        total += frame.size
     if total < _MIN_SHARED_COMPONENTS:
         crew = Threads()
     coded = itertools.chain.from_iterable(
         _encode_together(group, crew) if together else _encode_apart(group, crew)
         for together, group in itertools.groupby(inputs, lambda f: _is_for_all(f, total, crew.members))
     )
-    for frame, planned, chunks in zip(inputs, plan.frames, coded, strict=True):
-        arrays = [plan.candidates[index] for index in planned.arrays]
-        decoded = split(frame.out, arrays[0].kind, frame.shapes)
-        yield chunks, {c.name: array for c, array in zip(arrays, decoded, strict=True)}
+    for given, frame, chunks in zip(inputs, plan.frames, coded, strict=True):
+        names = [plan.candidates[index].name for index in frame.arrays]
+        yield chunks, dict(zip(names, split(given.out, given.kind, given.shapes), strict=True))
 
 
 def _frame_input(
     plan: SavePlan, frame: FramePlan, parents: Mapping[str, DecodedArray], effort: Effort, crew: Crew
 ) -> FrameInput:
-    arrays = [plan.candidates[index] for index in frame.arrays]
-    kind = arrays[0].kind
-    if frame.inherits:
-        out = crew.shared(joined([parents[c.name] for c in arrays]))
-    else:
-        out = crew.empty(frame.size, kind.bits)
-    shapes = tuple(c.shape for c in arrays)
-    bits = [c.bits for c in arrays]
-    return FrameInput(bits, kind, shapes, out, frame.relative, frame.quantizer, effort)
+    bits, shapes, before = [], [], []
+    for index in frame.arrays:
+        c = plan.candidates[index]
+        bits.append(c.bits)
+        shapes.append(c.shape)
+        if frame.inherits:
+            before.append(parents[c.name])
+    kind = plan.candidates[frame.arrays[0]].kind
+    out = crew.shared(joined(before)) if frame.inherits else crew.empty(frame.size, kind.bits)
+    return FrameInput(bits, kind, tuple(shapes), out, frame.relative, frame.quantizer, effort)
 
 
 def _is_for_all(frame: FrameInput, total: int, members: int) -> bool:
@@ -212,15 +193,16 @@ def _is_for_all(frame: FrameInput, total: int, members: int) -> bool:
     Each member fits the quantizer of such a frame. So that is worth it for a lossy frame only if
     the others would wait for the member that codes it. An exact frame is not held whole in memory.
     """
-    if members == 1 or frame.size <= MAX_BLOCK_COMPONENTS:
+    size = frame.out.size
+    if members == 1 or size <= MAX_BLOCK_COMPONENTS:
         return members == 1
-    return not frame.quantizer.lossy or frame.size * members > _MAX_SHARE * total
+    return not frame.quantizer.lossy or size * members > _MAX_SHARE * total
 
 
 def _encode_apart(frames: Iterable[FrameInput], crew: Crew) -> Iterator[Iterable[bytes]]:
     """Yield frames, each coded by one member."""
     # A task takes about as long to hand out as a small frame takes to code.
-    together = batches(frames, lambda frame: frame.size, _MIN_TASK_COMPONENTS)
+    together = batches(frames, lambda frame: frame.out.size, _MIN_TASK_COMPONENTS)
     for coded in crew.ordered(map(EncodeFrames, together)):
         for frame in coded:
             yield (frame,)
@@ -238,8 +220,11 @@ def _encode_together(frames: Iterable[FrameInput], crew: Crew) -> Iterator[Itera
 
 def decoded_copies(plan: SavePlan, arrays: Mapping[str, DecodedArray]) -> dict[str, DecodedArray]:
     """Return the copies of a plan as decoded, by name; `arrays` has their sources as decoded."""
-    sources = ((plan.candidates[i], plan.candidates[source]) for i, source in plan.copies.items())
-    return {c.name: copy_of(arrays[source.name], c.kind) for c, source in sources}
+    decoded = {}
+    for index, source in plan.copies.items():
+        c = plan.candidates[index]
+        decoded[c.name] = copy_of(arrays[plan.candidates[source].name], c.kind)
+    return decoded
 
 
 def encode_unchained(plan: SavePlan) -> Iterator[Iterator[bytes]]:
@@ -270,10 +255,13 @@ def _content(
     arrays: Sequence[Candidate], inherited: Callable[[Sequence[str]], list[Array]] | None = None
 ) -> Content:
     """Return arrays as the content of one frame, without a reference."""
-    run = len(arrays) > 1
-    left = [c.name for c in arrays if c.inherited]
-    values = {c.name: c.bits for c in arrays}
+    values, shapes = {}, []
+    for c in arrays:
+        values[c.name] = c.bits
+        shapes.append(c.shape)
+    left = [c.name for c in arrays if c.inherited] if inherited is not None else []
     if inherited is not None and left:
         values |= zip(left, inherited(left), strict=True)
+    run = len(arrays) > 1
     bits = np.concatenate(list(values.values())) if run else values[arrays[0].name]
-    return Content(bits, arrays[0].kind, tuple(c.shape for c in arrays), run=run)
+    return Content(bits, arrays[0].kind, tuple(shapes), run=run)

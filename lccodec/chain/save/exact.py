@@ -25,13 +25,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ...constants import EXACT_NAME
-from ...container.disk.address import Place
-from ...container.disk.system import OPEN_FLAGS, WINDOWS, Bytes, flag
+from ...container.checkpoint import CheckpointReader, root_of_file
 from ...container.manifest import Manifest
 from ...container.piece_table import hashed
-from ...container.reader import CheckpointReader
+from ...container.system import OPEN_FLAGS, WINDOWS, Bytes, Place, flag
 from ...container.tree import Flat, flatten
-from ...container.writer import root_of_file
 from ...cursor import Cursor
 from ...element_types import Array
 from ...errors import ChainError, DataError, LccodecError, StorageError, is_loss, reason_of, warn
@@ -40,7 +38,7 @@ from ...parallel import start_thread, thread_count
 from ...policy.copies import mark_copies, mark_equal
 from ...policy.policy import Candidate
 from ...policy.presets import POLICIES
-from ..bounds import UNBOUNDED, Bounds
+from ..caller import UNBOUNDED, Bounds
 from ..read.checkpoint import open_name
 from ..read.newest import ExactFile, kept, open_exact
 from ..store.directory import check_exact, link_problem
@@ -55,15 +53,8 @@ from .reference import Latest
 class Newest:
     """The exact file of a chain, as its saves write it.
 
-    Parameters
-    ----------
-    store
-        Where the chain is kept.
-    asked
-        Whether the user has asked for the file. Otherwise it is written where something may be
-        lost, and where it is there already.
-    every
-        Every how many saves it is written.
+    `asked`: whether the user has asked for the file. Otherwise it is written where something may be
+    lost, and where it is there already. `every`: every how many saves it is written.
     """
 
     def __init__(self, store: WritableStore, asked: bool, every: int) -> None:
@@ -86,12 +77,8 @@ class Newest:
 
         What a save of some arrays leaves out is in the exact file of its `parent`. Without that
         file nothing is written: the parent may have lost something. If it is not written at each
-        save, it waits for a save of all arrays.
-
-        Returns
-        -------
-        tuple
-            What was committed, or ``None`` if nothing was; and what went wrong, or ``None``.
+        save, it waits for a save of all arrays. Returns what was committed, or ``None`` if nothing
+        was; and what went wrong, or ``None``.
         """
         foreign = not self._checked and self._is_foreign()
         there = self._store.has(EXACT_NAME) and not foreign
@@ -109,7 +96,8 @@ class Newest:
                 before = None
                 if parent is not None and some:
                     before = opened.enter_context(self._exact_of(parent))
-                return write_exact(self._store, plan, flat, checkpoint, before, check), None
+                laid_out = lay_out(plan.candidates, flat, checkpoint, before)
+                return commit_exact(self._store, *laid_out, check), None
         except OvertakenError:
             raise
         except (LccodecError, OSError, MemoryError) as error:
@@ -165,38 +153,6 @@ class ExactRoot(NamedTuple):
     size: int
 
 
-def write_exact(
-    store: WritableStore,
-    plan: SavePlan,
-    flat: Flat,
-    checkpoint: Manifest,
-    before: ExactFile | None = None,
-    check: Callable[[Path], object] | None = None,
-) -> ExactRoot:
-    """Write the exact file, and replace the one before it (LCC-EXA-05).
-
-    Parameters
-    ----------
-    plan
-        What is saved. Each value of its arrays is read once.
-    flat
-        The state.
-    checkpoint
-        Manifest of the checkpoint that is to come, without its frames.
-    before
-        The exact file of the parent, which has the arrays that the save leaves out.
-    check
-        Called before the file gets its name; it may raise an error.
-
-    Raises
-    ------
-    ArgumentError, DataError, StorageError
-        If it cannot be written. The exact file before it is unchanged, unless the message says that
-        its durability is unknown.
-    """
-    return commit_exact(store, *lay_out(plan.candidates, flat, checkpoint, before), check)
-
-
 def lay_out(
     arrays: Sequence[Candidate],
     flat: Flat,
@@ -209,12 +165,17 @@ def lay_out(
     Equal arrays are stored once if `equal` says so, and no array is left out. Which of them has the
     values follows from the state alone, so that the file can be written anew from a checkpoint.
     """
-    kinds = {c.name: c.kind for c in arrays}
-    own = [replace(c, reference=None, changed=None) for c in arrays]
+    kinds, own, sources = {}, [], set()
+    for c in arrays:
+        kinds[c.name] = c.kind
+        own.append(replace(c, reference=None, changed=None))
+        equal = equal and not c.inherited
     for c in own:
         c.source = c.source if c.source and kinds[c.source] is not c.kind else None
-    if equal and not any(c.inherited for c in own):
-        mark_equal(own, {c.source for c in own if c.source})
+        if c.source:
+            sources.add(c.source)
+    if equal:
+        mark_equal(own, sources)
     raw = make_plan(own, POLICIES["lossless"], None)
     step, policy, metadata = checkpoint.step, checkpoint.policy, checkpoint.metadata
     manifest = plan_manifest(raw, flat, step=step, policy=policy, metadata=metadata)
@@ -229,7 +190,11 @@ def commit_exact(
     manifest: Manifest,
     check: Callable[[Path], object] | None = None,
 ) -> ExactRoot:
-    """Write an exact file, a large one by several threads, in the place of the one before it."""
+    """Write an exact file, a large one by several threads, in the place of the one before it.
+
+    `check` is called before the file gets its name; it may raise an error. After an error, the file
+    before is unchanged, unless the message says that its durability is unknown (LCC-EXA-05).
+    """
     # SHA-256, checksums and system calls release the interpreter's lock.
     many = sum(frame.length for frame in frames) >= _MIN_BYTES_OF_THREADS
     threads = min(thread_count(0), _MAX_THREADS) if many else 1
@@ -298,15 +263,8 @@ def _verify(store: Store, name: str, bounds: Bounds) -> None:
 def renew_newest(store: WritableStore, gives_back: Callable[[str], bool]) -> Store | None:
     """Write the newest checkpoint anew, if it is lost and does not come back by other means.
 
-    Parameters
-    ----------
-    gives_back
-        Whether the file of that name can be given back as it was; asked only if it is lost.
-
-    Returns
-    -------
-    Store or None
-        The store as it is listed now; ``None`` if nothing was written.
+    `gives_back`: whether the file of that name can be given back as it was; asked only if it is
+    lost. Returns the store as it is listed now; ``None`` if nothing was written.
     """
     step = store.exact_step()
     if step is None or step != max(store.checkpoints(), default=None):
@@ -325,23 +283,13 @@ def renew_newest(store: WritableStore, gives_back: Callable[[str], bool]) -> Sto
 
 
 def checkpoint_from_exact(store: WritableStore, *, dry_run: bool = False) -> str:
-    """Write the checkpoint of the exact file's step anew: a keyframe with the frames of that file.
+    """Write the checkpoint of the exact file's step anew, with the frames of that file; return its
+    name.
 
-    The caller knows that the checkpoint cannot be restored. It had the values of the history, and
-    now has those of the state; so no other checkpoint may need it (LCC-EXA-06).
-
-    Returns
-    -------
-    str
-        The name of the checkpoint.
-
-    Raises
-    ------
-    ChainError
-        If the exact file is not that of the checkpoint, or another checkpoint needs this one.
-    DataError, StorageError
-        If the exact file is damaged or missing, or the operating system refuses. The checkpoint
-        is as it was.
+    It is a keyframe. The caller knows that the checkpoint cannot be restored. It had the values of
+    the history, and now has those of the state; so no other checkpoint may need it (LCC-EXA-06):
+    that is a ``ChainError``, as is an exact file that is not that of the checkpoint. After an
+    error, the checkpoint is as it was.
     """
     with store.open(EXACT_NAME) as exact:
         check_exact(exact)
@@ -374,13 +322,8 @@ def chunks_of(reader: CheckpointReader, index: int) -> Iterator[Bytes]:
 def exact_from_checkpoint(store: WritableStore, *, dry_run: bool = False, bounds: Bounds = UNBOUNDED) -> None:
     """Write the exact file anew from the newest checkpoint that names one, bit for bit.
 
-    Raises
-    ------
-    ChainError
-        If no checkpoint names an exact file, or the one that does has other values than that had.
-    DataError, StorageError
-        If the checkpoint cannot be restored, asks for more than `bounds`, or the operating system
-        refuses. The exact file is as it was.
+    Raises ``ChainError`` if no checkpoint names an exact file, or the one that does has other
+    values than that had. After an error, the exact file is as it was.
     """
     name, named = _named_exact(store)
     with kept(open_name(store, name), bounds) as file:

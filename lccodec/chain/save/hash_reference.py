@@ -1,5 +1,10 @@
 """The reference of a saver that keeps hashes of the newest step, not its values.
 
+A segment of an array has a fixed number of bytes, a whole number of components; the last may be
+shorter. Its hash is the first 16 bytes of SHA-256: two different segments with the same hash are
+not found in less than 2**64 tries. The hashes of a state take at most 32 MiB up to 128 GiB of
+state, and 1/4,096 of what is larger.
+
 A save first hashes the state. What has the hashes of the parent is the parent's, and is not looked
 at again. Of the rest, the parent's values are read where they are needed. They come from the file
 of values beside the chain, and are verified by their hashes. What is not there as it should be is
@@ -12,81 +17,316 @@ split streams (LCC-STR-08): where only some segments of a block are read, nobody
 the rest of the reference. Then none is split.
 
 Hashes that are not kept are made of the files of a checkpoint. A large array is decoded part by
-part, so that no whole state is in memory.
+part, so that no whole state is in memory. Such a chain loses nothing: what a restore returns is
+what was hashed.
 
-Such a chain loses nothing: what a restore returns is what was hashed.
+From files beside the chain, another process goes on: hashes, and values of the state. Both lie in
+the folder ``.hashes`` of a directory, and are not a part of the format: they are never needed to
+read a chain, and a writer without them reads the newest step once. The file of hashes is that of
+one checkpoint, by its root. It has a hash of itself, and is replaced whole after each save. Who can
+write it can write the checkpoints too, and is trusted as they are. The file of values is written in
+place (:mod:`lccodec.container.scratch`): each segment that is read of it is verified by its hash.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import itertools
+import json
+import math
+import struct
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Final, cast
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, cast
 
 import numpy as np
 
-from ...byteorder import read_numbers, stored_view
-from ...container.disk.scratch import NO_ROOM, Scratch
+from ...byteorder import read_numbers, stored_bytes, stored_view
+from ...container.folder import Folder, WholeFile, remove_stale_temporaries
+from ...container.scratch import NO_ROOM, Scratch
+from ...container.source import FileSource
+from ...element_table import ELEMENT_TYPES, ElementType
 from ...element_types import Array
 from ...entropy.numbers import zigzag
-from ...errors import ArgumentError, ChainError, DataError, StorageError
+from ...errors import ArgumentError, ChainError, DataError, LccodecError, StorageError, warn
 from ...frame import planes
 from ...frame.content import MAX_SHARED_COMPONENTS, SUM_MASK, Content, array_sum, sum_change_of
 from ...frame.encode import MAX_BLOCK_COMPONENTS, Effort, FrameCoder, encode_content
-from ...parallel import slices, thread_count
+from ...frame.header import Shape
+from ...parallel import batches, ordered, slices, thread_count
 from ...policy.copies import mark_equal
 from ...policy.policy import Candidate
 from ...quantizers.lossless import Lossless
 from ..read.checkpoint import OpenCheckpoint, open_name
-from ..read.links import form_of
+from ..read.links import Form, form_of
 from ..read.replay import DecodedArray
 from ..read.rows import Span, decode_span
 from ..store.directory import DirectoryStore
-from ..store.names import checkpoint_name
+from ..store.names import HASHES_FOLDER, checkpoint_name
 from ..store.store import Store, WritableStore
 from .plan import FramePlan, SavePlan
 from .reference import Latest, Reference
-from .sampling import Sampling
-from .segments import (
-    MAX_THREADS,
-    HashedArray,
-    HashFiles,
-    Places,
-    changed_segments,
-    differing,
-    hash_segments,
-    runs_of,
-    segment_size,
+
+HASH_BYTES: Final = 16
+MIN_SEGMENT: Final = 1 << 12  # bytes; below this, the calls take longer than the hashes
+MAX_SEGMENT: Final = 1 << 16
+_MAX_HASHES_BYTES: Final = 1 << 25  # of a state, before segments grow
+_TASK_BYTES: Final = 1 << 22  # that a thread hashes at a time
+MAX_THREADS: Final = 4
+
+
+@dataclass(frozen=True, eq=False)
+class HashedArray:
+    """What is kept of an array that was stored."""
+
+    kind: ElementType
+    shape: Shape
+    offset: int  # its first byte in the file of values
+    total: int  # its array sum (LCC-FRM-09)
+    hashes: Array  # the hash of each segment, uint8 of shape ``(segments, HASH_BYTES)``
+
+    @property
+    def size(self) -> int:
+        """How many components it has."""
+        return math.prod(self.shape) * self.kind.components
+
+
+def segment_size(nbytes: int) -> int:
+    """Return the bytes of a segment for a state of so many bytes."""
+    size = MIN_SEGMENT
+    while size < MAX_SEGMENT and nbytes // size * HASH_BYTES > _MAX_HASHES_BYTES:
+        size *= 2
+    return size
+
+
+def hash_segments(bits: Array, size: int) -> Array:
+    """Return the hashes of the segments of components, in segments of `size` bytes."""
+    data = stored_view(bits).data
+    found = bytearray()
+    for start in range(0, len(data), size):
+        found += sha256(data[start : start + size]).digest()[:HASH_BYTES]
+    return np.frombuffer(bytes(found) or b"", np.uint8).reshape(-1, HASH_BYTES)
+
+
+def differing(left: Array, right: Array) -> Array:
+    """Return which hashes of two arrays differ, bool."""
+    found: Array = (left != right).any(axis=1)
+    return found
+
+
+def changed_segments(
+    arrays: Iterable[tuple[Array, Array]], size: int, heartbeat: Callable[[], None] = lambda: None
+) -> Iterator[Array]:
+    """Yield which segments of arrays differ from those of given hashes, bool for each array.
+
+    An array may change meanwhile. A segment that does not differ had, at the moment when it was
+    read, the values that the hash is of. Nothing is copied. `heartbeat` is called again and again.
+    """
+    threads = min(thread_count(0), MAX_THREADS)
+    parts = (task for bits, hashes in arrays for task in _tasks(bits, hashes, size))
+    tasks = batches(parts, lambda task: task[0].nbytes, _TASK_BYTES)  # small arrays together
+    together: list[Array] = []
+
+    def compare(task: list[tuple[Array, Array, bool]]) -> list[tuple[Array, bool]]:
+        return [(differing(hash_segments(bits, size), hashes), last) for bits, hashes, last in task]
+
+    for compared in ordered(compare, tasks, threads):
+        heartbeat()
+        for found, is_last in compared:
+            together.append(found)
+            if is_last:
+                yield together[0] if len(together) == 1 else np.concatenate(together)
+                together = []
+
+
+def _tasks(bits: Array, hashes: Array, size: int) -> Iterator[tuple[Array, Array, bool]]:
+    """Yield parts of an array with their hashes, and whether each is the last."""
+    length, count = _TASK_BYTES // bits.itemsize, _TASK_BYTES // size
+    number = max(-(-bits.size // length), 1)
+    for part in range(number):
+        own = slice(part * length, (part + 1) * length)
+        yield bits[own], hashes[part * count : (part + 1) * count], part == number - 1
+
+
+def runs_of(segments: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the runs of segments next to each other, each as its first and the one behind its last.
+
+    Examples
+    --------
+    >>> list(runs_of([3, 4, 5, 9]))
+    [(3, 6), (9, 10)]
+    """
+    for _, run in itertools.groupby(enumerate(segments), lambda pair: pair[1] - pair[0]):
+        numbers = [segment for _, segment in run]
+        yield numbers[0], numbers[-1] + 1
+
+
+class Places:
+    """Room for new arrays: between those that stay where they are, or behind all of them.
+
+    So the file does not grow with each save of an array whose shape changes, such as a buffer.
+    `taken`: where those that stay begin and end, in any order.
+
+    Examples
+    --------
+    >>> places = Places([(0, 10), (30, 40)])
+    >>> [places.take(15), places.take(15), places.take(5)]
+    [10, 40, 25]
+    """
+
+    def __init__(self, taken: Iterable[tuple[int, int]] = ()) -> None:
+        self._gaps: list[tuple[int, int]] = []
+        self._end = 0
+        for start, stop in sorted(taken):
+            if start > self._end:
+                self._gaps.append((self._end, start))
+            self._end = max(self._end, stop)
+
+    def take(self, size: int) -> int:
+        """Return where an array of so many bytes begins."""
+        for number, (start, stop) in enumerate(self._gaps):
+            if stop - start >= size:
+                self._gaps[number : number + 1] = [(start + size, stop)] if stop - start > size else []
+                return start
+        start, self._end = self._end, self._end + size
+        return start
+
+
+HASHES: Final = "hashes"
+VALUES: Final = "values"
+
+_HEAD: Final = struct.Struct("<8s32sQ")  # magic, SHA-256 of all that follows it, bytes of the JSON
+_MAGIC: Final = b"LCCHASH\x01"
+#: What bytes may raise that are not a file of hashes.
+_NOT_HASHES: Final = (
+    *(LccodecError, OSError, ValueError, LookupError, TypeError, OverflowError),
+    *(struct.error, RecursionError),
 )
+_SUMMED_FROM: Final = 40  # the bytes behind the SHA-256
+_TEXT_BYTES: Final = 1 << 10  # of what is said of an array but its name: five numbers and its shape
+_ESCAPED_BYTES: Final = 12  # of a character of a name in JSON
+
+
+class HashFiles:
+    """The files beside the chain of a directory."""
+
+    def __init__(self, store: DirectoryStore) -> None:
+        self._store = store
+        self._path: Path = store.path / HASHES_FOLDER
+        self.values = Scratch(store.path, HASHES_FOLDER, VALUES, store.system)
+        self._told = False  # whether a warning was given
+
+    def remove(self) -> None:
+        """Remove the hashes, which turned out to be wrong."""
+        with (
+            suppress(LccodecError, OSError),
+            Folder(self._store.path, self._store.system) as above,
+            above.inner(HASHES_FOLDER) as folder,
+        ):
+            folder.remove([HASHES])
+
+    def read(
+        self, roots: Collection[bytes], forms: Mapping[str, Form]
+    ) -> tuple[int, dict[str, HashedArray]] | None:
+        """Return the bytes of a segment and the hashes of a checkpoint's arrays.
+
+        ``None`` if they are not there, are damaged, or are of another checkpoint: its root is among
+        `roots`, and its arrays have the types and shapes of `forms`.
+        """
+        try:
+            with closing(FileSource(self._path / HASHES)) as source:
+                names = sum(_ESCAPED_BYTES * len(name) for name in forms)
+                segments = sum(_segments(form, MIN_SEGMENT) for form in forms.values())
+                if source.size > _TEXT_BYTES * (1 + len(forms)) + names + HASH_BYTES * segments:
+                    return None  # no such file is as long
+                data = memoryview(source.read(0, source.size))
+            return _parse(data, roots, forms)
+        except _NOT_HASHES:
+            return None
+
+    def warn(self) -> None:
+        """Warn if the file of values cannot be written: once."""
+        if not self.values.works and not self._told:
+            self._told = True
+            warn(f"{self._path / VALUES} cannot be written: saves read what changed from the checkpoints")
+
+    def write(self, root: bytes, segment: int, arrays: Mapping[str, HashedArray]) -> None:
+        """Replace the hashes. What the system refuses is not done: the file is not needed."""
+        told = [
+            [name, a.kind.code, list(a.shape), a.offset, a.total, len(a.hashes)] for name, a in arrays.items()
+        ]
+        head = json.dumps({"root": root.hex(), "segment": segment, "arrays": told}).encode()
+        body = [struct.pack("<Q", len(head)), head, *(stored_bytes(a.hashes) for a in arrays.values())]
+        digest = sha256()
+        for part in body:
+            digest.update(part)
+        self.values.cut(max((a.offset + len(a.hashes) * segment for a in arrays.values()), default=0))
+        with suppress(LccodecError, OSError), Folder(self._store.path, self._store.system) as above:
+            above.make(HASHES_FOLDER)
+            with above.inner(HASHES_FOLDER) as folder:
+                remove_stale_temporaries(folder)
+                with WholeFile(HASHES, overwrite=True, folder=folder) as file:
+                    file.write(_MAGIC + digest.digest())
+                    for part in body:
+                        file.write(part)
+                    file.commit()
+
+
+def _segments(form: Form, segment: int) -> int:
+    """Return how many segments an array has."""
+    kind, shape = form
+    return -(-math.prod(shape) * kind.components * kind.size // segment)
+
+
+def _parse(
+    data: memoryview, roots: Collection[bytes], forms: Mapping[str, Form]
+) -> tuple[int, dict[str, HashedArray]] | None:
+    """Return what a file of hashes has; raise ``ValueError`` or another error for other bytes."""
+    magic, digest, length = _HEAD.unpack(data[: _HEAD.size])
+    if magic != _MAGIC or sha256(data[_SUMMED_FROM:]).digest() != digest:
+        return None
+    head: Any = json.loads(bytes(data[_HEAD.size : _HEAD.size + length]))
+    segment = head["segment"]
+    if bytes.fromhex(head["root"]) not in roots or [each[0] for each in head["arrays"]] != list(forms):
+        return None
+    if segment not in [1 << log2 for log2 in range(MIN_SEGMENT.bit_length() - 1, MAX_SEGMENT.bit_length())]:
+        return None
+    start, found = _HEAD.size + length, {}
+    for name, code, shape, offset, total, count in head["arrays"]:
+        own = data[start : start + count * HASH_BYTES]
+        hashes = np.frombuffer(own, np.uint8).reshape(count, HASH_BYTES)
+        array = HashedArray(ELEMENT_TYPES[code], tuple(shape), offset, total, hashes)
+        found[name] = _checked(array, forms[name], segment)
+        start += count * HASH_BYTES
+    return (segment, found) if start == len(data) else None
+
+
+def _checked(array: HashedArray, form: Form, segment: int) -> HashedArray:
+    """Return an array whose numbers fit its form; raise ``ValueError`` otherwise."""
+    if (array.kind, array.shape) != form or len(array.hashes) != _segments(form, segment):
+        raise ValueError("hashes that do not fit their array")
+    if type(array.offset) is not int or type(array.total) is not int:
+        raise ValueError("no integers")
+    if not (0 <= array.offset < 1 << 62 and 0 <= array.total < 1 << 64):
+        raise ValueError("numbers out of range")
+    return array
+
 
 _PART_COMPONENTS: Final = 1 << 21  # that are decoded at a time: a block of a large array
 
 
 @dataclass(eq=False)
 class Parent:
-    """A checkpoint, and the hashes of its arrays.
-
-    Parameters
-    ----------
-    store, step
-        Where it is.
-    segment
-        Bytes of a segment.
-    arrays
-        The hashes by name.
-    values
-        The file of values, if there can be one.
-    distrust
-        Called if the hashes turn out to be wrong.
-    """
+    """A checkpoint, and the hashes of its arrays."""
 
     store: Store
     step: int
-    segment: int
-    arrays: Mapping[str, HashedArray]
-    values: Scratch | None
-    distrust: Callable[[], None]
+    segment: int  # bytes of a segment
+    arrays: Mapping[str, HashedArray]  # the hashes by name
+    values: Scratch | None  # the file of values, if there can be one
+    distrust: Callable[[], None]  # called if the hashes turn out to be wrong
     _file: OpenCheckpoint | None = None
     _together: dict[int, Array] = field(default_factory=dict)  # of the frame that was decoded last
     _last: dict[tuple[str, int], Array] = field(default_factory=dict)  # decoded last; where it begins
@@ -94,11 +334,8 @@ class Parent:
     def read(self, name: str, segments: Sequence[int]) -> Array:
         """Return the components of segments of an array, rising, end to end.
 
-        Raises
-        ------
-        ChainError
-            If the hashes are not those of the checkpoint's values; or if they must be decoded, and
-            the chain cannot be read. Another attempt hashes the checkpoint anew.
+        Raises ``ChainError`` if the hashes are not those of the checkpoint's values; or if they
+        must be decoded, and the chain cannot be read. Another attempt hashes the checkpoint anew.
         """
         array = self.arrays[name]
         found = [self._run(name, array, *run) for run in runs_of(segments)]
@@ -196,12 +433,8 @@ def hash_checkpoint(
 ) -> tuple[int, dict[str, HashedArray]]:
     """Return the bytes of a segment, and the hashes of the arrays of a checkpoint by name.
 
-    The values are put into the file of `values`. `heartbeat` is called again and again.
-
-    Raises
-    ------
-    DataError
-        If a stored byte breaks a rule.
+    The values are put into the file of `values`. `heartbeat` is called again and again. Raises
+    ``DataError`` if a stored byte breaks a rule.
     """
     last = file.links[-1]
     forms = {name: form_of(last, name) for name in last.index_names}
@@ -255,33 +488,16 @@ _MAX_SHARE_OF_ONE_BLOCK: Final = 0.25
 
 @dataclass(eq=False)
 class HashedStep:
-    """The arrays of a step as they are stored, frame by frame.
+    """The arrays of a step as they are stored, frame by frame."""
 
-    Parameters
-    ----------
-    segment
-        Bytes of a segment.
-    values
-        The file of values, if there can be one.
-    parent
-        What the step is a delta to, if it is one.
-    changes
-        Which segments of arrays of the parent differ, bool, by name.
-    arrays
-        The hashes of what is stored by now.
-    places
-        Where new arrays lie in the file of values.
-    heartbeat
-        Called again and again while arrays are coded.
-    """
-
-    segment: int
-    values: Scratch | None
-    parent: Parent | None = None
+    segment: int  # bytes of a segment
+    values: Scratch | None  # the file of values, if there can be one
+    parent: Parent | None = None  # what the step is a delta to, if it is one
+    # Which segments of arrays of the parent differ, bool, by name.
     changes: Mapping[str, Array] = field(default_factory=dict)
-    arrays: dict[str, HashedArray] = field(default_factory=dict)
-    places: Places = field(default_factory=Places)
-    heartbeat: Callable[[], None] = lambda: None
+    arrays: dict[str, HashedArray] = field(default_factory=dict)  # the hashes of what is stored by now
+    places: Places = field(default_factory=Places)  # where new arrays lie in the file of values
+    heartbeat: Callable[[], None] = lambda: None  # called again and again while arrays are coded
 
     def encode(self, plan: SavePlan) -> Iterator[tuple[Iterator[bytes], list[Candidate]]]:
         """Yield the chunks of each frame of a plan, and its arrays.
@@ -444,13 +660,8 @@ class HashedStep:
 class HashReference(Reference):
     """Hashes of the newest step of a chain, and what a save does with them.
 
-    Parameters
-    ----------
-    store
-        Where the chain is kept. In a directory, hashes and values are kept beside it.
-    heartbeat
-        Called again and again while a call takes long.
-
+    `store`: where the chain is kept. In a directory, hashes and values are kept beside it.
+    `heartbeat`: called again and again while a call takes long.
     """
 
     has_values = False
@@ -475,10 +686,8 @@ class HashReference(Reference):
     def read(self, file: OpenCheckpoint) -> dict[str, DecodedArray]:
         """Return the arrays of a checkpoint with their hashes: kept ones, or made of its files.
 
-        Raises
-        ------
-        DataError, ChainError, StorageError
-            If the checkpoint cannot be restored.
+        Raises ``DataError``, ``ChainError`` or ``StorageError`` if the checkpoint cannot be
+        restored.
         """
         last = file.links[-1]
         forms = {name: form_of(last, name) for name in last.index_names}
@@ -528,9 +737,6 @@ class HashReference(Reference):
             c.changed = float(differ.mean()) if differ.size else 0.0
             self._changes[c.name] = differ
 
-    def look_back(self, latest: Latest, arrays: Sequence[Candidate], sampling: Sampling) -> None:
-        """Do nothing: what loses nothing does not ask how its arrays moved before."""
-
     def check(self, plan: SavePlan) -> None:
         """Raise ``ArgumentError`` if a plan may lose something: then hashes say nothing of it."""
         for index, c in enumerate(plan.candidates):
@@ -547,7 +753,9 @@ class HashReference(Reference):
         effort: Effort,  # noqa: ARG002 - nothing is tried for lossless frames
     ) -> Iterator[tuple[Iterator[bytes], dict[str, DecodedArray]]]:
         """Yield the chunks of each frame, and its arrays by name: nothing is lost of them."""
-        parent = None if latest is None or plan.parent is None else _parent_of(latest)
+        parent = None  # what the arrays of the latest checkpoint are read from, if it has any
+        if latest is not None and plan.parent is not None and latest.arrays:
+            parent = cast(ParentBits, next(iter(latest.arrays.values())).bits).parent
         segment = segment_size(sum(c.bits.nbytes for c in plan.candidates))
         stored = HashedStep(segment, self._values, heartbeat=self._heartbeat)
         if parent is not None:
@@ -562,10 +770,6 @@ class HashReference(Reference):
         finally:
             if parent is not None:
                 parent.close()
-
-    def copies(self, plan: SavePlan, arrays: Mapping[str, DecodedArray]) -> dict[str, DecodedArray]:  # noqa: ARG002
-        """Return nothing: the hashes of copies are kept with the others."""
-        return {}
 
     def keep(
         self,
@@ -609,8 +813,3 @@ def _held(parent: Parent) -> dict[str, DecodedArray]:
         name: DecodedArray(array.kind, array.shape, cast(Array, ParentBits(parent, name)))
         for name, array in parent.arrays.items()
     }
-
-
-def _parent_of(latest: Latest) -> Parent | None:
-    """Return what the arrays of a checkpoint are read from; ``None`` if it has none."""
-    return next((cast(ParentBits, array.bits).parent for array in latest.arrays.values()), None)

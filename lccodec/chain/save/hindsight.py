@@ -32,10 +32,10 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from ...constants import FORMAT_MINOR, MAX_WEIGHT
-from ...container.disk.system import storage_errors
 from ...container.figures import FIGURES, StoredFigures
 from ...container.manifest import INHERITED, Manifest, Parent
 from ...container.piece_table import hashed
+from ...container.system import storage_errors
 from ...element_table import ElementType
 from ...element_types import Array, subtract, work
 from ...errors import ArgumentError, LccodecError, reason_of, warn
@@ -53,10 +53,9 @@ from ..store.lineage import Lineage
 from ..store.names import checkpoint_name
 from ..store.store import Store, WritableStore
 from .encode import encode_plan
-from .measurement import movements, rounded_figures
+from .measurement import Samples, movements, rounded_figures
 from .plan import make_plan
 from .reference import Latest, locked_soon
-from .sampling import Samples
 from .settings import check_lossy
 
 #: The newest steps that are looked at for groups that an earlier process has left, in groups.

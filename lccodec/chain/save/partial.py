@@ -35,9 +35,8 @@ from ...errors import ArgumentError, LccodecError
 from ...policy.policy import Candidate
 from ...policy.record import read_record
 from ...policy.roles import Assignment, check_matches
-from ..adapter import TYPES, Wanted
+from ..caller import TYPES, Wanted
 from .plan import SavedState
-from .sampling import Samples
 
 if TYPE_CHECKING:  # loaded by the first save
     from .reference import Latest
@@ -65,10 +64,7 @@ def wanted_by(only: Sequence[str]) -> Wanted:
 def select(flat: Flat, only: Sequence[str]) -> Flat:
     """Return the arrays of a state that a name or pattern fits, and all scalars.
 
-    Raises
-    ------
-    ArgumentError
-        If a name or pattern fits no array of the state.
+    Raises ``ArgumentError`` if a name or pattern fits no array of the state.
 
     Examples
     --------
@@ -99,32 +95,19 @@ def _replaced(node: Json, places: Mapping[int, int]) -> Json:
 
 @dataclass
 class Overlay:
-    """Where the leaves of a selection lie in the state of the parent.
+    """Where the leaves of a selection lie in the state of the parent."""
 
-    Attributes
-    ----------
-    arrays
-        Indices in the selection, by the index in the parent's state.
-    scalars
-        All scalars of the state, in its order.
-    leaves
-        The names of all leaves of the selection.
-    """
-
+    # Indices in the selection, by the index in the parent's state.
     arrays: dict[int, int] = field(default_factory=dict)
-    scalars: list[Json] = field(default_factory=list)
-    leaves: set[str] = field(default_factory=set)
+    scalars: list[Json] = field(default_factory=list)  # all scalars of the state, in its order
+    leaves: set[str] = field(default_factory=set)  # the names of all leaves of the selection
 
 
 def overlay(selection: Flat, tree: Json, scalars: Iterable[Json], step: int) -> Overlay:
     """Return where the leaves of a selection lie in the state of the parent, of a step.
 
-    `tree` and `scalars` are the parent's, as `flatten` returns them.
-
-    Raises
-    ------
-    ArgumentError
-        If the selection has an entry that the parent lacks, or another kind of entry.
+    `tree` and `scalars` are the parent's, as `flatten` returns them. Raises ``ArgumentError`` if
+    the selection has an entry that the parent lacks, or another kind of entry.
 
     Examples
     --------
@@ -228,10 +211,8 @@ def inherit(
 ) -> SavedState:
     """Return the state of a selection over that of the parent.
 
-    Raises
-    ------
-    ArgumentError
-        If an entry is not in the parent, or an array has another type or shape there.
+    Raises ``ArgumentError`` if an entry is not in the parent, or an array has another type or shape
+    there.
     """
     parent, names = latest.manifest, list(latest.arrays)
     found = overlay(selection, parent.tree, parent.scalars, latest.step)
@@ -311,18 +292,3 @@ def inherited_figures(arrays: Sequence[Candidate], parent: Manifest) -> dict[str
     found["movement"][own & floats] = 0.0
     found["lag"][own] = np.nan  # there is no movement that values could lag behind
     return found
-
-
-def inherited_samples(arrays: Sequence[Candidate], latest: Latest) -> Samples:
-    """Return the samples of the originals of arrays that a save leaves out, as far as known."""
-    return (latest.originals or Samples()).of({c.name for c in arrays if c.inherited})
-
-
-def is_put_off(latest: Latest, every: int) -> bool:
-    """Return whether a keyframe, due after `every` deltas, waits for a save of all arrays."""
-    return latest.deltas < DEFERRED * every
-
-
-def is_renewed(latest: Latest, every: int) -> bool:
-    """Return whether a delta in place of a keyframe stores arrays without a reference."""
-    return latest.deltas % every == 0

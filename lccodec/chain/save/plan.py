@@ -57,23 +57,14 @@ from ..read.replay import DecodedArray
 
 @dataclass(frozen=True)
 class SavedState:
-    """What a save stores.
-
-    Parameters
-    ----------
-    flat, metadata, known
-        The state, its metadata, and the roles that are known of its arrays.
-    inherited
-        The names of the arrays that are the parent's.
-    is_selection
-        Whether it has some arrays of a state, to be stored over the parent's
-        (:mod:`lccodec.chain.save.partial`).
-    """
+    """What a save stores."""
 
     flat: Flat
     metadata: dict[str, str]
-    known: Mapping[str, Assignment]
-    inherited: frozenset[str] = frozenset()
+    known: Mapping[str, Assignment]  # the roles that are known of its arrays
+    inherited: frozenset[str] = frozenset()  # the names of the arrays that are the parent's
+    # Whether it has some arrays of a state, to be stored over the parent's
+    # (:mod:`lccodec.chain.save.partial`).
     is_selection: bool = False
 
 
@@ -224,45 +215,28 @@ _NO_ROLE: Final = Assignment("other", "in a single file")
 
 @dataclass(frozen=True, eq=False)
 class SavePlan:
-    """What a save does with each array, in the order of the state.
+    """What a save does with each array, in the order of the state."""
 
-    Parameters
-    ----------
-    parent
-        Step of the parent; ``None`` for a keyframe.
-    candidates, quantizers
-        The arrays, and the quantizer that codes each of them in deltas.
-    frames
-        The frames, in the order of their first arrays.
-    waiting
-        Indices of the arrays that wait.
-    policy
-        The policy that chose.
-    group
-        What becomes of the step in a group of a history with hindsight, in words.
-    copies
-        Indices of the arrays that are copies, rising, and those of their sources.
-    verdicts
-        Indices of the arrays whose quantizer depends on their values, and why it is what it is.
-    settles
-        Whether the step may be coded again in a group.
-    """
-
-    parent: int | None
+    parent: int | None  # step of the parent; ``None`` for a keyframe
+    # `candidates`, `quantizers`: the arrays, and the quantizer that codes each of them in deltas.
     candidates: Sequence[Candidate]
     quantizers: Sequence[Quantizer]
-    frames: Sequence[FramePlan]
-    waiting: frozenset[int]
+    frames: Sequence[FramePlan]  # the frames, in the order of their first arrays
+    waiting: frozenset[int]  # indices of the arrays that wait
     policy: Policy
-    group: str | None = None
+    group: str | None = None  # what becomes of the step in a group of a history with hindsight, in words
+    # Indices of the arrays that are copies, rising, and those of their sources.
     copies: Mapping[int, int] = field(default_factory=dict)
+    # Indices of the arrays whose quantizer depends on their values, and why it is what it is.
     verdicts: Mapping[int, str] = field(default_factory=dict)
-    settles: bool = False
+    settles: bool = False  # whether the step may be coded again in a group
 
     def losing(self) -> set[int]:
         """Return the indices of the arrays that may lose something in this checkpoint."""
-        coded = (frame.arrays for frame in self.frames if frame.quantizer.lossy)
-        found = set(self.waiting).union(*coded)
+        found = set(self.waiting)
+        for frame in self.frames:
+            if frame.quantizer.lossy:
+                found.update(frame.arrays)
         return found.union(index for index, source in self.copies.items() if source in found)
 
     def may_lose(self, index: int) -> bool:
@@ -296,7 +270,9 @@ class SavePlan:
 
     def frame_numbers(self) -> list[int | None]:
         """Return the number of each array's frame, from 1 on; 0 without one, None for a copy."""
-        numbers: list[int | None] = [None if i in self.copies else 0 for i in range(len(self.candidates))]
+        numbers: list[int | None] = [0] * len(self.candidates)
+        for index in self.copies:
+            numbers[index] = None
         for number, frame in enumerate(self.frames, 1):
             for index in frame.arrays:
                 numbers[index] = number
@@ -362,10 +338,7 @@ def candidates(
     An array that is not in C order and native byte order is copied. `given` and `known` are as in
     :func:`lccodec.policy.roles.assign_roles`; without `given`, every role is ``other``.
 
-    Raises
-    ------
-    ArgumentError
-        If an array cannot be stored. The message names it.
+    Raises ``ArgumentError`` if an array cannot be stored. The message names it.
     """
     roles: dict[str, Assignment] = {}
     declared: dict[str, Declaration] = {}
@@ -456,7 +429,7 @@ def make_plan(
                 open_runs[like] = frame
         frame.arrays.append(index)
         frame.size += c.bits.size
-    moved = {index for frame in frames for index in frame.arrays}.union(waiting)
+    moved = set(waiting).union(*(frame.arrays for frame in frames))
     copies = {
         index: source
         for index, source in copies.items()
@@ -496,8 +469,9 @@ def _copies(arrays: Sequence[Candidate], policy: Policy, alone: bool) -> dict[in
             continue
         source = arrays[place]
         same = c.kind is source.kind
-        if same and not alone and _is_nearly_unchanged(c):
-            continue
+        small = c.bits.size <= MAX_SHARED_COMPONENTS
+        if same and not alone and small and changed_share(c) * c.bits.nbytes < _MIN_CHANGED_BYTES:
+            continue  # its part of a shared frame is smaller
         coders = _coders(policy, source)
         lossy = [coder for coder in coders if coder.lossy]
         if not lossy or (
@@ -516,12 +490,6 @@ def _keeps_rounding(c: Candidate, source: Candidate, lossy: Sequence[Quantizer])
     if any(guarantee_of(coder) != Guarantee() for coder in lossy):
         return False
     return has_negative(c.bits, c.kind) or not bool((zero(c.bits) & ~zero(source.bits)).any())
-
-
-def _is_nearly_unchanged(c: Candidate) -> bool:
-    """Return whether a small array changed so little that its part of a shared frame is smaller."""
-    small = c.bits.size <= MAX_SHARED_COMPONENTS
-    return small and changed_share(c) * c.bits.nbytes < _MIN_CHANGED_BYTES
 
 
 def _coders(policy: Policy, c: Candidate) -> tuple[Quantizer, Quantizer]:
@@ -573,8 +541,10 @@ def estimate_frames(
 
 def _frame_estimates(frame: FramePlan, arrays: Sequence[Candidate], effort: Effort) -> list[Estimate]:
     """Code the arrays of a frame, or a sample of a large one."""
-    parts = [slice(0, frame.size)]
-    if len(arrays) == 1 and not _is_field(frame, arrays[0]):
+    parts, first = [slice(0, frame.size)], arrays[0]
+    # Stretches of an array that is coded as a field would lack its neighbours.
+    fields = frame.quantizer.field if first.kind.kind == "f" else lambda *_: None
+    if len(arrays) == 1 and fields(first.bits, first.kind) is None:
         parts = list(stretches(frame.size, _STRETCHES, _STRETCH_COMPONENTS)) or parts
     length, samples = _coded(frame, arrays, parts, effort)
     taken = sum(bits.size for bits, *_ in samples)
@@ -588,11 +558,6 @@ def _frame_estimates(frame: FramePlan, arrays: Sequence[Candidate], effort: Effo
         share = candidate.bits.size / frame.size if frame.size else 1.0
         estimates.append(Estimate(round(length * share), _error(*sample, kind), sampled))
     return estimates
-
-
-def _is_field(frame: FramePlan, c: Candidate) -> bool:
-    """Return whether an array is coded as a field: stretches of it would lack its neighbours."""
-    return c.kind.kind == "f" and frame.quantizer.field(c.bits, c.kind) is not None
 
 
 def _coded(

@@ -43,9 +43,8 @@ from ..read.replay import DecodedArray, Decoding, Ranges, replay
 from ..store.names import checkpoint_name
 from ..store.store import LockedStore, Store, WritableStore
 from .encode import decoded_copies, encode_plan
-from .measurement import add_past
+from .measurement import PIECE, Drawn, Samples, Sampling, add_past
 from .plan import SavePlan
-from .sampling import PIECE, Drawn, Samples, Sampling
 
 #: Returns the arrays of an open checkpoint by name, as `Latest` holds them.
 ReadArrays: TypeAlias = Callable[[OpenCheckpoint], dict[str, DecodedArray]]
@@ -66,18 +65,17 @@ class Reference(ABC):
     def read(self, file: OpenCheckpoint) -> dict[str, DecodedArray]:
         """Return the arrays of a checkpoint by name, as `Latest` holds them.
 
-        Raises
-        ------
-        DataError, ChainError, StorageError
-            If the checkpoint cannot be restored.
+        Raises ``DataError``, ``ChainError`` or ``StorageError`` if the checkpoint cannot be
+        restored.
         """
 
     @abstractmethod
     def compare(self, arrays: Sequence[Candidate], is_keyframe: bool) -> None:
         """Find which arrays are trained or copies of others, and how far they moved."""
 
-    @abstractmethod
-    def look_back(self, latest: Latest, arrays: Sequence[Candidate], sampling: Sampling) -> None:
+    def look_back(  # noqa: B027 - what loses nothing does not ask how its arrays moved before
+        self, latest: Latest, arrays: Sequence[Candidate], sampling: Sampling
+    ) -> None:
         """Give arrays a sample of what they were at the save before."""
 
     def check(self, plan: SavePlan) -> None:  # noqa: B027 - nothing, as a rule
@@ -89,9 +87,12 @@ class Reference(ABC):
     ) -> Iterator[tuple[Iterable[bytes], dict[str, DecodedArray]]]:
         """Yield the chunks of each frame, and its arrays by name as they are restored."""
 
-    @abstractmethod
-    def copies(self, plan: SavePlan, arrays: Mapping[str, DecodedArray]) -> dict[str, DecodedArray]:
-        """Return the copies of a plan by name; `arrays` has their sources as they are restored."""
+    def copies(self, plan: SavePlan, arrays: Mapping[str, DecodedArray]) -> dict[str, DecodedArray]:  # noqa: ARG002
+        """Return the copies of a plan by name; `arrays` has their sources as they are restored.
+
+        Nothing is returned where `keep` has the copies with the others.
+        """
+        return {}
 
     @abstractmethod
     def keep(
@@ -133,23 +134,12 @@ class NeededFile:
 
 @dataclass
 class Latest:
-    """The latest checkpoint of a chain, decoded.
+    """The latest checkpoint of a chain, decoded."""
 
-    Parameters
-    ----------
-    links
-        The files of the checkpoint and its parents, the keyframe first.
-    manifest
-        That of the checkpoint, with the tree of the state.
-    arrays
-        The decoded arrays by name.
-    originals
-        Samples of the state that was saved; ``None`` if it was saved by another process.
-    """
-
-    links: tuple[NeededFile, ...]
-    manifest: Manifest
-    arrays: dict[str, DecodedArray]
+    links: tuple[NeededFile, ...]  # the files of the checkpoint and its parents, the keyframe first
+    manifest: Manifest  # that of the checkpoint, with the tree of the state
+    arrays: dict[str, DecodedArray]  # the decoded arrays by name
+    # Samples of the state that was saved; ``None`` if it was saved by another process.
     originals: Samples | None = None
 
     @property
@@ -166,19 +156,18 @@ class Latest:
         """Return whether the files of the checkpoint are those that they were."""
         try:
             listed = store.snapshot()
-            found = [listed.root(checkpoint_name(link.step)) for link in self.links]
+            for link in self.links:
+                if listed.root(checkpoint_name(link.step)) != (link.root, link.size):
+                    return False
         except LccodecError:
             return False
-        return found == [(link.root, link.size) for link in self.links]
+        return True
 
 
 def read_latest(store: Store, step: int, read: ReadArrays) -> Latest:
     """Return the checkpoint of a step from its files, with the arrays that `read` returns.
 
-    Raises
-    ------
-    DataError, ChainError, StorageError
-        If the checkpoint cannot be restored.
+    Raises ``DataError``, ``ChainError`` or ``StorageError`` if the checkpoint cannot be restored.
     """
     with open_name(store, checkpoint_name(step)) as file:
         file.check_name()
@@ -194,14 +183,8 @@ def find_parent(
 ) -> Latest:
     """Return the newest checkpoint, which a save of some arrays adds to.
 
-    Parameters are those of `find_latest`.
-
-    Raises
-    ------
-    ArgumentError
-        If there is no checkpoint.
-    LostParentError
-        If the newest cannot be restored.
+    Parameters are those of `find_latest`. Raises ``ArgumentError`` if there is no checkpoint.
+    Raises ``LostParentError`` if the newest cannot be restored.
     """
     if not steps:
         raise ArgumentError(f"{store.path} has no step that only= could add to: save all arrays first")
@@ -228,13 +211,9 @@ def find_latest(
     """Return the reference of a delta: the checkpoint in memory, or else the newest one.
 
     `steps` are those of the history, rising. `read` is as for `read_latest`. `mended` is called if
-    the newest checkpoint cannot be read, and returns the store once it can.
-
-    Returns
-    -------
-    Latest or None
-        ``None`` if there is no checkpoint; or if the newest cannot be restored or is not the one in
-        memory. Then an `LccodecWarning` names it.
+    the newest checkpoint cannot be read, and returns the store once it can. Returns ``None`` if
+    there is no checkpoint; or if the newest cannot be restored or is not the one in memory. Then an
+    `LccodecWarning` names it.
     """
 
     def reference() -> Latest:
@@ -258,10 +237,7 @@ def find_latest(
 
 
 def _first_or_mended(
-    first: Callable[[], Latest],
-    newest: int | None,
-    read: ReadArrays,
-    mended: Callable[[], Store | None],
+    first: Callable[[], Latest], newest: int | None, read: ReadArrays, mended: Callable[[], Store | None]
 ) -> Latest:
     """Return what a function returns; if it cannot read its files, the newest step once mended."""
     try:
@@ -289,12 +265,8 @@ def locked_soon(store: WritableStore) -> Iterator[LockedStore | None]:
 def held_together(latest: Latest, store: WritableStore) -> Iterator[None]:
     """Keep the files of a checkpoint where they are while a delta to it gets its name.
 
-    The lock of the store keeps others from removing them, if it is free within a second.
-
-    Raises
-    ------
-    ChainError
-        If a delta to it could not be restored any more.
+    The lock of the store keeps others from removing them, if it is free within a second. Raises
+    ``ChainError`` if a delta to it could not be restored any more.
     """
     with locked_soon(store):
         try:
@@ -331,15 +303,7 @@ _MIN_OWN_BYTES: Final = 1 << 20
 
 
 class ValueReference(Reference):
-    """The newest checkpoint decoded, in memory. Coding overwrites it with the new checkpoint.
-
-    Parameters
-    ----------
-    store
-        Where the chain is kept.
-    crew
-        Who codes.
-    """
+    """The newest checkpoint decoded, in memory. Coding overwrites it with the new checkpoint."""
 
     has_values = True
 
@@ -365,8 +329,10 @@ class ValueReference(Reference):
         # Of another process, or sampled elsewhere: from the files, which are not yet replaced.
         if known is None or (latest.manifest.exact is not None and _are_elsewhere(known, arrays, sampling)):
             known = _originals(self._store, latest, arrays, sampling)
-        elif others := {c.name for c in arrays if c.reference is not None and _had_other_form(latest, c)}:
-            known = known.of(latest.arrays.keys() - others)
+        else:  # an array may have had another form at the save before an end of a group
+            forms = {c.name: (c.kind, c.shape) for c in arrays if c.reference is not None}
+            if others := {n for n, a in latest.arrays.items() if forms.get(n, a.form) != a.form}:
+                known = known.of(latest.arrays.keys() - others)
         latest.originals = known
         add_past(arrays, sampling, known)
 
@@ -396,20 +362,18 @@ class ValueReference(Reference):
 
 def read_values(empty: Empty, file: OpenCheckpoint) -> dict[str, DecodedArray]:
     """Return the arrays of a checkpoint by name, decoded into memory that `empty` returns."""
-    file.decode_by(partial(_decode_into, empty))
+
+    def decode(file: OpenCheckpoint, indices: list[int]) -> Decoding:
+        # Large arrays are decoded to where they stay: with a copy there would be two references.
+        heads, names, into = file.heads(), file.links[-1].index_names, {}
+        for index in indices:
+            header = heads[names[index]].header
+            if not header.run and header.nbytes >= _MIN_OWN_BYTES:
+                into[index] = empty(header.components, header.kind.bits)
+        return replay(file.links, indices, file.together, into)
+
+    file.decode_by(decode)
     return dict(zip(file.links[-1].index_names, file.decoded(), strict=True))
-
-
-def _decode_into(empty: Empty, file: OpenCheckpoint, indices: list[int]) -> Decoding:
-    """Decode large arrays to where they stay: with a copy there would be two references."""
-    heads, names = file.heads(), file.links[-1].index_names
-    found = ((index, heads[names[index]].header) for index in indices)
-    into = {
-        index: empty(header.components, header.kind.bits)
-        for index, header in found
-        if not header.run and header.nbytes >= _MIN_OWN_BYTES
-    }
-    return replay(file.links, indices, file.together, into)
 
 
 def sampling_after(latest: Latest | None, arrays: Sequence[Candidate]) -> Sampling:
@@ -431,15 +395,6 @@ def _are_elsewhere(before: Samples, arrays: Sequence[Candidate], sampling: Sampl
         if own is not None and own.size != -(-c.bits.size // distance):
             return True
     return False
-
-
-def _had_other_form(latest: Latest, c: Candidate) -> bool:
-    """Return whether an array had another type or shape at the save before an end of a group.
-
-    Its reference, the end before that, has its own.
-    """
-    before = latest.arrays.get(c.name)
-    return before is not None and before.form != (c.kind, c.shape)
 
 
 def _originals(store: Store, latest: Latest, arrays: Sequence[Candidate], sampling: Sampling) -> Samples:
@@ -518,4 +473,6 @@ def _sampled(
         found.append(bits[-start % distance :: distance].copy())
         start += bits.size
     even = np.concatenate(found)
-    return even, sampling.draw_parts(index, even, parts, header.components, header.kind)
+    if index not in sampling.drawn:
+        return even, None
+    return even, Drawn.of_parts(even, parts(), header.components, header.kind, distance)

@@ -26,7 +26,7 @@ from ...frame.encode import Effort
 from ...policy.presets import POLICIES
 from ...policy.record import EXACT_KEY, Record, needed_record, read_record, write_record
 from ...workers.crew import Crew
-from ..progress import OnProgress, no_progress
+from ..caller import OnProgress, no_progress
 from ..read.newest import open_exact
 from ..store.names import checkpoint_name
 from ..store.store import OvertakenError, Store, WritableStore
@@ -34,14 +34,8 @@ from .encode import plan_manifest
 from .exact import ExactRoot, Newest, renew_newest
 from .hash_reference import HashReference
 from .hindsight import DeltaBase, Groups
-from .measurement import Measurement
-from .partial import (
-    inherit,
-    inherited_figures,
-    inherited_samples,
-    is_put_off,
-    is_renewed,
-)
+from .measurement import NOTHING, Measurement, Sampling
+from .partial import DEFERRED, inherit, inherited_figures
 from .plan import SavedState, SavePlan, candidates, make_plan
 from .reference import (
     Latest,
@@ -54,7 +48,6 @@ from .reference import (
     held_together,
     sampling_after,
 )
-from .sampling import NOTHING, Sampling
 from .settings import Cadence, Settings
 
 #: What settling a group may take, as a part of the time of the save that it follows.
@@ -63,49 +56,26 @@ _SETTLING_SHARE: Final = 0.5
 
 @dataclass(eq=False)
 class _Attempt:
-    """A save. It is over when it says so, or when nobody has it any more.
-
-    Parameters
-    ----------
-    step, state
-        What is saved.
-    tell
-        Told how many arrays are coded.
-    is_last
-        Whether what fails now is not tried again.
-    """
+    """A save. It is over when it says so, or when nobody has it any more."""
 
     step: Any
     state: SavedState
-    tell: OnProgress
-    is_last: bool
+    tell: OnProgress  # told how many arrays are coded
+    is_last: bool  # whether what fails now is not tried again
     is_over: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class _Prepared:
-    """A save of which nothing is written yet.
+    """A save of which nothing is written yet."""
 
-    Parameters
-    ----------
-    base
-        What it is coded against.
-    state
-        What it stores, with what it takes from its parent.
-    plan
-        How it stores that.
-    record, effort
-        What the checkpoint must record, and how hard an encoder tries.
-    sampling
-        What its figures sample.
-    """
-
-    base: DeltaBase
-    state: SavedState
-    plan: SavePlan
+    base: DeltaBase  # what it is coded against
+    state: SavedState  # what it stores, with what it takes from its parent
+    plan: SavePlan  # how it stores that
+    # `record`, `effort`: what the checkpoint must record, and how hard an encoder tries.
     record: Record
     effort: Effort
-    sampling: Sampling
+    sampling: Sampling  # what its figures sample
 
     def manifest(self, step: int) -> Manifest:
         """Return the manifest of the checkpoint, without its frames."""
@@ -119,18 +89,7 @@ class _Prepared:
 class Saver:
     """Saves states to a store, and keeps the latest as decoded; for one thread at a time.
 
-    Parameters
-    ----------
-    store
-        Where the chain is kept.
-    settings
-        Policy, roles, and what is kept of the newest state.
-    every
-        How often there are keyframes, exact files and ends.
-    crew
-        Who codes.
-    gives_back
-        Returns whether parity or a mirror gives a checkpoint back, by its name.
+    `gives_back` returns whether parity or a mirror gives a checkpoint back, by its name.
     """
 
     def __init__(
@@ -169,12 +128,7 @@ class Saver:
         """Settle the groups that are complete: no save follows that would do it."""
         self._groups.settle_rest()
 
-    def save(
-        self,
-        step: Any,
-        state: SavedState,
-        tell: OnProgress = no_progress,
-    ) -> int:
+    def save(self, step: Any, state: SavedState, tell: OnProgress = no_progress) -> int:
         """Store a state, and return the bytes of its file; see `Chain.save`.
 
         `tell` is told after each frame how many arrays are coded.
@@ -211,11 +165,8 @@ class Saver:
     def _save(self, attempt: _Attempt) -> int:
         """Store a state as a delta to what is there now, or as a keyframe.
 
-        Raises
-        ------
-        ChainError
-            If what the delta was taken against is gone. In the last attempt, only if there is no
-            exact file that keeps the state.
+        Raises ``ChainError`` if what the delta was taken against is gone. In the last attempt, only
+        if there is no exact file that keeps the state.
         """
         start = time.perf_counter()
         listed = self._store.snapshot()
@@ -309,9 +260,9 @@ class Saver:
             self._latest = latest or self._latest
             return self._groups.base(latest, record.policy)
         parent = self._latest = find_parent(self._latest, listed, steps, read, mended)
-        base = self._groups.base(parent, record.policy)
-        if base.is_keyframe and is_put_off(parent, self._every.keyframe):
-            renewed = is_renewed(parent, self._every.keyframe)
+        base, every = self._groups.base(parent, record.policy), self._every.keyframe
+        if base.is_keyframe and parent.deltas < DEFERRED * every:  # it waits for a save of all arrays
+            renewed = parent.deltas % every == 0
             base = replace(base, is_keyframe=False, is_end=False, is_renewed=renewed)
         return base
 
@@ -384,7 +335,8 @@ class Saver:
         decoded = self._reference.keep(step, root, arrays, save.state.flat.names)
         samples = measurement.samples
         if before is not None and measurement.is_partial:
-            samples = samples.with_those_of(inherited_samples(plan.candidates, before))
+            left_out = {c.name for c in plan.candidates if c.inherited}
+            samples = samples.with_those_of(originals.of(left_out))
         self._latest = Latest((*links, link), replace(manifest, tree=save.state.flat.tree), decoded, samples)
         self._groups.saved(base, self._latest, plan.candidates)
         return link

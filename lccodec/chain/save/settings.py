@@ -50,11 +50,6 @@ TIMEOUT_SECONDS: Final = 300.0
 WhenBusy: TypeAlias = Literal["wait", "skip"]
 
 
-def check_when_busy(when_busy: object) -> None:
-    """Raise ``ArgumentError`` for an unknown `when_busy`."""
-    check_choice("when_busy", when_busy, get_args(WhenBusy))
-
-
 @dataclass(frozen=True)
 class WorkerOptions:
     """How a chain uses workers; as for `Chain`."""
@@ -77,19 +72,12 @@ class WorkerOptions:
 
 @dataclass(frozen=True)
 class Cadence:
-    """How often something is done: after how many saves, or deltas; as for `Chain`.
+    """How often something is done: after how many saves, or deltas; as for `Chain`."""
 
-    Parameters
-    ----------
-    keyframe, exact
-        As `keyframe_every` and `exact_every`.
-    end
-        As `hindsight`.
-    """
-
+    # `keyframe`, `exact`: as `keyframe_every` and `exact_every`.
     keyframe: int
     exact: int = 1
-    end: int = 0
+    end: int = 0  # as `hindsight`
 
 
 def check_every(keyframe: object, exact: object, end: object) -> Cadence:
@@ -217,8 +205,7 @@ class Settings:
         kind = "keyframe" if plan.parent is None else f"delta to {plan.parent}"
         ratio = sum(c.bits.nbytes for c in plan.candidates) / max(size, 1)
         LOG.info(
-            "%s: step %s, %s, %d bytes, %.1fx, %.3f s",
-            *(self._store.path, step, kind, size, ratio, seconds),
+            "%s: step %s, %s, %d bytes, %.1fx, %.3f s", *(self._store.path, step, kind, size, ratio, seconds)
         )
 
     @property
@@ -300,11 +287,8 @@ def _large_exact_arrays(plan: SavePlan, policy: Policy) -> list[str]:
 def _latest_record(store: Store) -> tuple[Record | None, str | None]:
     """Return the record of the newest readable checkpoint, or what is wrong with the newest.
 
-    Returns
-    -------
-    tuple
-        The record and ``None``. If no checkpoint can be read, ``None`` and what is wrong. If there
-        is no checkpoint, ``None`` twice.
+    Returns the record and ``None``. If no checkpoint can be read, ``None`` and what is wrong. If
+    there is no checkpoint, ``None`` twice.
     """
     problem = None
     for name in reversed(store.steps().values()):

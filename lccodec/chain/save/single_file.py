@@ -10,14 +10,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
-from ...container.disk.source import BytesSource
-from ...container.disk.system import checked_path
+from ...container.checkpoint import CheckpointWriter, open_bytes, to_bytes
 from ...container.manifest import Manifest
 from ...container.piece_table import FrameEntry, hashed
-from ...container.reader import open_bytes
 from ...container.scalars import metadata_strings
+from ...container.source import BytesSource
+from ...container.system import checked_path
 from ...container.tree import Flat, flatten
-from ...container.writer import CheckpointWriter, to_bytes
 from ...errors import ArgumentError, StorageError
 from ...policy.copies import mark_copies
 from ...policy.policy import Policy
@@ -26,8 +25,7 @@ from ...policy.record import Record, needed_record, write_record
 from ...policy.roles import Assignment, Role, check_roles
 from ...quantizers.lossless import Lossless
 from ...workers.crew import Threads
-from ..bounds import Bounds
-from ..progress import Progress, check_progress, telling
+from ..caller import Bounds, Progress, check_progress, telling
 from ..read.checkpoint import OpenCheckpoint, open_data, open_file
 from ..read.links import check_own
 from ..read.newest import kept

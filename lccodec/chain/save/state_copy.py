@@ -31,57 +31,33 @@ Question: TypeAlias = Literal["save", "plan", "estimates"]
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """A state to save, or to plan a save of. All of its arrays are components, in shared memory.
-
-    Parameters
-    ----------
-    step, metadata
-        As for `Chain.save`.
-    tree, scalars, names
-        As in `lccodec.container.tree.Flat`.
-    codes, ranks, sizes
-        Of each array the number of its element type and its number of dimensions; and the
-        dimensions of all, one array after the other. As arrays: there may be thousands, and lists
-        take long to make and to send.
-    memory, places
-        The bytes that arrays lie in; and of each array the number of its memory, and its place
-        there in bytes, int64 of shape ``(arrays, 2)``.
-    known
-        Roles by name, and why.
-    resumed
-        Whether the run goes on from a lossy state that it has restored.
-    first
-        Quantizers of a first keyframe by name, where it is known what follows.
-    judged
-        Factor of the steps of weights, once a loss has judged them.
-    watched
-        Whether the client wants to know how far the save is.
-    question
-        What is to be done with it.
-    is_selection
-        Whether it has some arrays of a state, to be saved over the parent's.
-    number
-        The number of the request.
-    """
+    """A state to save, or to plan a save of. All of its arrays are components, in shared memory."""
 
     step: int
+    # `tree`, `scalars`, `names`: as in `lccodec.container.tree.Flat`.
     tree: Json
     scalars: list[Json]
     names: list[str]
+    # `codes`, `ranks`, `sizes`: of each array the number of its element type and its number of
+    # dimensions; and the dimensions of all, one array after the other. As arrays: there may be
+    # thousands, and lists take long to make and to send.
     codes: Array
     ranks: Array
     sizes: Array
+    # `memory`, `places`: the bytes that arrays lie in; and of each array the number of its memory,
+    # and its place there in bytes, int64 of shape ``(arrays, 2)``.
     memory: list[Array]
     places: Array
-    metadata: dict[str, str]
-    known: dict[str, tuple[Role, str]]
-    resumed: bool
+    metadata: dict[str, str]  # as for `Chain.save`
+    known: dict[str, tuple[Role, str]]  # roles by name, and why
+    resumed: bool  # whether the run goes on from a lossy state that it has restored
+    # Quantizers of a first keyframe by name, where it is known what follows.
     first: Mapping[str, Quantizer] = field(default_factory=dict)
-    judged: float | None = None
-    watched: bool = False
-    question: Question = "save"
-    is_selection: bool = False
-    number: int = 0
+    judged: float | None = None  # factor of the steps of weights, once a loss has judged them
+    watched: bool = False  # whether the client wants to know how far the save is
+    question: Question = "save"  # what is to be done with it
+    is_selection: bool = False  # whether it has some arrays of a state, to be saved over the parent's
+    number: int = 0  # the number of the request
 
     def flat(self) -> Flat:
         """Return the arrays and scalars."""

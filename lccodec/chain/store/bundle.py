@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ...constants import EXACT_NAME
 from ...container.bundle import Bundle
-from ...container.disk.source import Section
-from ...container.reader import CheckpointReader
+from ...container.checkpoint import CheckpointReader
+from ...container.source import Section
 from ...errors import StorageError
 from .names import checkpoint_name
 from .store import Store

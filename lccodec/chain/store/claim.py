@@ -34,8 +34,8 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from ...constants import WRITER_NAME
-from ...container.disk.folder import make_directory
-from ...container.disk.system import OPEN_FLAGS, SYSTEM, WINDOWS, System, flag
+from ...container.folder import make_directory
+from ...container.system import OPEN_FLAGS, SYSTEM, WINDOWS, System, flag
 from ...errors import ChainError, warn
 from ...parallel import uninterrupted
 

@@ -12,13 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from ...constants import EXACT_NAME
-from ...container.disk.address import Place
-from ...container.disk.folder import Folder, make_directory, sync_directory
-from ...container.disk.source import FileSource, Source
-from ...container.disk.system import SYSTEM, System, storage_errors
-from ...container.disk.whole_file import WholeFile, remove_stale_temporaries, revoke_unfinished
-from ...container.reader import CheckpointReader
-from ...container.writer import CheckpointWriter
+from ...container.checkpoint import CheckpointReader, CheckpointWriter
+from ...container.folder import (
+    Folder,
+    WholeFile,
+    make_directory,
+    remove_stale_temporaries,
+    revoke_unfinished,
+    sync_directory,
+)
+from ...container.source import FileSource, Source
+from ...container.system import SYSTEM, Place, System, storage_errors
 from ...errors import ArgumentError, DataError, FormatError, LccodecError, StorageError
 from .claim import DirectoryClaim
 from .names import checkpoint_name, checkpoints_among

@@ -18,9 +18,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...container.disk.system import storage_errors
 from ...container.manifest import INHERITED
 from ...container.scalars import Json, numbers_of, scalar_value
+from ...container.system import storage_errors
 from ...container.tree import leaves_of
 from ...errors import DataError
 from .names import checkpoint_name

@@ -14,10 +14,10 @@ from typing import Final
 
 from ...arguments import as_integer
 from ...constants import CHECKPOINT_SUFFIX, EXACT_NAME, PIN_SUFFIX
-from ...container.disk.folder import is_temporary
+from ...container.folder import is_temporary
 from ...errors import ArgumentError, FormatError
 
-#: Beside the checkpoints: what a writer keeps for itself (:mod:`lccodec.chain.save.segments`).
+#: Beside the checkpoints, what a writer keeps for itself: `lccodec.chain.save.hash_reference`.
 HASHES_FOLDER: Final = ".hashes"
 
 _STEP: Final = "([0-9]{12}|[1-9][0-9]{12,15})"

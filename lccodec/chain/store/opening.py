@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...container.bundle import is_bundle
-from ...container.disk.address import Address, Place
+from ...container.system import Address, Place
 from .bundle import BundleStore
 from .directory import DirectoryStore
 from .store import Store, WritableStore

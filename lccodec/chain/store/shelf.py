@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from ...constants import ROLLED_BACK_NAME
-from ...container.disk.folder import Folder, is_temporary, temporary_name
-from ...container.disk.system import System, storage_errors
-from ...container.disk.whole_file import duplicate
+from ...container.folder import Folder, duplicate, is_temporary, temporary_name
+from ...container.system import System, storage_errors
 from ...errors import StorageError, warn
 from .names import is_of_chain, pin_name
 from .store import WritableStore

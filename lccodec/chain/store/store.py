@@ -14,10 +14,9 @@ from contextlib import AbstractContextManager, closing
 from typing import Final, Protocol, Self
 
 from ...constants import EXACT_NAME, MAX_STEP
-from ...container.disk.address import Place
-from ...container.disk.source import Source
-from ...container.reader import CheckpointReader, exact_step, parent_steps, read_root
-from ...container.writer import CheckpointWriter
+from ...container.checkpoint import CheckpointReader, CheckpointWriter, exact_step, parent_steps, read_root
+from ...container.source import Source
+from ...container.system import Place
 from ...errors import ArgumentError, ChainError, LccodecError
 from .claim import Claim
 from .names import checkpoint_name, checkpoints_among, pins_among, step_index

@@ -11,7 +11,7 @@ from ...adapters.files.conversion import Exchange
 from ...adapters.files.conversion import convert as convert_state
 from ...adapters.files.formats import check_suffix, is_checkpoint, load_file
 from ...adapters.whole import open_whole
-from ...chain.bounds import UNBOUNDED, Bounds
+from ...chain.caller import UNBOUNDED, Bounds
 from ...container.bundle import is_bundle
 from ...exchange import load_rules
 from ...printable import printable

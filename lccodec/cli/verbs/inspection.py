@@ -12,13 +12,13 @@ import click
 from ...adapters import seals
 from ...adapters.files.formats import recognize
 from ...adapters.ranks import check_together, repairable
-from ...chain.bounds import Bounds
+from ...chain.caller import Bounds
 from ...chain.read.info import ArrayInfo
 from ...chain.read.newest import open_path, with_exact
 from ...chain.read.validate import Problem
 from ...chain.store.directory import DirectoryStore
 from ...chain.store.opening import is_chain, open_store
-from ...container.disk.address import Address, Place
+from ...container.system import Address, Place
 from ...errors import ArgumentError, FormatError
 from ...inspect.difference import Leaves, compare_states
 from ...inspect.summary import summarize

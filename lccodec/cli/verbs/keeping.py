@@ -27,7 +27,7 @@ from ...chain.save.settings import KEYFRAME_EVERY
 from ...chain.store.directory import as_directory
 from ...chain.store.opening import writable_store
 from ...chain.store.store import WritableStore
-from ...container.disk.address import Place
+from ...container.system import Place
 from ...errors import ArgumentError
 from ...policy.hindsight import GROUP
 from ...policy.presets import POLICIES

@@ -12,7 +12,7 @@ from ...chain.read.survey import survey
 from ...chain.store.directory import describe_exact
 from ...chain.store.opening import open_store
 from ...chain.store.store import Store
-from ...container.disk.address import Place
+from ...container.system import Place
 from ...errors import ChainError, LccodecError
 from .. import render
 from ..program import error_document, error_text, say, tell, verb

@@ -9,7 +9,7 @@ import click
 
 from ...adapters import seals
 from ...adapters.ranks import protect_together, repair_together
-from ...chain.bounds import UNBOUNDED, Bounds
+from ...chain.caller import UNBOUNDED, Bounds
 from ...chain.chain import Chain
 from ...chain.life.rollback import rollback
 from ...chain.mend.parity_folder import directory_of
@@ -17,7 +17,7 @@ from ...chain.mend.protect import Protection, parse_redundancy, unprotect
 from ...chain.mend.repair import Repair, Salvage
 from ...chain.mirror.transfer import Mirror, MirrorUpkeep
 from ...chain.store.opening import writable_store
-from ...container.disk.address import Place
+from ...container.system import Place
 from ...errors import ChainError
 from ...printable import printable
 from .. import render

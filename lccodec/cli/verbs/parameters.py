@@ -9,10 +9,9 @@ from typing import Any, Final
 
 import click
 
-from ...chain.bounds import Bounds
+from ...chain.caller import Bounds
 from ...chain.store.opening import is_chain, open_store
-from ...container.disk.address import Address, Place, checked_place
-from ...container.disk.system import checked_path
+from ...container.system import Address, Place, checked_path, checked_place
 
 
 class _Path(click.Path):

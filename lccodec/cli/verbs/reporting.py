@@ -15,7 +15,7 @@ import lccodec
 
 from ...adapters.files.steps import open_originals
 from ...chain.overview import figures_words, role_words
-from ...container.disk.address import Place
+from ...container.system import Place
 from ...errors import ArgumentError, DependencyError
 from ...inspect.examination import examine
 from ...inspect.report import Flag, Report, Run, document

@@ -14,7 +14,7 @@ from ...adapters.files.formats import HDF5, check_suffix, load_with_roles
 from ...adapters.files.steps import FileOriginals, files_below, number_files
 from ...adapters.files.structure import choose
 from ...adapters.whole import OpenState, open_whole
-from ...chain.bounds import Bounds
+from ...chain.caller import Bounds
 from ...chain.chain import Chain
 from ...chain.fallback import advice, newest_whole, steps_until
 from ...chain.overview import figures_words, plan_table, role_words, roles_text
@@ -22,12 +22,12 @@ from ...chain.read.average import average as average_steps
 from ...chain.read.average import select_shares
 from ...chain.read.info import CheckpointInfo
 from ...chain.read.newest import open_path
-from ...chain.save.forecast import Forecast, forecast
 from ...chain.save.plan import Estimate, Plan
+from ...chain.save.writer import Forecast, forecast
 from ...chain.store.directory import DirectoryStore
 from ...chain.store.opening import writable_store
 from ...chain.store.store import check_next
-from ...container.disk.address import Place
+from ...container.system import Place
 from ...errors import ArgumentError, LccodecError
 from ...inspect.loss import ImportLoss, import_loss
 from ...policy.declared import DECLARED, ENTRY, parse

@@ -17,7 +17,7 @@ from ...chain.life.bundle import bundle as bundle_chain
 from ...chain.life.bundle import unbundle as unbundle_chain
 from ...chain.read.follow.follower import POLL_SECONDS
 from ...container.bundle import Bundle
-from ...container.disk.address import Place
+from ...container.system import Place
 from ...errors import ChainError
 from ...printable import printable
 from .. import render

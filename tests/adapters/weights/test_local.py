@@ -15,7 +15,7 @@ import pytest
 
 from lccodec import ArgumentError, Chain, ChainError, Keep, StorageError
 from lccodec.adapters.weights import Pulled, Puller, local, pull
-from lccodec.container.disk.source import FileSource
+from lccodec.container.source import FileSource
 
 from ...support.crashes import broken, hold
 from ...support.models import bytes_of, read_model, small_model, trained, write_model

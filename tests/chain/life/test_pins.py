@@ -14,8 +14,8 @@ import pytest
 from lccodec import ArgumentError, Chain, ChainError, Keep, LccodecWarning, StorageError, validate
 from lccodec.chain.life.pins import pin, unpin
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.container.disk.system import SYSTEM
-from lccodec.container.writer import CheckpointWriter
+from lccodec.container.checkpoint import CheckpointWriter
+from lccodec.container.system import SYSTEM
 
 from ...support.commands import run
 from ...support.walks import chain_of

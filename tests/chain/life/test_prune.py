@@ -19,8 +19,8 @@ from lccodec.chain.life.prune import prune
 from lccodec.chain.read.checkpoint import open_step
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.names import checkpoint_name
-from lccodec.container.disk.folder import Folder
-from lccodec.container.reader import CheckpointReader
+from lccodec.container.checkpoint import CheckpointReader
+from lccodec.container.folder import Folder
 
 from ...support.chains import HistoryChain
 from ...support.directories import entries

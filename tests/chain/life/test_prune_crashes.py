@@ -13,7 +13,7 @@ from lccodec import Chain, Keep, LccodecWarning, StorageError, validate
 from lccodec.chain.life.prune import prune
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import PAYLOAD_OFFSET
-from lccodec.container.disk.system import SYSTEM, System
+from lccodec.container.system import SYSTEM, System
 
 from ...support.crashes import broken, hold
 from ...support.directories import entries

@@ -15,8 +15,7 @@ from lccodec import Chain, ChainError, DataError, LccodecError, StorageError, va
 from lccodec.chain.life import rewrite_step as module
 from lccodec.chain.life.rewrite_step import rewrite
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.container.reader import open_checkpoint
-from lccodec.container.writer import CheckpointWriter
+from lccodec.container.checkpoint import CheckpointWriter, open_checkpoint
 
 from ...support.chains import HistoryChain
 from ...support.crashes import hold

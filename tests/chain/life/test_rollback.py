@@ -14,7 +14,7 @@ from lccodec import ArgumentError, Chain, ChainError, DataError, LccodecWarning,
 from lccodec.chain.life.rollback import rollback
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import EXACT_NAME, ROLLED_BACK_NAME
-from lccodec.container.disk.system import SYSTEM, System
+from lccodec.container.system import SYSTEM, System
 
 from ...support.crashes import Replay, broken, hold, put
 from ...support.directories import entries

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from lccodec.chain.mend.parity_folder import bands, read_band
-from lccodec.container.disk.source import FileSource
 from lccodec.container.parity import Layout, Member
+from lccodec.container.source import FileSource
 
 
 def layout_of(sizes: list[int], rows: int, aligned: bool, block: int = 512) -> Layout:

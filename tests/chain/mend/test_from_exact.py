@@ -29,9 +29,9 @@ from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.names import checkpoint_name
 from lccodec.constants import EXACT_NAME, PAYLOAD_OFFSET, ROOT_SIZE, TRAILER_MAGIC
-from lccodec.container.disk.system import System
-from lccodec.container.envelope import root_of
+from lccodec.container.checkpoint import root_of
 from lccodec.container.manifest import Manifest
+from lccodec.container.system import System
 
 from ...support.crashes import hold
 from ...support.damage import Files, files_in, flip

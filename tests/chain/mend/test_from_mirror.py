@@ -15,7 +15,7 @@ from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.names import checkpoint_name
 from lccodec.constants import PAYLOAD_OFFSET
-from lccodec.container.disk.source import Source
+from lccodec.container.source import Source
 
 from ...support.damage import damaged, flip, protected_run, put
 from ...support.mirrors import chain_files, mirror_of

@@ -150,7 +150,7 @@ def test_kills_at_random_moments(tmp_path: Path) -> None:
 VERB = """
 import sys
 from pathlib import Path
-from lccodec.container.disk.system import SYSTEM
+from lccodec.container.system import SYSTEM
 from tests.support.killed_verb import do
 print("ready", flush=True)
 do(sys.argv[1], Path(sys.argv[2]), SYSTEM)

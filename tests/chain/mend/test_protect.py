@@ -16,7 +16,7 @@ from lccodec.chain.mend.protect import Redundancy, parse_redundancy, protect, un
 from lccodec.chain.mend.protect import damage as damage_of
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.container.disk.system import System
+from lccodec.container.system import System
 
 from ...support.crashes import hold
 from ...support.damage import files_in, flip, is_true, protected_names, protected_run, without_parity

@@ -20,8 +20,8 @@ from lccodec import Chain, LccodecWarning, StorageError
 from lccodec.chain.mend.repair import Repair, repair
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import PAYLOAD_OFFSET
-from lccodec.container.disk.source import Source
-from lccodec.container.disk.system import System
+from lccodec.container.source import Source
+from lccodec.container.system import System
 
 from ...support.crashes import hold
 from ...support.damage import (

@@ -14,7 +14,7 @@ from lccodec.chain.mirror.transfer import bring_newest
 from lccodec.chain.store.claim import Use
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import PAYLOAD_OFFSET
-from lccodec.container.disk.system import System
+from lccodec.container.system import System
 
 from ...support.crashes import hold
 from ...support.damage import files_in, flip, refuse_to_read

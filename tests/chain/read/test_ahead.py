@@ -12,7 +12,7 @@ import lccodec
 from lccodec.chain.read.checkpoint import open_step
 from lccodec.chain.read.replay import frames_ahead, headers_of
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.container.disk.source import FileSource, Source
+from lccodec.container.source import FileSource, Source
 from lccodec.parallel import PIECE
 
 from ...support.tuning import tune

@@ -18,8 +18,7 @@ from lccodec import Chain, FormatError, validate
 from lccodec.chain.read.newest import open_exact
 from lccodec.chain.store.directory import DirectoryStore, link_problem
 from lccodec.constants import FORMAT_MINOR
-from lccodec.container.reader import open_checkpoint
-from lccodec.container.writer import to_bytes
+from lccodec.container.checkpoint import open_checkpoint, to_bytes
 
 from ...support.background import repeated
 from ...support.strategies import ALL_DTYPES, STATES, installed, random_array

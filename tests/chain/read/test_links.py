@@ -25,9 +25,8 @@ from lccodec.chain.read.links import (
     value_or_raise,
 )
 from lccodec.constants import MAX_STEP
+from lccodec.container.checkpoint import CheckpointWriter, open_bytes, open_checkpoint
 from lccodec.container.manifest import Manifest, Parent
-from lccodec.container.reader import open_bytes, open_checkpoint
-from lccodec.container.writer import CheckpointWriter
 from lccodec.frame.header import parse_header
 
 from ...support.checkpoints import FILE, KEYFRAME

@@ -207,9 +207,8 @@ def test_a_frame_of_another_form_than_its_parent_is_refused() -> None:
 
 def test_a_frame_of_a_wrong_form_for_its_parent_is_refused(tmp_path: Path) -> None:
     """A hostile delta with right hashes: its frame has another shape than the parent's array."""
+    from lccodec.container.checkpoint import CheckpointWriter, open_checkpoint
     from lccodec.container.manifest import Manifest, Parent
-    from lccodec.container.reader import open_checkpoint
-    from lccodec.container.writer import CheckpointWriter
 
     with Chain(tmp_path, policy="lossless") as chain:
         chain.save(0, {"w": np.zeros(4, np.float32)})

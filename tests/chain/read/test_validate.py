@@ -9,7 +9,7 @@ import pytest
 import lccodec
 from lccodec import ArgumentError, Chain, validate
 from lccodec.constants import EXACT_NAME, PAYLOAD_OFFSET
-from lccodec.container.reader import open_checkpoint
+from lccodec.container.checkpoint import open_checkpoint
 from lccodec.policy.record import NewestMode
 
 from ...support.chains import HistoryChain
@@ -77,9 +77,8 @@ def test_a_missing_parent_is_a_problem_of_the_chain(tmp_path: Path) -> None:
 
 def test_deep_finds_what_the_hashes_cannot(tmp_path: Path) -> None:
     """A delta coded against other values than its parent's has right hashes and a wrong sum."""
+    from lccodec.container.checkpoint import CheckpointWriter, open_checkpoint
     from lccodec.container.manifest import Manifest, Parent
-    from lccodec.container.reader import open_checkpoint
-    from lccodec.container.writer import CheckpointWriter
 
     before = np.random.default_rng(0).standard_normal(100).astype(np.float32)
     with HistoryChain(tmp_path, policy="lossless") as made:

@@ -21,8 +21,7 @@ import pytest
 
 from lccodec import ArgumentError, Chain, Keep, LccodecWarning, Policy, StorageError, WorkerError, validate
 from lccodec.chain.save import background
-from lccodec.chain.save.background import Client
-from lccodec.chain.save.worker import Report
+from lccodec.chain.save.background import Client, Report
 from lccodec.constants import EXACT_NAME
 from lccodec.quantizers import registry
 from lccodec.quantizers.base import Quantizer

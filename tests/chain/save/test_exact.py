@@ -23,10 +23,9 @@ from lccodec.chain.read.newest import open_exact_of, open_newest, with_exact
 from lccodec.chain.store.claim import _held
 from lccodec.chain.store.directory import DirectoryStore, describe_exact
 from lccodec.constants import PAYLOAD_OFFSET
-from lccodec.container.disk.folder import Folder
-from lccodec.container.disk.system import System
-from lccodec.container.reader import open_checkpoint
-from lccodec.container.writer import CheckpointWriter
+from lccodec.container.checkpoint import CheckpointWriter, open_checkpoint
+from lccodec.container.folder import Folder
+from lccodec.container.system import System
 from lccodec.inspect.examination import examine
 from lccodec.policy.record import check_newest
 from lccodec.policy.roles import Assignment

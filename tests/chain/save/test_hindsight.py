@@ -18,7 +18,7 @@ from lccodec.chain.read.checkpoint import open_name
 from lccodec.chain.save.hindsight import Groups, settle, unsettled
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.names import checkpoint_name
-from lccodec.container.reader import CheckpointReader
+from lccodec.container.checkpoint import CheckpointReader
 from lccodec.policy.presets import POLICIES
 
 from ...support.crashes import hold

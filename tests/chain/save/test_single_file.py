@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import lccodec
 from lccodec import ArgumentError, ChainError, FormatError, LccodecError
-from lccodec.container.reader import open_bytes
+from lccodec.container.checkpoint import open_bytes
 
 from ...support.strategies import ALL_DTYPES, installed, random_array
 from ...support.walks import assert_same, walk

@@ -13,10 +13,7 @@ import numpy as np
 import pytest
 
 from lccodec import ArgumentError, Chain, WorkerError
-from lccodec.chain.save.encode import CloseFrame
-from lccodec.chain.save.settings import Cadence
-from lccodec.chain.save.state_copy import Staging
-from lccodec.chain.save.worker import (
+from lccodec.chain.save.background import (
     ERRORS,
     TYPES,
     GivesBackAnswer,
@@ -29,11 +26,14 @@ from lccodec.chain.save.worker import (
     make_crew,
     serve,
 )
+from lccodec.chain.save.encode import CloseFrame
+from lccodec.chain.save.settings import Cadence
+from lccodec.chain.save.state_copy import Staging
 from lccodec.container.tree import flatten
 from lccodec.policy.roles import Assignment
 from lccodec.workers.crew import Done, Processes, Request, Threads
 from lccodec.workers.memory import Arena
-from lccodec.workers.messages import Channel
+from lccodec.workers.process import Channel
 
 from ...support.damage import files_in, flip
 from ...support.walks import assert_same, walk

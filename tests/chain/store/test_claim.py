@@ -26,7 +26,7 @@ from lccodec.chain.store import claim
 from lccodec.chain.store.claim import DirectoryClaim, Use
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import WRITER_NAME
-from lccodec.container.disk.system import System
+from lccodec.container.system import System
 
 from ...support.chains import HistoryChain
 from ...support.directories import entries

@@ -12,7 +12,7 @@ from hypothesis import given
 from lccodec import Chain, Keep, StorageError
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.lineage import Ancestry, Lineage
-from lccodec.container.reader import CheckpointReader
+from lccodec.container.checkpoint import CheckpointReader
 
 from ...support.walks import chain_of
 

@@ -60,7 +60,7 @@ def test_ls_reads_each_file_once(chain, monkeypatch):
         parsed.append(where)
         return parse_manifest(data, where)
 
-    monkeypatch.setattr("lccodec.container.reader.parse_manifest", counted)
+    monkeypatch.setattr("lccodec.container.checkpoint.parse_manifest", counted)
     run("ls", chain)
     assert len(parsed) == len(set(parsed)) == 3
 

@@ -9,7 +9,7 @@ from lccodec.chain.read.replay import DecodedArray
 from lccodec.chain.store.bundle import BundleStore
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import EXACT_NAME
-from lccodec.container.reader import open_checkpoint
+from lccodec.container.checkpoint import open_checkpoint
 from lccodec.element_types import components
 from lccodec.inspect.examination import examine
 from lccodec.inspect.inventory import open_source

@@ -26,7 +26,7 @@ from typing import Final
 
 import numpy as np
 
-from ....container.disk.source import Source, read_ahead
+from ....container.source import Source, read_ahead
 from ....element_table import ElementType
 from ....element_types import Array, components, element_type, from_components
 from ....errors import ArgumentError, ChainError, ChecksumError

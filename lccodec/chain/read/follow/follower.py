@@ -14,11 +14,11 @@ from typing import Any, Final, Literal, Self
 import numpy as np
 
 from ....arguments import as_number
-from ....container.disk.address import Address, checked_place
+from ....container.system import Address, checked_place
 from ....element_types import Array, check_dtype
 from ....errors import ArgumentError
 from ....parallel import member_count
-from ...bounds import Bounds
+from ...caller import Bounds
 from ...store.directory import DirectoryStore
 from ...store.names import step_index
 from ...store.opening import open_store

@@ -28,7 +28,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 from ....constants import EXACT_NAME
-from ....container.reader import CheckpointReader
+from ....container.checkpoint import CheckpointReader
 from ....container.tree import array_names, flatten, select, unflatten
 from ....element_types import Array, components
 from ....errors import (
@@ -42,7 +42,7 @@ from ....errors import (
     warn,
 )
 from ....policy.record import read_record
-from ...bounds import UNBOUNDED, Bounds
+from ...caller import UNBOUNDED, Bounds
 from ...store.names import check_name, checkpoint_name, is_checkpoint
 from ...store.store import Store
 from ..checkpoint import open_name

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urljoin, urlsplit
 
-from ....container.disk.address import Address
+from ....container.system import Address
 from ....errors import ArgumentError, StorageError
 from .backend import (
     MAX_LISTING_BYTES,

@@ -16,7 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from ....container.disk.address import Address
+from ....container.system import Address
 from ....errors import ArgumentError, StorageError
 from .backend import ExistsError, MissingError, UnreachableError, bounded, no_bucket, refused, too_much
 from .keys import Object

@@ -33,10 +33,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ....constants import MAX_MANIFEST_BYTES, PAYLOAD_OFFSET, ROOT_SIZE, TRAILER_SIZE
-from ....container.disk.folder import Folder, temporary_name
-from ....container.disk.source import Source, Verify, read_at
-from ....container.disk.system import OPEN_FLAGS, SYSTEM, flag
-from ....container.disk.whole_file import remove_stale_temporaries
+from ....container.folder import Folder, remove_stale_temporaries, temporary_name
+from ....container.source import Source, Verify, read_at
+from ....container.system import OPEN_FLAGS, SYSTEM, flag
 from ....errors import ChainError, ChecksumError, DataError, StorageError
 from .backend import MissingError, PatientBackend
 from .keys import Entry

@@ -28,14 +28,12 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from ....constants import CHECKPOINT_SUFFIX, EXACT_NAME, PAYLOAD_OFFSET, ROLLED_BACK_NAME
-from ....container.disk.address import Address, Place
-from ....container.disk.source import Source, Verify
-from ....container.disk.system import System
-from ....container.disk.temporary import TemporaryFolder, clear_abandoned
-from ....container.disk.whole_file import WholeFile
+from ....container.checkpoint import CheckpointReader, CheckpointWriter, open_checkpoint
+from ....container.folder import WholeFile
 from ....container.manifest import Manifest
-from ....container.reader import CheckpointReader, open_checkpoint
-from ....container.writer import CheckpointWriter
+from ....container.scratch import TemporaryFolder, clear_abandoned
+from ....container.source import Source, Verify
+from ....container.system import Address, Place, System
 from ....errors import ArgumentError, ChainError, DependencyError, FormatError, StorageError
 from ..names import checkpoints_among, pin_name
 from ..shelf import in_order, next_name

@@ -18,7 +18,7 @@ from lccodec.chain.mend.protect import Redundancy
 from lccodec.chain.mend.ranks import Alone, Written, protect_ranks, protect_together
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.container.disk.system import System
+from lccodec.container.system import System
 
 from ....support.damage import files_in, flip, lasting, without_parity
 from ....support.profiles import examples

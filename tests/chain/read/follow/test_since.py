@@ -13,7 +13,7 @@ from lccodec.chain.read.checkpoint import open_step
 from lccodec.chain.read.follow.watch import is_state_of, open_since
 from lccodec.chain.read.links import Link
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.container.reader import open_checkpoint
+from lccodec.container.checkpoint import open_checkpoint
 
 from ....support.walks import NAMES, chain_of, lossy_chain
 

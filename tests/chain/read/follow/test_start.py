@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lccodec import ArgumentError, Chain, ChainError, follow
-from lccodec.container.disk.source import FileSource
+from lccodec.container.source import FileSource
 
 from ....support.following import Run, Served, mixed, rounded
 from ....support.walks import assert_same, walk

@@ -24,8 +24,8 @@ from lccodec import (
 )
 from lccodec.chain.life.rewrite_step import rewrite
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.container.disk.source import FileSource
-from lccodec.container.reader import open_checkpoint
+from lccodec.container.checkpoint import open_checkpoint
+from lccodec.container.source import FileSource
 
 from ....support.damage import flip
 from ....support.following import Run, Served, open_root, taken

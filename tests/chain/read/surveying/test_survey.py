@@ -20,8 +20,8 @@ from lccodec.chain.read.replay import DecodedArray
 from lccodec.chain.read.survey import survey
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import PAYLOAD_OFFSET
+from lccodec.container.checkpoint import open_checkpoint
 from lccodec.container.manifest import parse_manifest
-from lccodec.container.reader import open_checkpoint
 from lccodec.frame.decode import decode_components
 from lccodec.inspect.difference import Leaves, compare_states
 
@@ -44,7 +44,7 @@ def _counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return call
 
     monkeypatch.setattr("lccodec.chain.read.replay.decode_components", counted("decoded", decode_components))
-    monkeypatch.setattr("lccodec.container.reader.parse_manifest", counted("parsed", parse_manifest))
+    monkeypatch.setattr("lccodec.container.checkpoint.parse_manifest", counted("parsed", parse_manifest))
     monkeypatch.setattr(os, "open", counted("opened", os.open))
     return counts
 

@@ -12,7 +12,7 @@ from lccodec.chain.read.replay import DecodedArray
 from lccodec.chain.read.survey import survey
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import PAYLOAD_OFFSET
-from lccodec.container.reader import open_checkpoint
+from lccodec.container.checkpoint import open_checkpoint
 
 from ....support.branches import TREES, write_tree
 

@@ -10,7 +10,7 @@ import lccodec
 from lccodec.chain.store.bucket import store as module
 from lccodec.chain.store.bucket.fsspec import FsspecBackend
 from lccodec.chain.store.bucket.obstore import ObstoreBackend
-from lccodec.container.disk.address import Address
+from lccodec.container.system import Address
 from lccodec.errors import ArgumentError, DependencyError
 
 

@@ -12,7 +12,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from lccodec.chain.store.bucket.backend import ExistsError, MissingError, UnreachableError
 from lccodec.chain.store.bucket.fsspec import FsspecBackend
-from lccodec.container.disk.address import Address
+from lccodec.container.system import Address
 from lccodec.errors import StorageError
 
 

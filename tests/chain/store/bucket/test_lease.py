@@ -13,7 +13,7 @@ from lccodec.chain.store.bucket import claim as module
 from lccodec.chain.store.bucket.backend import PatientBackend
 from lccodec.chain.store.bucket.claim import Lease, LeasedError, Terms
 from lccodec.chain.store.bucket.store import connect
-from lccodec.container.disk.address import Address
+from lccodec.container.system import Address
 
 STILL = Terms(renewed=600.0)  # a holder that gives no sign of life
 

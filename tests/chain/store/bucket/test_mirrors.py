@@ -18,7 +18,7 @@ from lccodec.chain.store.bucket.backend import Patience
 from lccodec.chain.store.bucket.store import connect
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.names import checkpoints_among
-from lccodec.container.disk.address import Address
+from lccodec.container.system import Address
 from lccodec.errors import ChainError, LccodecWarning, StorageError
 
 from ....support.buckets import Proxy, Request

@@ -7,7 +7,7 @@ import pytest
 import lccodec
 from lccodec.chain.store.bucket.backend import ExistsError, MissingError, UnreachableError
 from lccodec.chain.store.bucket.obstore import ObstoreBackend
-from lccodec.container.disk.address import Address
+from lccodec.container.system import Address
 from lccodec.errors import StorageError
 
 from ....support.buckets import BUCKET, environment

@@ -13,7 +13,7 @@ import lccodec
 from lccodec.chain.store.bucket.backend import ExistsError, Patience, PatientBackend
 from lccodec.chain.store.bucket.fsspec import FsspecBackend
 from lccodec.chain.store.bucket.obstore import ObstoreBackend
-from lccodec.container.disk.address import Address
+from lccodec.container.system import Address
 from lccodec.errors import StorageError
 
 from ....support.buckets import Proxy, Request

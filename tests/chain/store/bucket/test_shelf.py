@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import lccodec
 from lccodec.chain.store.bucket.store import connect
-from lccodec.container.disk.address import Address
+from lccodec.container.system import Address
 
 from ....support.walks import assert_same, walk
 

@@ -13,7 +13,7 @@ import lccodec
 from lccodec.chain.store.bucket.backend import PatientBackend
 from lccodec.chain.store.bucket.source import FOLDER
 from lccodec.chain.store.bucket.store import connect
-from lccodec.container.disk.address import Address
+from lccodec.container.system import Address
 
 from ....support.buckets import Proxy
 from ....support.tuning import tune

@@ -20,8 +20,8 @@ from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.names import checkpoint_name
 from lccodec.chain.store.store import Store
 from lccodec.constants import EXACT_NAME
-from lccodec.container.disk.address import Address
-from lccodec.container.reader import open_bytes
+from lccodec.container.checkpoint import open_bytes
+from lccodec.container.system import Address
 from lccodec.errors import ArgumentError, ChainError, StorageError
 
 from ....support.buckets import BUCKET, environment, moto

@@ -14,7 +14,7 @@ from lccodec.chain.store.bucket import fsspec as module
 from lccodec.chain.store.bucket.backend import MissingError, Patience, PatientBackend, UnreachableError
 from lccodec.chain.store.bucket.fsspec import WebBackend
 from lccodec.chain.store.bucket.store import BucketStore
-from lccodec.container.disk.address import Address
+from lccodec.container.system import Address
 from lccodec.errors import LccodecError, StorageError
 
 from ....support.tuning import tune

@@ -1,21 +1,130 @@
-"""How far a call is: what is done is counted, in a function or in a bar on a terminal."""
+"""What a framework has to bring along: an object is an adapter, or refused at once.
+
+How far a call is: what is done is counted, in a function or in a bar on a terminal.
+
+What a caller allows a checkpoint to ask for is checked before anything is decoded.
+"""
 
 from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import lccodec
-from lccodec import ArgumentError, Chain, Keep, LccodecWarning
+from lccodec import ROLES, ArgumentError, Chain, Keep, LccodecWarning, LimitError
+from lccodec.chain.caller import Bounds, Room, check_adapter
+from lccodec.constants import EXACT_NAME
+from lccodec.policy.roles import Assignment
+from lccodec.workers.memory import Arena
 
+from ..support.far import Far, FarAdapter
+from ..support.tuning import tune, tuned
 from ..support.walks import assert_same
+
+
+def moved(array: np.ndarray[Any, Any], room: Room) -> np.ndarray[Any, Any]:
+    copy = room.empty(array.size, array.dtype, array.nbytes)
+    copy[:] = array.reshape(-1)
+    return copy.reshape(array.shape)
+
+
+class Whole:
+    """Makes lists of tuples, and says where they came from."""
+
+    def to_numpy(
+        self, state: Any, metadata: Mapping[str, str] | None = None, room: Room | None = None, /
+    ) -> tuple[Any, dict[str, str]]:
+        if room is not None:
+            state = [moved(value, room) if isinstance(value, np.ndarray) else value for value in state]
+        return list(state), {**(metadata or {}), "was": "tuple"}
+
+    def from_numpy(self, state: Any, metadata: Mapping[str, str], name: str = "", /) -> Any:
+        return (name, metadata["was"], state)
+
+    def roles(self, state: Any, /) -> Mapping[str, Assignment]:  # noqa: ARG002
+        return {}
+
+
+def test_an_adapter_stays_as_it_is() -> None:
+    adapter = Whole()
+    assert check_adapter(adapter) is adapter
+    assert check_adapter(None) is None
+
+
+@pytest.mark.parametrize("missing", ["to_numpy", "from_numpy", "roles"])
+def test_what_lacks_a_member_is_no_adapter(missing: str) -> None:
+    members = {
+        name: getattr(Whole(), name) for name in ("to_numpy", "from_numpy", "roles") if name != missing
+    }
+    with pytest.raises(
+        ArgumentError,
+        match=r"adapter must have to_numpy, from_numpy and roles, like lccodec\.adapters\.torch",
+    ):
+        check_adapter(SimpleNamespace(**members))  # type: ignore[arg-type]
+
+
+def test_an_adapter_stands_between_the_user_and_the_chain(tmp_path: Path) -> None:
+    with Chain(tmp_path, adapter=Whole()) as chain:
+        chain.save(0, (1, (2, 3)))
+        assert chain.restore() == ("", "tuple", [1, (2, 3)])
+    assert Chain(tmp_path).restore() == [1, (2, 3)]
+    with pytest.raises(ArgumentError, match="adapter must have"):
+        Chain(tmp_path, adapter=object())  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_what_an_adapter_copies_to_the_room_is_not_copied_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[int] = []
+    empty = Arena.empty
+
+    def counted(arena: Arena, count: int, dtype: np.dtype[Any], more: int = 0) -> Any:
+        given.append(count)
+        return empty(arena, count, dtype, more)
+
+    monkeypatch.setattr(Arena, "empty", counted)
+    with Chain(tmp_path, adapter=Whole()) as chain:
+        array = np.arange(6.0).reshape(2, 3)
+        turned, flags = array.copy().T, np.array([True, False, True, True])
+        for step in range(2):
+            future = chain.save_async(step, (array, turned, flags, 3))
+            array += 1
+            future.result()
+        # Rooms are of the bytes that are stored, but for booleans, which are made 0 and 1.
+        assert given == 2 * [6, 6, 4, 4]
+        stored = chain.restore()[2]
+    np.testing.assert_array_equal(stored[0], array - 1)
+    np.testing.assert_array_equal(stored[1], turned)
+    assert stored[2].tolist() == flags.tolist()
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_what_a_save_leaves_out_is_not_copied(tmp_path: Path, background: bool) -> None:
+    base, lora = Far(np.zeros(3000)), Far(np.zeros(30))
+    with Chain(tmp_path, adapter=FarAdapter()) as chain:
+        chain.save(0, {"base": base, "lora": lora})
+        lora.values += 1
+        if background:
+            chain.save_async(1, {"base": base, "lora": lora}, only=["lo*"]).result()
+        else:
+            chain.save(1, {"base": base, "lora": lora}, only=["lo*"])
+        assert (base.copies, lora.copies) == (1, 2)
+        plan = chain.plan({"base": base, "lora": lora}, only=["lo*"])
+        assert [array.name for array in plan] == ["base", "lora"]
+        assert base.copies == 1
+        found = chain.restore()
+    assert found["base"].tolist() == base.values.tolist()
+    assert found["lora"].tolist() == lora.values.tolist()
+
 
 NAMES = ["a", "b", "c"]
 
@@ -265,3 +374,130 @@ def test_an_interrupt_of_the_function(tmp_path: Path) -> None:
         save(chain, "async", 2, progress=False)
     assert chain.steps in ([0, 2], [0, 1, 2])
     assert_same(chain.restore(), state(2))
+
+
+STATE = {"w": np.arange(1000.0), "v": [np.zeros(10, np.int8), 3], "empty": np.zeros((0, 1 << 30))}
+NBYTES = 8010
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    path = tmp_path_factory.mktemp("bounds") / "run"
+    with Chain(path, "lossless") as run:
+        for step in range(4):
+            run.save(step, {**STATE, "w": STATE["w"] + step})
+    lccodec.bundle(path, path.parent / "run.lcc")
+    yield path
+
+
+def restored(path: Path, **bounds: Any) -> Any:
+    with Chain(path) as run:
+        return run.restore(keys="w", **bounds)
+
+
+def iterated(path: Path, **bounds: Any) -> Any:
+    with Chain(path) as run:
+        return dict(run.restore_iter(**bounds))
+
+
+def averaged(path: Path, **bounds: Any) -> Any:
+    with Chain(path) as run:
+        return run.average([2, 3], roles=ROLES, **bounds)
+
+
+def followed(path: Path, **bounds: Any) -> Any:
+    with lccodec.follow(path, step=3, exact=False, timeout=0, **bounds) as follower:
+        return next(follower).step
+
+
+READ: dict[str, Callable[..., Any]] = {
+    "open": lambda path, **bounds: lccodec.open(path, **bounds).close(),
+    "open a step": lambda path, **bounds: lccodec.open(path, step=3, exact=False, **bounds).close(),
+    "open a bundle": lambda path, **bounds: lccodec.open(path.parent / "run.lcc", **bounds).close(),
+    "load_file": lambda path, **bounds: lccodec.load_file(path / "000000000003.lcc.h5", **bounds),
+    "restore": restored,
+    "restore_iter": iterated,
+    "average": averaged,
+    "follow": followed,
+    "validate": lambda path, **bounds: lccodec.validate(path, deep=True, **bounds),
+    "validate a file": lambda path, **bounds: lccodec.validate(path / "000000000003.lcc.h5", **bounds),
+    "validate a bundle": lambda path, **bounds: lccodec.validate(path.parent / "run.lcc", **bounds),
+}
+
+
+@pytest.mark.parametrize("read", READ.values(), ids=READ)
+def test_what_asks_for_more_is_refused_before_it_is_decoded(
+    run: Path, read: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read(run, max_bytes=NBYTES, max_deltas=3)
+    tune(monkeypatch, decode_part=None)
+    for bounds, message in (
+        ({"max_bytes": NBYTES - 1}, "its arrays have 8,010 bytes, and max_bytes is 8,009"),
+        ({"max_deltas": 2}, "it needs 3 other checkpoints, and max_deltas is 2"),
+    ):
+        with pytest.raises(LimitError, match=message) as caught:
+            read(run, **bounds)
+        assert caught.value.rule == next(iter(bounds))
+        assert caught.value.where.endswith(".lcc.h5")
+
+
+def test_what_only_the_parent_has_counts_where_it_is_decoded(tmp_path: Path) -> None:
+    with Chain(tmp_path, "lossless") as run:
+        run.save(1, {"w": np.zeros(10), "run": np.zeros(1000), "alone": np.zeros(1 << 15)})
+        run.save(2, {"w": np.zeros(10)})
+    path = tmp_path / "000000000002.lcc.h5"
+    assert lccodec.load_file(path, max_bytes=8080)["w"].size == 10  # it shares a frame with `run`
+    with pytest.raises(LimitError, match="its arrays have 8,080 bytes, and max_bytes is 8,079"):
+        lccodec.load_file(path, max_bytes=8079)
+    assert lccodec.validate(path, deep=True, max_bytes=8080 + (8 << 15)) == []
+    with pytest.raises(LimitError, match="its arrays have 270,224 bytes, and max_bytes is 270,223"):
+        lccodec.validate(path, deep=True, max_bytes=270223)
+
+
+def test_bytes_in_memory() -> None:
+    data = lccodec.save(STATE)
+    assert lccodec.load(data, max_bytes=NBYTES)["v"][1] == 3
+    with pytest.raises(LimitError, match="max_bytes is 0"):
+        lccodec.load(data, max_bytes=0)
+
+
+def test_an_older_step_that_fits_is_restored(run: Path) -> None:
+    with Chain(run) as opened, pytest.warns(lccodec.LccodecWarning, match="max_deltas"):
+        assert opened.restore(fallback=True, max_deltas=1)["w"][0] == 1
+
+
+def test_a_follower_passes_over_what_asks_for_more(run: Path) -> None:
+    with lccodec.follow(run, exact=False, timeout=0, max_deltas=2) as follower:
+        with pytest.warns(lccodec.LccodecWarning, match="step 3 cannot be read.*max_deltas is 2"):
+            assert next(follower).step == 2
+        assert list(follower.refused) == [3]
+
+
+@pytest.mark.parametrize("bounds", [{"max_bytes": NBYTES - 1}, {"max_deltas": 0}])
+def test_a_repair_decodes_nothing_that_asks_for_more(tmp_path: Path, bounds: dict[str, int]) -> None:
+    with Chain(tmp_path, "lossless", newest="exact") as run:
+        for step in range(2):
+            run.save(step, {**STATE, "w": STATE["w"] + step})
+        (tmp_path / EXACT_NAME).write_bytes(b"")
+        with tuned(decode_part=None):
+            for dry_run in (True, False):
+                (lost,) = run.repair(dry_run=dry_run, **bounds).lost.values()
+                assert f"{next(iter(bounds))} is {next(iter(bounds.values()))}" in lost.replace(",", "")
+        assert (tmp_path / EXACT_NAME).read_bytes() == b""
+        assert list(run.repair(max_bytes=NBYTES, max_deltas=1).remade) == [EXACT_NAME]
+
+
+def test_a_repair_says_nothing_of_a_whole_checkpoint_that_asks_for_more(tmp_path: Path) -> None:
+    with Chain(tmp_path, "lossless", newest="exact", keyframe_every=0) as run:
+        for step in range(2):
+            run.save(step, STATE)
+        (tmp_path / "000000000000.lcc.h5").write_bytes(b"")
+        found = run.repair(max_bytes=0)
+    assert (list(found.lost), found.mended) == (["000000000000.lcc.h5"], ())
+
+
+@pytest.mark.parametrize("bound", [-1, 1.5, "1"])
+def test_arguments(bound: Any) -> None:
+    for name in ("max_bytes", "max_deltas"):
+        with pytest.raises(ArgumentError, match=f"{name} must be a non-negative integer"):
+            Bounds(**{name: bound})

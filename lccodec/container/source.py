@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
-from ...errors import ArgumentError, ChainError, FormatError, StorageError, TruncatedError
+from ..errors import ArgumentError, ChainError, FormatError, StorageError, TruncatedError
 from .system import OPEN_FLAGS, Bytes, StrPath, checked_path, flag, is_plain, storage_errors
 
 _MAX_RESTING: Final = 32  # descriptors that are open for files that rest
@@ -49,12 +49,8 @@ class Source(Protocol):
         """Take note that the bytes around the payload were verified by their root.
 
         From now on `verify` tells of other ranges whether they are what was stored, so that a store
-        that keeps what it has read keeps nothing else.
-
-        Raises
-        ------
-        DataError
-            If the store knows the file by another root.
+        that keeps what it has read keeps nothing else. Raises ``DataError`` if the store knows the
+        file by another root.
         """
 
     def forget(self, offset: int, size: int) -> bool:
@@ -96,9 +92,9 @@ class _Near:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Bytes of a file that are read when they are asked for, so that memory need not hold all."""
+    """Bytes of a file or a frame, read when they are asked for, as memory need not hold all."""
 
-    read: Callable[[int, int], bytes]
+    read: Callable[[slice], Bytes]
     offset: int
     size: int
 
@@ -107,7 +103,7 @@ class Stretch:
 
     def __getitem__(self, part: slice) -> memoryview:
         start, stop, _ = part.indices(self.size)
-        return memoryview(self.read(self.offset + start, stop - start))
+        return memoryview(self.read(slice(self.offset + start, self.offset + stop)))
 
 
 _SEEK_LOCK: Final = threading.Lock()

@@ -1,4 +1,7 @@
-"""Paths, locks and permissions, and what becomes of errors of the operating system."""
+"""Paths, locks and permissions, and what becomes of errors of the operating system.
+
+Addresses and paths: what is taken for which.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.container.disk.system import SYSTEM, checked_path, flag, is_plain, storage_errors
+from lccodec.container.system import (
+    SYSTEM,
+    Address,
+    checked_path,
+    checked_place,
+    flag,
+    is_plain,
+    storage_errors,
+)
 from lccodec.errors import ArgumentError, ChecksumError, StorageError
 
 
@@ -101,7 +112,7 @@ def test_a_file_is_locked_once(tmp_path: Path) -> None:
 
 
 def test_a_system_without_locks_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lccodec.container.disk.system.fcntl", None)
+    monkeypatch.setattr("lccodec.container.system.fcntl", None)
     with (tmp_path / "file").open("wb") as file, pytest.raises(OSError, match="supported") as caught:
         SYSTEM.lock(file.fileno(), wait=False)
     assert caught.value.errno == errno.ENOTSUP
@@ -110,3 +121,36 @@ def test_a_system_without_locks_says_so(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_flag_that_a_system_lacks_is_0() -> None:
     assert flag("O_CREAT") == os.O_CREAT
     assert flag("O_OF_ANOTHER_SYSTEM") == 0
+
+
+def test_an_address_is_what_it_was_given_as() -> None:
+    address = checked_place("S3://bucket/run//")
+    assert str(address) == os.fspath(address) == "s3://bucket/run"
+    assert checked_place(address) is address
+    assert str(address / "a" / "b") == "s3://bucket/run/a/b"
+    assert (address / "a").name == "a"
+    assert repr(str(Address.of("memory://run"))) == "'memory://run'"
+
+
+@pytest.mark.parametrize("text", ["~/s3://bucket", "://bucket", "1://x", "simplecache::s3://bucket/run"])
+def test_an_address_within_a_path_is_refused(text: str) -> None:
+    with pytest.raises(ArgumentError, match="must be local"):
+        checked_place(text)
+
+
+@pytest.mark.parametrize("text", ["s3://", "s3:///", "s3://bucket\n"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ArgumentError, match="an address must look like"):
+        checked_place(text)
+
+
+def test_paths_stay_paths(tmp_path: Path) -> None:
+    assert checked_place(tmp_path) == tmp_path
+    assert checked_place("~/run") == Path.home() / "run"
+    assert checked_place("C:x") == Path("C:x").absolute()
+
+
+def test_a_path_that_was_an_address_is_refused() -> None:
+    """`Path` has taken one of its slashes."""
+    with pytest.raises(ArgumentError, match="must be local"):
+        checked_place(Path("s3://bucket/run"))

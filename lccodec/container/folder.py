@@ -1,8 +1,14 @@
-"""A file that is there whole or not at all: its temporary, its name, and what a kill leaves.
+"""An open directory, and files in it that are there whole or not at all.
 
-The bytes go to a temporary (LCC-CHN-05), which gets the name of the file when it is on the disk
-(LCC-CHN-06). A failure leaves nothing behind. `remove_stale_temporaries` removes what a killed
-process leaves.
+What is made, renamed and removed in a `Folder` is found relative to it. So a link that takes the
+place of the directory, or lies in it, never leads elsewhere: a directory in it is opened only if it
+is one, and a file is removed by its name here. All code that makes, renames or removes files in a
+chain's directory uses a `Folder`. Systems without such calls (Windows) find the same names by
+paths, after a look at each directory.
+
+The bytes of a `WholeFile` go to a temporary (LCC-CHN-05), which gets the name of the file when it
+is on the disk (LCC-CHN-06). A failure leaves nothing behind. `remove_stale_temporaries` removes
+what a killed process leaves.
 
 A file that never changes can have a second name: a hard link, or a copy where there are none. What
 a symbolic link points to is copied as well: from another directory the link may lead elsewhere. The
@@ -13,15 +19,18 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import secrets
+import stat
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final, Self
 
-from ...errors import ArgumentError
-from .folder import Folder, is_temporary, sync_directory, temporary_name
+from ..constants import TEMPORARY_PREFIX, WRITER_NAME
+from ..errors import ArgumentError, StorageError
 from .source import FileSource, Source
 from .system import (
     OPEN_FLAGS,
@@ -36,6 +45,183 @@ from .system import (
     storage_errors,
 )
 
+_NO_DIRECTORY_SYNC: Final = frozenset((errno.EINVAL, errno.ENOTSUP))
+_NOT_EMPTY: Final = frozenset((errno.ENOTEMPTY, errno.EEXIST))
+_TEMPORARY: Final = re.compile(re.escape(TEMPORARY_PREFIX) + "[0-9a-f]{16}")
+_CALLS_IN_DIRECTORIES: Final = {
+    os.open,
+    os.link,
+    os.rename,
+    os.unlink,
+    os.mkdir,
+    os.rmdir,
+} <= os.supports_dir_fd and os.listdir in os.supports_fd
+
+
+def temporary_name() -> str:
+    """Return a name that no file has (LCC-CHN-05)."""
+    return f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
+
+
+def is_temporary(name: str) -> bool:
+    """Return whether a file has the name of a temporary (LCC-CHN-05), or of a lock (LCC-CHN-11)."""
+    return name == WRITER_NAME or _TEMPORARY.fullmatch(name) is not None
+
+
+class Folder:
+    """An open directory; a context manager.
+
+    Methods raise ``OSError``. Callers wrap them in `storage_errors`. The directory may be a link:
+    the caller has chosen it. `path` is what errors call it.
+    """
+
+    def __init__(self, path: StrPath, system: System = SYSTEM) -> None:
+        self.path = Path(path)
+        self.system = system
+        self._fd = -1
+        if not WINDOWS:  # which does not open directories
+            self._fd = system.open(path, os.O_RDONLY | flag("O_DIRECTORY") | OPEN_FLAGS)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._fd >= 0:
+            with suppress(OSError):  # nothing depends on it
+                self.system.unlock(self._fd)  # whatever becomes of the next call
+            fd, self._fd = self._fd, -1
+            with suppress(OSError):
+                self.system.close(fd)
+
+    def __del__(self) -> None:
+        # An interrupt came before it could be closed. Names are gone at the end of a program.
+        if getattr(self, "_fd", -1) >= 0 and suppress is not None:
+            with suppress(OSError):
+                os.close(self._fd)
+
+    def __truediv__(self, name: str) -> Entry:
+        """Return a name in the directory, for a call to the system."""
+        return Entry(self.path, name, self._fd if _CALLS_IN_DIRECTORIES else -1)
+
+    def names(self) -> list[str]:
+        """Return the names in the directory."""
+        by_descriptor = _CALLS_IN_DIRECTORIES and self._fd >= 0
+        return self.system.listdir(self._fd if by_descriptor else self.path)
+
+    def inner(self, name: str) -> Folder:
+        """Open a directory in this one.
+
+        Raises ``StorageError`` if it is a link or not a directory: whoever made it, it was not
+        lccodec.
+        """
+        entry = self / name
+        status = entry.lstat()
+        if not stat.S_ISDIR(status.st_mode) or _is_junction(status):
+            kind = "a link" if stat.S_ISLNK(status.st_mode) or _is_junction(status) else "not a directory"
+            message = f"it is {kind}, and lccodec goes only into directories here: remove or rename it"
+            raise StorageError(errno.ENOTDIR, message, str(entry))
+        opened = object.__new__(Folder)
+        opened.path, opened.system, opened._fd = Path(entry), self.system, -1
+        if not WINDOWS:
+            flags = os.O_RDONLY | flag("O_DIRECTORY") | flag("O_NOFOLLOW") | OPEN_FLAGS
+            opened._fd = self.system.open(entry, flags)
+        return opened
+
+    def make(self, name: str) -> None:
+        """Make a directory in this one, if there is no file of that name."""
+        with suppress(FileExistsError):
+            self.system.mkdir(self / name)
+
+    def rename(self, name: str, new: str) -> None:
+        """Rename a file or directory. A file of the new name is replaced."""
+        self.system.replace(self / name, self / new)
+
+    def add(self, name: str) -> None:
+        """Make an empty file, if there is no file of that name."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_FLAGS
+        with suppress(FileExistsError):
+            self.system.close(self.system.open(self / name, flags, 0o666))
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files, and bring that to stable storage. One may be gone already."""
+        for name in names:
+            with suppress(FileNotFoundError):
+                self.system.unlink(self / name)
+        self.sync()
+
+    def remove_empty(self, name: str) -> bool:
+        """Remove a directory in this one; return whether it was empty."""
+        try:
+            self.system.rmdir(self / name)
+        except OSError as error:
+            if error.errno not in _NOT_EMPTY:
+                raise
+            return False
+        return True
+
+    def sync(self) -> None:
+        """Bring the names in the directory to stable storage, on systems that can."""
+        if self._fd >= 0:
+            try:
+                self.system.fsync(self._fd)
+            except OSError as error:
+                if error.errno not in _NO_DIRECTORY_SYNC:
+                    raise
+
+    def lock(self, *, wait: bool = True) -> bool:
+        """Take the directory's lock, and keep it until the folder is closed.
+
+        Returns False if another process has it and `wait` is not set. Only one process at a time
+        pins or removes files. On systems without such locks, it returns True and nothing is held.
+        """
+        try:
+            if self._fd >= 0:
+                self.system.lock(self._fd, wait)
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass
+        return True
+
+
+def _is_junction(status: os.stat_result) -> bool:
+    """Return whether a directory of Windows is another one in truth."""
+    attributes = getattr(status, "st_file_attributes", 0)
+    return bool(attributes & getattr(stat, "FILE_ATTRIBUTE_REPARSE_POINT", 0))
+
+
+def make_directory(directory: StrPath, system: System = SYSTEM) -> None:
+    """Make a directory, and those above it that are missing; bring their names to stable storage.
+
+    Otherwise a crash may lose the directory, with files in it that were flushed. The name of a
+    directory that was there already is brought to stable storage too: who made it may have been
+    killed before. A name in a directory that this user may not list is left as it is. Raises
+    ``OSError`` if one of them cannot be made, or is not a directory.
+    """
+    path = Path(directory)
+    missing = []
+    while not path.is_dir():
+        missing.append(path)
+        if path == path.parent:
+            break
+        path = path.parent
+    for made in reversed(missing):
+        try:
+            system.mkdir(made)
+        except FileExistsError:  # another process was first
+            if not made.is_dir():
+                raise
+    for made in reversed(missing or [path]):
+        with suppress(PermissionError):
+            sync_directory(made.parent, system)
+
+
+def sync_directory(directory: StrPath, system: System = SYSTEM) -> None:
+    """Bring the names in a directory to stable storage, on systems that can."""
+    with Folder(directory, system) as folder:
+        folder.sync()
+
+
 _PIECE_BYTES: Final = 1 << 20  # that are copied at once
 _FAR_PIECE_BYTES: Final = 1 << 25  # as many of a source that is far: a round of requests
 _FLUSH_BYTES: Final = 1 << 25  # that are copied before the system is told to begin with them
@@ -44,29 +230,15 @@ _MAX_ATTEMPTS: Final = 100  # to make a temporary; one fails only if another pro
 NO_HARD_LINK: Final = frozenset(
     (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK)
 )
-_COPIED_BYTES: Final = 1 << 22
 
 
 class WholeFile:
     """Writes one file. It is a context manager; leaving it without `commit` leaves no file.
 
-    Parameters
-    ----------
-    overwrite
-        Whether to replace a file of that name, and keep its permissions. Otherwise such a file is
-        an error, and stays as it is.
-    folder
-        The open directory that `path` is in, by its name there. The file is made in that very
-        directory, whatever becomes of the path.
-
-    Attributes
-    ----------
-    path
-        The path of the file.
-    size
-        Bytes that were appended.
-    committed
-        Whether the file has its name.
+    `overwrite`: whether to replace a file of that name, and keep its permissions. Otherwise such a
+    file is an error, and stays as it is. `folder`: the open directory that `path` is in, by its
+    name there. The file is made in that very directory, whatever becomes of the path. `path`: the
+    path of the file. `size`: bytes that were appended. `committed`: whether the file has its name.
 
     Examples
     --------
@@ -81,12 +253,7 @@ class WholeFile:
     """
 
     def __init__(
-        self,
-        path: StrPath,
-        *,
-        overwrite: bool = False,
-        system: System = SYSTEM,
-        folder: Folder | None = None,
+        self, path: StrPath, *, overwrite: bool = False, system: System = SYSTEM, folder: Folder | None = None
     ) -> None:
         self.path = checked_path(path if folder is None else folder.path / path)
         self.size = 0
@@ -152,44 +319,36 @@ class WholeFile:
                 flushed = self.size
 
     def commit(self, check: Callable[[Path], object] | None = None) -> None:
-        """Give the file its name.
+        """Give the file its name. When its bytes are on the disk, `check` is given its temporary
+        name.
 
-        Parameters
-        ----------
-        check
-            Called with the temporary name when the bytes are on the disk; it may raise an error.
-
-        Raises
-        ------
-        ArgumentError
-            If there is a file of that name, which is not to be replaced.
-        StorageError
-            Nothing is committed; or, if the message says so and `committed` is set, the file is in
-            place but its directory could not be synced, so that it may be lost in a power failure.
+        `check` may raise an error. Raises ``ArgumentError`` if there is a file of that name, which
+        is not to be replaced. After a ``StorageError`` nothing is committed; or, if the message
+        says so and `committed` is set, the file is in place but its directory could not be synced,
+        so that it may be lost in a power failure.
         """
-        with self.working() as temporary:
-            self._system.fsync(self._fd)
-            if check is not None:
-                check(temporary)
-            self._publish()
-            self.committed = True
-        self._discard()
+        self.publish(check)
         with storage_errors("committed, but durability unknown: cannot sync the directory of", self.path):
             if self._folder is None:
                 sync_directory(self.path.parent, self._system)
             else:
                 self._folder.sync()
 
+    def publish(self, check: Callable[[Path], object] | None = None) -> None:
+        """Commit, but leave it to the caller to bring the name to stable storage."""
+        with self.working() as temporary:
+            self._system.fsync(self._fd)
+            if check is not None:
+                check(temporary)
+            self._take_name()
+            self.committed = True
+        self._discard()
+
     def revoke(self) -> None:
-        """Let the file not get its name: a commit that has not come to that fails."""
-        if name := self._temporary:
+        """Let a file that this thread writes not get its name: a commit before that fails."""
+        if (name := self._temporary) and self._thread == threading.get_ident():
             with suppress(OSError):
                 self._system.unlink(self._beside(name))
-
-    @property
-    def is_of_this_thread(self) -> bool:
-        """Whether this thread writes it: what the thread does now has interrupted that."""
-        return bool(self._temporary) and self._thread == threading.get_ident()
 
     @contextmanager
     def working(self) -> Iterator[Path]:
@@ -229,7 +388,7 @@ class WholeFile:
             self._discard()
         raise OSError(errno.EAGAIN, "a temporary cannot be seen after it was made")
 
-    def _publish(self) -> None:
+    def _take_name(self) -> None:
         temporary, target = self._beside(self._temporary), self._beside(self.path.name)
         if WINDOWS:  # which neither renames nor unlinks an open file
             self._close()
@@ -272,7 +431,7 @@ def revoke_unfinished(directory: Path) -> None:
     over what the handler commits.
     """
     for file in list(_unfinished):
-        if file.path.parent == directory and file.is_of_this_thread:
+        if file.path.parent == directory:
             file.revoke()
 
 
@@ -303,15 +462,8 @@ def remove_stale_temporaries(directory: StrPath | Folder, system: System = SYSTE
 def duplicate(source: Path, folder: Folder, name: str, *, overwrite: bool = False) -> None:
     """Give a file a second name in a directory, without a copy where that is possible.
 
-    With `overwrite` it replaces a file of that name.
-
-    Raises
-    ------
-    StorageError
-        If the operating system refuses; also if there is a file of that name, unless `overwrite` is
-        set.
-    FormatError
-        If it would have to be copied, and is not a regular file.
+    With `overwrite` it replaces a file of that name, which is a ``StorageError`` otherwise. Raises
+    ``FormatError`` if it would have to be copied, and is not a regular file.
     """
     made = folder / (temporary_name() if overwrite else name)
     with storage_errors("cannot link or copy to", folder / name):
@@ -339,24 +491,9 @@ def _replace(folder: Folder, temporary: Entry, name: str) -> None:
 
 def _copy(path: Path, folder: Folder, name: str, overwrite: bool) -> None:
     """Copy a file and bring its bytes to stable storage, then give it its name."""
-    system, temporary, target = folder.system, folder / temporary_name(), folder / name
     with closing(FileSource(path)) as source:
-        fd = system.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, 0o666)
-        try:
-            try:
-                with suppress(OSError):  # without locks nobody removes temporaries
-                    system.lock(fd, True)
-                for offset in range(0, source.size, _COPIED_BYTES):
-                    view = memoryview(source.read(offset, min(_COPIED_BYTES, source.size - offset)))
-                    while view:
-                        view = view[system.write(fd, view) :]
-                system.fsync(fd)
-            finally:
-                system.close(fd)
-            if not overwrite and system.exists(target):
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-            system.replace(temporary, target)
-        except BaseException:
-            with suppress(OSError):
-                system.unlink(temporary)
-            raise
+        if not overwrite and folder.system.exists(folder / name):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        with WholeFile(name, overwrite=overwrite, folder=folder) as file:
+            file.copy(source)
+            file.publish()

@@ -14,12 +14,12 @@ import pytest
 
 import lccodec
 from lccodec import ArgumentError, Chain, ChainError, FormatError, TruncatedError
-from lccodec.container.disk import source
-from lccodec.container.disk.source import FileSource
-from lccodec.container.reader import CheckpointReader
+from lccodec.container import source
+from lccodec.container.checkpoint import CheckpointReader
+from lccodec.container.source import FileSource
 
-from ...support.descriptors import open_files
-from ...support.tuning import tune
+from ..support.descriptors import open_files
+from ..support.tuning import tune
 
 PACKAGE = str(Path(lccodec.__file__).parent)
 CLOSING = ("close", "drop", "__del__")  # an error in a destructor is only told

@@ -1,4 +1,8 @@
-"""The calls to the operating system for writing a checkpoint, paths, and their errors."""
+"""The operating system: its calls for writing, its errors, and the places where files may be.
+
+Another system takes the place of `SYSTEM` in tests: one that fails, or that is slow. A place is a
+path of the disk, or the address of a store that is reached over a network.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias, TypeGuard
 
-from ...errors import ArgumentError, StorageError
+from ..errors import ArgumentError, StorageError
 
 try:
     import fcntl
@@ -47,21 +51,11 @@ _SEEK_LOCK: Final = threading.Lock()
 
 @dataclass(frozen=True)
 class Entry(os.PathLike[str]):
-    """A name in an open directory: the calls below find it there, whatever becomes of the path.
-
-    Parameters
-    ----------
-    directory
-        The path of the directory.
-    name
-        The name.
-    descriptor
-        The open directory; -1 on systems that find files by their paths only.
-    """
+    """A name in an open directory: the calls below find it there, whatever becomes of the path."""
 
     directory: Path
     name: str
-    descriptor: int
+    descriptor: int  # the open directory; -1 on systems that find files by their paths only
 
     def __str__(self) -> str:
         return str(self.directory / self.name)
@@ -207,15 +201,9 @@ def is_plain(path: StrPath) -> TypeGuard[str]:
 def checked_path(path: StrPath) -> Path:
     """Return a path that was given as absolute, so that it stays the same after `os.chdir`.
 
-    A ``~`` in front is the user's home.
-
-    Raises
-    ------
-    ArgumentError
-        If no file can have that name. The address of a remote store is refused: it would become a
-        directory of that name.
-    StorageError
-        If the path is relative, and the working directory is gone.
+    A ``~`` in front is the user's home. Raises ``ArgumentError`` if no file can have that name. The
+    address of a remote store is refused: it would become a directory of that name. Raises
+    ``StorageError`` if the path is relative, and the working directory is gone.
 
     Examples
     --------
@@ -241,3 +229,69 @@ def checked_path(path: StrPath) -> Path:
         return checked
     with storage_errors("cannot find the working directory of", text):
         return checked.absolute()
+
+
+#: Of an address such as ``s3://bucket/run``: the scheme, and what it is followed by.
+_ADDRESS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://(.+)", re.DOTALL)
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+
+
+@dataclass(frozen=True, order=True)
+class Address(os.PathLike[str]):
+    """The address of a chain or a file in a store, such as ``s3://bucket/run``.
+
+    It is what a `pathlib.Path` is for a directory: messages show it, and ``address / name`` is the
+    address of a file in it.
+
+    Examples
+    --------
+    >>> str(Address.of("s3://bucket/run/") / "000000000010.lcc.h5")
+    's3://bucket/run/000000000010.lcc.h5'
+    """
+
+    scheme: str  # what is before ``://``, in lower case
+    rest: str  # what is behind it, without slashes at its end
+
+    @classmethod
+    def of(cls, text: str) -> Address:
+        """Return the address that a text is; raise ``ArgumentError`` if it is none."""
+        match = _ADDRESS.fullmatch(text)
+        rest = match[2].rstrip("/") if match else ""
+        if match is None or not rest or not text.isprintable():
+            raise ArgumentError(f"an address must look like s3://bucket/run; got {text!r}")
+        return cls(match[1].lower(), rest)
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.rest}"
+
+    __fspath__ = __str__
+
+    def __truediv__(self, name: str) -> Address:
+        return Address(self.scheme, f"{self.rest}/{name}")
+
+    @property
+    def name(self) -> str:
+        """What is behind the last slash."""
+        return self.rest.rpartition("/")[2]
+
+
+#: Where a chain or a file may be.
+Place: TypeAlias = Path | Address
+
+
+def checked_place(place: StrPath) -> Place:
+    """Return the address that was given, or a path as `checked_path` does.
+
+    Raises ``ArgumentError`` or ``StorageError`` if it is neither. Errors are those of
+    `checked_path`.
+
+    Examples
+    --------
+    >>> checked_place("s3://bucket/run/")
+    Address(scheme='s3', rest='bucket/run')
+    """
+    if isinstance(place, Address):
+        return place
+    if isinstance(place, str) and _SCHEME.match(place):
+        return Address.of(place)
+    return checked_path(place)

@@ -1,43 +1,233 @@
-"""Reading one checkpoint file: trailer, manifest and frames (SPEC sections 8 and 9).
+"""One checkpoint file: the bytes around its frames, reading it, and writing it (SPEC 8 and 9).
 
 ::
 
     head of the HDF5 file | payload: the frames | manifest | trailer
 
+The *trailer* is a structure of fixed size at the end of the file. It says where payload and
+manifest lie, and holds the root.
+
+Before it lies a small HDF5 file (LCC-H5-02): the root group, two one-dimensional contiguous
+datasets of unsigned bytes, ``payload`` and then ``manifest``, and an attribute that says what the
+file is. All other bytes depend only on the two sizes (LCC-H5-05): the *skeleton*. They are laid out
+here without the HDF5 library, so that no version of it can stop a save or a check. The tests let
+the library write the same bytes.
+
 The reader finds everything by the trailer, with positioned reads and without the HDF5 library:
 stored bytes enter no C code but SHA-256 and the JSON parser. The digests in the manifest cover the
 payload, and the root (LCC-TRL-05) covers all other bytes. Every declared size is compared with the
 size of the file before memory is taken.
+
+A checkpoint is written under a temporary name, and linked into place once it is on the disk
+(LCC-CHN-06). So a reader sees the whole file or no file. A failure leaves nothing behind. A killed
+process leaves a temporary file (:mod:`lccodec.container.folder`).
 """
 
 from __future__ import annotations
 
 import itertools
 import re
+import struct
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
+from pathlib import Path
 from typing import Final, Self, TypeVar
 
 from ..constants import (
     DIGEST_SIZE,
+    FORMAT_MAJOR,
+    FORMAT_MINOR,
+    MAX_MANIFEST_BYTES,
     PAYLOAD_DATASET,
     PAYLOAD_OFFSET,
+    PIECE_ENTRY_SIZE,
     ROOT_SIZE,
     TRAILER_MAGIC,
     TRAILER_SIZE,
 )
 from ..cursor import Cursor, Stored
-from ..errors import ArgumentError, ChecksumError, DataError, FormatError, TruncatedError
+from ..errors import (
+    ArgumentError,
+    ChecksumError,
+    DataError,
+    FormatError,
+    LimitError,
+    TruncatedError,
+    UnsupportedError,
+)
 from ..frame.header import TAIL, FrameHeader, parse_header
-from .canonical import first_difference
-from .disk.source import BytesSource, FileSource, Source, Stretch
-from .disk.system import Bytes, StrPath
-from .envelope import Trailer, parse_trailer, root_of, skeleton
+from ..parallel import ordered
+from .folder import WholeFile
 from .manifest import INHERITED, Manifest, parse_manifest
-from .piece_table import FrameEntry, FramePart, PieceTable
+from .piece_table import FrameEntry, FramePart, PieceTable, SizedFrame, chunks_of, hashed, hashed_beside
+from .scalars import first_difference
+from .source import BytesSource, FileSource, Source, Stretch
+from .system import SYSTEM, Bytes, StrPath, System
 from .tree import array_names
+
+
+@dataclass(frozen=True)
+class Trailer:
+    """The last bytes of the file (LCC-TRL-02): lengths of payload and manifest, and the root.
+
+    The two lengths imply the offsets, because the HDF5 layout is fixed (LCC-H5-05).
+    """
+
+    payload_length: int
+    manifest_length: int
+    root: bytes = bytes(ROOT_SIZE)
+    minor: int = FORMAT_MINOR
+
+    @property
+    def manifest_offset(self) -> int:
+        """First byte of the manifest."""
+        return PAYLOAD_OFFSET + self.payload_length
+
+    @property
+    def file_length(self) -> int:
+        """Bytes of the whole file, with the trailer."""
+        return self.manifest_offset + self.manifest_length + TRAILER_SIZE
+
+    @property
+    def spans(self) -> list[int]:
+        """Offset and length of payload and manifest, and the length of the file."""
+        payload, manifest = self.payload_length, self.manifest_length
+        return [PAYLOAD_OFFSET, payload, self.manifest_offset, manifest, self.file_length]
+
+    def to_bytes(self) -> bytes:
+        """Return the trailer as stored in the file."""
+        return _TRAILER.pack(TRAILER_MAGIC, FORMAT_MAJOR, self.minor, _LAYOUT, *self.spans, self.root)
+
+
+_LAYOUT: Final = 1  # LCC-TRL-04
+_TRAILER: Final = struct.Struct(f"<8sHHI5Q{ROOT_SIZE}s")  # LCC-TRL-02
+_PIECE_BYTES: Final = 1 << 20  # of a manifest that may be of any length, hashed at once
+
+
+def parse_trailer(data: bytes, where: str) -> Trailer:
+    """Read a trailer of `TRAILER_SIZE` bytes (LCC-TRL-01 to LCC-TRL-06, LCC-LIM-04)."""
+    if len(data) != TRAILER_SIZE or not data.startswith(TRAILER_MAGIC):
+        raise FormatError("LCC-TRL-01", where, "no trailer")
+    _, major, minor, layout, *spans, root = _TRAILER.unpack(data)
+    if major != FORMAT_MAJOR:
+        raise UnsupportedError("LCC-TRL-03", where, f"format version {major}.{minor}")
+    if layout != _LAYOUT:
+        raise UnsupportedError("LCC-TRL-04", where, f"layout {layout} in version {major}.{minor}")
+    trailer = Trailer(payload_length=spans[1], manifest_length=spans[3], root=root, minor=minor)
+    if trailer.manifest_length > MAX_MANIFEST_BYTES:
+        raise LimitError("LCC-LIM-04", where, f"a manifest of {trailer.manifest_length} bytes is too long")
+    if spans != trailer.spans:
+        raise FormatError("LCC-TRL-06", where, f"offsets and lengths do not agree: {spans}")
+    return trailer
+
+
+def root_of(head: bytes, tail: bytes) -> bytes:
+    """Return the root: the SHA-256 of all bytes before and behind the payload (LCC-TRL-05)."""
+    digest = sha256(head)
+    digest.update(tail)
+    return digest.digest()
+
+
+def sound_root(source: Source) -> bytes | None:
+    """Return the root of a file of any version, if it is that of the bytes around its payload.
+
+    Otherwise it returns ``None``. Any version is taken to have a trailer of this form.
+    """
+    if source.size < PAYLOAD_OFFSET + TRAILER_SIZE:
+        return None
+    data = source.read(source.size - TRAILER_SIZE, TRAILER_SIZE)
+    magic, _, minor, _, *spans, root = _TRAILER.unpack(data)
+    trailer = Trailer(payload_length=spans[1], manifest_length=spans[3], root=root, minor=minor)
+    if magic != TRAILER_MAGIC or spans != trailer.spans or trailer.file_length != source.size:
+        return None
+    digest, end = sha256(source.read(0, PAYLOAD_OFFSET)), source.size - ROOT_SIZE
+    for start in range(trailer.manifest_offset, end, _PIECE_BYTES):
+        digest.update(source.read(start, min(_PIECE_BYTES, end - start)))
+    return root if digest.digest() == root else None
+
+
+# LCC-H5-05. An item is bytes in hexadecimal, or *n for n bytes 0, or ff*n for n bytes 0xff, or the
+# name of a u64, or # for the checksum of all bytes since the last one.
+_HEAD: Final = """
+894844460d0a1a0a 02080800 *8 ff*8 end 30 *7 #
+4f484452 0200bc
+02120000 0000 ff*16
+0a060001 000202003f00
+06120000 010007 7061796c6f6164 f7 *7
+06130000 010008 6d616e6966657374 5a01 *6
+15120004 0000 ff*16
+0c550000 0300 0600 0800 0400 00 61626f757400 13010000 3a000000 02000000
+6c63636f64656320636865636b706f69 6e743a2070697020696e7374616c6c20
+6c63636f6465633b206c63636f646563 20696e666f2046494c45 #
+4f484452 020058
+01140000 02010101 payload_size payload_size
+030c0001 10000000 010000000000 0800
+05020001 0306
+08120000 0301 payload_address payload_size
+00100000 *16 #
+4f484452 020058
+01140000 02010101 manifest_size manifest_size
+030c0001 10000000 010000000000 0800
+05020001 0306
+08120000 0301 manifest_address manifest_size
+00100000 *16 #
+"""
+_UNDEFINED_ADDRESS: Final = (1 << 64) - 1
+_WORD: Final = 0xFFFFFFFF
+
+
+def skeleton(trailer: Trailer) -> bytes:
+    """Return the head: all bytes of the HDF5 part that are neither payload nor manifest.
+
+    A payload of no bytes is a dataset of no elements, which has no address (LCC-H5-04).
+
+    Examples
+    --------
+    >>> len(skeleton(Trailer(payload_length=10**12, manifest_length=500)))
+    445
+    """
+    values = {
+        "payload_size": trailer.payload_length,
+        "payload_address": PAYLOAD_OFFSET if trailer.payload_length else _UNDEFINED_ADDRESS,
+        "manifest_size": trailer.manifest_length,
+        "manifest_address": trailer.manifest_offset,
+        "end": trailer.manifest_offset + trailer.manifest_length,
+    }
+    made, start = bytearray(), 0
+    for item in _HEAD.split():
+        digits, times, count = item.partition("*")
+        if item in values:
+            made += struct.pack("<Q", values[item])
+        elif item == "#":
+            made += struct.pack("<I", _checksum(made[start:]))
+            start = len(made)
+        else:
+            made += bytes.fromhex(digits or "00") * (int(count) if times else 1)
+    return bytes(made)
+
+
+def _checksum(data: bytes | bytearray) -> int:
+    """Return the checksum of HDF5 metadata: Jenkins' lookup3, ``hashlittle`` from 0."""
+    words = struct.unpack(f"<{-(-len(data) // 12) * 3}I", data + bytes(-len(data) % 12))
+    a = b = c = (0xDEADBEEF + len(data)) & _WORD
+    for place in range(0, len(words), 3):
+        if place:  # mix
+            for bits in (4, 6, 8, 16, 19, 4):
+                a = (a - c) & _WORD ^ _rotated(c, bits)
+                a, b, c = b, (c + b) & _WORD, a
+        a, b, c = (a + words[place]) & _WORD, (b + words[place + 1]) & _WORD, (c + words[place + 2]) & _WORD
+    for bits in (14, 11, 25, 16, 4, 14, 24):  # final
+        a, b, c = b, ((c ^ b) - _rotated(b, bits)) & _WORD, a
+    return b
+
+
+def _rotated(word: int, bits: int) -> int:
+    return (word << bits | word >> (32 - bits)) & _WORD
+
 
 _HDF5_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 # Bytes of the head that hold the length of the HDF5 part, and the name of the first dataset.
@@ -58,18 +248,8 @@ class CheckpointReader:
     """A checkpoint that is open for reading; `open_checkpoint` and `open_bytes` return it.
 
     Opening verifies the root and parses the manifest; `frame` verifies each frame. Several threads
-    may read frames at once, but not while another thread closes the reader.
-
-    Attributes
-    ----------
-    name
-        What errors call the file.
-    manifest, trailer
-        The parsed manifest and trailer.
-    root
-        The root, which stands for all bytes of the file.
-    file_size
-        Size of the file in bytes.
+    may read frames at once, but not while another thread closes the reader. Errors call the file by
+    its `name`. The `root` stands for all bytes of the file.
     """
 
     def __init__(self, source: Source, name: str) -> None:
@@ -121,7 +301,7 @@ class CheckpointReader:
         and somebody else must verify it.
         """
         entry = self._entry(index)
-        stretch = Stretch(self._read, self._offsets[index], entry.length)
+        stretch = Stretch(self._read_slice, self._offsets[index], entry.length)
         if not verify:
             return stretch
         twice = entry.length > _MAX_WHOLE_BYTES and not self.source.far
@@ -156,27 +336,14 @@ class CheckpointReader:
     def part(self, index: int, header: FrameHeader, start: int, stop: int) -> FramePart | None:
         """Return the bytes of a frame that some of its components need, verified.
 
-        Parameters
-        ----------
-        header
-            The header of the frame.
-        start, stop
-            The components, from the first of a block to the last of one; at least one.
-
-        Returns
-        -------
-        FramePart or None
-            ``None`` if the frame has no table of pieces: then it is verified whole.
-
-        Raises
-        ------
-        ChecksumError, FormatError
-            If the table or a piece that is read is damaged (LCC-MAN-08, LCC-PCS).
+        They are those from `start`, the first of a block, to `stop`, the end of one. ``None`` if
+        the frame has no table of pieces: then it is verified whole. Raises ``ChecksumError`` or
+        ``FormatError`` if the table or a piece that is read is damaged (LCC-MAN-08, LCC-PCS).
         """
         if not self._entry(index).table:
             return None
         where, offset = self._place(index), self._offsets[index]
-        read = lambda at, size: self._read(offset + at, size)  # noqa: E731
+        read = lambda at, size: self.source.read(offset + at, size)  # noqa: E731
         part = self.of_frame(index, lambda: self._table(index).part(read, header, start, stop, where))
         self._check_head(index, part.parts[0][1])
         return part
@@ -186,7 +353,9 @@ class CheckpointReader:
         if index not in self._tables:
             entry = self._entry(index)
             start = self._offsets[index] + entry.length
-            self._ask_again(start, entry.table, lambda: self._take(index, self._read(start, entry.table)))
+            self._ask_again(
+                start, entry.table, lambda: self._take(index, self.source.read(start, entry.table))
+            )
         return self._tables[index]
 
     def _take(self, index: int, data: Bytes) -> None:
@@ -267,7 +436,7 @@ class CheckpointReader:
 
     def frame_head(self, index: int, size: int) -> bytes:
         """Return the first `size` bytes of a frame, or all of a shorter one, not verified."""
-        head = self._read(self._offsets[index], min(size, self._entry(index).length))
+        head = self.source.read(self._offsets[index], min(size, self._entry(index).length))
         if self.source.far:  # what a store sends may differ from one time to the next
             self._heads[index] = head
         return head
@@ -341,8 +510,8 @@ class CheckpointReader:
         names = {i: name for name, i in reversed(named)}  # the first of several names
         return [names.get(members[0]) for members in self.manifest.members]
 
-    def _read(self, offset: int, size: int) -> bytes:
-        return self.source.read(offset, size)
+    def _read_slice(self, part: slice) -> bytes:
+        return self.source.read(part.start, part.stop - part.start)
 
     def _read_manifest(self, source: Source) -> Manifest:
         trailer = self.trailer
@@ -362,15 +531,8 @@ class CheckpointReader:
 
 
 def open_checkpoint(path: StrPath) -> CheckpointReader:
-    """Open a checkpoint file.
-
-    Raises
-    ------
-    StorageError
-        If the operating system cannot open or read it.
-    DataError
-        If it is not a checkpoint (FormatError), is cut off (TruncatedError), is damaged
-        (ChecksumError), has a newer version (UnsupportedError) or is beyond a limit (LimitError).
+    """Open a checkpoint file; raise ``StorageError``, or the ``DataError`` of the first rule it
+    breaks.
     """
     return CheckpointReader(FileSource(path), str(path))
 
@@ -378,10 +540,8 @@ def open_checkpoint(path: StrPath) -> CheckpointReader:
 def read_root(source: Source, name: str) -> tuple[bytes, int]:
     """Return the root that a checkpoint file declares, and its size in bytes. Nothing is verified.
 
-    Raises
-    ------
-    StorageError, DataError
-        If the file cannot be read, or does not end in a trailer for its size.
+    Raises ``StorageError`` or ``DataError`` if the file cannot be read, or does not end in a
+    trailer for its size.
     """
     return _read_trailer(source, name).root, source.size
 
@@ -406,7 +566,7 @@ def _numbers(pattern: re.Pattern[bytes], source: Source) -> tuple[int, ...]:
     trailer = parse_trailer(_last_bytes(source), "")
     length = min(trailer.manifest_length, _START_BYTES)
     match = pattern.match(source.read(trailer.manifest_offset, length))
-    return () if match is None else tuple(int(number) for number in match.groups() if number)
+    return () if match is None else tuple(map(int, filter(None, match.groups())))
 
 
 def check_skeleton(reader: CheckpointReader) -> FormatError | None:
@@ -414,7 +574,7 @@ def check_skeleton(reader: CheckpointReader) -> FormatError | None:
 
     HDF5 tools may then see something else in this file than lccodec does.
     """
-    expected, stored = skeleton(reader.trailer), reader._read(0, PAYLOAD_OFFSET)
+    expected, stored = skeleton(reader.trailer), reader.source.read(0, PAYLOAD_OFFSET)
     if stored == expected:
         return None
     place = first_difference(stored, expected)
@@ -451,3 +611,178 @@ def _not_a_checkpoint(source: Source, name: str) -> DataError:
         return TruncatedError("LCC-H5-01", name, f"cut off at byte {source.size}")
     extra = source.size - end
     return FormatError("LCC-TRL-01", name, f"{extra} bytes behind the trailer" if extra else "no trailer")
+
+
+_FLUSH_BYTES: Final = 1 << 23  # that are written before the system is told to begin with them
+_MIN_BYTES_BESIDE: Final = 1 << 23  # of a frame that a thread of its own may hash
+
+#: Bytes of the longest entry of a frame: a length of 16 digits, a digest, and punctuation.
+_MAX_ENTRY_BYTES: Final = len('[9007199254740991,"0123456789012345678901",9007199254740991],')
+
+
+def check_manifest(manifest: Manifest, frames: int) -> None:
+    """Check a manifest before its frames are made, by the number that there will be.
+
+    Names, arrays and scalars have been checked by `tree.flatten`. Raises ``ArgumentError`` if the
+    policy is not JSON, or the manifest would be longer than LCC-LIM-04 allows.
+    """
+    size = len(manifest.to_bytes()) + frames * _MAX_ENTRY_BYTES
+    if size > MAX_MANIFEST_BYTES:
+        raise ArgumentError(
+            f"names, scalars and metadata take {size} bytes of a manifest, which has at most"
+            f" {MAX_MANIFEST_BYTES} (LCC-LIM-04)"
+        )
+    with _readable():
+        parse_manifest(
+            replace(manifest, tree={}, scalars=[], arrays=(), copies=(), frames=()).to_bytes(), "manifest"
+        )
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """Raise what the reader refuses as ``ArgumentError``. So only the reader has the rules."""
+    try:
+        yield
+    except DataError as error:
+        raise ArgumentError(f"the manifest could not be read again: {error}") from error
+
+
+def to_bytes(frames: Sequence[Bytes], manifest: Manifest) -> bytes:
+    """Return the bytes of a checkpoint file, as `CheckpointWriter` would write them."""
+    hashed_frames = [hashed(frame) for frame in frames]
+    if list(manifest.frames) != [entry for entry, _ in hashed_frames]:
+        raise ArgumentError("the manifest does not list the frames that were given")
+    head, tail = _assemble(manifest)
+    payload = itertools.chain.from_iterable(
+        (frame, table) for frame, (_, table) in zip(frames, hashed_frames, strict=True)
+    )
+    return b"".join((head, *payload, tail))
+
+
+def root_of_file(manifest: Manifest) -> bytes:
+    """Return the root that the file of a manifest has."""
+    return _assemble(manifest)[1][-ROOT_SIZE:]
+
+
+def _assemble(manifest: Manifest) -> tuple[bytes, bytes]:
+    """Return the bytes before the payload and behind it. The last of them are the root.
+
+    A manifest that figures would make too long goes without them.
+    """
+    data = manifest.to_bytes()
+    if len(data) > MAX_MANIFEST_BYTES:
+        data = replace(manifest, figures=None).to_bytes()
+    trailer = Trailer(manifest.payload_length, len(data), minor=manifest.minor)
+    with _readable():
+        parse_manifest(data, "manifest")
+        parse_trailer(trailer.to_bytes(), "trailer")
+    head, tail = skeleton(trailer), data + trailer.to_bytes()[:-ROOT_SIZE]
+    return head, tail + root_of(head, tail)
+
+
+class CheckpointWriter:
+    """Writes one checkpoint file, frame by frame, and commits it atomically (LCC-CHN-06).
+
+    It is a context manager. Leaving it without a commit, or by an exception, leaves no file behind.
+    The writer is closed after any error. Nothing is tried again, because the state of a file is
+    unknown after a failed fsync. `overwrite`: whether to replace a file of that name, and keep its
+    permissions. Otherwise such a file is an error, and stays as it is. `root`: root of the
+    committed file; None before. `size`: bytes of the committed file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from lccodec.container.checkpoint import open_checkpoint
+    >>> path = Path(tempfile.mkdtemp()) / "one.lcc.h5"
+    >>> with CheckpointWriter(path) as writer:
+    ...     entry = writer.write_frame(b"a frame")
+    ...     root = writer.commit(Manifest(7, None, "lossless", {}, {"w": 0}, [], (1,), (entry,)))
+    >>> with open_checkpoint(path) as reader:
+    ...     reader.manifest.step, bytes(reader.frame(0)), reader.root == root
+    (7, b'a frame', True)
+    """
+
+    def __init__(self, path: StrPath, *, overwrite: bool = False, system: System = SYSTEM) -> None:
+        self.root: bytes | None = None
+        self.size = 0
+        self._file = WholeFile(path, overwrite=overwrite, system=system)
+        self._entries: list[FrameEntry] = []
+
+    def __enter__(self) -> Self:
+        self._file.__enter__()
+        self._file.seek(PAYLOAD_OFFSET)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.__exit__()
+
+    def write_frame(self, frame: Bytes | Iterable[Bytes]) -> FrameEntry:
+        """Append a frame, whole or in chunks, to the payload; return its entry for the manifest.
+
+        The table of its pieces follows, if it is cut.
+        """
+
+        def written() -> Iterator[Bytes]:
+            for chunk in chunks_of(frame):
+                self._file.append(chunk)
+                yield chunk
+
+        with self._file.working():
+            entry, table = hashed(written())
+            self._file.append(table)
+            self._entries.append(entry)
+        return self._entries[-1]
+
+    def write_frames(self, frames: Sequence[SizedFrame], threads: int) -> tuple[FrameEntry, ...]:
+        """Append frames to an empty payload, several at a time; return their entries."""
+        offsets = [PAYLOAD_OFFSET]
+        for frame in frames:
+            offsets.append(offsets[-1] + frame.length + frame.table_pieces * PIECE_ENTRY_SIZE)
+        total = offsets[-1] - PAYLOAD_OFFSET
+
+        def write(place: tuple[SizedFrame, int]) -> FrameEntry:
+            # The other threads are done long before that of a frame that is most of the file.
+            large = place[0].length > max(total // 2, _MIN_BYTES_BESIDE)
+            entry, table = (hashed_beside if large else hashed)(self._written_at(*place))
+            self._file.write_at(table, place[1] + entry.length)
+            return entry
+
+        with self._file.working():
+            self._entries += ordered(write, zip(frames, offsets, strict=False), threads)
+        self._file.seek(offsets[-1])
+        return tuple(self._entries)
+
+    def commit(self, manifest: Manifest, check: Callable[[Path], object] | None = None) -> bytes:
+        """Write everything but the payload, give the file its name, and return the root.
+
+        The frames of the manifest are the entries that `write_frame` returned, in that order.
+        Before the file gets its name, `check` is called as by `WholeFile.commit`, which has the
+        errors, too; an ``ArgumentError`` also for a manifest that is not valid. `root` is set once
+        the file is in place.
+        """
+        with self._file.working():
+            if list(manifest.frames) != self._entries:
+                raise ArgumentError("the manifest does not list the frames that were written")
+            head, tail = _assemble(manifest)
+        self._file.write(tail)
+        self._file.seek(0)
+        self._file.write(head)
+        root = tail[-ROOT_SIZE:]
+        try:
+            self._file.commit(check)
+        finally:
+            if self._file.committed:
+                self.root = root
+                self.size = len(head) + manifest.payload_length + len(tail)
+        return root
+
+    def _written_at(self, frame: SizedFrame, offset: int) -> Iterator[Bytes]:
+        """Yield the chunks of a frame, each when it is written."""
+        flushed = offset
+        for chunk in frame.chunks():
+            self._file.write_at(chunk, offset)
+            offset += memoryview(chunk).nbytes
+            if offset - flushed >= _FLUSH_BYTES:
+                self._file.start_flush(flushed, offset - flushed)
+                flushed = offset
+            yield chunk
