@@ -98,7 +98,7 @@ ALLOWED = {
     "chain/mend/protect": {"band.data": "uint8"},
     "chain/mend/parity_folder": {"band.data": "uint8"},
     "chain/mend/ranks": {"stripe.data": "uint8"},
-    "chain/mend/damage": {"block.data": "uint8", "data[column].data": "uint8"},
+    "chain/mend/repair": {"block.data": "uint8", "data[column].data": "uint8"},
     "quantizers/grid": {"(narrow << 1 ^ narrow >> 7).view(np.uint8)": "of int8"},
     "entropy/numbers": {"numbers.view(np.uint8)": "of int8", "numbers.view(np.uint8).data": "of int8"},
     "entropy/stream_writer": {"symbols.data": "uint8", "groups.data": "uint8"},

@@ -34,7 +34,7 @@ ROOMS = {
         {"adapter", "behind", "bounds", "fallback", "progress", "store"},
         {"overview"},
         {"read"},
-        {"save", "mirror"},
+        {"save"},
         {"mend"},
         {"life"},
         {"chain", "checkpoint_file"},

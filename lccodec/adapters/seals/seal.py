@@ -14,7 +14,7 @@ from typing import BinaryIO, Final, TypeVar
 
 from ...chain.progress import Progress, check_progress, telling
 from ...chain.read.validate import Problem
-from ...chain.store.names import HASHES_FOLDER, checkpoints_among
+from ...chain.store.store import HASHES_FOLDER, checkpoints_among
 from ...container.disk.folder import is_temporary
 from ...container.disk.system import StrPath, checked_path, storage_errors
 from ...errors import ArgumentError, DataError, FormatError, LccodecError

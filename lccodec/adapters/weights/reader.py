@@ -17,15 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ...byteorder import read_numbers, stored_view
-from ...chain.read.follow.followed_state import (
-    SPARSE_RATIO,
-    CancelledError,
-    Change,
-    change_of,
-    difference,
-)
-from ...chain.read.follow.follower import POLL_SECONDS, Follower, checked_waits
-from ...chain.read.follow.watch import Lag, Update
+from ...chain.read.followed_state import SPARSE_RATIO, CancelledError, Change, change_of, difference
+from ...chain.read.follower import POLL_SECONDS, Follower, Lag, Update, checked_waits
 from ...chain.read.replay import DecodedArray
 from ...container.disk.system import checked_path, storage_errors
 from ...container.tree import leaf_name

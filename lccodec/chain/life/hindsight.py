@@ -42,8 +42,7 @@ from ..save.hindsight import way_products, weight_between
 from ..save.measurement import Measurement, add_past, movements
 from ..save.plan import candidates, make_plan
 from ..save.sampling import NOTHING, Samples, Sampling
-from ..store.names import checkpoint_name
-from ..store.store import Store, WritableStore
+from ..store.store import Store, WritableStore, checkpoint_name
 from .compact import Compaction, Losses, coded_again, exact_step, open_known, with_promise
 
 

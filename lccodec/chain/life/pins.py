@@ -36,13 +36,11 @@ from ...container.tree import Flat
 from ...container.writer import CheckpointWriter
 from ...errors import ArgumentError, ChainError
 from ..mend.protect import forget, renew
-from ..read.checkpoint import open_step
-from ..read.newest import open_exact
+from ..read.checkpoint import open_exact, open_step
 from ..save.settings import LOG
 from ..store.claim import Claim
 from ..store.directory import DirectoryStore, in_chain
-from ..store.names import checkpoint_name, pin_name, step_index
-from ..store.store import Store, WritableStore
+from ..store.store import Store, WritableStore, checkpoint_name, pin_name, step_index
 
 #: The directory of the second names of links, in that of the chain.
 LINKS_NAME: Final = ".links"
@@ -83,8 +81,8 @@ def pin_exact(store: WritableStore, step: int, claim: Claim | None = None) -> No
         As `pin`. The step can be restored.
     """
     from ..save.exact import checkpoint_from_exact
-    from .fork import has_exact
-    from .rewrite_step import end_at
+    from .compact import end_at
+    from .transfer import has_exact
 
     step = step_index(step)
     with (claim or store.claim()).held():
@@ -175,7 +173,7 @@ def name_exact(store: DirectoryStore, step: int, path: Path) -> bool:
     StorageError
         If the operating system refuses. An existing file is unchanged.
     """
-    from .fork import has_exact
+    from .transfer import has_exact
 
     if in_chain(path):
         raise ArgumentError(f"{path} is a checkpoint of a chain: choose another name or directory")
@@ -197,7 +195,7 @@ def name_again(store: DirectoryStore, step: int, path: Path, flat: Flat, metadat
     """
     from ..save.exact import chunks_of
     from ..save.plan import candidates
-    from .fork import has_exact
+    from .transfer import has_exact
 
     if not has_exact(store, step):
         return False

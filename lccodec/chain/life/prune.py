@@ -22,17 +22,15 @@ from ...container.disk.system import storage_errors
 from ...errors import ArgumentError, ChainError, DataError, LccodecError, warn
 from ...table import Overview, Shown, ranges_text
 from ..behind import Change
-from ..mend.behind import ParityBehind
-from ..mend.protect import Redundancy, forget, renew
-from ..mirror.behind import Mirrors
+from ..mend.mirror import Mirrors
+from ..mend.protect import ParityBehind, Redundancy, forget, renew
 from ..progress import OnProgress, counted, no_progress
 from ..store.lineage import Ancestry, Lineage
-from ..store.names import checkpoints_among, pins_among, step_index
-from ..store.store import WritableStore
+from ..store.store import WritableStore, checkpoints_among, pins_among, step_index
 from .pins import linked_steps
 
 if TYPE_CHECKING:
-    from .rewrite_step import Rewriting
+    from .compact import Rewriting
 
 
 _BEST_OF: Final = ("min", "max")
@@ -329,7 +327,7 @@ def _rewritten(
 
     A step that cannot be restored stays as it is, with what it needs.
     """
-    from .rewrite_step import rewrite as rewrite_step
+    from .compact import rewrite as rewrite_step
 
     steps = store.checkpoints()
     lineage = ancestry.lineage(steps)

@@ -7,7 +7,7 @@ back to the same step again finishes it: what was set aside stays together.
 
 What was set aside is a chain of its own, beside the chain. It holds the later steps, what these
 need, their pins, and the exact file if it was of a later step. It is complete before anything
-leaves the chain (:mod:`lccodec.chain.store.shelf`).
+leaves the chain (:mod:`lccodec.chain.store.directory`).
 
 Source: SPEC 9 (LCC-CHN-08, LCC-CHN-09).
 """
@@ -24,8 +24,7 @@ from ..mend.protect import forget, renew
 from ..read.checkpoint import open_step
 from ..store.claim import Claim
 from ..store.lineage import Ancestry, Lineage, remove_steps
-from ..store.names import pin_name, step_index
-from ..store.store import WritableStore
+from ..store.store import WritableStore, pin_name, step_index
 from .pins import linked_steps
 
 
@@ -223,7 +222,7 @@ def rollback(
     DataError, StorageError
         If the step cannot be read, or the operating system refuses. What is there can be restored.
     """
-    from .rewrite_step import end_at  # here, as every chain loads this module, and few roll back
+    from .compact import end_at  # here, as every chain loads this module, and few roll back
 
     step = step_index(step)
     open_step(store, step).close()

@@ -52,12 +52,10 @@ from ...parallel import WIDE_PIECE, slices
 from ...policy.roles import ROLES, Role
 from ..bounds import UNBOUNDED, Bounds
 from ..progress import OnProgress, no_progress
-from ..store.names import step_index
-from ..store.store import Store
-from .checkpoint import OpenCheckpoint, checked_names, open_step, without_spare
+from ..store.store import Store, step_index
+from .checkpoint import OpenCheckpoint, checked_names, kept, open_step, without_spare
 from .info import ArrayInfo, checkpoint_info
 from .links import Head, Link, check_own, fold, next_heads, value_or_raise
-from .newest import kept
 from .replay import DecodedArray, decoded_together, replay_each
 
 

@@ -43,8 +43,7 @@ from ...errors import (
     TruncatedError,
 )
 from ...frame.header import FrameHeader, Shape, parse_header
-from ..store.names import checkpoint_name
-from ..store.store import Store
+from ..store.store import Store, checkpoint_name
 
 Found = TypeVar("Found")
 Made = TypeVar("Made")

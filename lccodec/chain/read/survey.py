@@ -28,8 +28,7 @@ from ...element_table import ElementType
 from ...errors import ChainError, LccodecError, StorageError
 from ...frame.header import Shape
 from ..store.lineage import Lineage
-from ..store.names import check_name, checkpoint_name
-from ..store.store import Store
+from ..store.store import Store, check_name, checkpoint_name
 from .info import CheckpointInfo, CheckpointSummary, checkpoint_info, checkpoint_summary
 from .links import (
     Head,
@@ -50,8 +49,7 @@ from .links import (
 )
 
 if TYPE_CHECKING:  # a look at a chain decodes nothing
-    from .replay import Decoded, DecodedArray
-    from .walk import Decode
+    from .replay import Decode, Decoded, DecodedArray
 
 
 @dataclass
@@ -324,8 +322,7 @@ def _advance(decode: Decode, link: Link, before: Sequence[_Left], overwrite: boo
     heads = next_heads(link, [left.heads for left in before])
     decoded = None
     if decode is not False:
-        from .replay import Decoded
-        from .walk import next_decoded
+        from .replay import Decoded, next_decoded
 
         parents = [left.decoded or Decoded({}, set()) for left in before]
         decoded = next_decoded(link, parents, overwrite, decode)

@@ -19,14 +19,11 @@ from ...container.disk.system import storage_errors
 from ...container.reader import CheckpointReader, check_skeleton
 from ...errors import ArgumentError, ChainError, DataError, FormatError, LccodecError, LimitError
 from ..bounds import UNBOUNDED, Bounds, is_bound
-from ..store.bundle import BundleStore
 from ..store.directory import DirectoryStore, check_exact, link_problem
-from ..store.names import checkpoint_name, checkpoints_among
-from ..store.opening import writable_store
-from ..store.store import Store
-from .checkpoint import open_name
+from ..store.opening import BundleStore, writable_store
+from ..store.store import Store, checkpoint_name, checkpoints_among
+from .checkpoint import check_state, check_values, open_exact, open_name
 from .links import Head
-from .newest import check_state, check_values, open_exact
 from .survey import Visit, survey, visit_file
 
 

@@ -46,8 +46,7 @@ from ..behind import Behind, Change
 from ..progress import OnProgress, Progress, no_progress, telling_of_save
 from ..read.crew import Restorers
 from ..store.claim import Claim, Use
-from ..store.names import checkpoint_name
-from ..store.store import WritableStore
+from ..store.store import WritableStore, checkpoint_name
 from .saver import Saver
 from .settings import LOG, Cadence, Settings, WhenBusy, WorkerOptions
 from .state_copy import Snapshot

@@ -43,8 +43,7 @@ from ..read.links import form_of
 from ..read.replay import DecodedArray
 from ..read.rows import Span, decode_span
 from ..store.directory import DirectoryStore
-from ..store.names import checkpoint_name
-from ..store.store import Store, WritableStore
+from ..store.store import Store, WritableStore, checkpoint_name
 from .plan import FramePlan, SavePlan
 from .reference import Latest, Reference
 from .sampling import Sampling

@@ -27,8 +27,7 @@ from ...errors import LccodecError, reason_of, warn
 from ...policy.policy import Policy
 from ..adapter import Adapter, as_framework
 from ..read.checkpoint import open_step
-from ..store.names import step_index
-from ..store.store import Store
+from ..store.store import Store, step_index
 from .settings import LOG, Settings
 
 _COST_OF_LAG: Final = 1.5  # intervals, of a state that lies one interval behind

@@ -41,7 +41,7 @@ from ...frame.header import Shape
 from ...parallel import batches, ordered, thread_count
 from ..read.links import Form
 from ..store.directory import DirectoryStore
-from ..store.names import HASHES_FOLDER
+from ..store.store import HASHES_FOLDER
 
 HASH_BYTES: Final = 16
 MIN_SEGMENT: Final = 1 << 12  # bytes; below this, the calls take longer than the hashes

@@ -23,8 +23,7 @@ from ...container.manifest import INHERITED
 from ...container.scalars import Json, numbers_of, scalar_value
 from ...container.tree import leaves_of
 from ...errors import DataError
-from .names import checkpoint_name
-from .store import LockedStore, Store
+from .store import LockedStore, Store, checkpoint_name
 
 #: Returns the parents of a step, the earlier one first; of a keyframe none.
 Parents = Callable[[int], Sequence[int]]

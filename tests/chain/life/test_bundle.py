@@ -12,10 +12,10 @@ import pytest
 
 import lccodec
 from lccodec import Chain
-from lccodec.chain.life.bundle import take_apart, write_bundle
-from lccodec.chain.read.newest import open_path
-from lccodec.chain.store.bundle import BundleStore
+from lccodec.chain.life.transfer import take_apart, write_bundle
+from lccodec.chain.read.checkpoint import open_path
 from lccodec.chain.store.directory import DirectoryStore
+from lccodec.chain.store.opening import BundleStore
 from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.container.bundle import Bundle
 from lccodec.errors import ArgumentError, ChainError, DataError, LccodecError, LccodecWarning, StorageError

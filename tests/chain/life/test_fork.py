@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lccodec import ArgumentError, Chain, ChainError, LccodecError, StorageError, validate
-from lccodec.chain.life.fork import fork
+from lccodec.chain.life.transfer import fork
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import EXACT_NAME
 from lccodec.policy.presets import POLICIES

@@ -18,7 +18,7 @@ from lccodec import ArgumentError, ChainError, Keep, LccodecWarning, StorageErro
 from lccodec.chain.life.prune import prune
 from lccodec.chain.read.checkpoint import open_step
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.chain.store.names import checkpoint_name
+from lccodec.chain.store.store import checkpoint_name
 from lccodec.container.disk.folder import Folder
 from lccodec.container.reader import CheckpointReader
 

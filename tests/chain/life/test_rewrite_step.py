@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from lccodec import Chain, ChainError, DataError, LccodecError, StorageError, validate
-from lccodec.chain.life import rewrite_step as module
-from lccodec.chain.life.rewrite_step import rewrite
+from lccodec.chain.life import compact as module
+from lccodec.chain.life.compact import rewrite
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.reader import open_checkpoint
 from lccodec.container.writer import CheckpointWriter

@@ -12,9 +12,8 @@ import pytest
 
 from lccodec import ArgumentError, Chain, LccodecWarning
 from lccodec.chain.behind import Change
-from lccodec.chain.mend import behind
-from lccodec.chain.mend.behind import ParityBehind
-from lccodec.chain.mend.protect import Redundancy
+from lccodec.chain.mend import protect as behind
+from lccodec.chain.mend.protect import ParityBehind, Redundancy
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
 

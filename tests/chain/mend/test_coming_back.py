@@ -10,11 +10,10 @@ import pytest
 
 from lccodec import LccodecError
 from lccodec.chain.behind import AllBehind
-from lccodec.chain.mend.behind import ParityBehind
-from lccodec.chain.mend.protect import Redundancy, protect
+from lccodec.chain.mend.mirror import Mirrors
+from lccodec.chain.mend.protect import ParityBehind, Redundancy, protect
 from lccodec.chain.mend.ranks import protect_ranks
 from lccodec.chain.mend.repair import repair
-from lccodec.chain.mirror.behind import Mirrors
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.store import Store
 

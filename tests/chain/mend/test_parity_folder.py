@@ -8,8 +8,8 @@ import pytest
 
 from lccodec import ArgumentError, bundle
 from lccodec.chain.mend.parity_folder import ParityFolder, directory_of
-from lccodec.chain.store.bundle import BundleStore
 from lccodec.chain.store.directory import DirectoryStore
+from lccodec.chain.store.opening import BundleStore
 
 from ...support.damage import protected_run
 

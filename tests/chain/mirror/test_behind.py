@@ -17,8 +17,8 @@ import pytest
 from lccodec import ArgumentError, Chain, ChainError, Keep, LccodecWarning, StorageError, validate
 from lccodec.chain import chain as chain_module
 from lccodec.chain.behind import Change
-from lccodec.chain.mirror import behind
-from lccodec.chain.store.names import checkpoints_among
+from lccodec.chain.mend import mirror as behind
+from lccodec.chain.store.store import checkpoints_among
 
 from ...support.mirrors import Watched, chain_files, wait_for
 from ...support.segments import STATES, all_restore, run_of
@@ -287,7 +287,7 @@ FORK = """
 import os, sys, threading
 import numpy as np
 from lccodec import Chain
-from lccodec.chain.mirror.transfer import Mirror
+from lccodec.chain.mend.mirror import Mirror
 
 begun, bring = threading.Event(), Mirror._bring
 go_on, is_closed = os.pipe(), os.pipe()

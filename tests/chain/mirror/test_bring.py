@@ -10,7 +10,7 @@ import pytest
 
 from lccodec import ArgumentError, Chain, ChainError, Keep, LccodecWarning, StorageError, validate
 from lccodec.chain.life.prune import prune
-from lccodec.chain.mirror.transfer import bring_newest
+from lccodec.chain.mend.mirror import bring_newest
 from lccodec.chain.store.claim import Use
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import PAYLOAD_OFFSET

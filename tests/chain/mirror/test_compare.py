@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from lccodec import Chain, ChainError, Keep
-from lccodec.chain.mirror.transfer import Inventory, check_kin, compare, set_aside_of
+from lccodec.chain.mend.mirror import Inventory, check_kin, compare, set_aside_of
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.chain.store.names import checkpoint_name
+from lccodec.chain.store.store import checkpoint_name
 
 from ...support.segments import STATES, run_of
 

@@ -12,7 +12,7 @@ import pytest
 
 import lccodec
 from lccodec import ArgumentError, Chain, ChainError, DataError, LccodecWarning, StorageError
-from lccodec.chain.mirror.stand_in import StandIn
+from lccodec.chain.mend.mirror import StandIn
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import PAYLOAD_OFFSET
 

@@ -13,8 +13,7 @@ import pytest
 
 from lccodec import ArgumentError, Chain, ChainError, ChecksumError, LccodecWarning
 from lccodec.chain.read import replay
-from lccodec.chain.read.checkpoint import Arrivals
-from lccodec.chain.read.newest import open_path
+from lccodec.chain.read.checkpoint import Arrivals, open_path
 from lccodec.frame.content import MAX_SHARED_COMPONENTS
 
 from ...support.chains import HistoryChain

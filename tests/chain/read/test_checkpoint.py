@@ -16,7 +16,7 @@ import pytest
 
 import lccodec
 from lccodec import ArgumentError, Chain, ChainError, ChecksumError, LccodecError
-from lccodec.chain.read.newest import open_path
+from lccodec.chain.read.checkpoint import open_path
 from lccodec.constants import PAYLOAD_OFFSET
 
 from ...support.chains import HistoryChain

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import lccodec
 from lccodec import Chain, FormatError, validate
-from lccodec.chain.read.newest import open_exact
+from lccodec.chain.read.checkpoint import open_exact
 from lccodec.chain.store.directory import DirectoryStore, link_problem
 from lccodec.constants import FORMAT_MINOR
 from lccodec.container.reader import open_checkpoint

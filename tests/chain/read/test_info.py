@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec.chain.read.newest import open_path
+from lccodec.chain.read.checkpoint import open_path
 from lccodec.chain.read.survey import survey
 from lccodec.chain.store.opening import open_store
 from lccodec.frame.header import FrameHeader

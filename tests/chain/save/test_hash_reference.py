@@ -26,7 +26,7 @@ from lccodec.chain.save import hash_reference
 from lccodec.chain.save.hash_reference import hash_checkpoint
 from lccodec.chain.save.segments import HashFiles, hash_segments
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.chain.store.names import checkpoint_name
+from lccodec.chain.store.store import checkpoint_name
 from lccodec.container.disk.system import System
 from lccodec.element_types import components
 from lccodec.frame.content import array_sum

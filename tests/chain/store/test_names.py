@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.chain.store.names import (
+from lccodec.chain.store.store import (
     check_name,
     checkpoint_name,
     checkpoints_among,

@@ -8,9 +8,8 @@ import pytest
 
 import lccodec
 from lccodec.chain.store.bucket.store import BucketStore
-from lccodec.chain.store.bundle import BundleStore
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.chain.store.opening import is_chain, is_folder, open_store, writable_store
+from lccodec.chain.store.opening import BundleStore, is_chain, is_folder, open_store, writable_store
 from lccodec.container.disk.address import Address, Place
 
 from ...support.walks import chain_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lccodec.chain.store.shelf import in_order, next_name, parse_name
+from lccodec.chain.store.directory import in_order, next_name, parse_name
 
 
 def test_names_have_a_number_and_a_step() -> None:

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec.chain.store.bundle import BundleStore
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.chain.store.opening import open_store
+from lccodec.chain.store.opening import BundleStore, open_store
 from lccodec.chain.store.store import Store, check_next
 from lccodec.constants import EXACT_NAME, MAX_STEP
 from lccodec.errors import ArgumentError, StorageError

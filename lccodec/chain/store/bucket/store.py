@@ -37,12 +37,19 @@ from ....container.manifest import Manifest
 from ....container.reader import CheckpointReader, open_checkpoint
 from ....container.writer import CheckpointWriter
 from ....errors import ArgumentError, ChainError, DependencyError, FormatError, StorageError
-from ..names import checkpoints_among, pin_name
-from ..shelf import in_order, next_name
-from ..store import LockedStore, OvertakenError, Store, WritableStore
-from .backend import Backend, ExistsError, MissingError, Patience, PatientBackend
+from ..directory import in_order, next_name
+from ..store import LockedStore, OvertakenError, Store, WritableStore, checkpoints_among, pin_name
+from .backend import (
+    Backend,
+    ExistsError,
+    FsspecBackend,
+    MissingError,
+    ObstoreBackend,
+    Patience,
+    PatientBackend,
+    WebBackend,
+)
 from .claim import BucketClaim, Lease, LeasedError
-from .fsspec import FsspecBackend, WebBackend
 from .keys import (
     MAX_COMMIT_BYTES,
     SHELF_MARKER,
@@ -55,7 +62,6 @@ from .keys import (
     named_by,
     read_listing,
 )
-from .obstore import ObstoreBackend
 from .source import BucketSource, Disk, Reading, ends
 
 

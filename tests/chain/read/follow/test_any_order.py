@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lccodec import Chain, Keep, LccodecError, LccodecWarning, follow
-from lccodec.chain.life.rewrite_step import rewrite
+from lccodec.chain.life.compact import rewrite
 from lccodec.chain.store.directory import DirectoryStore
 
 from ....support.following import Served, drift, first_state, taken

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lccodec import BFLOAT16_BITS, ArgumentError
-from lccodec.chain.read.follow.followed_state import (
+from lccodec.chain.read.followed_state import (
     SPARSE_RATIO,
     Change,
     change_of,

@@ -16,8 +16,8 @@ import pytest
 
 import lccodec
 from lccodec import Chain, LccodecWarning
-from lccodec.chain.read.follow import crew
-from lccodec.chain.read.follow.crew import ReadChanges, Tellers
+from lccodec.chain.read import follow_crew as crew
+from lccodec.chain.read.follow_crew import ReadChanges, Tellers
 from lccodec.workers import memory
 from lccodec.workers.crew import Crew, Processes, Task
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from lccodec import Chain
+from lccodec.chain.read import followed_state as changes
 from lccodec.chain.read.checkpoint import open_step
-from lccodec.chain.read.follow import followed_state as changes
-from lccodec.chain.read.follow.crew import Tellers
-from lccodec.chain.read.follow.followed_state import CancelledError, FollowedState, Prepared
-from lccodec.chain.read.follow.watch import open_since
+from lccodec.chain.read.follow_crew import Tellers
+from lccodec.chain.read.followed_state import CancelledError, FollowedState, Prepared
+from lccodec.chain.read.follower import open_since
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.element_types import Array
 from lccodec.errors import ChecksumError

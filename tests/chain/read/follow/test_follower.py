@@ -12,9 +12,9 @@ import pytest
 
 import lccodec
 from lccodec import ArgumentError, Chain, follow
-from lccodec.chain.read.follow import crew
-from lccodec.chain.read.follow.crew import Write, write_all
-from lccodec.chain.read.follow.followed_state import FollowedState
+from lccodec.chain.read import follow_crew as crew
+from lccodec.chain.read.follow_crew import Write, write_all
+from lccodec.chain.read.followed_state import FollowedState
 from lccodec.chain.store.bucket.source import Reading
 
 from ....support.following import Run, Served, mixed, rounded, taken

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from lccodec import ChainError, FormatError
-from lccodec.chain.life.rewrite_step import rewrite
+from lccodec.chain.life.compact import rewrite
 from lccodec.chain.read.checkpoint import open_step
-from lccodec.chain.read.follow.watch import is_state_of, open_since
+from lccodec.chain.read.follower import is_state_of, open_since
 from lccodec.chain.read.links import Link
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.reader import open_checkpoint

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec.chain.read.follow.crew import OfferedChanges, ReadChanges, SharedRooms, Told, batches_for
+from lccodec.chain.read.follow_crew import OfferedChanges, ReadChanges, SharedRooms, Told, batches_for
 from lccodec.errors import ChecksumError
 from lccodec.frame.content import array_sum
 from lccodec.workers import memory

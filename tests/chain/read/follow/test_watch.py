@@ -22,7 +22,7 @@ from lccodec import (
     decode,
     follow,
 )
-from lccodec.chain.life.rewrite_step import rewrite
+from lccodec.chain.life.compact import rewrite
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.disk.source import FileSource
 from lccodec.container.reader import open_checkpoint

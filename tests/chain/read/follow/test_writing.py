@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.chain.read.follow.crew import Write, shares, write_all
+from lccodec.chain.read.follow_crew import Write, shares, write_all
 from lccodec.workers.memory import Arena
 
 from ....support.tuning import tuned

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from lccodec import ChainError, DataError, LccodecError, validate
-from lccodec.chain.read.newest import open_path
+from lccodec.chain.read.checkpoint import open_path
 from lccodec.chain.read.replay import DecodedArray
 from lccodec.chain.read.survey import survey
 from lccodec.chain.store.directory import DirectoryStore

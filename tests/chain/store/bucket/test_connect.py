@@ -8,8 +8,7 @@ import pytest
 
 import lccodec
 from lccodec.chain.store.bucket import store as module
-from lccodec.chain.store.bucket.fsspec import FsspecBackend
-from lccodec.chain.store.bucket.obstore import ObstoreBackend
+from lccodec.chain.store.bucket.backend import FsspecBackend, ObstoreBackend
 from lccodec.container.disk.address import Address
 from lccodec.errors import ArgumentError, DependencyError
 

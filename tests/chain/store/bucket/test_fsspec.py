@@ -10,8 +10,7 @@ import aiohttp
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from lccodec.chain.store.bucket.backend import ExistsError, MissingError, UnreachableError
-from lccodec.chain.store.bucket.fsspec import FsspecBackend
+from lccodec.chain.store.bucket.backend import ExistsError, FsspecBackend, MissingError, UnreachableError
 from lccodec.container.disk.address import Address
 from lccodec.errors import StorageError
 

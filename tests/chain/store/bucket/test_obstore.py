@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 import lccodec
-from lccodec.chain.store.bucket.backend import ExistsError, MissingError, UnreachableError
-from lccodec.chain.store.bucket.obstore import ObstoreBackend
+from lccodec.chain.store.bucket.backend import ExistsError, MissingError, ObstoreBackend, UnreachableError
 from lccodec.container.disk.address import Address
 from lccodec.errors import StorageError
 

@@ -10,9 +10,13 @@ from pathlib import Path
 import pytest
 
 import lccodec
-from lccodec.chain.store.bucket.backend import ExistsError, Patience, PatientBackend
-from lccodec.chain.store.bucket.fsspec import FsspecBackend
-from lccodec.chain.store.bucket.obstore import ObstoreBackend
+from lccodec.chain.store.bucket.backend import (
+    ExistsError,
+    FsspecBackend,
+    ObstoreBackend,
+    Patience,
+    PatientBackend,
+)
 from lccodec.container.disk.address import Address
 from lccodec.errors import StorageError
 

@@ -17,8 +17,7 @@ from lccodec.chain.store.bucket import store as module
 from lccodec.chain.store.bucket.store import BucketStore, connect
 from lccodec.chain.store.claim import Use
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.chain.store.names import checkpoint_name
-from lccodec.chain.store.store import Store
+from lccodec.chain.store.store import Store, checkpoint_name
 from lccodec.constants import EXACT_NAME
 from lccodec.container.disk.address import Address
 from lccodec.container.reader import open_bytes
@@ -335,7 +334,7 @@ def test_a_killed_save_leaves_nothing_outside(tmp_path: Path) -> None:
     code = """
 import time
 import numpy as np, lccodec
-from lccodec.chain.store.bucket.fsspec import FsspecBackend
+from lccodec.chain.store.bucket.backend import FsspecBackend
 
 def upload(*_):
     print("in the middle", flush=True)

@@ -26,22 +26,22 @@ from typing import Final
 
 import numpy as np
 
-from ....container.disk.source import Source, read_ahead
-from ....element_table import ElementType
-from ....element_types import Array, components, element_type, from_components
-from ....errors import ArgumentError, ChainError, ChecksumError
-from ....frame.changed import may_tell
-from ....frame.content import array_sum
-from ....frame.decode import check_array_sum
-from ....frame.header import Shape
-from ....loops.differences import differing
-from ....parallel import slices
-from ....workers.memory import place_of
-from ...store.store import Store
-from ..checkpoint import open_step
-from ..links import Link, array_place
-from ..replay import DecodedArray, decoded_together, frames_of, replay, replay_each, within_frame
-from .crew import ReadChanges, Tellers, Told, Write, batches_for
+from ...container.disk.source import Source, read_ahead
+from ...element_table import ElementType
+from ...element_types import Array, components, element_type, from_components
+from ...errors import ArgumentError, ChainError, ChecksumError
+from ...frame.changed import may_tell
+from ...frame.content import array_sum
+from ...frame.decode import check_array_sum
+from ...frame.header import Shape
+from ...loops.differences import differing
+from ...parallel import slices
+from ...workers.memory import place_of
+from ..store.store import Store
+from .checkpoint import open_step
+from .follow_crew import ReadChanges, Tellers, Told, Write, batches_for
+from .links import Link, array_place
+from .replay import DecodedArray, decoded_together, frames_of, replay, replay_each, within_frame
 
 #: If at most one component in this many differs, changing only their places is faster than a copy.
 SPARSE_RATIO: Final = 8

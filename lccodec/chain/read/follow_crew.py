@@ -24,18 +24,18 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from .... import errors
-from ....byteorder import stored_bytes
-from ....cursor import Stored
-from ....element_types import Array
-from ....entropy.lockstep import Reading, finish, side_by_side
-from ....errors import DataError, StorageError, WorkerError, warn
-from ....frame.changed import Changed, changed
-from ....frame.content import array_sum
-from ....parallel import has_lock
-from ....workers.crew import Bench, Crew, Done, Processes, Request, Threads
-from ....workers.memory import Arena, place_of
-from ....workers.process import Worker, connect
+from ... import errors
+from ...byteorder import stored_bytes
+from ...cursor import Stored
+from ...element_types import Array
+from ...entropy.lockstep import Reading, finish, side_by_side
+from ...errors import DataError, StorageError, WorkerError, warn
+from ...frame.changed import Changed, changed
+from ...frame.content import array_sum
+from ...parallel import has_lock
+from ...workers.crew import Bench, Crew, Done, Processes, Request, Threads
+from ...workers.memory import Arena, place_of
+from ...workers.process import Worker, connect
 
 Item = TypeVar("Item")
 

@@ -1,29 +1,58 @@
-"""A mirror is brought up to date: what it lacks is copied, and is verified where it arrived.
+"""Mirrors: second stores of the files of a chain, brought up to date, and read where it is damaged.
 
 Two listings are compared, file by file, by their roots. Files of one name and of different roots
 are the same step, if one of them replaces the other (LCC-CHN-10), or if both name the same exact
 file (LCC-EXA-06). Otherwise a mirror is that of another chain, or of what was rolled back here.
 
 A file is copied when all that it needs is there, so a mirror is a chain of its own at any moment.
-The exact file comes first, as in each save. The listing of the chain is what is still to be copied:
-there is no other queue, so whoever begins anew goes on with what is missing.
+The exact file comes first, as in each save. What is copied is read again where it arrived, and only
+then has its name there. Nothing is removed from one place because the other has removed it.
+
+Behind the saves, a thread for each mirror copies what was committed. The listing of the chain is
+what is still to be copied: there is no other queue, so whoever begins anew goes on with what is
+missing. A mirror that cannot be reached is asked again, later and later, each wait drawn at random
+(full jitter), so that many writers do not come back at the same moment.
+
+A `StandIn` is a chain whose damaged and missing files are read from mirrors. Its own file is
+verified in full when it is opened, and that of a mirror as it is read, by its root and its digests.
+It must have the root of the file that is damaged, if only its payload is, and the roots that others
+name: its parents, its children, and of an exact file the checkpoint of its step.
 """
 
 from __future__ import annotations
 
 import errno
+import os
+import random
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias
+from queue import Empty, SimpleQueue
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from ...constants import EXACT_NAME
+from ...container.disk.address import Place, checked_place
+from ...container.disk.source import Source
+from ...container.disk.system import StrPath
 from ...container.reader import CheckpointReader
-from ...errors import ArgumentError, ChainError, DataError, LccodecError, StorageError
+from ...errors import (
+    ArgumentError,
+    ChainError,
+    DataError,
+    LccodecError,
+    StorageError,
+    is_loss,
+    reason_of,
+    warn,
+)
+from ..behind import Change, Rounds
+from ..read.checkpoint import open_name
 from ..store.claim import Use
 from ..store.lineage import Lineage
-from ..store.names import checkpoint_name, checkpoints_among
-from ..store.store import Store, WritableStore
+from ..store.opening import writable_store
+from ..store.store import Store, WritableStore, checkpoint_name, checkpoints_among
 
 #: Root and bytes of files, by name.
 Roots: TypeAlias = dict[str, tuple[bytes, int]]
@@ -544,3 +573,428 @@ def bring_newest(source: Store, target: WritableStore) -> list[int]:
         with listed.open(name) as reader:
             copy(reader, target, name, overwrite=False)
     return sorted(target.steps())
+
+
+Found = TypeVar("Found")
+
+
+class StandIn(Store):
+    """The files of a chain, and those of mirrors in the place of what is lost.
+
+    Parameters
+    ----------
+    store
+        The chain.
+    mirrors
+        Its mirrors. One that cannot be listed, or that is of another chain, is left out.
+    tell
+        Is told, by name, which files come from which mirror, and why.
+
+    Raises
+    ------
+    ChainError
+        If no mirror is left.
+    """
+
+    def __init__(
+        self, store: Store, mirrors: Sequence[Store], tell: Callable[[str, Store, str], object] | None = None
+    ) -> None:
+        super().__init__(store.path)
+        self.far = store.far
+        self._store = store
+        self._tell = tell or self._warn
+        here, problems = Inventory(store).read(partly=True), []
+        self._newest = here.newest
+        self._mirrors = dict[Store, list[str]]()
+        for mirror in mirrors:
+            try:
+                there = Inventory(mirror).read()
+                check_kin(here, there)
+                self._mirrors[mirror] = [*there.roots, *there.unreadable]
+            except LccodecError as error:
+                problems.append(str(error))
+        if not self._mirrors:
+            raise ChainError("; ".join(problems))
+        self._chosen: dict[str, Store] = {}
+
+    def _warn(self, name: str, mirror: Store, why: str) -> None:
+        warn(f"{self.path}: {name} is read from the mirror {mirror.path}: {why}")
+
+    def names(self) -> list[str]:
+        """Return the names of all files, also of those of earlier steps that only a mirror has."""
+        own = self._store.names()
+        found = dict.fromkeys(own)
+        for mirror, names in self._mirrors.items():
+            found |= dict.fromkeys(name for name in names if name in found or self._is_ours(mirror, name))
+        return list(found)
+
+    def _is_ours(self, mirror: Store, name: str) -> bool:
+        """Return whether a file that only a mirror has is one that the chain may have had."""
+        step = step_of(mirror, name)
+        return step is not None and (step <= self._newest or self._newest < 0)
+
+    def has(self, name: str) -> bool:
+        """Return whether there is a file of that name."""
+        return self._store.has(name) or any(
+            name in names and self._is_ours(mirror, name) for mirror, names in self._mirrors.items()
+        )
+
+    def source(self, name: str) -> Source:
+        """Open a file for reads of ranges."""
+        return self.of(name).source(name)
+
+    def open(self, name: str) -> CheckpointReader:
+        """Open a file; errors are those of the chain's own, if no mirror has it whole."""
+        return self.of(name).open(name)
+
+    def size(self, names: Iterable[str]) -> int:
+        """Return the bytes that files take together."""
+        return sum(self.of(name).size([name]) for name in names)
+
+    def identity(self, name: str) -> tuple[int, ...]:
+        """Return what tells a file from another that takes its name."""
+        return self.of(name).identity(name)
+
+    @property
+    def mirrors(self) -> list[Store]:
+        """The mirrors that can be read."""
+        return list(self._mirrors)
+
+    def admit(self, mirror: Store, names: Iterable[str]) -> None:
+        """Take files from a mirror though they are of steps that the chain does not have yet."""
+        self._chosen |= dict.fromkeys(names, mirror)
+
+    def of(self, name: str) -> Store:
+        """Return the store that a file is read from."""
+        if name not in self._chosen:
+            self._chosen[name] = self._choose(name)
+        return self._chosen[name]
+
+    def _choose(self, name: str) -> Store:
+        root: bytes | None = None  # that the file must have
+        try:
+            with self._store.open(name) as reader:
+                root = reader.root
+                reader.verify()
+            return self._store
+        except (DataError, StorageError) as error:
+            why = str(error)
+        if not self._store.has(name):
+            why = "it is missing"
+        for mirror, names in self._mirrors.items():
+            if name in names and self._fits(mirror, name, root):
+                self._tell(name, mirror, why)
+                return mirror
+        return self._store
+
+    def _fits(self, mirror: Store, name: str, root: bytes | None) -> bool:
+        """Return whether a mirror's file is the one that is lost here, as far as one can tell."""
+        try:
+            with mirror.open(name) as reader:
+                if root is not None:
+                    return reader.root == root
+                if name == EXACT_NAME:
+                    return self._fits_exact(reader)
+                step = reader.manifest.step
+                return checkpoint_name(step or 0) == name and self._is_linked(reader, step or 0)
+        except (DataError, StorageError):
+            return False
+
+    def _fits_exact(self, exact: CheckpointReader) -> bool:
+        """Return whether an exact file is the one that a checkpoint names last."""
+        for step, name in reversed(self._store.checkpoints().items()):
+            try:
+                with self._store.open(name) as reader:
+                    named = reader.manifest.exact
+            except (DataError, StorageError) as error:
+                if not is_loss(error):
+                    return False
+                if step == exact.manifest.step:
+                    return True
+                continue
+            if named is not None:
+                return named == exact.root
+        return self._newest < 0
+
+    def _is_linked(self, file: CheckpointReader, step: int) -> bool:
+        """Return whether the parents of a file that are here are those it names; and children."""
+        for parent in file.manifest.parents:
+            try:
+                with self._store.open(checkpoint_name(parent.step)) as above:
+                    if parent.root not in above.roots:
+                        return False
+            except (DataError, StorageError):
+                continue  # that is lost as well
+        for other in Lineage.named(self._store).children(step):
+            try:
+                with self._store.open(checkpoint_name(other)) as child:
+                    named = {parent.step: parent.root for parent in child.manifest.parents}
+            except (DataError, StorageError):
+                continue
+            if named.get(step) not in (None, *file.roots):
+                return False
+        return True
+
+
+def read_whole(
+    store: Store, read: Callable[[Store, bool], Found], mirrors: Callable[[], Sequence[Store]]
+) -> Found:
+    """Return what a function reads from a chain; with files of its mirrors where that fails.
+
+    Parameters
+    ----------
+    read
+        Reads from a store, and is told whether everything must be whole there. Otherwise it may
+        make do with less.
+    mirrors
+        Returns the mirrors of the chain.
+    """
+    others = mirrors()
+    if not others:
+        return read(store, False)
+    try:
+        return read(store, True)
+    except (DataError, ChainError, StorageError):
+        return read(stand_in(store, others), False)
+
+
+def stand_in(store: Store, mirrors: Sequence[Store]) -> Store:
+    """Return a chain with the files of mirrors; the chain itself, with a warning, if none helps."""
+    try:
+        return StandIn(store.afresh(), [mirror.afresh() for mirror in mirrors])
+    except LccodecError as failure:
+        warn(f"{store.path}: no mirror can help: {failure}")
+        return store
+
+
+_FIRST_WAIT: Final = 1.0  # seconds after the first failure, at most
+_LONGEST_WAIT: Final = 60.0
+_LONGEST_WAIT_OF_CLOSE: Final = 2.0
+_SECONDS_TO_STOP: Final = 5.0  # within a call to a store
+_SECONDS_OF_ONE_CALL: Final = 5.0  # that a store is asked again, within one attempt
+
+#: How long closing a chain waits for its mirrors, unless it is told otherwise.
+SECONDS_TO_CLOSE: Final = 60.0
+
+
+class _StoppedError(Exception):
+    """The chain is closed, and does not wait any longer."""
+
+
+class _Copier:
+    """Keeps one mirror up to date, in a thread that runs while there is something to do."""
+
+    def __init__(self, mirror: Mirror) -> None:
+        self.mirror = mirror
+        self.rounds = Rounds(self._bring, daemon=True)
+        self._hurry: SimpleQueue[None] = SimpleQueue()  # each entry ends one wait
+        self._wait = _FIRST_WAIT
+        self._is_closing = self._is_over = False
+        self._is_told = False  # of an error, since the mirror worked last
+        self.is_rolling_back = False  # the chain: what differs then is no error
+
+    def look(self) -> bool:
+        """Compare the mirror with its chain; return whether it lacks something, or may do so.
+
+        Raises ``ChainError`` if it has another chain, or a newer one.
+        """
+        try:
+            return bool(self.mirror.look()[2].names) or self.mirror.is_to_follow
+        except (StorageError, DataError) as error:
+            self.mirror.error = reason_of(error)
+            return True
+
+    def begin_to_close(self) -> None:
+        """Let the thread hurry; it ends when nothing is left."""
+        self._is_closing = True
+        self._hurry.put(None)
+
+    def close(self, end: float) -> None:
+        """Wait until nothing is left, until some time of `time.monotonic`, and end the thread."""
+        if not self.rounds.wait(max(0.0, end - time.monotonic())):
+            self._is_over = True
+            self._hurry.put(None)
+            self.rounds.wait(_SECONDS_TO_STOP)
+        self.mirror.release()
+        self._is_closing = self._is_over = False
+
+    def news(self) -> str | None:
+        """Return the error, if the mirror worked when this was called before."""
+        error = self.mirror.error
+        is_new = error is not None and not self._is_told
+        self._is_told = error is not None
+        return error if is_new else None
+
+    def _bring(self) -> None:
+        """Copy what there is, in the thread; after a failure once more, later."""
+        if self._is_over:
+            return
+        noted = self.mirror.rollbacks
+        self.mirror.mirror.call_between(self._go_on)
+        try:
+            self.mirror.bring(self._go_on)
+            self.mirror.error, self._wait = None, _FIRST_WAIT
+            return
+        except _StoppedError:
+            return
+        except ChainError as error:  # which does not pass by itself
+            if not self.is_rolling_back and self.mirror.rollbacks == noted:
+                self.mirror.error = reason_of(error)
+            return
+        except (LccodecError, OSError, RuntimeError, MemoryError) as error:
+            self.mirror.error = reason_of(error)
+        self.rounds.again()
+        longest = _LONGEST_WAIT_OF_CLOSE if self._is_closing else _LONGEST_WAIT
+        with suppress(Empty):
+            self._hurry.get(timeout=random.uniform(0, min(self._wait, longest)))  # noqa: S311 - no secret
+        self._wait = min(2 * self._wait, _LONGEST_WAIT)
+
+    def _go_on(self) -> None:
+        if self._is_over:
+            raise _StoppedError
+
+
+class Mirrors:
+    """The mirrors of a chain: brought up to date behind its saves, and read where files are lost.
+
+    Several threads may call it.
+
+    Parameters
+    ----------
+    store
+        The chain.
+    places
+        The mirrors.
+    care
+        What is done to them besides copying.
+    seconds
+        How long `close` waits for them.
+
+    Attributes
+    ----------
+    instead
+        The mirror that is read as long as the chain is empty; or ``None``.
+
+    Raises
+    ------
+    ChainError
+        If a mirror has another chain, or a newer one.
+    StorageError
+        If the chain is empty, and a mirror cannot be reached: it may hold the run.
+    """
+
+    def __init__(
+        self,
+        store: WritableStore,
+        places: Sequence[Place],
+        care: MirrorUpkeep | None = None,
+        seconds: float = SECONDS_TO_CLOSE,
+    ) -> None:
+        self._store, self._places, self._seconds = store, places, seconds
+        self.acts = bool(places)
+        self._read: list[Store] | None = None
+        self.instead: Store | None = None
+        hurried = [writable_store(place, _SECONDS_OF_ONE_CALL) for place in places]
+        made = MirrorUpkeep(lambda *_, **__: None) if care is None else care
+        self._copiers = [_Copier(Mirror(store, mirror, made)) for mirror in hurried]
+        if not places:
+            return
+        if not store.steps():
+            self._look_for_chain()
+        for copier in self._copiers if self.instead is None else ():
+            if copier.look():
+                copier.rounds.ask()
+
+    def _look_for_chain(self) -> None:
+        """Read from the first mirror that has a step, since the chain has none."""
+        for mirror in self.to_read():
+            if mirror.steps():
+                self.instead = mirror
+                warn(f"{self._store.path} is empty: it is read from the mirror {mirror.path}")
+                return
+
+    def to_read(self) -> list[Store]:
+        """Return the mirrors, to be read by the thread of a restore."""
+        if self._read is None:
+            self._read = self.opened()
+        return self._read
+
+    def opened(self) -> list[Store]:
+        """Return the mirrors, opened anew, to be read by the thread that calls this."""
+        return [writable_store(place) for place in self._places]
+
+    def before_save(self) -> bool:
+        """Bring the newest step of a mirror to a chain that is empty; return whether that was done.
+
+        Errors are those of `bring_newest`.
+        """
+        source, self.instead = self.instead, None
+        if source is None or self._store.steps():
+            return False
+        try:
+            steps = bring_newest(source, self._store)
+        except BaseException:
+            self.instead = source
+            raise
+        warn(f"{self._store.path}: step {steps[-1]} was brought back from the mirror {source.path}")
+        self.after(Change())
+        return True
+
+    def after(self, change: Change) -> None:
+        """Begin to copy what there is now. A mirror that failed is told of once, by a warning."""
+        for copier in self._copiers:
+            if (error := copier.news()) is not None:
+                state = copier.mirror.state()
+                warn(f"{self._store.path}: the mirror {state.place} is {state.files:,} files behind: {error}")
+            if change.rolled_back is not None and not change.added:
+                copier.mirror.rolled_back(change.rolled_back)
+            copier.rounds.ask()
+
+    def gives_back(self, name: str) -> bool:
+        """Return whether mirrors have a checkpoint and all that it needs, as is verified there."""
+        with suppress(LccodecError):
+            if others := [mirror.afresh() for mirror in self.opened()]:
+                with open_name(StandIn(self._store.afresh(), others, lambda *_: None), name) as file:
+                    file.verify()
+                return True
+        return False
+
+    @contextmanager
+    def rolling_back(self) -> Iterator[None]:
+        """Complain of no difference, as long as the chain is rolled back."""
+        for copier in self._copiers:
+            copier.is_rolling_back = True
+        try:
+            yield
+        finally:
+            for copier in self._copiers:
+                copier.is_rolling_back = False
+
+    def states(self) -> list[MirrorState]:
+        """Return how far each mirror is behind."""
+        return [copier.mirror.state() for copier in self._copiers]
+
+    def needed_steps(self) -> set[int]:
+        """Return the newest step that each mirror has: it shows that the two are of one chain."""
+        return {step for each in self._copiers if (step := each.mirror.newest_arrived) is not None}
+
+    def close(self) -> None:
+        """Wait for the mirrors within the limit, and warn of what is left."""
+        end = time.monotonic() + self._seconds
+        for copier in self._copiers if self.instead is None else ():
+            if copier.mirror.state().files:  # as after groups were coded again
+                copier.rounds.ask()
+            copier.begin_to_close()
+        for copier in self._copiers:
+            copier.close(end)
+        for state in self.states() if self.instead is None else ():
+            if state.files or state.error:
+                skipped = "".join(f"; {name}: {text}" for name, text in state.skipped.items())
+                warn(f"{self._store.path}: the mirror {state}{skipped}; the next process goes on")
+
+
+def checked_mirrors(mirror: StrPath | Sequence[StrPath] | None) -> list[Place]:
+    """Return the places of mirrors: one, several, or none for ``None``."""
+    if mirror is None:
+        return []
+    return [checked_place(each) for each in ([mirror] if isinstance(mirror, str | os.PathLike) else mirror)]
