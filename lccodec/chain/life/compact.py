@@ -86,28 +86,13 @@ def rewrite(
     dry_run: bool = False,
     smaller: bool = False,
 ) -> Rewriting | None:
-    """Write the checkpoint of a step anew, as a keyframe or as a delta to another step.
+    """Write the checkpoint of a step anew, as a keyframe or as a delta to an earlier step.
 
-    Parameters
-    ----------
-    parent
-        The new parent: an earlier step of the chain. ``None`` for a keyframe.
-    dry_run
-        Whether only to code it, for the number of bytes.
-    smaller
-        Whether to write it only if it gets smaller.
-
-    Returns
-    -------
-    Rewriting or None
-        ``None`` if it would not get smaller, and has to.
-
-    Raises
-    ------
-    ChainError
-        If a step or a parent is missing; or if the new file does not decode to the same values.
-    DataError, StorageError
-        If a file is damaged, or the operating system refuses. The old file is as before.
+    Without a `parent` it becomes a keyframe. With `dry_run` it is only coded, for the number of
+    bytes. With `smaller` it is written only if it gets smaller, and ``None`` is returned if it does
+    not. Raises ``ChainError`` if a step or a
+    parent is missing, or if the new file does not decode to the same values. After an error, the
+    old file is as before.
     """
     name = checkpoint_name(step)
     with open_name(store, name) as file:
@@ -149,12 +134,8 @@ def rewrite(
 def end_at(store: WritableStore, step: int) -> list[Rewriting]:
     """Rewrite the checkpoints up to a step that need later ones, so that these may go.
 
-    Such a checkpoint is interpolated. It becomes a delta to the checkpoint before it.
-
-    Raises
-    ------
-    ChainError, DataError, StorageError
-        As `rewrite`. What is there can be restored.
+    Such a checkpoint is interpolated. It becomes a delta to the checkpoint before it. Errors are
+    those of `rewrite`; what is there can be restored.
     """
     ancestry, names, steps = Ancestry(store), store.checkpoints(), list[int]()
     lineage = ancestry.lineage(names)
@@ -265,18 +246,10 @@ def compact(
 ) -> Compaction:
     """Write checkpoints anew, each with the same state, where that saves bytes or depth.
 
-    A checkpoint that cannot be restored stays as it is, and an `LccodecWarning` names it.
-
-    Parameters
-    ----------
-    keyframe_every
-        The most deltas that a restore may replay.
-    dry_run
-        Whether only to code, for the numbers of bytes.
-    claim
-        The claim of a `Chain`, which may be held already.
-    tell
-        Is told how many checkpoints are done, and how many there are.
+    A checkpoint that cannot be restored stays as it is, and an `LccodecWarning` names it. A restore
+    may replay at most `keyframe_every` deltas. With `dry_run` all is only coded, for the numbers of
+    bytes. `claim` is that of a `Chain`, which may be held already. `tell` is told how many
+    checkpoints are done, and how many there are.
 
     Raises
     ------
@@ -331,22 +304,10 @@ def code_anew(
 ) -> Compaction:
     """Save every state of a chain to another chain, and compare what it has become.
 
-    Parameters
-    ----------
-    target, policy
-        Where the other chain is kept, and its policy.
-    save
-        Its `Chain.save`, without an adapter. Its parameter `again` has quantizers of arrays that
-        have lost something, by name.
-    tell
-        Is told how many checkpoints are done, and how many there are.
-
-    Raises
-    ------
-    ChainError, DataError, StorageError
-        If there is no checkpoint, a state cannot be restored, or the operating system refuses.
-    ArgumentError
-        If the policy has a finer bound than that which an array has lost.
+    `target` is where the other chain is kept, `policy` its own, and `save` its `Chain.save`,
+    without an adapter; the parameter `again` of that has quantizers of arrays that have lost
+    something, by name. `tell` is as for `compact`. Raises ``ArgumentError`` if the policy has a
+    finer bound than that which an array has lost.
     """
     steps = store.steps()
     if not steps:
@@ -402,14 +363,8 @@ def coded_again(
 ) -> dict[str, Quantizer]:
     """Return the quantizers of arrays that the policy alone would let lose too much, by name.
 
-    Parameters
-    ----------
-    arrays, manifest
-        The state, and what it was read from.
-    policy
-        Codes it anew.
-    total
-        What holds of each array at all steps before; that of this step is added.
+    The arrays were read from a file with this manifest, and the policy codes them anew. `total` has
+    what holds of each array at all steps before; that of this step is added.
     """
     coders, recorded, exact = dict[str, Quantizer](), None, manifest.is_exact
     with suppress(ArgumentError):  # of another version or program: nothing is known

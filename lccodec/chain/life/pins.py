@@ -116,11 +116,6 @@ def add_link(store: DirectoryStore, step: int, path: Path, metadata: Mapping[str
 
     Where the file can have no second name in the chain, as on another file system, the step is
     pinned for good.
-
-    Raises
-    ------
-    StorageError
-        If the operating system refuses. An existing file is unchanged.
     """
     from ..save.single_file import save_file  # here, as every chain loads this module
 
@@ -164,14 +159,9 @@ def _lives(links: Folder, name: str) -> bool:
 def name_exact(store: DirectoryStore, step: int, path: Path) -> bool:
     """Give the exact file of a chain a name at a path, if it is of that step; return whether it is.
 
-    Where there are no hard links, as on another file system, the file is copied.
-
-    Raises
-    ------
-    ArgumentError
-        If the path is that of a file of a chain.
-    StorageError
-        If the operating system refuses. An existing file is unchanged.
+    Where there are no hard links, as on another file system, the file is copied. Raises
+    ``ArgumentError`` if the path is that of a file of a chain. After an error, an existing file is
+    unchanged.
     """
     from .transfer import has_exact
 

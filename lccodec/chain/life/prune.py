@@ -101,15 +101,9 @@ class Keep:
     ) -> dict[int, str]:
         """Return the steps to keep, in rising order, each with the reason.
 
-        Parameters
-        ----------
-        there
-            The steps of a chain, rising.
-        numbers
-            Returns the numbers beside the arrays of a step. Called only if `best` is given.
-        written
-            Returns when the file of a step was written, in seconds since 1970. Called only if
-            `newer_than` is given.
+        Of the steps `there`, which are rising, `numbers` returns the numbers beside the arrays, and
+        `written` when the file was written, in seconds since 1970. They are called only for `best`
+        and `newer_than`.
         """
         found: dict[int, str] = {}
         if self.latest is not None:
@@ -233,12 +227,8 @@ def prune(
 
     Parameters
     ----------
-    keep
-        What to keep.
     rewrite
         Whether to rewrite kept checkpoints, so that they need only kept ones.
-    dry_run
-        Return what would be done, and do nothing.
     wait
         Whether to wait for other processes that pin or remove steps; if not, and there are any,
         nothing is removed.
@@ -387,11 +377,7 @@ def _plan(
 class KeepBehind:
     """Prunes a chain after each save, if there is something to `keep`.
 
-    Parameters
-    ----------
-    parity, mirrors
-        What else acts behind the saves. Without `parity`, that which was there is made anew at once
-        after a prune.
+    Without `parity`, that which was there is made anew at once after a prune.
     """
 
     def __init__(

@@ -59,10 +59,7 @@ class RolledBack:
 def list_rolled_back(store: WritableStore) -> list[RolledBack]:
     """Return what was rolled back and is still there, the oldest first.
 
-    Raises
-    ------
-    StorageError
-        If ``.rolled-back`` is a link, or cannot be read.
+    Raises ``StorageError`` if ``.rolled-back`` is a link, or cannot be read.
     """
     shelf = store.shelf()
     return [_describe(shelf.chain(name), name, step) for name, step in shelf.names()]
@@ -146,11 +143,6 @@ def delete_rolled_back(
 ) -> list[RolledBack]:
     """Remove what was rolled back: under one name, or all of it.
 
-    Parameters
-    ----------
-    pinned
-        Whether to remove pinned steps, too.
-
     Raises
     ------
     ArgumentError
@@ -197,20 +189,12 @@ def rollback(
     delete: bool = False,
     claim: Claim | None = None,
 ) -> RolledBack:
-    """Take all steps after a step out of a chain.
+    """Take all steps after a step out of a chain, and return what was taken out.
 
-    Parameters
-    ----------
-    delete
-        Whether to remove them at once. Otherwise they are set aside in ``.rolled-back``.
-    claim
-        The claim of a `Chain`, which may be held already.
-
-    Returns
-    -------
-    RolledBack
-        What was taken out; with what the last rollback had set aside, if that went to the same step
-        and was cut short. Its name is empty if it was removed, or if there was nothing.
+    With `delete` they are removed at once. Otherwise they are set aside in ``.rolled-back``, with
+    what the last rollback had set aside, if that went to the same step and was cut short. `claim`
+    is that of a `Chain`, which may be held already. The name of the result is empty if all was
+    removed, or there was nothing.
 
     Raises
     ------

@@ -70,10 +70,7 @@ def fork(store: Store, target: WritableStore, step: int) -> list[int]:
 
 
 def duplicate_chain(store: Store, target: WritableStore) -> None:
-    """Give all checkpoints of a chain, and its exact file, a second name elsewhere, or copy them.
-
-    Errors are those of `fork`.
-    """
+    """Give all checkpoints of a chain and its exact file second names elsewhere, or copy them."""
     steps = store.checkpoints()
     if not steps:
         raise ChainError(store.nothing())
@@ -110,10 +107,7 @@ def _duplicate_all(store: Store, target: WritableStore, roots: Mapping[int, byte
 
 
 def receive_copy(target: WritableStore, store: Store, name: str) -> None:
-    """Copy a file of a store into another as it is, whole or not at all, and verify it there.
-
-    Errors are those of `lccodec.chain.mend.mirror.copy`.
-    """
+    """Copy a file of a store into another as it is, whole or not at all, and verify it there."""
     with store.open(name) as reader:
         copy(reader, target, name, overwrite=False)
 

@@ -60,16 +60,10 @@ Roots: TypeAlias = dict[str, tuple[bytes, int]]
 
 @dataclass(frozen=True)
 class Files:
-    """The checkpoints and the exact file of a store at one moment.
+    """The checkpoints and the exact file of a store at one moment, with their declared roots.
 
-    Attributes
-    ----------
-    listed
-        The store as it was listed.
-    roots
-        The files by name, with the roots that they declare. Nothing is verified.
-    unreadable
-        What is wrong with the others.
+    Nothing is verified. `listed` is the store as it was listed; `unreadable` says what is wrong
+    with the others.
     """
 
     listed: Store
@@ -129,14 +123,9 @@ class Inventory:
 
 @dataclass(frozen=True)
 class Difference:
-    """What a mirror lacks.
+    """What a mirror lacks: the files to copy, each after all that it needs.
 
-    Parameters
-    ----------
-    names
-        The files to copy, each after all that it needs.
-    set_aside
-        The step that the mirror must be rolled back to before, as the chain was; or ``None``.
+    It must be rolled back to the step `set_aside` before, as the chain was, if there is one.
     """
 
     names: tuple[str, ...]
@@ -153,20 +142,10 @@ def compare(
 ) -> Difference:
     """Return what a mirror lacks of a chain.
 
-    Parameters
-    ----------
-    known
-        Whether the mirror is known to be one of this chain, though they may share no file.
-    rolled_back
-        Returns what was rolled back here: steps that the chain went back to, each with the roots
-        that were set aside.
-    sparse
-        Whether the mirror may have removed checkpoints, which then do not come back.
-
-    Raises
-    ------
-    ChainError
-        If the mirror has another chain, or a newer one.
+    It may be `known` to be one of this chain, though they share no file. `rolled_back` returns the
+    steps that the chain went back to, each with the roots that were set aside. A `sparse` mirror
+    may have removed checkpoints, which then do not come back. Raises ``ChainError`` if the mirror
+    has another chain, or a newer one.
     """
     replaced, kin, others = _related(here, there)
     newest, places = here.newest, (here.listed.path, there.listed.path)
@@ -354,12 +333,9 @@ class MirrorState:
 class MirrorUpkeep:
     """What is done to a mirror besides copying.
 
-    Parameters
-    ----------
-    set_aside
-        Rolls it back: is given the mirror, a step, and `claim`, which is held.
-    thin_out
-        Removes what it is not to keep, after all was copied; ``None`` if it keeps everything.
+    `set_aside` rolls it back: it is given the mirror, a step, and `claim`, which is held.
+    `thin_out` removes what it is not to keep, after all was copied; ``None`` if it keeps
+    everything.
     """
 
     set_aside: Callable[..., object]
@@ -367,15 +343,7 @@ class MirrorUpkeep:
 
 
 class Mirror:
-    """A mirror of a chain; for one thread at a time, but for `state` and `rolled_back`.
-
-    Parameters
-    ----------
-    store
-        The chain.
-    mirror
-        Where its files are copied to.
-    """
+    """A mirror of a chain; for one thread at a time, but for `state` and `rolled_back`."""
 
     def __init__(self, store: WritableStore, mirror: WritableStore, care: MirrorUpkeep) -> None:
         if str(store.path) == str(mirror.path):
@@ -418,15 +386,7 @@ class Mirror:
         return max(arrived.checkpoints, default=None)
 
     def look(self) -> tuple[Files, Files, Difference]:
-        """Compare the two, and note what is there.
-
-        Raises
-        ------
-        ChainError
-            If the mirror has another chain, or a newer one.
-        StorageError
-            If one of the two cannot be read.
-        """
+        """Compare the two, and note what is there; raise as `compare`."""
         here, there = self._here.read(partly=True), self._there.read()
         sparse = self._care.thin_out is not None
         known = self._is_known
@@ -449,12 +409,8 @@ class Mirror:
     def bring(self, go_on: Callable[[], object] = lambda: None) -> MirrorState:
         """Copy what the mirror lacks. `go_on` is called before each file, and may end this.
 
-        Raises
-        ------
-        ChainError
-            As `look`; or if another process saves to the mirror.
-        StorageError
-            If a file cannot be copied. What has arrived stays.
+        Raises ``ChainError`` as `look`, or if another process saves to the mirror. After a
+        ``StorageError``, what has arrived stays.
         """
         self.mirror.make()
         use = Use()
@@ -541,12 +497,7 @@ class Mirror:
 def copy(reader: CheckpointReader, target: WritableStore, name: str, *, overwrite: bool) -> None:
     """Copy an open file to another store, and verify it there before it has its name.
 
-    Raises
-    ------
-    DataError
-        If what arrived is not what the root stands for.
-    StorageError, ChainError, ArgumentError
-        If it cannot be copied.
+    Raises ``DataError`` if what arrived is not what the root stands for.
     """
 
     def check(arrived: CheckpointReader) -> None:
@@ -581,19 +532,8 @@ Found = TypeVar("Found")
 class StandIn(Store):
     """The files of a chain, and those of mirrors in the place of what is lost.
 
-    Parameters
-    ----------
-    store
-        The chain.
-    mirrors
-        Its mirrors. One that cannot be listed, or that is of another chain, is left out.
-    tell
-        Is told, by name, which files come from which mirror, and why.
-
-    Raises
-    ------
-    ChainError
-        If no mirror is left.
+    A mirror that cannot be listed, or that is of another chain, is left out; if none is left, this
+    raises ``ChainError``. `tell` is told, by name, which files come from which mirror, and why.
     """
 
     def __init__(
@@ -741,13 +681,7 @@ def read_whole(
 ) -> Found:
     """Return what a function reads from a chain; with files of its mirrors where that fails.
 
-    Parameters
-    ----------
-    read
-        Reads from a store, and is told whether everything must be whole there. Otherwise it may
-        make do with less.
-    mirrors
-        Returns the mirrors of the chain.
+    `read` is told whether everything must be whole there. Otherwise it may make do with less.
     """
     others = mirrors()
     if not others:
@@ -857,30 +791,12 @@ class _Copier:
 class Mirrors:
     """The mirrors of a chain: brought up to date behind its saves, and read where files are lost.
 
-    Several threads may call it.
+    Several threads may call it. `care` is what is done to them besides copying; `close` waits for
+    them for some seconds. As long as the chain is empty, the mirror `instead` is read, if there is
+    one.
 
-    Parameters
-    ----------
-    store
-        The chain.
-    places
-        The mirrors.
-    care
-        What is done to them besides copying.
-    seconds
-        How long `close` waits for them.
-
-    Attributes
-    ----------
-    instead
-        The mirror that is read as long as the chain is empty; or ``None``.
-
-    Raises
-    ------
-    ChainError
-        If a mirror has another chain, or a newer one.
-    StorageError
-        If the chain is empty, and a mirror cannot be reached: it may hold the run.
+    Raises ``ChainError`` if a mirror has another chain, or a newer one; ``StorageError`` if the
+    chain is empty, and a mirror cannot be reached: it may hold the run.
     """
 
     def __init__(

@@ -59,10 +59,7 @@ def above(store: DirectoryStore) -> DirectoryStore | None:
 def homes_of(store: DirectoryStore, names: Iterable[str]) -> list[DirectoryStore]:
     """Return the chains that files of a group belong to, in one order, those that are there.
 
-    Raises
-    ------
-    StorageError
-        If the folder of a rank is a link.
+    Raises ``StorageError`` if the folder of a rank is a link.
     """
     homes = {str(home.path): home for home, _ in (home_of(store, name) for name in names)}
     for home in homes.values():
@@ -95,16 +92,9 @@ _NAME: Final = re.compile(r"([0-9a-f]{16})-([0-9]{2})" + re.escape(PARITY_SUFFIX
 
 @dataclass(frozen=True)
 class ParityGroup:
-    """The parity of a group of files.
+    """The parity of a group of files: what it protects, and its files by their columns.
 
-    Attributes
-    ----------
-    index
-        What it protects.
-    names
-        The names of the parity files that are there, by their columns.
-    is_complete
-        Whether all parity files are there, in their full length. Their bytes are not verified.
+    It is complete if all are there, in their full length. Their bytes are not verified.
     """
 
     index: Index
@@ -120,31 +110,14 @@ def directory_of(store: Store) -> DirectoryStore:
 
 
 class ParityFolder:
-    """The parity files of a chain.
-
-    Parameters
-    ----------
-    store
-        The chain.
-
-    Attributes
-    ----------
-    path
-        Their directory.
-    """
+    """The parity files of a chain."""
 
     def __init__(self, store: DirectoryStore) -> None:
         self._store = store
         self.path: Path = store.path / PARITY_FOLDER
 
     def names(self) -> list[str]:
-        """Return the names of the parity files, sorted; none if there are none.
-
-        Raises
-        ------
-        StorageError
-            If the directory is a link, or cannot be listed.
-        """
+        """Return the names of the parity files, sorted. A directory that is a link is an error."""
         if not self._store.has(PARITY_FOLDER):
             return []
         with self._opened() as folder:
@@ -285,10 +258,7 @@ def block_hashes(band: Block, block: int, count: int) -> list[bytes]:
 def add_parity(index: Index, sources: Mapping[int, FileSource], row: int, bands: Mapping[int, Block]) -> None:
     """Add the blocks of parity files, from a row on, to a band of each parity column.
 
-    Raises
-    ------
-    ChecksumError
-        If one of them is damaged.
+    Raises ``ChecksumError`` if one of them is damaged.
     """
     block = index.layout.block
     for column, band in bands.items():

@@ -79,12 +79,8 @@ _MAX_COLUMNS_FOR_SHARE: Final = 16  # of parity: each has two copies of the inde
 class Redundancy:
     """How much parity a group has: for some whole files, or a share of the bytes.
 
-    Parameters
-    ----------
-    files
-        How many files of a group may be lost whole, from 1 to 64; or 0.
-    share
-        The share of the bytes in ten-thousandths, from 100 (1 %) to 10,000; or 0.
+    `files` of a group, from 1 to 64, may be lost whole; or `share` is that of the bytes in
+    ten-thousandths, from 100 (1 %) to 10,000. The other one is 0.
 
     Examples
     --------
@@ -141,10 +137,8 @@ def _is_possible(layout: Layout) -> bool:
 def parse_redundancy(redundancy: object) -> Redundancy:
     """Return a redundancy that is given as a number of files, or as a percentage such as ``"5%"``.
 
-    Raises
-    ------
-    ArgumentError
-        For anything else; for less than 1 % or more than 100 %, or 0 files or more than 64.
+    Raises ``ArgumentError`` for anything else; for less than 1 % or more than 100 %, or 0 files or
+    more than 64.
     """
     if isinstance(redundancy, Redundancy):
         return redundancy
@@ -498,14 +492,8 @@ def protected_names(store: DirectoryStore) -> set[str]:
 class ParityBehind:
     """Protects a chain after each change, and knows what its parity gives back.
 
-    Several threads may call it.
-
-    Parameters
-    ----------
-    redundancy
-        How much parity there is. With ``None``, only that is made again which `went`.
-    acts
-        Whether parity may go, so that it has to be made again.
+    Without `redundancy`, only that is made again which `went`. `acts` says whether parity may go,
+    so that it has to be made again.
     """
 
     def __init__(self, store: Store, redundancy: Redundancy | None, *, acts: bool = True) -> None:

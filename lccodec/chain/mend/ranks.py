@@ -40,13 +40,7 @@ from .protect import Protection, Redundancy, damage, declared, make_groups, memb
 
 
 class Peers(Protocol):
-    """The ranks. Calls return when all ranks have made them, in the same order.
-
-    Attributes
-    ----------
-    rank, size
-        The number of this one, and how many there are.
-    """
+    """The ranks; `rank` is this one. Calls return when all have made them, in the same order."""
 
     rank: int
     size: int
@@ -73,13 +67,7 @@ class Alone:
 
 
 class Trouble:
-    """The first error of this rank. It goes on after one, because the others wait for it.
-
-    Attributes
-    ----------
-    reason
-        The error in words; ``None`` without one.
-    """
+    """The first error of this rank, in words. It goes on then, because the others wait for it."""
 
     reason: str | None = None
 
@@ -118,19 +106,9 @@ def protect_ranks(
 ) -> Protection:
     """Make parity files for all files of the ranks that have none, and remove those that are stale.
 
-    Parameters
-    ----------
-    store
-        The directory of the folders of the ranks.
-    saves
-        Of each save, the names of the files that the ranks wrote, each with its folder.
-
-    Raises
-    ------
-    ChainError
-        If there are no chains of ranks.
-    StorageError
-        If the operating system refuses. What was protected before still is.
+    `store` is the directory of their folders. `saves` has, of each save, the names of the files
+    that the ranks wrote, each with its folder. Raises ``ChainError`` if there are no chains of
+    ranks. After a ``StorageError``, what was protected before still is.
     """
     folders = rank_folders(store)
     if not folders:
@@ -251,14 +229,7 @@ _LOCK_PAUSE_SECONDS: Final = 0.02
 class Striped:
     """The parity files of one group in the making, as one rank sees it.
 
-    Parameters
-    ----------
-    store
-        The directory of the folders of the ranks.
-    folder
-        Its parity.
-    ranks
-        The rank that reads each file of the group.
+    `ranks` has the rank that reads each file of the group.
     """
 
     def __init__(
@@ -411,17 +382,10 @@ def _filled(block: Block, size: int) -> Block:
 
 @dataclass(frozen=True)
 class Written:
-    """What a rank has written.
+    """What a rank has written: the folder of its chain, and the file of this save with it, if any.
 
-    Attributes
-    ----------
-    folder
-        The folder of its chain.
-    name
-        The name of the file of this save, with the folder; ``None`` if it wrote none.
-    files
-        The names of all files of its chain. What is saved later is not among them: the other ranks
-        may not have written that yet.
+    `files` has all files of its chain by name. What is saved later is not among them: the other
+    ranks may not have written that yet.
     """
 
     folder: str
@@ -434,18 +398,8 @@ def protect_together(
 ) -> dict[str, str]:
     """Make parity of what this save wrote, and of all files of these ranks that have none.
 
-    Parameters
-    ----------
-    store
-        The directory of the folders of the ranks.
-    redundancy
-        How many files of a group may be lost.
-
-    Returns
-    -------
-    dict
-        The files that are not protected, each with the reason, also those of other ranks. What was
-        protected before still is. Files that were replaced or removed meanwhile are left out.
+    Returns the files that are not protected, each with the reason, also those of other ranks. What
+    was protected before still is. Files that were replaced or removed meanwhile are left out.
     """
     trouble, folder = Trouble(), ParityFolder(store)
     with ExitStack() as stack:

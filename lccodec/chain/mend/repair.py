@@ -69,16 +69,11 @@ class _Pattern(NamedTuple):
 
 
 class GroupDamage:
-    """The damage of the files of a group, and what of it can be mended.
+    """The damage of the files of a group, and what of it can be mended (LCC-PAR-06, LCC-PAR-07).
 
-    Attributes
-    ----------
-    is_stale
-        Whether another file, sound or of a newer version, has the name of one of the group.
-    targets
-        The numbers of the files that can be mended.
-    hopeless
-        The files that cannot be mended, each with the reason.
+    It `is_stale` if another file, sound or of a newer version, has the name of one of the group.
+    The files with the numbers `targets` can be mended; those that are `hopeless` not, each with the
+    reason.
     """
 
     def __init__(
@@ -279,19 +274,9 @@ def mend_from_exact(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Write anew what is lost of the newest step, from the other of its two files.
 
-    Parameters
-    ----------
-    lost
-        The files that are damaged, each with the reason.
-    mended
-        The files that are, or would be, mended in another way.
-    bounds
-        What a checkpoint may ask for. One that asks for more is not decoded.
-
-    Returns
-    -------
-    tuple
-        The files that were written anew, each with what was done, and those that are lost still.
+    Those `lost` come with the reasons; those `mended` are, or would be, mended in another way. A
+    checkpoint that asks for more than the `bounds` is not decoded. Returns the files that were
+    written anew, each with what was done, and those that are lost still.
     """
     made, left = dict[str, str](), dict(lost)
     if EXACT_NAME in lost:
@@ -358,22 +343,9 @@ def mend_from_mirrors(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Bring files from mirrors, each verified where it arrives; parents come before children.
 
-    Parameters
-    ----------
-    lost
-        The files that are damaged, each with the reason.
-    mended
-        The files that are, or would be, mended in another way.
-
-    Returns
-    -------
-    tuple
-        The files that were brought, each with its mirror, and those that are lost still.
-
-    Raises
-    ------
-    ChainError
-        If no mirror can be read, or all are of other chains.
+    Parameters are as for `mend_from_exact`. Returns the files that were brought, each with its
+    mirror, and those that are lost still. Raises ``ChainError`` if no mirror can be read, or all
+    are of other chains.
     """
     view = StandIn(store, mirrors, lambda *_: None)
     brought, left = dict[str, str](), dict(lost)
@@ -462,17 +434,8 @@ def salvage(store: Store, save: Callable[..., Any]) -> Salvage:
     """Save every step, and every array that still verifies, to another chain.
 
     A step of which arrays are lost is saved as a dict of the others by name. The exact file goes
-    before the checkpoint of its step, and that before what is damaged in the exact file.
-
-    Parameters
-    ----------
-    save
-        `Chain.save` of the other chain, without an adapter, which loses nothing.
-
-    Raises
-    ------
-    ChainError
-        If there is no checkpoint.
+    before the checkpoint of its step, and that before what is damaged in the exact file. `save` is
+    `Chain.save` of the other chain, without an adapter, which loses nothing.
     """
     steps = store.steps()
     if not steps:
@@ -551,20 +514,10 @@ def repair(
     """Mend the files of a chain that are damaged or missing, from its parity, then from mirrors.
 
     What is lost of the newest step is then written anew from the other of its two files. If all
-    could be mended, parity that is damaged or stale is renewed.
-
-    Parameters
-    ----------
-    dry_run
-        Return what would be done, and do nothing. That may be less than is done: what an exact file
-        gives that must be mended itself is not known before.
-    claim
-        The claim of a `Chain`, which may be held already.
-    mirrors
-        The mirrors of the chain.
-    bounds
-        What a checkpoint may ask for; from one that asks for more nothing is written anew. What
-        parity and mirrors give is verified, but not decoded.
+    could be mended, parity that is damaged or stale is renewed. With `dry_run`, less may be told
+    than is done: what an exact file gives that must be mended itself is not known before. `claim`
+    is that of a `Chain`, which may be held already. From a checkpoint that asks for more than the
+    `bounds`, nothing is written anew. What parity and mirrors give is verified, but not decoded.
 
     Raises
     ------

@@ -174,17 +174,7 @@ _FLOATS: Final = {kind.name for kind in ELEMENT_TYPES if kind.is_float}
 
 @dataclass(frozen=True)
 class Average:
-    """A weighted mean of checkpoints.
-
-    Parameters
-    ----------
-    state
-        The averaged state; with keys, a dict of these leaves by name.
-    metadata
-        The strings that were stored with the newest of the steps.
-    arrays
-        Names of the arrays that are averaged.
-    """
+    """A weighted mean of checkpoints, the newest one's metadata, and what arrays are averaged."""
 
     state: Any
     metadata: dict[str, str]

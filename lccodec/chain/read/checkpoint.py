@@ -179,10 +179,7 @@ class OpenCheckpoint:
     def decode_rows(self, rows: Mapping[str, slice]) -> Iterator[tuple[str, DecodedArray]]:
         """Yield some rows of arrays as decoded, by name; no more blocks than they need are.
 
-        Raises
-        ------
-        ArgumentError
-            For an unknown name, or an array without rows.
+        Raises ``ArgumentError`` for an unknown name, or an array without rows.
         """
         self._check_open()
         indices = {name: self.index_of(name) for name in rows}
@@ -280,17 +277,10 @@ def without_spare(array: Array) -> Array:
 
 
 def open_file(path: str | os.PathLike[str]) -> OpenCheckpoint:
-    """Open a checkpoint file to read single arrays.
+    """Open a checkpoint file to read single arrays; its parents lie in the same directory.
 
-    The parents of a delta are looked for in the same directory.
-
-    Raises
-    ------
-    ArgumentError
-        If `path` cannot be a path.
-    DataError, ChainError, StorageError
-        If the file breaks a rule of the format, a parent is missing, or the operating system cannot
-        read it.
+    Raises ``ArgumentError`` if `path` cannot be a path; ``DataError``, ``ChainError`` or
+    ``StorageError`` if the file or a parent cannot be read, is missing or breaks a rule.
     """
     checked = checked_path(path)
     return open_name(DirectoryStore(checked.parent), checked.name)
@@ -313,18 +303,10 @@ def open_name(store: Store, name: str) -> OpenCheckpoint:
 
 
 def open_step(store: Store, step: int | None = None) -> OpenCheckpoint:
-    """Open a step of a chain, the latest by default.
+    """Open a step of a chain, the latest by default: its checkpoint, or else the exact file.
 
-    It is the step's checkpoint, or the exact file if only that has the step.
-
-    Raises
-    ------
-    ArgumentError
-        If `step` is not an integer.
-    ChainError
-        If there is no such step, or a parent is missing.
-    DataError, StorageError
-        As `open_file`; also if the file holds another step than its name says (LCC-CHN-01).
+    Raises as `open_file`; ``ChainError`` also if there is no such step, and ``FormatError`` if the
+    file holds another step than its name says (LCC-CHN-01).
     """
     wanted = None if step is None else step_index(step)
     for _ in range(_MAX_ATTEMPTS):
@@ -501,13 +483,8 @@ def _hollow(kind: ElementType, shape: Shape, dtype: str | None) -> Array:
 class ExactFile(OpenCheckpoint):
     """An open exact file. Where its frames are damaged, the history's checkpoint takes its place.
 
-    Parameters
-    ----------
-    reader
-        The open file.
-    spare
-        Opens the history's checkpoint, and warns of the error that made it necessary. It raises
-        that error if there is no such checkpoint.
+    `spare` opens that, and warns of the error that made it necessary. It raises the error if there
+    is no such checkpoint.
     """
 
     def __init__(self, reader: CheckpointReader, spare: Callable[[LccodecError], OpenCheckpoint]) -> None:
@@ -587,16 +564,9 @@ class ExactFile(OpenCheckpoint):
 
 
 def open_exact(store: Store, *, strict: bool = False) -> ExactFile:
-    """Open the exact file of a store.
+    """Open the exact file of a store; with `strict`, the history does not take its place.
 
-    With `strict`, the history does not take its place where it is damaged.
-
-    Raises
-    ------
-    FormatError
-        If a file of that name is not an exact file (LCC-EXA-01).
-    DataError, StorageError
-        If the file is damaged, missing, or cannot be read.
+    Raises ``FormatError`` if a file of that name is not an exact file (LCC-EXA-01).
     """
     reader = store.open(EXACT_NAME)
     try:
@@ -696,14 +666,9 @@ def is_newest_exact(reader: CheckpointReader, newest: int, named: bytes | None) 
 
 
 def open_exact_of(checkpoint: Path, root: str) -> ExactFile | None:
-    """Open the exact file of a checkpoint, given by its path and a root in hexadecimal.
+    """Open the exact file of a checkpoint; ``None`` if it is missing, damaged or of another.
 
-    The root is that of the checkpoint or of the exact file itself.
-
-    Returns
-    -------
-    ExactFile or None
-        ``None`` if there is none, or it is damaged or of another checkpoint.
+    `root` is that of the checkpoint or of the exact file itself, in hexadecimal.
     """
     try:
         store = DirectoryStore(checkpoint.parent)
@@ -728,12 +693,8 @@ def open_newest(store: Store, step: int | None = None, *, strict: bool = False) 
     """Open a step of a chain, the latest by default: the exact file if it is of that step.
 
     An `LccodecWarning` says why an exact file is not used, or what is wrong beside it. With
-    `strict`, an exact file that is damaged or missing raises an error instead.
-
-    Raises
-    ------
-    ArgumentError, ChainError, DataError, StorageError
-        As `open_step`.
+    `strict`, an exact file that is damaged or missing raises an error instead. Other errors are as
+    `open_step`.
     """
     listed = store.snapshot()
     file, problem = find_exact(listed, step, strict=strict)
@@ -776,12 +737,7 @@ def _is_missed(file: OpenCheckpoint, store: Store) -> bool:
 def kept(file: OpenCheckpoint, bounds: Bounds) -> OpenCheckpoint:
     """Return a file that keeps bounds, by its manifests and headers; nothing is decoded.
 
-    Raises
-    ------
-    LimitError
-        If it does not, after it was closed. The rule is the name of the bound.
-    DataError
-        If a header breaks a rule, also after the file was closed.
+    Raises ``LimitError``, whose rule is the name of the bound, after the file was closed.
     """
     try:
         where = file.links[-1].reader.name

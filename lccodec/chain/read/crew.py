@@ -74,14 +74,7 @@ class CloseFile:
 class DecodeGroup:
     """Decode arrays that are decoded together; the result is a list of their components.
 
-    Parameters
-    ----------
-    source
-        The checkpoint.
-    indices
-        The arrays.
-    out
-        Where the components of each go, or ``None`` for a result that is sent.
+    `out` says where those of each array go; ``None`` is a result that is sent.
     """
 
     source: Source
@@ -149,12 +142,7 @@ TASKS: Final = (Source, CloseFile, DecodeGroup, DecodeRange)
 def replay_shared(file: OpenCheckpoint, source: Source, indices: Sequence[int], crew: Crew) -> Decoding:
     """Yield arrays with their indices, in this order and as soon as each is decoded, as `replay`.
 
-    Raises
-    ------
-    DataError
-        As `replay`.
-    WorkerError
-        If a worker is gone.
+    Raises ``WorkerError`` if a worker is gone.
     """
     heads, names = file.heads(), file.links[-1].index_names
     groups: dict[int, list[int]] = {}
@@ -252,14 +240,9 @@ _MIN_SHARED_BYTES: Final = 1 << 23
 
 
 class Restorers:
-    """The crew of this process that decodes checkpoints, started when it is needed.
+    """The crew of this process that decodes checkpoints; `begin` starts it when it is needed.
 
-    Parameters
-    ----------
-    members
-        How many processes decode, with this one.
-    begin
-        Starts the crew.
+    `members` is the number of processes that decode, with this one.
     """
 
     def __init__(self, members: int, begin: Callable[[], Crew]) -> None:

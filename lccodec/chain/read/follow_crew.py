@@ -59,17 +59,7 @@ _RESULT_SEGMENT_BYTES: Final = 1 << 24  # of shared memory, at least: each segme
 def batches_for(
     items: Iterable[Item], sizes: Sequence[int], members: int, most: int = MAX_BATCH_BYTES
 ) -> Iterator[list[Item]]:
-    """Yield lists of consecutive items, of at most about `most` bytes each.
-
-    For several members they become smaller towards the end, so that none waits long for the others.
-
-    Examples
-    --------
-    >>> [len(batch) for batch in batches_for(range(32), [1 << 18] * 32, 1)]
-    [4, 4, 4, 4, 4, 4, 4, 4]
-    >>> [len(batch) for batch in batches_for(range(32), [1 << 18] * 32, 2)]
-    [4, 4, 4, 4, 4, 3, 2, 2, 1, 1, 1, 1, 1]
-    """
+    """Yield lists of consecutive items, of at most about `most` bytes each."""
     left, batch, together = sum(sizes), list[Item](), 0
     for item, size in zip(items, sizes, strict=True):
         batch.append(item)
@@ -86,19 +76,9 @@ def batches_for(
 class ReadChanges:
     """Read what frames change; the result is a list with what each of them tells (`Told`).
 
-    Parameters
-    ----------
-    frames
-        Verified bytes of frames that may tell.
-    held
-        The components of the held arrays.
-    totals
-        Their array sums, where they are known.
-    place, names
-        What errors call the file and the frames.
-    room
-        Bytes of shared memory for places and components, if the result is for another process. What
-        has no room there goes into new memory.
+    `frames` are verified and may tell; `totals` are the array sums of the components `held`, where
+    they are known. Errors call the file `place`, and the frames `names`. `room` is shared memory
+    for the result, if that is for another process; what has no room there goes into new memory.
     """
 
     frames: Sequence[Stored | Array]
@@ -228,17 +208,7 @@ _MIN_PLACES: Final = 1 << 16  # of fewer, a worker takes the time of its message
 
 
 class Write(NamedTuple):
-    """New components of one held array.
-
-    Parameters
-    ----------
-    held
-        The components of the array.
-    places
-        Where the new ones go: int64, rising.
-    new
-        The new components.
-    """
+    """New components of one held array; `places` are int64, rising."""
 
     held: Array
     places: Array
@@ -312,18 +282,10 @@ _ERRORS: Final = (
 
 
 class Tellers:
-    """The members that read what frames change, and the memory that they share.
+    """The members that read what frames change, with this process, and the memory they share.
 
-    Parameters
-    ----------
-    members
-        How many processes, with this one.
-
-    Attributes
-    ----------
-    valid
-        Which of two rooms has what the valid update needs. It is to be set when an update is handed
-        out that was prepared in the other one, `spare`.
+    `valid` is the one of two rooms that has what the valid update needs. It is to be set when an
+    update is handed out that was prepared in the other one, `spare`.
     """
 
     def __init__(self, members: int = 1) -> None:
@@ -414,13 +376,7 @@ class Tellers:
     def told(
         self, tasks: Callable[[], Iterable[ReadChanges]], between: Callable[[], None]
     ) -> Generator[list[Told], None, None]:
-        """Yield what frames tell, task by task; `between` is called now and then.
-
-        Raises
-        ------
-        DataError
-            As :func:`lccodec.frame.changed.changed`.
-        """
+        """Yield what frames tell, task by task, or raise; `between` is called now and then."""
         self._wanted, done = between, 0
         rooms, offers = self._rooms[self.spare], deque[OfferedChanges]()
         rooms.clear()

@@ -51,17 +51,7 @@ _FEW_BYTES: Final = 1 << 15  # are compared at once: more calls take longer
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """What is new in an array.
-
-    Parameters
-    ----------
-    kind, shape
-        Element type and shape of the array.
-    places
-        Flat places of the elements that differ: int64, rising. ``None`` if all of them are given.
-    bits
-        The new components: of these places, or of the whole array.
-    """
+    """What is new in an array: components of flat `places`, rising int64, or all if ``None``."""
 
     kind: ElementType
     shape: Shape
@@ -166,22 +156,11 @@ class CancelledError(Exception):
 
 @dataclass
 class Prepared:
-    """The way to another state.
+    """The way to another state: that of `link`, which is closed.
 
-    Parameters
-    ----------
-    link
-        The checkpoint of that state, closed.
-    room
-        Where `Tellers` have put what they found.
-    changes
-        What is new of each array.
-    decoded
-        Arrays of the new state that are kept as they were decoded. The others get their changes.
-    outdated
-        Arrays of the state before that were not decoded again, and may have other values now.
-    sums
-        Array sums of arrays of the new state, where they are known.
+    `room` is where `Tellers` have put what they found. Arrays that are `decoded` are kept so; the
+    others get their `changes`. Those that are `outdated` were not decoded again, and may have other
+    values now. `sums` are array sums of the new state, where they are known.
     """
 
     link: Link
@@ -193,15 +172,9 @@ class Prepared:
 
 
 class FollowedState:
-    """A state, as far as it is followed.
+    """A state, as far as it is followed: its checkpoint, if it has one, and its arrays by name.
 
-    Attributes
-    ----------
-    link
-        Its checkpoint; ``None`` if there is no state yet.
-    arrays
-        Its arrays as decoded, by name: those that are followed, and those that share frames with
-        them.
+    The arrays are those that are followed, and those that share frames with them.
     """
 
     def __init__(self) -> None:
@@ -229,26 +202,11 @@ class FollowedState:
     ) -> Prepared:
         """Decode another state, and find what differs.
 
-        Parameters
-        ----------
-        links
-            All that the last of them needs, parents before their children. If it is `based` on this
-            state, only what lies behind its checkpoint.
-        names
-            The arrays that are followed.
-        wanted
-            Is asked from time to time whether the state is still wanted.
-        tellers
-            Who reads what frames say that they change.
-        known
-            The other state, if it is in memory. It must not change until it is committed.
+        `links` are all that the last of them needs, parents first; if it is `based` on this state,
+        only what lies behind its checkpoint. `wanted` is asked from time to time whether to go on.
+        `known` has the other state, if it is in memory; it must not change until that is committed.
 
-        Raises
-        ------
-        DataError, ChainError, StorageError
-            As :func:`lccodec.chain.read.replay.replay`.
-        CancelledError
-            If it is not wanted any more.
+        Raises `CancelledError` if it is not wanted any more; other errors are those of `replay`.
         """
         found = Prepared(links[-1], tellers.spare)
         tellers.begin()
@@ -492,25 +450,14 @@ def held_from(
     names: Callable[[Link], set[str]],
     root: str | None = None,
 ) -> FollowedState:
-    """Return a step as held, from arrays that are at hand.
+    """Return a step as held, from arrays at hand, whose memory is used and gets later values.
 
-    Parameters
-    ----------
-    given
-        The arrays by name. Their memory is used, and gets later values.
-    names
-        Returns the arrays of the checkpoint that are followed.
-    root
-        The root of the checkpoint that the arrays are known to be of, hexadecimal. If the step has
-        it still, they are not compared.
+    `names` returns the arrays of the checkpoint that are followed. If the step still has the `root`
+    (hexadecimal) that the arrays are known to be of, they are not compared.
 
-    Raises
-    ------
-    ArgumentError
-        If one of the arrays is missing, or is another one than that of the step.
-    ChainError, DataError, StorageError
-        If there is no such step, or it cannot be read; or if it is interpolated, so that no sum
-        tells what its arrays are.
+    Raises ``ArgumentError`` if an array is missing or another one than that of the step,
+    ``ChainError`` if there is no such step, or it is interpolated, so that no sum tells what its
+    arrays are.
     """
     held = FollowedState()
     with open_step(store, step) as file:

@@ -116,8 +116,8 @@ class Watching(Protocol):
 def open_since(reader: CheckpointReader, base: Link, store: Store, opened: ExitStack) -> list[Link] | None:
     """Return the links behind one whose state is at hand, up to a checkpoint, parents first.
 
-    They are deltas, and their files are left to `opened`. ``None`` if the checkpoint does not go on
-    from that state; then it is to be opened with all that it needs.
+    Their files are left to `opened`. ``None`` if the checkpoint does not go on from that state;
+    then it is to be opened with all that it needs.
 
     A checkpoint that took the place of `base` has the same state (LCC-CHN-10). But a settled one
     may have other values (LCC-INT-06), and what takes its place has these. So after a policy that
@@ -326,20 +326,9 @@ def glance(store: Store, step: int | None = None) -> object:
 class Watch:
     """The state of a chain that is held, and what comes after it.
 
-    Parameters
-    ----------
-    store
-        The files of the chain.
-    pinned
-        The one step to be followed; ``None`` for the newest. It may be set to another one.
-    keys
-        Names of what is followed; ``None`` for the whole state.
-    exact
-        Whether to prefer the exact file.
-    members
-        How many processes prepare an update, with this one.
-    bounds
-        What a step may ask for, whole. One that asks for more is refused, as one that is damaged.
+    The step `pinned` is the one to be followed, ``None`` for the newest; it may be set to another
+    one. `keys` name what is followed, ``None`` all. With `exact` the exact file is preferred. A
+    step that asks for more than the `bounds` is refused, as one that is damaged.
     """
 
     def __init__(
@@ -395,10 +384,7 @@ class Watch:
     def next(self, wanted: Callable[[], bool] = lambda: True) -> Way | None:
         """Prepare the way to the newest step that can be read, if it is not the held one.
 
-        Raises
-        ------
-        ArgumentError, StorageError, DataError, ChainError
-            As :meth:`lccodec.Follower.prepare`. The held state is as before.
+        Raises as :meth:`lccodec.Follower.prepare`. The held state is as before.
         """
         self._wanted = wanted
         self._leave_copied()

@@ -59,10 +59,7 @@ class Link:
     Frames are numbered from 0; they are read while the file is open. Several paths may lead to one
     array. Its name is the first of them. `later` is the later parent of an interpolated checkpoint.
 
-    Raises
-    ------
-    FormatError
-        If the parent's tree does not fit the arrays and scalars of this file (LCC-MAN-07).
+    Raises ``FormatError`` if the parent's tree does not fit arrays and scalars here (LCC-MAN-07).
     """
 
     def __init__(
@@ -232,12 +229,8 @@ def decoding_order(manifest: Manifest) -> tuple[int, int]:
 def open_links(reader: CheckpointReader, store: Store | None, opened: ExitStack) -> list[Link]:
     """Return a checkpoint and all that it needs as links, parents before their children.
 
-    The files are left to `opened`, to be closed together.
-
-    Raises
-    ------
-    DataError, ChainError, StorageError
-        If a parent is missing, is another one or may not be one, or a file cannot be read.
+    The files are left to `opened`, to be closed together. Raises if a parent is missing, is another
+    one or may not be one.
     """
     readers, left = {reader.manifest.step: opened.enter_context(reader)}, [reader]
     interpolated = 0
@@ -332,10 +325,7 @@ def origin_of(link: Link, name: str) -> Origin:
 def made_from(link: Link, name: str, frame: int | None) -> list[Link]:
     """Return the parents whose arrays an array is made from: the references of its frame, if any.
 
-    Raises
-    ------
-    DataError
-        As `form_of`, and if the frame has another type or shape than they have (LCC-CHN-03).
+    Raises as `form_of`, and if the frame has another type or shape than they have (LCC-CHN-03).
     """
     if frame is not None:
         if not link.header(frame).relative:
@@ -396,17 +386,10 @@ def fold(
 ) -> Iterator[tuple[Link, Made]]:
     """Yield links, each with what is made of it on top of what was made of its parents.
 
-    Whoever decodes, describes or verifies the links of a chain folds them with another `make`.
-
-    Parameters
-    ----------
-    links
-        Links, parents before their children.
-    make
-        Is given a link, what was made of its parents, and whether no other link needs that any
-        more: then it may be used up.
-    known
-        What is known of some links, by `id`. Their parents need not be among `links`.
+    Whoever decodes, describes or verifies links, parents before children, folds them with another
+    `make`. That is given a link, what was made of its parents, and whether no other link needs that
+    any more: then it may be used up. `known` has what is known of some links, by `id`; their
+    parents need not be among `links`.
     """
     users = Counter(id(above) for link in links for above in link.parents)
     made: dict[int, Made] = {}  # of links that others still need
@@ -478,10 +461,7 @@ Heads: TypeAlias = dict[str, Head | LccodecError]
 
 
 def array_heads(links: Sequence[Link]) -> dict[str, Head]:
-    """Return the heads of the last link's arrays by name, or raise the first of their problems.
-
-    Only the headers that they need are read.
-    """
+    """Return the heads of the last link's arrays by name, or raise the first of their problems."""
     wanted: dict[int, dict[str, None]] = {id(link): {} for link in links}
     wanted[id(links[-1])] = dict.fromkeys(links[-1].index_names)
     own: dict[int, tuple[Heads, list[str], list[str]]] = {}
@@ -508,13 +488,7 @@ def next_heads(link: Link, before: Sequence[Heads], _: bool = False) -> Heads:
 
 
 def form_of(link: Link, name: str) -> Form:
-    """Return the type and the shape of an array of a link. Only headers that it needs are read.
-
-    Raises
-    ------
-    DataError
-        If a header breaks a rule, or a link lacks the array.
-    """
+    """Return the type and the shape of an array of a link, or raise if a link lacks it."""
     kind: ElementType | None = None
     number, source = origin_of(link, name)
     while number is None:

@@ -145,11 +145,6 @@ def decoded_bytes(links: Sequence[Link], names: Iterable[str]) -> dict[str, int]
 
     A run is decoded whole, so there may be arrays that the last link does not have. Copies are left
     out. Of an array that has several frames, the largest counts.
-
-    Raises
-    ------
-    DataError
-        If a header breaks a rule, or a link lacks an array.
     """
     frames, _, _ = needed(links, {len(links) - 1: list(names)}, ())
     found: dict[str, int] = {}
@@ -163,18 +158,9 @@ def decoded_bytes(links: Sequence[Link], names: Iterable[str]) -> dict[str, int]
 
 @dataclass(frozen=True)
 class Ranges:
-    """An array of the last link whose ranges can be decoded apart.
+    """An array of the last link whose ranges, multiples of `block`, can be decoded apart.
 
-    Parameters
-    ----------
-    name
-        Name of the array.
-    frames
-        The frames that lead to it, with their links, the oldest first.
-    header
-        Header of the newest frame.
-    block
-        Components of a block. Ranges begin at multiples of it.
+    `frames` lead to it, the oldest first; `header` is that of the newest.
     """
 
     name: str
@@ -184,19 +170,10 @@ class Ranges:
 
     @classmethod
     def of(cls, links: Sequence[Link], name: str) -> Self | None:
-        """Return the ranges of an array of the last link.
+        """Return the ranges of an array of the last link; ``None`` if it must be decoded whole.
 
-        Returns
-        -------
-        Ranges or None
-            ``None`` if the array must be decoded whole: it is empty, it shares a frame with others,
-            it may be interpolated or a copy, its frames have blocks of different sizes, or they do
-            not fit each other, which is an error then.
-
-        Raises
-        ------
-        DataError
-            If a header breaks a rule, or a link lacks the array.
+        That is if it is empty, shares a frame, may be interpolated or a copy, or if its frames have
+        blocks of different sizes, or do not fit each other, which is an error then.
         """
         if any(link.later is not None or name in link.copies for link in links):
             return None
@@ -222,23 +199,11 @@ class Ranges:
         return [slice(low, high) for low, high in pairwise(ends) if low < high]
 
     def decode(self, part: slice, out: Array, verified: Container[int]) -> int:
-        """Decode a range through all links; return its part of the array sum.
+        """Decode a range of `cut` through all links into `out`; return its part of the array sum.
 
-        Parameters
-        ----------
-        part
-            One of what `cut` returns.
-        out
-            Where the components of the range go.
-        verified
-            Positions in `frames` of those whose digest and CRC-32 are checked here. Each frame must
-            be checked by one of those who decode a range.
-
-        Raises
-        ------
-        DataError
-            If a stored byte breaks a rule. What is not verified here may break another rule than
-            its digest first.
+        `verified` are the positions of frames whose digest and CRC-32 are checked here. Each frame
+        must be checked by one of those who decode a range. What is not may break another rule than
+        its digest first.
         """
         for position, (link, number) in enumerate(self.frames):
             check = position in verified
@@ -423,22 +388,9 @@ def replay(
     is there early, and the values stay in the cache from one link to the next. Only the frames that
     these arrays need are read. Each is decoded into the memory of its reference.
 
-    Parameters
-    ----------
-    links
-        All links that the last of them needs, parents before their children.
-    indices
-        Which arrays, in the order in which they are yielded, each once.
-    together
-        What `decoded_together` returns for these links, if that is known.
-    into
-        Memory for the components of some arrays. It is used for those that share no frame; their
-        `bits` are this very object then.
-
-    Raises
-    ------
-    DataError
-        If a stored byte breaks a rule. The error names the file and the array.
+    `together` is what `decoded_together` returns for these links, if that is known. `into` has
+    memory for components of arrays. It is used for those that share no frame; their `bits` are this
+    very object then. A ``DataError`` names the file and the array.
     """
     wanted, names = list(dict.fromkeys(indices)), links[-1].index_names
     if together is None:
@@ -467,32 +419,14 @@ def replay_each(
     into: Mapping[str, Array] = MappingProxyType({}),
     known: Mapping[int, Mapping[str, DecodedArray]] = MappingProxyType({}),
 ) -> Iterator[tuple[int, dict[str, DecodedArray]]]:
-    """Yield arrays of several of `links`, in their order.
+    """Yield the position of each of some links, in their order, and its `wanted` arrays by name.
 
     Each frame that they need is decoded once, into the memory of its reference if no other link
     needs that. So the arrays of a link are valid until the next link is asked for.
 
-    Parameters
-    ----------
-    links
-        All links that those with wanted arrays need, parents before their children.
-    wanted
-        Names of arrays by the position of their link.
-    into
-        As for :func:`replay`, by name, if arrays of the last link alone are wanted.
-    known
-        All arrays of some links that the wanted ones need, by the position of the link. Their own
-        parents need not be among `links`. They are not overwritten.
-
-    Yields
-    ------
-    tuple
-        The position of a link, and its arrays by name.
-
-    Raises
-    ------
-    DataError
-        As :func:`replay`.
+    `links` are all that the wanted ones need, parents before children. `into` is as for `replay`,
+    by name, if arrays of the last link alone are wanted. `known` has all arrays of some links by
+    position. They are not overwritten, and the parents of those links need not be among `links`.
     """
     frames, names, copies = needed(links, wanted, known)
     single = all(link.later is None for link in links)  # then an array has one place at a time

@@ -111,13 +111,9 @@ class Claim(ABC):
         """Take the claim, if it is not held already, and begin a use of it.
 
         With `make`, make the place of the chain before. Where there can be no claim, nothing is
-        held. To take it again for the same use does nothing.
-
-        Raises
-        ------
-        ChainError
-            If another process holds it, or another claim of this process is used, and does not
-            release it within 5 s.
+        held. To take it again for the same use does nothing. Raises ``ChainError`` if another
+        process holds it, or another claim of this process is used, and does not release it within 5
+        s.
         """
 
     @abstractmethod
@@ -156,13 +152,7 @@ class Claim(ABC):
 
 
 class DirectoryClaim(Claim):
-    """A claim on a directory, by a lock on a file in it.
-
-    Parameters
-    ----------
-    directory
-        Directory of the chain.
-    """
+    """A claim on a directory, by a lock on a file in it."""
 
     def __init__(self, directory: Path, system: System = SYSTEM) -> None:
         self._directory = directory

@@ -50,17 +50,7 @@ def in_order(names: Iterable[str]) -> list[tuple[str, int]]:
 
 
 class DirectoryShelf:
-    """What rollbacks have set aside of a directory.
-
-    Parameters
-    ----------
-    path
-        The directory.
-    system
-        The calls to the operating system.
-    chain
-        Returns the store of a directory.
-    """
+    """What rollbacks have set aside of a directory; `chain` returns the store of another one."""
 
     def __init__(self, path: Path, system: System, chain: Callable[[Path], WritableStore]) -> None:
         self._path, self._system, self._chain = path, system, chain
@@ -210,11 +200,8 @@ def older_problem(step: int, newest: int) -> str:
 def describe_exact(store: Store) -> dict[str, Any] | None:
     """Return what is known of the exact file without decoding it; ``None`` without one.
 
-    Returns
-    -------
-    dict or None
-        ``step`` and ``bytes`` of the file, and ``problem``: why a restore of the newest state does
-        not take it, or ``None``. Step and bytes are ``None`` if it cannot be opened.
+    ``step`` and ``bytes`` are ``None`` if it cannot be opened. ``problem`` says why a restore of
+    the newest state does not take it, or is ``None``.
     """
     if not store.has(EXACT_NAME):
         return None
@@ -229,15 +216,7 @@ def describe_exact(store: Store) -> dict[str, Any] | None:
 
 
 class DirectoryStore(WritableStore):
-    """The files of a chain in a directory.
-
-    Parameters
-    ----------
-    path
-        The directory, which the first save makes.
-    system
-        The calls to the operating system.
-    """
+    """The files of a chain in a directory, which the first save makes."""
 
     path: Path
 
@@ -366,13 +345,7 @@ def inner_directories(directory: Path) -> list[Path]:
 
 
 def chains_in(directory: Path) -> list[Path]:
-    """Return the subdirectories of a directory that are chains, such as those of ranks.
-
-    Raises
-    ------
-    StorageError
-        If the directory or one of its subdirectories cannot be listed.
-    """
+    """Return the subdirectories of a directory that are chains, such as those of ranks."""
     return [path for path in _visible(directory) if DirectoryStore(path).checkpoints()]
 
 
@@ -391,11 +364,7 @@ def _visible(directory: Path) -> list[Path]:
 
 
 def in_chain(path: Path) -> bool:
-    """Return whether a path is in a chain, or would be taken for a part of it.
-
-    That is a path with the name of a checkpoint or of the exact file, in a directory that has
-    checkpoints.
-    """
+    """Return whether a path has the name of a file of a chain, and lies beside checkpoints."""
     if not checkpoints_among([path.name]) and path.name != EXACT_NAME:
         return False
     try:

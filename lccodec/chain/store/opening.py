@@ -20,13 +20,7 @@ from .store import Store, WritableStore, checkpoint_name
 
 
 class BundleStore(Store):
-    """The files of a chain in one file, which is open until the store is closed.
-
-    Raises
-    ------
-    StorageError, DataError
-        If it cannot be opened or read, or is not a sound bundle.
-    """
+    """The files of a chain in one file, which is open until the store is closed."""
 
     path: Path
 
@@ -82,15 +76,8 @@ def open_store(place: Place) -> Store:
 def writable_store(place: Place, seconds: float | None = None) -> WritableStore:
     """Return the store of a chain that can be saved to. It need not exist yet.
 
-    Parameters
-    ----------
-    seconds
-        How long a store that does not answer is asked again; by default as long as a save waits.
-
-    Raises
-    ------
-    DependencyError, ArgumentError
-        If there can be no such store, or a package is missing.
+    A store that does not answer is asked again for some seconds; by default as long as a save
+    waits.
     """
     if isinstance(place, Path):
         return DirectoryStore(place)

@@ -86,14 +86,9 @@ _MAX_NAMES_SHOWN: Final = 5  # in one message
 class Store(ABC):
     """The files of a chain, to be read; a context manager.
 
-    Attributes
-    ----------
-    path
-        What messages call the store. They call a file of it by this path and the file's own name.
-    far
-        Whether each call takes long, so that what will be read is better told before (`ahead`).
-    shared
-        Whether other processes see the same files.
+    Messages call the store by its `path`, and a file of it by this path and the file's own name.
+    Where it is `far`, each call takes long, so that what will be read is better told before
+    (`ahead`). If it is `shared`, other processes see the same files.
     """
 
     far = False
@@ -136,13 +131,7 @@ class Store(ABC):
 
     @abstractmethod
     def names(self) -> list[str]:
-        """Return the names of all files; none if the store does not exist yet.
-
-        Raises
-        ------
-        StorageError
-            If they cannot be listed.
-        """
+        """Return the names of all files; none if the store does not exist yet."""
 
     @abstractmethod
     def has(self, name: str) -> bool:
@@ -150,13 +139,7 @@ class Store(ABC):
 
     @abstractmethod
     def source(self, name: str) -> Source:
-        """Open a file for reads of ranges.
-
-        Raises
-        ------
-        StorageError
-            If that is not possible. If there is no such file, the number of the error is ENOENT.
-        """
+        """Open a file for reads of ranges; the error for a missing one has the number ENOENT."""
 
     @abstractmethod
     def size(self, names: Iterable[str]) -> int:
@@ -167,22 +150,11 @@ class Store(ABC):
         """Return what tells a file from another that takes its name; errors are as for `source`."""
 
     def open(self, name: str) -> CheckpointReader:
-        """Open a checkpoint file or the exact file.
-
-        Raises
-        ------
-        StorageError
-            As `source`.
-        DataError
-            If the file breaks a rule.
-        """
+        """Open a checkpoint file or the exact file, or raise what is wrong with it."""
         return CheckpointReader(self.source(name), self.place(name))
 
     def root(self, name: str) -> tuple[bytes, int]:
-        """Return the root that a checkpoint file declares, and its bytes. Nothing is verified.
-
-        Errors are as for `open`.
-        """
+        """Return the root that a checkpoint file declares, and its bytes. Nothing is verified."""
         with closing(self.source(name)) as source:
             return read_root(source, self.place(name))
 
@@ -330,16 +302,9 @@ class WritableStore(Store):
         """Store a file bit for bit as another store has it, whole or not at all.
 
         Before it has its name, it is read as it is stored here, and `check` is called with it: what
-        that raises, ends the call.
-
-        Raises
-        ------
-        StorageError
-            If it cannot be read or stored.
-        DataError
-            If what is stored here is not a checkpoint file.
-        ArgumentError, ChainError
-            If there is a file of that name, unless `overwrite` is set.
+        that raises, ends the call. Raises ``DataError`` if what is stored here is not a checkpoint
+        file, ``ArgumentError`` or ``ChainError`` if there is a file of that name, unless
+        `overwrite` is set.
         """
 
     @abstractmethod

@@ -121,10 +121,7 @@ def too_much(place: str, size: int) -> StorageError:
 def bounded(objects: Iterable[Object], place: str) -> list[Object]:
     """Return the objects of a listing, which are read one by one.
 
-    Raises
-    ------
-    StorageError
-        If it has more of them, or longer names, than a listing of a chain may have.
+    Raises ``StorageError`` if it has more of them, or longer names, than that of a chain may have.
     """
     found, size = list[Object](), 0
     for each in objects:
@@ -160,14 +157,9 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Patience:
-    """How long an unreachable store is asked again.
+    """How many seconds an unreachable store is asked again, for a read and for a write.
 
-    Parameters
-    ----------
-    reading, writing
-        Seconds for a read and for a write. A save goes on in the background meanwhile.
-    first, longest
-        The first wait in seconds at most, and the longest.
+    A save goes on in the background meanwhile. The waits between are at most `first` and `longest`.
     """
 
     reading: float = 60.0
@@ -219,10 +211,8 @@ class PatientBackend:
     def read_many(self, wanted: Sequence[tuple[str, int, int]]) -> list[bytes]:
         """Return ranges, given by key, start and size, all in one round of requests.
 
-        Raises
-        ------
-        MissingError, StorageError
-            If an object is not there, is shorter than the listing said, or cannot be read.
+        Raises ``MissingError`` if an object is gone, ``StorageError`` if it is shorter than was
+        said.
         """
         parts = (
             (number, key, at, min(_PART_BYTES, start + size - at))
@@ -340,15 +330,7 @@ _PASSING: Final = frozenset((408, 409, 425, 429, 500, 502, 503, 504))
 class ObstoreBackend:
     """The objects below a prefix, by obstore.
 
-    Parameters
-    ----------
-    address
-        Of the chain.
-
-    Raises
-    ------
-    ArgumentError
-        If the address or the environment is not what obstore takes.
+    Raises ``ArgumentError`` if the address or the environment is not what obstore takes.
     """
 
     shared = True
@@ -504,10 +486,7 @@ def _first_line(error: Exception) -> str:
 class FsspecBackend:
     """The files below a directory of a file system of fsspec.
 
-    Raises
-    ------
-    ArgumentError
-        If fsspec has no file system for the scheme, or that needs a package that is missing.
+    Raises ``ArgumentError`` if it has none for the scheme, or that needs a package that is missing.
     """
 
     def __init__(self, address: Address) -> None:
@@ -649,18 +628,7 @@ _RANGE: Final = re.compile(r"bytes ([0-9]{1,18})-")
 
 
 class WebBackend:
-    """The files below an address of the web.
-
-    Parameters
-    ----------
-    address
-        Of the chain.
-
-    Raises
-    ------
-    ArgumentError
-        If the package aiohttp is missing.
-    """
+    """The files below an address of the web. Without aiohttp this raises ``ArgumentError``."""
 
     shared = True
 

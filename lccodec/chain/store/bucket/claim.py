@@ -48,14 +48,8 @@ _NUMBER: Final = re.compile("0|[1-9][0-9]{0,17}")
 class Terms:
     """The times of a lease, in seconds.
 
-    Parameters
-    ----------
-    lasts
-        How long it is left alone without a sign of life.
-    renewed
-        Its holder gives a sign every so often.
-    abandoned
-        A number of this age is that of a holder that is gone; two clocks differ by less.
+    It is left alone so long without a sign of life, which its holder gives every so often. A number
+    as old as `abandoned` is that of a holder that is gone; two clocks differ by less.
     """
 
     lasts: float = 20.0
@@ -71,13 +65,7 @@ class LeasedError(Exception):
 
 
 class Lease:
-    """A lease of this process, not yet taken.
-
-    Parameters
-    ----------
-    folder
-        Where its numbers are.
-    """
+    """A lease of this process, not yet taken; its numbers are in a folder."""
 
     def __init__(self, backend: PatientBackend, folder: str, terms: Terms = TERMS) -> None:
         self._backend, self._folder, self._terms = backend, folder, terms
@@ -218,15 +206,7 @@ _changing = threading.RLock()
 
 
 class BucketClaim(Claim):
-    """A claim on a chain in a bucket.
-
-    Parameters
-    ----------
-    backend
-        The objects of the chain.
-    place
-        What messages call it.
-    """
+    """A claim on a chain in a bucket, which messages call by its place."""
 
     def __init__(self, backend: PatientBackend, place: str) -> None:
         self._backend, self._place = backend, place

@@ -68,16 +68,8 @@ from .source import BucketSource, Disk, Reading, ends
 class BucketShelf:
     """What rollbacks have set aside of a chain in a bucket.
 
-    Parameters
-    ----------
-    backend
-        The objects of the chain.
-    store
-        The chain.
-    chain
-        Returns the chain that was set aside under a name.
-    listing
-        Returns what there is in the chain, or in one of its folders.
+    `chain` returns what was set aside under a name, `listing` what there is in a folder of the
+    chain.
     """
 
     def __init__(
@@ -174,18 +166,9 @@ class _Volatile(System):
 
 
 class ObjectWriter(CheckpointWriter):
-    """Writes a file to a temporary directory, and commits it to the bucket.
+    """Writes a file to a temporary directory, and commits it to the bucket as a generation.
 
-    Parameters
-    ----------
-    backend
-        The objects of the chain.
-    place
-        What messages call the chain.
-    name, generation
-        The file, and the number of its commit.
-    replaced
-        Called after a commit that takes the place of others.
+    `replaced` is called after a commit that takes the place of others.
     """
 
     def __init__(
@@ -207,16 +190,9 @@ class ObjectWriter(CheckpointWriter):
         self._folder.close()
 
     def commit(self, manifest: Manifest, check: Callable[[Path], object] | None = None) -> bytes:
-        """Write the rest, upload the file, and put the commit that names it.
+        """Write the rest, upload the file, call `check`, and put the commit that names it.
 
-        `check` is called between the two.
-
-        Raises
-        ------
-        ChainError
-            If another writer has committed a file of that name.
-        StorageError
-            If the store refuses, or cannot be reached for long.
+        Raises ``ChainError`` if another writer has committed a file of that name.
         """
         root = super().commit(manifest)
         self.root = None  # until it is in the bucket
@@ -291,14 +267,8 @@ def send(  # what is sent, and where
 class _Windows:
     """An object that is read once from its beginning to its end, in large pieces.
 
-    Nothing that was read before answers for the bucket, and memory holds one piece.
-
-    Attributes
-    ----------
-    size
-        Its bytes.
-    far
-        Whether all that is needed should be asked for at once: pieces are large enough.
+    Nothing that was read before answers for the bucket, and memory holds one piece. As pieces are
+    large, there is no need to ask for all at once (`far`).
     """
 
     far = False
@@ -387,17 +357,7 @@ class _Reader:
 
 
 class BucketStore(WritableStore):
-    """The files of a chain in a bucket.
-
-    Parameters
-    ----------
-    address
-        The prefix of all its objects.
-    backend
-        These objects.
-    disk
-        What is kept of them on the disk.
-    """
+    """The files of a chain in a bucket, below an address; `disk` is what is kept of them here."""
 
     path: Address
     far = True
@@ -658,14 +618,9 @@ _HELP: Final = "an address needs the extra remote: pip install 'lccodec[remote]'
 def connect(address: Address, patience: Patience | None = None) -> BucketStore:
     """Return the chain at an address. Nothing is requested yet.
 
-    What killed saves to buckets have left in the system's folder for temporaries is removed.
-
-    Raises
-    ------
-    DependencyError
-        If a package is missing; the message has the command that installs it.
-    ArgumentError
-        If there is no store of that kind.
+    What killed saves to buckets have left in the system's folder for temporaries is removed. Raises
+    ``DependencyError``, with the command that installs what is missing, or ``ArgumentError`` if
+    there is no store of that kind.
     """
     backend: Backend
     if address.scheme in _OBSTORE_SCHEMES:
