@@ -44,9 +44,7 @@ from ...errors import (
     ArgumentError,
     ChainError,
     ChecksumError,
-    DataError,
     LccodecError,
-    StorageError,
     reason_of,
     warn,
 )
@@ -56,12 +54,15 @@ from ..store.directory import DirectoryStore
 from ..store.lineage import Lineage
 from ..store.store import Store, checkpoint_name, checkpoints_among
 from .parity_folder import (
+    GroupDamage,
     ParityFolder,
     ParityGroup,
     above,
     add_parity,
     bands,
     block_hashes,
+    damaged_among,
+    declared,
     directory_of,
     locked_homes,
     read_band,
@@ -404,14 +405,6 @@ def damage(store: DirectoryStore, member: Member) -> str | None:
     return None
 
 
-def declared(store: DirectoryStore, name: str) -> tuple[bytes, int] | None:
-    """Return the root that a file declares and its length; ``None`` if it has none."""
-    try:
-        return store.root(name)
-    except (DataError, StorageError):
-        return None
-
-
 def unprotect(store: DirectoryStore) -> int:
     """Remove all parity of a chain; return the bytes that this frees."""
     folder = ParityFolder(store)
@@ -550,8 +543,6 @@ def _from_parity(store: DirectoryStore, name: str) -> bool:
     places = [(place, before) for place, before in places if place.has(PARITY_FOLDER)]
     if not places:
         return False
-    from .repair import damaged_among  # here, as a chain loads this module, and few have parity
-
     lost = {each for each in _needed(store, name) if damaged_among(store, [each])}
     for place, before in places:
         found = _given_back(place, {f"{before}{each}" for each in lost})
@@ -568,8 +559,6 @@ def _needed(store: Store, name: str) -> list[str]:
 
 def _given_back(store: DirectoryStore, lost: Collection[str]) -> set[str]:
     """Return the files among some lost ones that parity in a directory gives back."""
-    from .repair import GroupDamage, damaged_among
-
     folder, found = ParityFolder(store), set[str]()
     for group in folder.groups()[0]:
         members = [member.name for member in group.index.layout.members]

@@ -35,8 +35,8 @@ from ...container.parity import Index, Layout, Member, blocks_offset, ends_of, f
 from ...errors import ChainError, LccodecError, reason_of, warn
 from ...parity.code import Block, encode
 from ..store.directory import DirectoryStore, inner_directories
-from .parity_folder import ParityFolder, ParityGroup, block_hashes, home_of, homes_of, read_band
-from .protect import Protection, Redundancy, damage, declared, make_groups, members_of, recorded
+from .parity_folder import ParityFolder, ParityGroup, block_hashes, declared, home_of, homes_of, read_band
+from .protect import Protection, Redundancy, damage, make_groups, members_of, recorded
 
 
 class Peers(Protocol):
