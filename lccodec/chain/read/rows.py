@@ -227,7 +227,7 @@ def _need(link: Link, name: str, span: Span) -> _Need | None:
     if source is not None:
         return _Need(link, name, span, [(link, source)])
     if number is not None:
-        if len(link.members(number)) > 1:
+        if len(link.members[number]) > 1:
             return None
         header = link.header(number)
         if span.stop > header.components:

@@ -120,7 +120,7 @@ def test_a_link_knows_the_frames_of_arrays(links: list[Link]) -> None:
     for link in links:
         for index in range(3):
             number = link.frame_of(index)
-            assert number is None or index in link.members(number)
+            assert number is None or index in link.members[number]
         for number in range(len(link.manifest.frames)):
             header = link.header(number)
             assert header == parse_header(bytes(link.frame(number)[:]), "whole")
