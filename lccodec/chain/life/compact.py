@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -161,8 +160,7 @@ def _plan(
     arrays = []
     for name, array in state.items():
         above = parents.get(name)
-        fits = above is not None and (above.kind, above.shape) == (array.kind, array.shape)
-        reference = above.bits if above is not None and fits else None
+        reference = above.bits if above is not None and above.form == array.form else None
         arrays.append(Candidate(name, "other", "", array.kind, array.shape, array.bits, reference))
     mark_copies(arrays)
     return make_plan(arrays, POLICIES["lossless"], parent)
@@ -199,13 +197,12 @@ def _is_same(
     told = repr((manifest.tree, manifest.scalars)) == repr((flat.tree, flat.scalars))
     if not told or manifest.metadata != metadata or new.links[-1].index_names != flat.names:
         return False
-    return all(map(_is_equal, new.decoded(), arrays))
-
-
-def _is_equal(left: DecodedArray, right: DecodedArray) -> bool:
-    if (left.kind, left.shape) != (right.kind, right.shape):
-        return False
-    return all(bool((left.bits[part] == right.bits[part]).all()) for part in slices(left.bits.size))
+    for left, right in zip(new.decoded(), arrays, strict=True):
+        if left.form != right.form:
+            return False
+        if not all((left.bits[part] == right.bits[part]).all() for part in slices(left.bits.size)):
+            return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -316,7 +313,10 @@ def code_anew(
     lost = Losses()
     held, found = exact_step(store), dict[str, Guarantee]()
     for place, step in enumerate(counted(steps, tell)):
-        following = _state(store, list(steps)[1], held) if place == 0 and len(steps) > 1 else None
+        following = None
+        if place == 0 and len(steps) > 1:
+            with open_known(store, list(steps)[1], held) as second:
+                following = second.state(dtype="bits")
         with open_known(store, step, held) as old:
             known = {array.name: Assignment(array.role, array.why) for array in old.info().arrays}
             state = old.state(dtype="bits")
@@ -335,11 +335,6 @@ def code_anew(
 def with_promise(metadata: Mapping[str, str], is_pinned: bool) -> dict[str, str]:
     """Return metadata that say if a step was asked for exactly: at its save, or by a pin since."""
     return {**metadata, **({EXACT_KEY: "true"} if is_pinned else {})}
-
-
-def _state(store: Store, step: int, held: int | None) -> Any:
-    with open_known(store, step, held) as file:
-        return file.state(dtype="bits")
 
 
 def exact_step(store: Store) -> int | None:

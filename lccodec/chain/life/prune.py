@@ -21,7 +21,7 @@ from ...arguments import as_integer
 from ...container.disk.system import storage_errors
 from ...errors import ArgumentError, ChainError, DataError, LccodecError, warn
 from ...table import Overview, Shown, ranges_text
-from ..behind import Change
+from ..behind import Behind, Change
 from ..mend.mirror import Mirrors
 from ..mend.protect import ParityBehind, Redundancy, forget, renew
 from ..progress import OnProgress, counted, no_progress
@@ -356,26 +356,24 @@ def _plan(
         raise ArgumentError(f"{keep} keeps none of the {len(steps)} steps of {store.path}")
     newest = max(steps)
     kept.setdefault(newest, "newest")
-    kept.update({step: "pinned" for step in pins_among(names) if step in steps and step not in kept})
-    kept.update(
-        {step: "named by a link" for step in linked_steps(store) if step in steps and step not in kept}
-    )
-    kept.update({step: "last in a mirror" for step in mirrored if step in steps and step not in kept})
+    others = [("pinned", pins_among(names)), ("named by a link", linked_steps(store))]
+    for why, staying in (*others, ("last in a mirror", mirrored)):
+        for step in staying:
+            if step in steps:
+                kept.setdefault(step, why)
     kept = dict(sorted(kept.items()))
     if len(kept) == len(steps):
         return Pruning((), 0, kept), {}
     needed = ancestry.lineage(steps).needed(kept)
     for step, problem in ancestry.unreadable.items():
-        message = (
-            f"{store.path}: step {step} cannot be read, so it is taken to need the step before: {problem}"
-        )
-        warn(message)
+        why = f"cannot be read, so it is taken to need the step before: {problem}"
+        warn(f"{store.path}: step {step} {why}")
     doomed = {step: name for step, name in steps.items() if step not in kept and step not in needed}
     return Pruning(tuple(doomed), store.size(doomed.values()), kept, needed), doomed
 
 
-class KeepBehind:
-    """Prunes a chain after each save, if there is something to `keep`.
+class KeepBehind(Behind):
+    """Prunes a chain after each save, before that returns, if there is something to `keep`.
 
     Without `parity`, that which was there is made anew at once after a prune.
     """
@@ -402,10 +400,3 @@ class KeepBehind:
             prune(self._store, self._keep, wait=False, mirrored=self._mirrored(), **how)
         except (LccodecError, OSError) as error:
             warn(f"{self._store.path}: the state is saved, but pruning the chain failed: {error}")
-
-    def gives_back(self, name: str) -> bool:  # noqa: ARG002
-        """Return that nothing comes back."""
-        return False
-
-    def close(self) -> None:
-        """Do nothing: each prune is done when its save returns."""

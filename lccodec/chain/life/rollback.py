@@ -227,7 +227,11 @@ def rollback(
                 else (f"{linked[0]} of {store.path} is named by a link: delete that")
             )
             raise ArgumentError(f"step {why}, or roll back without delete")
-        exact = _is_of_later(store, step)
+        try:
+            newest = verified_exact_step(store)
+            exact = newest is not None and newest > step
+        except (DataError, StorageError):  # it is damaged, and of no step
+            exact = True
         names = [*later.values(), *([EXACT_NAME] if exact else [])]
         gone = tuple(other for other in store.steps() if other > step)  # also of the exact file
         found = RolledBack("", step, gone, exact, store.size(names), tuple(pinned))
@@ -249,12 +253,3 @@ def rollback(
             held.remove([*map(pin_name, pinned), *([EXACT_NAME] if exact else [])])
     renew(store, redundancy)
     return found
-
-
-def _is_of_later(store: WritableStore, step: int) -> bool:
-    """Return whether the exact file is of a later step; also if it is damaged, and of none."""
-    try:
-        found = verified_exact_step(store)
-    except (DataError, StorageError):
-        return True
-    return found is not None and found > step

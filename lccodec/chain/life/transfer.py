@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -91,8 +91,13 @@ def _duplicate_all(store: Store, target: WritableStore, roots: Mapping[int, byte
         target.remove_stale()
         there = target.names()
         for name in there:
-            root = names.get(name) or (_exact_root(store) if exact and name == EXACT_NAME else None)
-            if root is None or not _is_of_root(target, name, root):
+            is_same = False
+            with suppress(LccodecError):
+                root = store.root(EXACT_NAME)[0] if exact and name == EXACT_NAME else names.get(name)
+                if root is not None:
+                    with target.open(name) as reader:  # or it took the place of a file with that root
+                        is_same = root in reader.roots
+            if not is_same:
                 held = "a chain" if checkpoints_among(there) else repr(name)
                 raise ArgumentError(f"a fork needs a new directory; {target.path} holds {held}")
         missing = [name for name in (*names, *([EXACT_NAME] if exact else [])) if name not in there]
@@ -125,23 +130,6 @@ def has_exact(store: Store, step: int | None) -> bool:
     try:
         with store.open(EXACT_NAME) as reader:
             return reader.manifest.step == step and link_problem(reader, store) == (True, None)
-    except LccodecError:
-        return False
-
-
-def _exact_root(store: Store) -> bytes | None:
-    """Return the root of the exact file; ``None`` if it cannot be read."""
-    try:
-        return store.root(EXACT_NAME)[0]
-    except LccodecError:
-        return None
-
-
-def _is_of_root(store: Store, name: str, root: bytes) -> bool:
-    """Return whether a file has a root, or took the place of a file that had it."""
-    try:
-        with store.open(name) as reader:
-            return root in reader.roots
     except LccodecError:
         return False
 
@@ -392,6 +380,7 @@ def _files_there(store: BundleStore, target: WritableStore) -> set[str]:
 
 
 def _copy(store: BundleStore, name: str, target: WritableStore) -> None:
+    """Copy a file of a bundle; what goes to a directory is verified when it is read."""
     if not isinstance(target, DirectoryStore):
         receive_copy(target, store, name)
         return

@@ -533,16 +533,13 @@ class StandIn(Store):
     """The files of a chain, and those of mirrors in the place of what is lost.
 
     A mirror that cannot be listed, or that is of another chain, is left out; if none is left, this
-    raises ``ChainError``. `tell` is told, by name, which files come from which mirror, and why.
+    raises ``ChainError``. Warnings `tell` which files come from which mirror, and why.
     """
 
-    def __init__(
-        self, store: Store, mirrors: Sequence[Store], tell: Callable[[str, Store, str], object] | None = None
-    ) -> None:
+    def __init__(self, store: Store, mirrors: Sequence[Store], *, tell: bool = True) -> None:
         super().__init__(store.path)
         self.far = store.far
-        self._store = store
-        self._tell = tell or self._warn
+        self._store, self._tell = store, tell
         here, problems = Inventory(store).read(partly=True), []
         self._newest = here.newest
         self._mirrors = dict[Store, list[str]]()
@@ -555,10 +552,7 @@ class StandIn(Store):
                 problems.append(str(error))
         if not self._mirrors:
             raise ChainError("; ".join(problems))
-        self._chosen: dict[str, Store] = {}
-
-    def _warn(self, name: str, mirror: Store, why: str) -> None:
-        warn(f"{self.path}: {name} is read from the mirror {mirror.path}: {why}")
+        self.chosen: dict[str, Store] = {}  # which files are read from which store
 
     def names(self) -> list[str]:
         """Return the names of all files, also of those of earlier steps that only a mirror has."""
@@ -600,15 +594,11 @@ class StandIn(Store):
         """The mirrors that can be read."""
         return list(self._mirrors)
 
-    def admit(self, mirror: Store, names: Iterable[str]) -> None:
-        """Take files from a mirror though they are of steps that the chain does not have yet."""
-        self._chosen |= dict.fromkeys(names, mirror)
-
     def of(self, name: str) -> Store:
         """Return the store that a file is read from."""
-        if name not in self._chosen:
-            self._chosen[name] = self._choose(name)
-        return self._chosen[name]
+        if name not in self.chosen:
+            self.chosen[name] = self._choose(name)
+        return self.chosen[name]
 
     def _choose(self, name: str) -> Store:
         root: bytes | None = None  # that the file must have
@@ -623,7 +613,8 @@ class StandIn(Store):
             why = "it is missing"
         for mirror, names in self._mirrors.items():
             if name in names and self._fits(mirror, name, root):
-                self._tell(name, mirror, why)
+                if self._tell:
+                    warn(f"{self.path}: {name} is read from the mirror {mirror.path}: {why}")
                 return mirror
         return self._store
 
@@ -738,8 +729,8 @@ class _Copier:
             self.mirror.error = reason_of(error)
             return True
 
-    def begin_to_close(self) -> None:
-        """Let the thread hurry; it ends when nothing is left."""
+    def hurry(self) -> None:
+        """Let the thread wait no longer; it ends when nothing is left."""
         self._is_closing = True
         self._hurry.put(None)
 
@@ -815,19 +806,14 @@ class Mirrors:
         self._copiers = [_Copier(Mirror(store, mirror, made)) for mirror in hurried]
         if not places:
             return
-        if not store.steps():
-            self._look_for_chain()
-        for copier in self._copiers if self.instead is None else ():
+        if not store.steps():  # it is read from the first mirror that has a step
+            self.instead = next((mirror for mirror in self.to_read() if mirror.steps()), None)
+        if self.instead is not None:
+            warn(f"{store.path} is empty: it is read from the mirror {self.instead.path}")
+            return
+        for copier in self._copiers:
             if copier.look():
                 copier.rounds.ask()
-
-    def _look_for_chain(self) -> None:
-        """Read from the first mirror that has a step, since the chain has none."""
-        for mirror in self.to_read():
-            if mirror.steps():
-                self.instead = mirror
-                warn(f"{self._store.path} is empty: it is read from the mirror {mirror.path}")
-                return
 
     def to_read(self) -> list[Store]:
         """Return the mirrors, to be read by the thread of a restore."""
@@ -870,7 +856,7 @@ class Mirrors:
         """Return whether mirrors have a checkpoint and all that it needs, as is verified there."""
         with suppress(LccodecError):
             if others := [mirror.afresh() for mirror in self.opened()]:
-                with open_name(StandIn(self._store.afresh(), others, lambda *_: None), name) as file:
+                with open_name(StandIn(self._store.afresh(), others, tell=False), name) as file:
                     file.verify()
                 return True
         return False
@@ -900,7 +886,7 @@ class Mirrors:
         for copier in self._copiers if self.instead is None else ():
             if copier.mirror.state().files:  # as after groups were coded again
                 copier.rounds.ask()
-            copier.begin_to_close()
+            copier.hurry()
         for copier in self._copiers:
             copier.close(end)
         for state in self.states() if self.instead is None else ():

@@ -19,7 +19,7 @@ Source: SPEC 9 (LCC-PAR).
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -101,11 +101,14 @@ class Redundancy:
         """
         logs = range(MIN_PARITY_BLOCK.bit_length() - 1, MAX_PARITY_BLOCK.bit_length())
         layouts = [self._layout(tuple(members), 1 << log) for log in logs]
-        found = [each for each in layouts if _is_possible(each)]
-        if self.files:
-            asked: float = self.files * max(member.length for member in members)
-        else:
-            asked = self.share / _TEN_THOUSAND * sum(member.length for member in members)
+        # With the largest blocks, the limit says that an index is too long.
+        found = [
+            each
+            for each in layouts
+            if each.index_length <= MAX_MANIFEST_BYTES or each.block == MAX_PARITY_BLOCK
+        ]
+        lengths = [member.length for member in members]
+        asked = self.files * max(lengths) if self.files else self.share / _TEN_THOUSAND * sum(lengths)
         good = [each for each in found if _size(each) <= _TOLERANCE * asked]
         best = good[0] if good else min(found, key=_size)
         same = [each for each in found if each.block == block and _size(each) <= _SLACK * _size(best)]
@@ -128,11 +131,6 @@ class Redundancy:
 def _size(layout: Layout) -> int:
     """Return the bytes of all parity files of a layout."""
     return layout.parity * (layout.rows * layout.block + 2 * (PARITY_HEAD_SIZE + layout.index_length))
-
-
-def _is_possible(layout: Layout) -> bool:
-    """Return whether an index is not too long; with the largest blocks, let the limit say so."""
-    return layout.index_length <= MAX_MANIFEST_BYTES or layout.block == MAX_PARITY_BLOCK
 
 
 def parse_redundancy(redundancy: object) -> Redundancy:
@@ -217,7 +215,8 @@ def protect(store: DirectoryStore, redundancy: Redundancy) -> Protection:
 
 def _protect(store: DirectoryStore, folder: ParityFolder, redundancy: Redundancy) -> Protection:
     steps = store.checkpoints()
-    members, unprotected = members_of(store, [*steps.values(), *_exact(store)])
+    exact = [EXACT_NAME] if store.has(EXACT_NAME) else []
+    members, unprotected = members_of(store, [*steps.values(), *exact])
     found, _ = folder.groups()
     of_ranks = [name for group in found if group.index.layout.of_ranks for name in group.names.values()]
     there = [group for group in found if not group.index.layout.of_ranks]
@@ -278,10 +277,6 @@ def _mends(store: DirectoryStore, group: ParityGroup, damaged: Collection[str]) 
     return lost
 
 
-def _exact(store: DirectoryStore) -> list[str]:
-    return [EXACT_NAME] if store.has(EXACT_NAME) else []
-
-
 def members_of(store: DirectoryStore, names: Iterable[str]) -> tuple[list[Member], dict[str, str]]:
     """Return files with the roots that they declare, and what is wrong with the others."""
     members, problems = [], {}
@@ -318,23 +313,19 @@ def _is_start(members: Sequence[Member], of: Sequence[Member]) -> bool:
     return tuple(members) == tuple(of[: len(members)])
 
 
-def _before(layout: Layout, known: Iterable[ParityGroup]) -> ParityGroup | None:
-    """Return the largest group that becomes another by adding files: one of whole files."""
-    found = None
+def _make(
+    store: DirectoryStore, folder: ParityFolder, layout: Layout, known: Iterable[ParityGroup]
+) -> dict[str, str]:
+    """Write the parity files of a group, from those of the largest that it begins with, if any."""
+    smaller = []  # groups of whole files, which grow
     for group in known:
         old = group.index.layout
         is_same = (old.aligned, old.block, old.parity) == (True, layout.block, layout.parity)
         if is_same and layout.aligned and _is_start(old.members, layout.members):
-            found = max(found, group, key=lambda each: len(each.index.layout.members)) if found else group
-    return found
-
-
-def _make(
-    store: DirectoryStore, folder: ParityFolder, layout: Layout, known: Iterable[ParityGroup]
-) -> dict[str, str]:
-    """Write the parity files of a group, from those of a group that it begins with, if any."""
-    if (before := _before(layout, known)) is not None:
+            smaller.append(group)
+    if smaller:
         with suppress(ChecksumError):  # a parity file is damaged: all are made from the files
+            before = max(smaller, key=lambda each: len(each.index.layout.members))
             return _make_group(store, folder, layout, before)
     return _make_group(store, folder, layout)
 
@@ -441,19 +432,26 @@ def _forget(store: DirectoryStore, gone: Collection[str]) -> None:
     )
 
 
-def renew(store: Store, redundancy: Redundancy | None = None) -> None:
+def renew(
+    store: Store,
+    redundancy: Redundancy | None = None,
+    make: Callable[[DirectoryStore, Redundancy], Protection] = protect,
+    *,
+    of_ranks: bool = False,
+) -> None:
     """Protect what is not protected any more, as it was before; an error is only a warning.
 
-    Where there is no parity, this does nothing.
+    Where there is no parity, this does nothing. Of the chains of ranks in the folders of a
+    directory, `make` is `protect_ranks`.
     """
     if not isinstance(store, DirectoryStore):
         return
     try:
-        redundancy = recorded(store) if redundancy is None else redundancy
+        redundancy = recorded(store, of_ranks=of_ranks) if redundancy is None else redundancy
         if redundancy is not None:
-            protect(store, redundancy)
+            make(store, redundancy)
     except (LccodecError, OSError) as error:
-        warn(f"{store.path}: parity could not be renewed: {error}")
+        warn(f"{store.path}: parity {'of the ranks ' if of_ranks else ''}could not be renewed: {error}")
 
 
 def recorded(store: DirectoryStore, *, of_ranks: bool = False) -> Redundancy | None:
@@ -543,18 +541,14 @@ def _from_parity(store: DirectoryStore, name: str) -> bool:
     places = [(place, before) for place, before in places if place.has(PARITY_FOLDER)]
     if not places:
         return False
-    lost = {each for each in _needed(store, name) if damaged_among(store, [each])}
+    needed = [name]
+    if name != EXACT_NAME:  # what a checkpoint needs, as far as can be read
+        needed = list(map(checkpoint_name, Lineage.named(store).reached(checkpoints_among([name]))))
+    lost = set(damaged_among(store, needed))
     for place, before in places:
         found = _given_back(place, {f"{before}{each}" for each in lost})
         lost -= {each.removeprefix(before) for each in found}
     return not lost
-
-
-def _needed(store: Store, name: str) -> list[str]:
-    """Return a checkpoint and all that it needs, as far as can be read. Nothing is verified."""
-    if name == EXACT_NAME:
-        return [name]
-    return list(map(checkpoint_name, Lineage.named(store).reached(checkpoints_among([name]))))
 
 
 def _given_back(store: DirectoryStore, lost: Collection[str]) -> set[str]:

@@ -32,11 +32,11 @@ from ...constants import EXACT_NAME, MAX_GROUP_FILES, PARITY_HEAD_SIZE
 from ...container.disk.source import FileSource
 from ...container.disk.whole_file import WholeFile
 from ...container.parity import Index, Layout, Member, blocks_offset, ends_of, file_length, rank_of
-from ...errors import ChainError, LccodecError, reason_of, warn
+from ...errors import ChainError, LccodecError, reason_of
 from ...parity.code import Block, encode
 from ..store.directory import DirectoryStore, inner_directories
 from .parity_folder import ParityFolder, ParityGroup, block_hashes, declared, home_of, homes_of, read_band
-from .protect import Protection, Redundancy, damage, make_groups, members_of, recorded
+from .protect import Protection, Redundancy, damage, make_groups, members_of, renew
 
 
 class Peers(Protocol):
@@ -213,12 +213,7 @@ def renew_ranks(store: DirectoryStore, redundancy: Redundancy | None = None) -> 
 
     Without parity of ranks, this does nothing.
     """
-    try:
-        redundancy = recorded(store, of_ranks=True) if redundancy is None else redundancy
-        if redundancy is not None:
-            protect_ranks(store, redundancy)
-    except (LccodecError, OSError) as error:
-        warn(f"{store.path}: parity of the ranks could not be renewed: {error}")
+    renew(store, redundancy, protect_ranks, of_ranks=True)
 
 
 _PIECE_BYTES: Final = 1 << 22  # of a column; a rank holds about four of them
@@ -304,7 +299,10 @@ class Striped:
             for n, piece in zip(heights, received, strict=True):
                 stripe = piece[place * n * block :][: n * block]
                 hashes.extend(block_hashes(stripe, block, n))
-                self._write_at(i, stripe, offset)
+                with self._trouble.noted():
+                    if i in self._files:
+                        with self._files[i].working():
+                            self._files[i].write_at(stripe.data, offset)
                 offset += n * block
 
     def _band(self, row: int, rows: int) -> Block:
@@ -329,12 +327,6 @@ class Striped:
         if column is None:
             return 0
         return max(0, min(high, self._layout.rows_of(column)) - low) * self._layout.block
-
-    def _write_at(self, column: int, stripe: Block, offset: int) -> None:
-        with self._trouble.noted():
-            if column in self._files:
-                with self._files[column].working():
-                    self._files[column].write_at(stripe.data, offset)
 
     def _index(self) -> Index:
         """Return the index, of the hashes of all ranks."""

@@ -23,7 +23,7 @@ Source: SPEC 9 (LCC-EXA-04, LCC-EXA-06, LCC-PAR-06, LCC-PAR-07).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -49,7 +49,7 @@ from ..store.directory import DirectoryStore
 from ..store.lineage import Lineage
 from ..store.store import Store, WritableStore, checkpoint_name, checkpoints_among
 from .mirror import StandIn, copy, set_aside_of
-from .parity_folder import GroupDamage, ParityFolder, ParityGroup, damaged_among, homes_of
+from .parity_folder import GroupDamage, ParityFolder, damaged_among, homes_of
 from .protect import recorded, renew
 from .ranks import groups_of_ranks, renew_ranks
 
@@ -68,11 +68,15 @@ def mend_from_exact(
     checkpoint that asks for more than the `bounds` is not decoded. Returns the files that were
     written anew, each with what was done, and those that are lost still.
     """
-    made, left = dict[str, str](), dict(lost)
+    made, left, found = dict[str, str](), dict(lost), None
     if EXACT_NAME in lost:
-        found = _lost_exact(store)
-    else:  # all of a step is read for that
-        found = lost_checkpoint(store, bounds) if lost or _lacks_parent(store, mended) else None
+        try:  # it may be whole by now
+            with store.open(EXACT_NAME) as reader:
+                reader.verify()
+        except LccodecError as error:
+            found = EXACT_NAME, error
+    elif lost or _lacks_parent(store, mended):  # all of a step is read for that
+        found = lost_checkpoint(store, bounds)
     if found is None or (dry_run and not _needs_lost(store, found[0], lost, mended)):
         return made, left
     name, problem = found
@@ -92,16 +96,6 @@ def mend_from_exact(
         why, text = left.get(name, "it needs what is lost"), reason_of(error)
         left[name] = why if text == why else f"{why}; {text}"
     return made, left
-
-
-def _lost_exact(store: Store) -> tuple[str, LccodecError] | None:
-    """Return the exact file and its error; ``None`` if it is whole by now."""
-    try:
-        with store.open(EXACT_NAME) as reader:
-            reader.verify()
-    except LccodecError as error:
-        return EXACT_NAME, error
-    return None
 
 
 def _lacks_parent(store: Store, mended: Collection[str]) -> bool:
@@ -137,7 +131,7 @@ def mend_from_mirrors(
     mirror, and those that are lost still. Raises ``ChainError`` if no mirror can be read, or all
     are of other chains.
     """
-    view = StandIn(store, mirrors, lambda *_: None)
+    view = StandIn(store, mirrors, tell=False)
     brought, left = dict[str, str](), dict(lost)
     wanted = [*lost, *_missing(store, view), *_later(store, view)]
     todo = {*wanted} - {*mended}
@@ -145,7 +139,8 @@ def mend_from_mirrors(
     for name in [*({EXACT_NAME} & todo), *map(checkpoint_name, ordered)]:
         source = view.of(name)
         if source is store:
-            left.setdefault(name, f"it is missing, and no mirror has it ({', '.join(map(_place, mirrors))})")
+            places = ", ".join(str(mirror.path) for mirror in mirrors)
+            left.setdefault(name, f"it is missing, and no mirror has it ({places})")
             continue
         try:
             with source.open(name) as reader:
@@ -162,10 +157,6 @@ def mend_from_mirrors(
         left.pop(name, None)
         brought[name] = str(source.path)
     return brought, left
-
-
-def _place(mirror: Store) -> str:
-    return str(mirror.path)
 
 
 def _missing(store: Store, view: StandIn) -> list[str]:
@@ -196,7 +187,7 @@ def _later(store: WritableStore, view: StandIn) -> list[str]:
             files[-1] = EXACT_NAME
         if files and all(mirror.root(name)[0] not in gone for name in files.values()):
             found |= dict.fromkeys(files.values())
-            view.admit(mirror, files.values())
+            view.chosen |= dict.fromkeys(files.values(), mirror)  # though the chain lacks these steps
             break
     return list(found)
 
@@ -392,18 +383,14 @@ def _from_parity(store: DirectoryStore, *, dry_run: bool) -> Repair:
                 done = {*damage.targets} if dry_run else damage.mend(reasons)
                 mended += sorted(group.index.layout.members[number].name for number in done)
     lost = {name: text for name, text in {**problems, **reasons}.items() if name not in mended}
-    broken = sorted({*errors, *_damaged_parity(folder, groups)})
-    return Repair(tuple(mended), lost, tuple(stale), tuple(broken), len(protected))
-
-
-def _damaged_parity(folder: ParityFolder, groups: Iterable[ParityGroup]) -> Iterator[str]:
-    """Yield the names of parity files that are damaged."""
+    broken = set(errors)
     for name in (name for group in groups for name in group.names.values()):
         try:
             with closing(folder.source(name)) as source:
                 check_file(source, str(folder.path / name), name)
         except LccodecError:
-            yield name
+            broken.add(name)
+    return Repair(tuple(mended), lost, tuple(stale), tuple(sorted(broken)), len(protected))
 
 
 def damaged_files(store: Store) -> dict[str, str]:

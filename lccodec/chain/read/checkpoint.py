@@ -26,7 +26,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, TypeVar
 
 import numpy as np
 
@@ -65,6 +65,8 @@ from .info import CheckpointInfo, checkpoint_info
 from .links import HEADER_BYTES, MEMBER_BYTES, Head, Link, array_heads, open_links
 from .replay import DecodedArray, Decoding, decoded_bytes, decoded_together, frames_ahead, headers_of, replay
 from .rows import Keys, checked_keys, checked_rows, chosen_rows, replay_rows, without_rows
+
+Found = TypeVar("Found")
 
 _MAX_ATTEMPTS: Final = 3  # to open a checkpoint, while others take away what it was to need
 _MAX_SPARE_BYTES: Final = 64  # that the memory of an array may have beside its values
@@ -289,17 +291,22 @@ def open_file(path: str | os.PathLike[str]) -> OpenCheckpoint:
 def open_name(store: Store, name: str) -> OpenCheckpoint:
     """Open a file of a store by its name. Errors are as for `open_file`."""
     store.ahead([name])
+    return tried_again(lambda: OpenCheckpoint(store.open(name), store))
+
+
+def tried_again(attempt: Callable[[], Found]) -> Found:
+    """Return what is made of a checkpoint and its parents, while others may write them anew."""
     for _ in range(_MAX_ATTEMPTS - 1):
         # A prune may write a file anew, and remove its parent, before the parent is opened. Where a
         # group is settled, the parent is another one then, and interpolated.
         try:
-            return OpenCheckpoint(store.open(name), store)
+            return attempt()
         except ChainError:
             pass
         except FormatError as error:
             if error.rule != "LCC-INT-02":
                 raise
-    return OpenCheckpoint(store.open(name), store)
+    return attempt()
 
 
 def open_step(store: Store, step: int | None = None) -> OpenCheckpoint:
@@ -493,11 +500,7 @@ class ExactFile(OpenCheckpoint):
 
     def decode_some(self, indices: Iterable[int]) -> dict[int, DecodedArray]:
         """Return arrays as decoded, by index: all from this file, or all from the history."""
-        wanted = self._checked(indices)
-        try:
-            return dict(super()._replay(wanted))
-        except (DataError, StorageError) as error:
-            return dict(self._of_history(wanted, error))
+        return self.decode_leaves(indices, {})[0]
 
     def decode_leaves(
         self, indices: Iterable[int], rows: Mapping[str, slice]
@@ -595,12 +598,6 @@ def check_state(exact: OpenCheckpoint, checkpoint: OpenCheckpoint) -> None:
         if (mine.dtype, mine.shape) != (other.dtype, other.shape):
             message = "is not of the type and shape that it has in the checkpoint"
             raise FormatError("LCC-EXA-03", f"{EXACT_NAME}: array {mine.name!r}", message)
-
-
-def check_values(reader: CheckpointReader, lossy: Iterable[str]) -> None:
-    """Raise ``FormatError`` if an exact file has lossy arrays, given by name (LCC-EXA-03)."""
-    for name in lossy:
-        raise FormatError("LCC-EXA-03", f"{reader.name}: array {name!r}", "has representatives, not values")
 
 
 def with_exact(info: CheckpointInfo, store: Store) -> CheckpointInfo:

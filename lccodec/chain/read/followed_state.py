@@ -50,7 +50,7 @@ _FEW_BYTES: Final = 1 << 15  # are compared at once: more calls take longer
 
 
 @dataclass(frozen=True, eq=False)
-class Change:
+class ArrayChange:
     """What is new in an array: components of flat `places`, rising int64, or all if ``None``."""
 
     kind: ElementType
@@ -67,7 +67,7 @@ class Change:
         """Return the new values, 1-D; `dtype` is as in :func:`lccodec.decode`."""
         return from_components(self.bits, self.kind, (self.bits.size // self.kind.components,), dtype)
 
-    def kept(self) -> Change:
+    def kept(self) -> ArrayChange:
         """Return the change in memory of its own, if it lies where later ones are put."""
         if not self.is_shared or self.places is None:
             return self
@@ -86,23 +86,23 @@ class Change:
             bits[self.places] = self.bits
 
 
-def change_of(before: DecodedArray, places: Array, bits: Array) -> Change | None:
+def change_of(before: DecodedArray, places: Array, bits: Array) -> ArrayChange | None:
     """Return what is new in an array, given its places and components; ``None`` if nothing is."""
     if not places.size:
         return None
     if places.size * SPARSE_RATIO <= before.bits.size:
-        return Change(before.kind, before.shape, places, bits)
+        return ArrayChange(before.kind, before.shape, places, bits)
     whole = before.bits.copy()
     whole[places] = bits
-    return Change(before.kind, before.shape, None, whole)
+    return ArrayChange(before.kind, before.shape, None, whole)
 
 
-def difference(before: DecodedArray | None, after: DecodedArray) -> Change | None:
+def difference(before: DecodedArray | None, after: DecodedArray) -> ArrayChange | None:
     """Return what is new in an array, ``None`` if nothing is.
 
     All of it is new if there was none before, or one of another type or shape.
     """
-    whole = Change(after.kind, after.shape, None, after.bits)
+    whole = ArrayChange(after.kind, after.shape, None, after.bits)
     if before is None or (before.kind, before.shape) != (after.kind, after.shape):
         return whole
     if after.kind.components > 1:  # places are those of elements
@@ -120,10 +120,10 @@ def difference(before: DecodedArray | None, after: DecodedArray) -> Change | Non
     if not count:
         return None
     there = np.concatenate(places)
-    return Change(after.kind, after.shape, there, after.bits.take(there, mode="clip"))
+    return ArrayChange(after.kind, after.shape, there, after.bits.take(there, mode="clip"))
 
 
-def check_target(name: str, change: Change, array: object) -> Array:
+def check_target(name: str, change: ArrayChange, array: object) -> Array:
     """Return the array that a change is to be written to; refuse one that it does not fit."""
     if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
         raise ArgumentError(f"array {name!r}: must be a NumPy array; got {type(array).__name__}")
@@ -136,7 +136,7 @@ def check_target(name: str, change: Change, array: object) -> Array:
     return array
 
 
-def write_into(array: Array, change: Change) -> None:
+def write_into(array: Array, change: ArrayChange) -> None:
     """Write a change into an array that it fits."""
     if array.flags.c_contiguous and array.dtype.isnative:
         change.write(array.reshape(-1).view(change.kind.bits))
@@ -165,7 +165,7 @@ class Prepared:
 
     link: Link
     room: int
-    changes: dict[str, Change] = field(default_factory=dict)
+    changes: dict[str, ArrayChange] = field(default_factory=dict)
     decoded: dict[str, DecodedArray] = field(default_factory=dict)
     outdated: set[str] = field(default_factory=set)
     sums: dict[str, int] = field(default_factory=dict)
@@ -254,7 +254,7 @@ class FollowedState:
             before, after = self.arrays.get(name), known[name]
             fits = before is not None and (before.kind, before.shape) == (after.kind, after.shape)
             if before is None or not fits or not np.array_equal(before.bits, after.bits):
-                found.changes[name] = Change(after.kind, after.shape, None, after.bits)
+                found.changes[name] = ArrayChange(after.kind, after.shape, None, after.bits)
             if not fits:
                 found.decoded[name] = DecodedArray(after.kind, after.shape, after.bits.copy())
             found.outdated.discard(name)

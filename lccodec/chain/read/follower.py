@@ -41,7 +41,6 @@ from ...errors import (
     ChainError,
     ChecksumError,
     DataError,
-    FormatError,
     LccodecError,
     StorageError,
     warn,
@@ -52,11 +51,11 @@ from ..bounds import UNBOUNDED, Bounds
 from ..store.directory import DirectoryStore
 from ..store.opening import open_store
 from ..store.store import Store, check_name, checkpoint_name, is_checkpoint, step_index
-from .checkpoint import checked_names, find_exact, kept, open_name
+from .checkpoint import checked_names, find_exact, kept, open_name, tried_again
 from .follow_crew import Tellers
 from .followed_state import (
+    ArrayChange,
     CancelledError,
-    Change,
     FollowedState,
     Prepared,
     check_target,
@@ -211,7 +210,7 @@ class Update:
     bytes_read: int
     root: str
     base_root: str | None
-    _changes: Mapping[str, Change] | None
+    _changes: Mapping[str, ArrayChange] | None
     _process: int = field(default_factory=os.getpid)
 
     def __repr__(self) -> str:
@@ -262,7 +261,7 @@ class Update:
             change = each.kept()
             yield Patch(name, change.kind.name, change.shape, change.places, change.values(dtype))
 
-    def _valid(self) -> Mapping[str, Change]:
+    def _valid(self) -> Mapping[str, ArrayChange]:
         """Return what is new by name; raise ``ArgumentError`` if the follower has gone on."""
         if self._changes is None:
             raise ArgumentError(f"the update to step {self.step} is not the follower's last one any more")
@@ -287,7 +286,6 @@ def arrays_by_name(arrays: Any) -> Mapping[str, Any]:
 
 #: What a checkpoint is refused for that was made against another state than the one held.
 _OF_ANOTHER_REFERENCE: Final = ("LCC-FRM-09", "LCC-STR-09")
-_MAX_ATTEMPTS: Final = 3  # to read a checkpoint, while others take away what it needs
 
 #: The root and the arrays of a state that is in memory: nothing of it is decoded. The arrays must
 #: not change until the way there is gone.
@@ -531,16 +529,7 @@ class Watch:
                         raise
             if problem is not None:
                 warn(f"{self._store.path}: {problem}; step {step} is followed as the history has it")
-        for _ in range(_MAX_ATTEMPTS - 1):
-            # A prune may write a file anew, and remove its parent, before the parent is opened.
-            try:
-                return self._of_history(name)
-            except ChainError:
-                pass
-            except FormatError as error:
-                if error.rule != "LCC-INT-02":
-                    raise
-        return self._of_history(name)
+        return tried_again(lambda: self._of_history(name))
 
     def _of_history(self, name: str) -> tuple[Update | None, Prepared] | None:
         if self._bounds != UNBOUNDED:

@@ -176,24 +176,19 @@ def decode_span(links: Sequence[Link], name: str, span: Span) -> Array | None:
     plan = _needed(links, name, span)
     if plan is None:
         return None
-    if links[-1].far:
-        _read_ahead(plan)
+    if links[-1].far:  # first the tables of frames, then their pieces
+        framed = [(need, need.frame, need.header) for need in plan if need.frame is not None and need.header]
+        read_ahead(need.link.reader.table_span(number) for need, number, _ in framed)
+        read_ahead(
+            span
+            for need, number, header in framed
+            for span in need.link.reader.part_spans(number, header, need.span.start, need.span.stop)
+        )
     users = Counter((id(link), above) for need in plan for link, above in need.sources)
     parts: dict[tuple[int, str], _Part] = {}
     for need in reversed(plan):
         parts[id(need.link), need.name] = _decoded(need, parts, users)
     return parts[id(links[-1]), name].of(span)
-
-
-def _read_ahead(plan: Sequence[_Need]) -> None:
-    """Let a store fetch what is needed: first the tables of frames, then their pieces."""
-    framed = [(need, need.frame, need.header) for need in plan if need.frame is not None and need.header]
-    read_ahead(need.link.reader.table_span(number) for need, number, _ in framed)
-    read_ahead(
-        span
-        for need, number, header in framed
-        for span in need.link.reader.part_spans(number, header, need.span.start, need.span.stop)
-    )
 
 
 def _needed(links: Sequence[Link], name: str, span: Span) -> list[_Need] | None:

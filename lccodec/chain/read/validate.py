@@ -22,7 +22,7 @@ from ..bounds import UNBOUNDED, Bounds, is_bound
 from ..store.directory import DirectoryStore, check_exact, link_problem
 from ..store.opening import BundleStore, writable_store
 from ..store.store import Store, checkpoint_name, checkpoints_among
-from .checkpoint import check_state, check_values, open_exact, open_name
+from .checkpoint import check_state, open_exact, open_name
 from .links import Head
 from .survey import Visit, survey, visit_file
 
@@ -277,7 +277,10 @@ def _check_exact(visit: Visit) -> None:
     if visit.reader is not None and visit.path.name == EXACT_NAME:
         check_exact(visit.reader)
     if visit.reader is not None and (info := visit.info()).exact:
-        check_values(visit.reader, [array.name for array in info.arrays if array.lossy])
+        for array in info.arrays:
+            if array.lossy:
+                where = f"{visit.reader.name}: array {array.name!r}"
+                raise FormatError("LCC-EXA-03", where, "has representatives, not values")
 
 
 def _error(check: Callable[[], object]) -> LccodecError | None:

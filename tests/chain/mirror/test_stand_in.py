@@ -181,7 +181,7 @@ def test_a_directory_that_is_gone_is_opened_from_its_mirror(run: Path, tmp_path:
 
 def test_a_view_is_a_store(run: Path, tmp_path: Path) -> None:
     (run / "000000000004.lcc.h5").unlink()
-    view = StandIn(DirectoryStore(run), [DirectoryStore(tmp_path / "m")], lambda *_: None)
+    view = StandIn(DirectoryStore(run), [DirectoryStore(tmp_path / "m")], tell=False)
     original = DirectoryStore(tmp_path / "m")
     assert sorted(view.checkpoints()) == [0, 1, 2, 3, 4, 5]
     for name in original.checkpoints().values():

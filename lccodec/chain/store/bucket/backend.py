@@ -39,7 +39,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import TimeoutError as StillRunning
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -365,76 +365,74 @@ class ObstoreBackend:
         except (*self._errors, TypeError) as error:
             raise ArgumentError(f"{self._place} cannot be opened: {_first_line(error)}") from error
 
-    def objects(self, folder: str = "") -> list[Object]:
-        """Return all objects, or those of a folder."""
+    @contextmanager
+    def _about(self, key: str = "") -> Iterator[None]:
+        """Let errors of calls about a key be those of this package."""
         try:
-            return bounded(
-                (
-                    Object(each["path"], each["size"], each["last_modified"].timestamp())
-                    for page in self._calls.list(self._store, folder or None, chunk_size=1000)
-                    for each in page
-                ),
-                self._place,
-            )
+            yield
         except StorageError:
             raise
         except self._errors as error:
-            raise self._meaning(error, "") from error
+            raise self._meaning(error, key) from error
+
+    def objects(self, folder: str = "") -> list[Object]:
+        """Return all objects, or those of a folder."""
+        with self._about():
+            pages = self._calls.list(self._store, folder or None, chunk_size=1000)
+            found = (
+                Object(each["path"], each["size"], each["last_modified"].timestamp())
+                for page in pages
+                for each in page
+            )
+            return bounded(found, self._place)
 
     def read(self, key: str, start: int, size: int) -> bytes:
         """Return bytes of an object."""
-        try:
-            answer = self._calls.get(self._store, key, options={"range": (start, start + size)})
-            if answer.range[0] != start:
-                raise StorageError(errno.EPROTO, "the store sent another range", f"{self._place}/{key}")
-            found = bytearray()
-            for piece in answer.stream(min_chunk_size=_STREAMED_BYTES):
-                found += piece
-                if len(found) > size:  # what comes is left unread
-                    raise too_much(f"{self._place}/{key}", size)
-            return bytes(found)
-        except StorageError:
-            raise
-        except self._errors as error:
-            if (status := _STATUS.search(str(error))) and status[1] == "416":
+        found = bytearray()
+        with self._about(key):
+            try:
+                answer = self._calls.get(self._store, key, options={"range": (start, start + size)})
+                if answer.range[0] != start:
+                    raise StorageError(errno.EPROTO, "the store sent another range", f"{self._place}/{key}")
+                for piece in answer.stream(min_chunk_size=_STREAMED_BYTES):
+                    found += piece
+                    if len(found) > size:  # what comes is left unread
+                        raise too_much(f"{self._place}/{key}", size)
+            except self._errors as error:
+                if (status := _STATUS.search(str(error))) is None or status[1] != "416":
+                    raise
                 return b""  # nothing is there from `start` on
-            raise self._meaning(error, key) from error
+        return bytes(found)
 
     def put_if_absent(self, key: str, data: bytes) -> None:
         """Put a small object if there is none."""
-        try:
+        with self._about(key):
             self._calls.put(self._store, key, data, mode="create", use_multipart=False)
-        except self._errors as error:
-            raise self._meaning(error, key) from error
 
     def upload(self, key: str, path: Path) -> None:
         """Put a file, in parts if it is large."""
-        try:
+        with self._about(key):
             self._calls.put(self._store, key, path)
-        except self._errors as error:
-            raise self._meaning(error, key) from error
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove objects."""
         gone = list(keys)
-        try:
-            if gone:
-                self._calls.delete(self._store, gone)
-        except FileNotFoundError:
-            if len(gone) > 1:  # the call may have stopped there
-                for key in gone:
-                    self.delete([key])
-        except self._errors as error:
-            raise self._meaning(error, "") from error
+        with self._about():
+            try:
+                if gone:
+                    self._calls.delete(self._store, gone)
+            except FileNotFoundError:
+                if len(gone) > 1:  # the call may have stopped there
+                    for key in gone:
+                        self.delete([key])
 
     def head(self, key: str) -> Object | None:
         """Return what is known of an object."""
         try:
-            found = self._calls.head(self._store, key)
-        except self._errors as error:
-            if isinstance(meaning := self._meaning(error, key), MissingError):
-                return None
-            raise meaning from error
+            with self._about(key):
+                found = self._calls.head(self._store, key)
+        except MissingError:
+            return None
         return Object(key, found["size"], found["last_modified"].timestamp())
 
     def _meaning(self, error: Exception, key: str) -> StorageError:
@@ -504,23 +502,18 @@ class FsspecBackend:
         """Return all files below the directory, or below a folder of it."""
         with suppress(AttributeError):
             self._files.invalidate_cache()
-        try:
-            path = self._path(folder) if folder else self._base
-            found = self._files.find(path, detail=True)
-        except FileNotFoundError:
-            return []
-        except Exception as error:
-            raise self._meaning(error, "") from error
         start = len(self._base.strip("/")) + 1
-        objects = (
-            Object(path.strip("/")[start:], self._size(path, each), _modified(each))
-            for path, each in found.items()
-            if each.get("type", "file") == "file"
-        )
-        try:
+        with self._about():
+            try:
+                found = self._files.find(f"{self._base}/{folder}" if folder else self._base, detail=True)
+            except FileNotFoundError:
+                return []
+            objects = (
+                Object(path.strip("/")[start:], self._size(path, each), _modified(each))
+                for path, each in found.items()
+                if each.get("type", "file") == "file"
+            )
             return bounded(objects, self._place)
-        except Exception as error:
-            raise self._meaning(error, "") from error
 
     def _size(self, path: str, found: dict[str, Any]) -> int:
         """Return the bytes of a file, which not all listings have."""
@@ -529,52 +522,47 @@ class FsspecBackend:
 
     def read(self, key: str, start: int, size: int) -> bytes:
         """Return bytes of a file."""
-        try:
-            return bytes(self._files.cat_file(self._path(key), start=start, end=start + size))
-        except Exception as error:
-            raise self._meaning(error, key) from error
+        with self._about(key):
+            return bytes(self._files.cat_file(f"{self._base}/{key}", start=start, end=start + size))
 
     def put_if_absent(self, key: str, data: bytes) -> None:
         """Put a small file if there is none."""
-        try:
+        path = f"{self._base}/{key}"
+        with self._about(key):
             if self._creates:
-                self._files.pipe_file(self._path(key), data, mode="create")
+                self._files.pipe_file(path, data, mode="create")
                 return
-            if self._files.exists(self._path(key)):
+            if self._files.exists(path):
                 raise FileExistsError(key)
-            self._files.pipe_file(self._path(key), data)
-        except Exception as error:
-            raise self._meaning(error, key) from error
+            self._files.pipe_file(path, data)
 
     def upload(self, key: str, path: Path) -> None:
         """Put a file."""
-        try:
-            self._files.put_file(str(path), self._path(key))
-        except Exception as error:
-            raise self._meaning(error, key) from error
+        with self._about(key):
+            self._files.put_file(str(path), f"{self._base}/{key}")
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove files."""
         for key in keys:
-            try:
-                self._files.rm_file(self._path(key))
-            except FileNotFoundError:
-                pass
-            except Exception as error:
-                raise self._meaning(error, key) from error
+            with self._about(key), suppress(FileNotFoundError):
+                self._files.rm_file(f"{self._base}/{key}")
 
     def head(self, key: str) -> Object | None:
         """Return what is known of a file."""
-        try:
-            found = self._files.info(self._path(key))
-        except FileNotFoundError:
-            return None
-        except Exception as error:
-            raise self._meaning(error, key) from error
+        with self._about(key):
+            try:
+                found = self._files.info(f"{self._base}/{key}")
+            except FileNotFoundError:
+                return None
         return Object(key, int(found["size"]), _modified(found))
 
-    def _path(self, key: str) -> str:
-        return f"{self._base}/{key}"
+    @contextmanager
+    def _about(self, key: str = "") -> Iterator[None]:
+        """Let errors of calls about a key be those of this package."""
+        try:
+            yield
+        except Exception as error:
+            raise self._meaning(error, key) from error
 
     def _meaning(self, error: Exception, key: str) -> StorageError:
         """Return the error of this package that an error of a file system is."""

@@ -537,34 +537,36 @@ class BucketStore(WritableStore):
     @contextmanager
     def locked(self) -> Iterator[LockedStore]:
         """Hold the lease for pins and removals, after waiting for it."""
-        lease, end = Lease(self._backend, LOCK_FOLDER), time.monotonic() + _MAX_SECONDS_TO_WAIT
-        while True:
-            try:
-                lease.try_take()
-                break
-            except LeasedError as other:
-                if time.monotonic() > end:
-                    message = f"{self.path}: {other} pins or removes steps, and does not end"
-                    raise ChainError(message) from None
-            time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
-        try:
-            yield _HeldBucket(self)
-        finally:
-            lease.release()
+        with self._leased(_MAX_SECONDS_TO_WAIT) as other:
+            if other is not None:
+                raise ChainError(f"{self.path}: {other} pins or removes steps, and does not end")
+            yield self
 
     @contextmanager
     def locked_if_free(self) -> Iterator[LockedStore | None]:
         """Hold the lease; yield ``None`` if another process has it."""
-        lease = Lease(self._backend, LOCK_FOLDER)
+        with self._leased(0) as other:
+            yield self if other is None else None
+
+    @contextmanager
+    def _leased(self, seconds: float) -> Iterator[LeasedError | None]:
+        """Hold the lease; yield who has it if that is another process, still after some seconds."""
+        lease, end = Lease(self._backend, LOCK_FOLDER), time.monotonic() + seconds
+        other: LeasedError | None = None
+        while True:
+            try:
+                lease.try_take()
+                other = None
+            except LeasedError as error:
+                other = error
+            if other is None or time.monotonic() >= end:
+                break
+            time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
         try:
-            lease.try_take()
-        except LeasedError:
-            yield None
-            return
-        try:
-            yield _HeldBucket(self)
+            yield other
         finally:
-            lease.release()
+            if other is None:
+                lease.release()
 
     def add(self, name: str) -> None:
         """Put an empty object, if there is none of that name."""
@@ -591,24 +593,6 @@ class BucketStore(WritableStore):
 
     def sync(self) -> None:
         """Do nothing: what a store has accepted is durable."""
-
-
-class _HeldBucket:
-    """A bucket while its lease for pins and removals is held."""
-
-    def __init__(self, store: BucketStore) -> None:
-        self._store = store
-
-    def add(self, name: str) -> None:
-        """Put an empty object, if there is none of that name."""
-        self._store.add(name)
-
-    def remove(self, names: Iterable[str]) -> None:
-        """Remove files."""
-        self._store.remove(names)
-
-    def sync(self) -> None:
-        """Do nothing."""
 
 
 _OBSTORE_SCHEMES: Final = frozenset(("s3", "s3a", "gs", "az", "azure", "abfs", "abfss"))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lccodec import BFLOAT16_BITS, ArgumentError
 from lccodec.chain.read.followed_state import (
     SPARSE_RATIO,
-    Change,
+    ArrayChange,
     change_of,
     check_target,
     difference,
@@ -124,20 +124,20 @@ def test_without_an_array_of_its_kind_all_is_new(other: Array | None) -> None:
 
 def test_other_byte_order_and_bits() -> None:
     kind, bits = components(np.array([1, 2], np.uint16).view(BFLOAT16_BITS))
-    change = Change(kind, (2,), np.array([1]), np.array([9], np.uint16))
+    change = ArrayChange(kind, (2,), np.array([1]), np.array([9], np.uint16))
     array = bits.view(BFLOAT16_BITS)
     write_into(array, change)
     assert bits.tolist() == [1, 9]
     kind, bits = components(np.array([1.0, 2.0], "f4"))
     swapped = np.array([1.0, 2.0], np.dtype("f4").newbyteorder())
-    write_into(swapped, Change(kind, (2,), np.array([0]), np.array([5], "f4").view("u4")))
+    write_into(swapped, ArrayChange(kind, (2,), np.array([0]), np.array([5], "f4").view("u4")))
     assert swapped.tolist() == [5, 2]
 
 
 def test_targets_that_do_not_fit() -> None:
     array = np.zeros(4, "f4")
     kind, bits = components(array)
-    change = Change(kind, (4,), None, bits)
+    change = ArrayChange(kind, (4,), None, bits)
     assert check_target("w", change, array) is array
     locked = np.zeros(4, "f4")
     locked.flags.writeable = False
