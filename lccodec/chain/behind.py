@@ -57,6 +57,7 @@ class Behind(Protocol):
 
     def close(self) -> None:
         """Wait until all is done that was begun."""
+        return  # by default nothing was
 
 
 class AllBehind:

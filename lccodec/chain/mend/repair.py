@@ -75,8 +75,11 @@ def mend_from_exact(
                 reader.verify()
         except LccodecError as error:
             found = EXACT_NAME, error
-    elif lost or _lacks_parent(store, mended):  # all of a step is read for that
-        found = lost_checkpoint(store, bounds)
+    else:
+        step = store.exact_step()
+        own = None if step is None else checkpoint_name(step)
+        if lost or (own is not None and store.has(own) and _needs_lost(store, own, (), mended)):
+            found = lost_checkpoint(store, bounds)  # for which all of a step is read
     if found is None or (dry_run and not _needs_lost(store, found[0], lost, mended)):
         return made, left
     name, problem = found
@@ -96,13 +99,6 @@ def mend_from_exact(
         why, text = left.get(name, "it needs what is lost"), reason_of(error)
         left[name] = why if text == why else f"{why}; {text}"
     return made, left
-
-
-def _lacks_parent(store: Store, mended: Collection[str]) -> bool:
-    """Return whether the checkpoint of the exact file's step needs a file that is not there."""
-    step = store.exact_step()
-    name = None if step is None else checkpoint_name(step)
-    return name is not None and store.has(name) and _needs_lost(store, name, (), mended)
 
 
 def _needs_lost(store: Store, name: str, lost: Collection[str], mended: Collection[str]) -> bool:

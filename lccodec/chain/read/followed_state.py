@@ -364,7 +364,7 @@ class FollowedState:
                 found.decoded[name] = after
             elif change is not None and change.places is None:
                 found.decoded[name] = after
-                buffer.give_away()
+                buffer.memory = np.empty(0, np.uint8)  # it has that of before
 
     def commit(self, prepared: Prepared, tellers: Tellers) -> None:
         """Go to a state that was prepared from this one. Doing it again does nothing."""
@@ -390,17 +390,13 @@ class _Buffer:
     """Memory that arrays are decoded into, one after the other."""
 
     def __init__(self) -> None:
-        self._memory = np.empty(0, np.uint8)
+        self.memory = np.empty(0, np.uint8)
 
     def like(self, bits: Array) -> Array:
         """Return memory for as many components of the same type."""
-        if self._memory.size < bits.nbytes:
-            self._memory = np.empty(bits.nbytes, np.uint8)
-        return self._memory[: bits.nbytes].view(bits.dtype)
-
-    def give_away(self) -> None:
-        """Leave the memory to who has it."""
-        self._memory = np.empty(0, np.uint8)
+        if self.memory.size < bits.nbytes:
+            self.memory = np.empty(bits.nbytes, np.uint8)
+        return self.memory[: bits.nbytes].view(bits.dtype)
 
 
 def _touched(links: Sequence[Link]) -> set[str]:

@@ -300,19 +300,16 @@ def part_arrays(link: Link, names: Iterable[str]) -> Parted:
     return parted
 
 
-class Origin(NamedTuple):
-    """Where an array of a link comes from: a frame, a copy, or else the parents' of its name."""
+def origin_of(link: Link, name: str) -> tuple[int | None, str | None]:
+    """Return where an array comes from, as `part_arrays` says of many; raise what is broken.
 
-    frame: int | None  # the number of the link's frame
-    source: str | None  # the array of the link that it is a copy of
-
-
-def origin_of(link: Link, name: str) -> Origin:
-    """Return where an array comes from, as `part_arrays` says of many; raise what is broken."""
+    That is the number of a frame of the link, or the array that it is a copy of, or else the
+    parents' array of its name.
+    """
     frames, _, broken, copies = part_arrays(link, (name,))
     if broken:
         raise broken[name]
-    return Origin(frames[0] if frames else None, link.copies[name][0] if copies else None)
+    return frames[0] if frames else None, link.copies[name][0] if copies else None
 
 
 def made_from(link: Link, name: str, frame: int | None) -> list[Link]:
@@ -547,24 +544,19 @@ def _own_heads(link: Link, names: Iterable[str]) -> tuple[Heads, list[str], list
 #: The key of a link in the metadata. Errors name it as their rule.
 LINK_KEY: Final = "lccodec.link"
 
-
 #: The kind of a record of `torch.distributed.checkpoint`, in its metadata and its state.
 RECORD_KIND: Final = "torch.distributed.checkpoint"
-
 
 #: The kind of the part of a process of Orbax, in its state.
 PYTREE_KIND: Final = "jax.pytree"
 
-
 #: The keys of such a part.
 _PART: Final = {"kind", "version", "process", "processes", "table", "values", "arrays"}
-
 
 _TEXTS: Final = {
     LINK_KEY: "a link: its state is a step of a chain",
     RECORD_KIND: "the record of a distributed checkpoint: its tensors lie in the chains of the ranks",
 }
-
 
 _ADVICE: Final = {
     LINK_KEY: "load it with the adapter that saved it",

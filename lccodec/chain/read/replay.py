@@ -399,17 +399,13 @@ def replay(
     for index in wanted:
         groups.setdefault(id(together[index]), []).append(index)
 
-    def decode(group: list[int]) -> dict[int, DecodedArray]:
-        own = {index: names[index] for index in group}
-        memory = {name: into[index] for index, name in own.items() if index in into}
-        ((_, found),) = replay_each(links, {len(links) - 1: list(own.values())}, memory)
-        return {index: found[name] for index, name in own.items()}
-
-    decoded = map(decode, groups.values())
     ready: dict[int, DecodedArray] = {}
     for index in wanted:
         if index not in ready:  # then it is the first of the next group
-            ready.update(next(decoded))
+            own = {names[each]: each for each in groups[id(together[index])]}
+            memory = {name: into[each] for name, each in own.items() if each in into}
+            ((_, found),) = replay_each(links, {len(links) - 1: list(own)}, memory)
+            ready.update((own[name], array) for name, array in found.items())
         yield index, ready.pop(index)
 
 

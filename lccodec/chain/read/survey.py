@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -101,7 +102,11 @@ class Visit:
         link, found = self.left.link, set[str]()
         for number in range(len(link.manifest.frames)):
             members = member_names(link, number)
-            if number in frames or (not above.isdisjoint(members) and _is_relative(link, number)):
+            needs = number in frames
+            if not needs and not above.isdisjoint(members):
+                with suppress(LccodecError):  # which is a problem of its own
+                    needs = link.header(number).relative
+            if needs:
                 found.update(members)  # a run is decoded whole
         found.update(part_arrays(link, above & link.names.keys()).inherited)
         return found.union(name for name, (source, _) in link.copies.items() if source in found)
@@ -166,14 +171,6 @@ class Visit:
         if self._left is None:
             raise self.error or ChainError(f"{self.path} was not read")
         return self._left
-
-
-def _is_relative(link: Link, number: int) -> bool:
-    """Return whether a frame needs the parent's arrays, as far as its header can be read."""
-    try:
-        return link.header(number).relative
-    except LccodecError:  # which is a problem of its own
-        return False
 
 
 @dataclass

@@ -156,7 +156,11 @@ class _Examined:
         parents = visit.reader.manifest.parents if visit.reader else ()
         above = [parent.step for parent in parents if parent.step in self._lost]
         gone = self._gone(visit, above)
-        needs = bool(above) and self._needs(visit, gone, of_link)
+        needs = False  # whether it cannot be restored because a parent cannot
+        if above and gone is None:
+            needs = all(_anywhere(problem) in self._told for problem in of_link)
+        elif above and gone is not None:
+            needs = bool(visit.lacking((), gone))
         fresh = of_bytes or [p for p in of_link if not above or _anywhere(p) not in self._told]
         self._told.update(map(_anywhere, (*of_bytes, *of_link)))
         lost = self._lacking(visit, frames, gone)
@@ -178,12 +182,6 @@ class _Examined:
                 return None
             gone |= visit.needed_of(step, lost)
         return gone
-
-    def _needs(self, visit: Visit, gone: set[str] | None, of_link: Sequence[Problem]) -> bool:
-        """Return whether a checkpoint cannot be restored because a parent cannot."""
-        if gone is None:
-            return all(_anywhere(problem) in self._told for problem in of_link)
-        return bool(visit.lacking((), gone))
 
     def _lacking(self, visit: Visit, frames: Collection[int], gone: set[str] | None) -> set[str] | None:
         """Return the arrays that cannot be decoded, ``None`` for all."""

@@ -137,12 +137,6 @@ def endless(place: str) -> StorageError:
     return StorageError(errno.EFBIG, "the listing is too long, or has no end", place)
 
 
-def no_bucket(place: str, detail: str) -> StorageError:
-    """Return the error for a bucket that does not exist."""
-    message = f"there is no such bucket; make it first, or check the address ({detail})"
-    return StorageError(errno.ENXIO, message, place)
-
-
 #: Requests of one round that run side by side.
 _MAX_REQUESTS: Final = 16
 #: An object is read in parts of as many bytes, side by side.
@@ -450,7 +444,8 @@ class ObstoreBackend:
         detail = f"{number} {named}".strip() if number else _first_line(error)
         where = f"{self._place}/{key}" if key else self._place
         if named in _NO_BUCKET:
-            return no_bucket(self._place, detail)
+            message = f"there is no such bucket; make it first, or check the address ({detail})"
+            return StorageError(errno.ENXIO, message, self._place)
         if isinstance(error, AlreadyExistsError | PreconditionError):
             return ExistsError(where)
         if isinstance(error, FileNotFoundError):

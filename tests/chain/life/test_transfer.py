@@ -1,8 +1,12 @@
-"""A chain in one file, and back: the same bytes, the same states, and what is refused."""
+"""A fork: what it begins with, that the old chain is not touched, and what is refused.
+
+A chain in one file, and back: the same bytes, the same states, and what is refused.
+"""
 
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,20 +15,139 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec import Chain
-from lccodec.chain.life.transfer import take_apart, write_bundle
+from lccodec import Chain, validate
+from lccodec.chain.life.transfer import fork, take_apart, write_bundle
 from lccodec.chain.read.checkpoint import open_path
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.opening import BundleStore
-from lccodec.constants import PAYLOAD_OFFSET
+from lccodec.constants import EXACT_NAME, PAYLOAD_OFFSET
 from lccodec.container.bundle import Bundle
 from lccodec.errors import ArgumentError, ChainError, DataError, LccodecError, LccodecWarning, StorageError
+from lccodec.policy.presets import POLICIES
 
 from ...support.checkpoints import listing
-from ...support.crashes import Replay, power_losses
+from ...support.crashes import Replay, hold, power_losses
 from ...support.directories import entries
 from ...support.systems import Faulty
 from ...support.walks import assert_same, chain_of, lossy_chain, walk
+
+STATES = walk(8, shape=(6, 5))
+
+
+@pytest.fixture(name="chain")
+def _chain(tmp_path: Path) -> Chain:
+    chain = Chain(tmp_path / "all" / "run", "lossless", keyframe_every=3, newest="exact")
+    for step in range(7):
+        chain.save(step, STATES[step])
+    return chain
+
+
+def content(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in entries(directory)}
+
+
+def test_a_fork_goes_on_by_itself(chain: Chain, tmp_path: Path) -> None:
+    before = content(chain.directory)
+    assert chain.fork(tmp_path / "new" / "fork", 6) == [4, 5, 6]
+    other = Chain(tmp_path / "new" / "fork")
+    assert (other.steps, other.policy.name, other.newest) == ([4, 5, 6], "lossless", "exact")
+    assert_same(other.restore(), STATES[6])
+    other.save(7, STATES[0])
+    assert_same(other.restore(), STATES[0])
+    assert validate(other.directory, deep=True) == []
+    assert content(chain.directory) == before
+    chain.save(7, STATES[7])
+    assert_same(other.restore(), STATES[0])
+    assert (other.directory / "000000000004.lcc.h5").samefile(chain.directory / "000000000004.lcc.h5")
+
+
+def test_of_an_older_step(chain: Chain, tmp_path: Path) -> None:
+    (tmp_path / "fork").mkdir()
+    assert chain.fork(str(tmp_path / "fork"), 2) == [0, 1, 2]
+    assert not (tmp_path / "fork" / EXACT_NAME).exists()
+    assert_same(Chain(tmp_path / "fork").restore(), STATES[2])
+
+
+def test_without_hard_links_files_are_copied(chain: Chain, tmp_path: Path) -> None:
+    system = Faulty(errno.EPERM, lambda name, _: name == "link")
+    assert fork(DirectoryStore(chain.directory), DirectoryStore(tmp_path / "fork", system), 6) == [4, 5, 6]
+    for path in entries(tmp_path / "fork"):
+        assert path.read_bytes() == (chain.directory / path.name).read_bytes()
+        assert not path.samefile(chain.directory / path.name)
+
+
+def test_onto_something(chain: Chain, tmp_path: Path) -> None:
+    chain.fork(tmp_path / "fork", 2)
+    assert chain.fork(tmp_path / "fork", 2) == [0, 1, 2]  # the same once more
+    for target, message in ((tmp_path / "fork", "holds a chain"), (chain.directory, "the chain itself")):
+        before = content(target)
+        with pytest.raises(ArgumentError, match=message):
+            chain.fork(target, 5)
+        assert content(target) == before
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_text("mine")
+    with pytest.raises(ArgumentError, match=r"holds 'a\.txt'"):
+        chain.fork(tmp_path / "notes", 2)
+    with pytest.raises(StorageError):
+        chain.fork(tmp_path / "notes" / "a.txt", 2)
+
+
+def test_onto_itself(tmp_path: Path) -> None:
+    """The steps behind an interpolated one must stay, though the fork does not need them."""
+    with Chain(tmp_path / "run", POLICIES["balanced"], newest="history") as made:
+        for step in range(3):
+            made.save(step, STATES[step])
+        made.compact(directory=tmp_path / "chain", hindsight=2)
+    with Chain(tmp_path / "chain") as chain:
+        assert chain.fork(tmp_path / "fork", 1) == [0, 1]
+        (tmp_path / "second").symlink_to("chain")
+        for same in (tmp_path / "chain", tmp_path / "second"):
+            with pytest.raises(ArgumentError, match="holds the chain itself"):
+                chain.fork(same, 1)
+        assert chain.steps == [0, 1, 2]
+
+
+def test_of_a_step_that_is_not_there_or_broken(chain: Chain, tmp_path: Path) -> None:
+    with pytest.raises(ChainError, match="no step 9"):
+        chain.fork(tmp_path / "fork", 9)
+    (chain.directory / "000000000001.lcc.h5").unlink()
+    with pytest.raises(ChainError, match="its parent, step 1"):
+        chain.fork(tmp_path / "fork", 2)
+    assert not (tmp_path / "fork").exists()
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_no_crash_leaves_more_than_a_part(chain: Chain, links: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the new chain every step can be restored, and forking again finishes it."""
+    root = chain.directory.parent
+
+    def work(system: object) -> None:
+        if not links:
+            monkeypatch.setattr(system, "link", refuse)
+        fork(DirectoryStore(root / "run"), DirectoryStore(root / "fork", system), 6)  # type: ignore[arg-type]
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    def check(done: bool, place: Path) -> bool:
+        if not (place / "fork").exists():
+            return not done
+        try:
+            found = Chain(place / "fork")
+            for step in found.steps:
+                assert_same(found.restore(step, exact=False), STATES[step])
+            if not done:
+                fork(DirectoryStore(place / "run"), DirectoryStore(place / "fork"), 6)
+            return (
+                content(place / "run").keys() == content(root / "run").keys()
+                and found.steps == [4, 5, 6]
+                and len(content(place / "fork")) == 4
+                and found.info().exact
+            )
+        except (LccodecError, AssertionError):
+            return False
+
+    hold(root, work, check, above=5)
 
 
 def same_files(left: Path, right: Path) -> bool:

@@ -1,4 +1,7 @@
-"""A survey decodes every checkpoint once, and reports the problems that a reader would meet."""
+"""A survey decodes every checkpoint once, and reports the problems that a reader would meet.
+
+A walk through a run decodes what is wanted, and verifies the rest.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lccodec import ChainError, DataError, LccodecError, validate
+from lccodec import Chain, ChainError, DataError, LccodecError, validate
 from lccodec.chain.read.checkpoint import open_path
 from lccodec.chain.read.replay import DecodedArray
 from lccodec.chain.read.survey import survey
@@ -25,8 +28,8 @@ from lccodec.container.reader import open_checkpoint
 from lccodec.frame.decode import decode_components
 from lccodec.inspect.difference import Leaves, compare_states
 
-from ....support.branches import TREES, write_tree
-from ....support.chains import HistoryChain
+from ...support.branches import TREES, write_tree
+from ...support.chains import HistoryChain
 
 resource = pytest.importorskip("resource")
 
@@ -375,3 +378,58 @@ def test_a_survey_raises_what_a_reader_would(tmp_path: Path) -> None:
     (visit,) = survey(DirectoryStore(tmp_path), {1: "000000000001.lcc.h5"})
     with pytest.raises(LccodecError, match="its parent, step 0, is missing"):
         visit.info()
+
+
+@pytest.mark.parametrize("parents", TREES.values(), ids=TREES)
+def test_what_is_not_decoded_is_verified(tmp_path: Path, parents: list[int | None]) -> None:
+    states = write_tree(tmp_path, parents)
+    store = DirectoryStore(tmp_path)
+    for visit in survey(store, store.checkpoints(), decode={"w"}):
+        (array,) = visit.arrays().values()
+        assert isinstance(array, DecodedArray)
+        np.testing.assert_array_equal(array.array(), states[visit.step]["w"])
+        assert [shape for _, shape in visit.verified().values()] == [states[visit.step]["v"].shape]
+
+    def problems(decode: bool | frozenset[str]) -> dict[int, list[str]]:
+        found = survey(store, store.checkpoints(), decode=decode)
+        return {visit.step: list(map(str, visit.broken())) for visit in found}
+
+    path = tmp_path / "000000000002.lcc.h5"
+    data = bytearray(path.read_bytes())
+    with open_checkpoint(path) as reader:
+        data[PAYLOAD_OFFSET + reader.manifest.frames[0].length - 1] ^= 1  # in the frame of v
+    path.write_bytes(data)
+    found = problems(decode=True)
+    assert found[2]
+    assert problems(frozenset()) == problems(frozenset({"w"})) == found
+
+
+def test_copies_are_verified_with_their_sources(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    with Chain(tmp_path, "lossless") as chain:
+        for step in range(3):
+            w = rng.normal(size=(100, 80)).astype(np.float32)
+            chain.save(step, {"half": w.astype(np.float16), "other": np.arange(step + 9), "w": w})
+    store = DirectoryStore(tmp_path)
+
+    def problems(decode: bool | frozenset[str]) -> dict[int, list[str]]:
+        found = survey(store, store.checkpoints(), decode=decode)
+        return {visit.step: list(map(str, visit.broken())) for visit in found}
+
+    for visit in survey(store, store.checkpoints(), decode=frozenset()):
+        assert ["half", "w"] in visit.runs()
+        half, _, w = (visit.verified()[name] for name in ("half", "other", "w"))
+        assert (half[0].name, half[1], w[0].name) == ("float16", (100, 80), "float32")
+    for visit in survey(store, store.checkpoints(), decode=frozenset({"half", "w"})):
+        half, w = (visit.arrays()[name].array() for name in ("half", "w"))
+        np.testing.assert_array_equal(half, w.astype(np.float16))
+        assert list(visit.verified()) == ["other"]
+
+    path = tmp_path / "000000000001.lcc.h5"
+    data = bytearray(path.read_bytes())
+    with open_checkpoint(path) as reader:
+        data[PAYLOAD_OFFSET + reader.manifest.payload_length - 1] ^= 1  # in the frame of w
+    path.write_bytes(data)
+    found = problems(decode=True)
+    assert [len(broken) for broken in found.values()] == [0, 2, 2]
+    assert problems(frozenset()) == problems(frozenset({"half", "w"})) == found

@@ -21,8 +21,8 @@ from lccodec.chain.read.follow_crew import ReadChanges, Tellers
 from lccodec.workers import memory
 from lccodec.workers.crew import Crew, Processes, Task
 
-from ....support.processes import children
-from ....support.tuning import tune
+from ...support.processes import children
+from ...support.tuning import tune
 
 pytestmark = pytest.mark.slow  # processes
 

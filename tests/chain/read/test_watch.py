@@ -27,9 +27,9 @@ from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.disk.source import FileSource
 from lccodec.container.reader import open_checkpoint
 
-from ....support.damage import flip
-from ....support.following import Run, Served, open_root, taken
-from ....support.walks import NAMES, assert_same, walk
+from ...support.damage import flip
+from ...support.following import Run, Served, open_root, taken
+from ...support.walks import NAMES, assert_same, walk
 
 
 def test_step_by_step(tmp_path: Path) -> None:
