@@ -345,13 +345,13 @@ class MirrorUpkeep:
 class Mirror:
     """A mirror of a chain; for one thread at a time, but for `state` and `rolled_back`."""
 
-    def __init__(self, store: WritableStore, mirror: WritableStore, care: MirrorUpkeep) -> None:
+    def __init__(self, store: WritableStore, mirror: WritableStore, upkeep: MirrorUpkeep) -> None:
         if str(store.path) == str(mirror.path):
             raise ArgumentError(f"{mirror.path}: a mirror must be another place than its chain")
         self.mirror = mirror
         self.error: str | None = None
         self.is_to_follow = False  # a rollback
-        self._store, self._care = store, care
+        self._store, self._upkeep = store, upkeep
         self._here, self._there, self._shown = Inventory(store), Inventory(mirror), Inventory(store)
         self._arrived: dict[str, bytes] = {}  # the roots of the files that are known to be there
         self._skipped: dict[str, str] = {}
@@ -388,7 +388,7 @@ class Mirror:
     def look(self) -> tuple[Files, Files, Difference]:
         """Compare the two, and note what is there; raise as `compare`."""
         here, there = self._here.read(partly=True), self._there.read()
-        sparse = self._care.thin_out is not None
+        sparse = self._upkeep.thin_out is not None
         known = self._is_known
         found = compare(here, there, known=known, rolled_back=self._set_aside, sparse=sparse)
         self._is_known = True
@@ -422,8 +422,8 @@ class Mirror:
             for name in found.names:
                 go_on()
                 self._bring(name, there)
-            if self._care.thin_out is not None:
-                self._care.thin_out(self.mirror)
+            if self._upkeep.thin_out is not None:
+                self._upkeep.thin_out(self.mirror)
         finally:
             use.end()
         return self.state()
@@ -441,7 +441,7 @@ class Mirror:
             steps = [step for step in there.checkpoints if step <= found.set_aside]
             if not steps:
                 break
-            self._care.set_aside(self.mirror, steps[-1], claim=self._claim)
+            self._upkeep.set_aside(self.mirror, steps[-1], claim=self._claim)
         raise ChainError(f"{self.mirror.path}: the chain was rolled back, and the mirror cannot follow")
 
     def release(self) -> None:
@@ -782,7 +782,7 @@ class _Copier:
 class Mirrors:
     """The mirrors of a chain: brought up to date behind its saves, and read where files are lost.
 
-    Several threads may call it. `care` is what is done to them besides copying; `close` waits for
+    Several threads may call it. `upkeep` is what is done to them besides copying; `close` waits for
     them for some seconds. As long as the chain is empty, the mirror `instead` is read, if there is
     one.
 
@@ -794,7 +794,7 @@ class Mirrors:
         self,
         store: WritableStore,
         places: Sequence[Place],
-        care: MirrorUpkeep | None = None,
+        upkeep: MirrorUpkeep | None = None,
         seconds: float = SECONDS_TO_CLOSE,
     ) -> None:
         self._store, self._places, self._seconds = store, places, seconds
@@ -802,7 +802,7 @@ class Mirrors:
         self._read: list[Store] | None = None
         self.instead: Store | None = None
         hurried = [writable_store(place, _SECONDS_OF_ONE_CALL) for place in places]
-        made = MirrorUpkeep(lambda *_, **__: None) if care is None else care
+        made = MirrorUpkeep(lambda *_, **__: None) if upkeep is None else upkeep
         self._copiers = [_Copier(Mirror(store, mirror, made)) for mirror in hurried]
         if not places:
             return

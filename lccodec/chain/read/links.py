@@ -71,7 +71,9 @@ class Link:
         self.far = reader.source.far  # each read of the file takes long
         self.parent, self.later = parent, later
         #: The parents, the earlier one first.
-        self.parents: tuple[Link, ...] = tuple(link for link in (parent, later) if link is not None)
+        self.parents: tuple[Link, ...] = ()
+        if parent is not None:
+            self.parents = (parent,) if later is None else (parent, later)
         self.place = os.path.basename(reader.name)  # noqa: PTH119 - as it is fast
         self.index_names: list[str]
         self.names: dict[str, int]
@@ -88,12 +90,12 @@ class Link:
         else:
             tree = parent.manifest.tree if parent is not None else manifest.tree
             self.manifest = manifest.inherit(tree, reader.name)
-            first: dict[int, str] = {}
+            first, self.names = dict[int, str](), {}
             self.paths = array_names(self.manifest.tree)
             for name, index in self.paths.items():
-                first.setdefault(index, name)
+                if index not in first:
+                    first[index], self.names[name] = name, index
             self.index_names = [first[index] for index in range(len(manifest.arrays))]
-            self.names = {name: index for index, name in first.items()}
         #: The arrays that are copies, by name: of which array, and the type that it is rounded to.
         self.copies: dict[str, tuple[str, ElementType | None]] = {}
         if manifest.copies:
