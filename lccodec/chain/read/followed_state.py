@@ -45,8 +45,6 @@ from .replay import DecodedArray, decoded_together, frames_of, replay, replay_ea
 
 #: If at most one component in this many differs, changing only their places is faster than a copy.
 SPARSE_RATIO: Final = 8
-_WORD_BYTES: Final = 8
-_FEW_BYTES: Final = 1 << 15  # are compared at once: more calls take longer
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +101,7 @@ def difference(before: DecodedArray | None, after: DecodedArray) -> ArrayChange 
     All of it is new if there was none before, or one of another type or shape.
     """
     whole = ArrayChange(after.kind, after.shape, None, after.bits)
-    if before is None or (before.kind, before.shape) != (after.kind, after.shape):
+    if before is None or before.form != after.form:
         return whole
     if after.kind.components > 1:  # places are those of elements
         return None if np.array_equal(before.bits, after.bits) else whole
@@ -151,7 +149,7 @@ _CALLS_BYTES: Final = 1 << 11  # of a frame are read in the time of the calls th
 
 
 class CancelledError(Exception):
-    """What `Held.prepare` was to do is not wanted any more."""
+    """What `FollowedState.prepare` was to do is not wanted any more."""
 
 
 @dataclass
@@ -252,7 +250,7 @@ class FollowedState:
         """Take note of what is new in a state that is in memory."""
         for name in names:
             before, after = self.arrays.get(name), known[name]
-            fits = before is not None and (before.kind, before.shape) == (after.kind, after.shape)
+            fits = before is not None and before.form == after.form
             if before is None or not fits or not np.array_equal(before.bits, after.bits):
                 found.changes[name] = ArrayChange(after.kind, after.shape, None, after.bits)
             if not fits:
@@ -466,9 +464,9 @@ def held_from(
         for group in groups_of(file.links, followed):
             ours = {name: given[name] for name in group if name in given and name in followed}
             found = {
-                name: DecodedArray(heads[name].header.kind, heads[name].shape, components(array)[1])
+                name: DecodedArray(*heads[name].form, components(array)[1])
                 for name, array in ours.items()
-                if (components(array)[0], array.shape) == (heads[name].header.kind, heads[name].shape)
+                if (components(array)[0], array.shape) == heads[name].form
             }
             if len(group) > 1 and ours:
                 decoded = replay(file.links, [link.names[name] for name in group])
