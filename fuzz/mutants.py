@@ -75,7 +75,7 @@ READERS = {
     "parity": ["code", "field"],
     "chain": ["bounds"],
     "chain/read": ["links", "replay"],
-    "chain/store": ["bundle", "names"],
+    "chain/store": ["opening", "store"],
 }
 TEST_SECONDS = 300  # for a file or a folder of tests
 TRACE_SECONDS = 120  # for all vectors, with every call or statement looked at

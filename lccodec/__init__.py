@@ -4,21 +4,20 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:  # a name is loaded when it is first used: a command needs few of them
+    from .adapters.weights.reader import follow
     from .chain.caller import Adapter
     from .chain.chain import Chain
     from .chain.checkpoint_file import CheckpointFile
     from .chain.checkpoint_file import open_checkpoint_file as open
-    from .chain.life.bundle import bundle, unbundle
-    from .chain.life.compact import Compaction
+    from .chain.life.compact import Compaction, Rewriting
     from .chain.life.prune import Keep, Pruning
-    from .chain.life.rewrite_step import Rewriting
     from .chain.life.rollback import RolledBack
+    from .chain.life.transfer import bundle, unbundle
+    from .chain.mend.mirror import MirrorState
     from .chain.mend.protect import Protection
     from .chain.mend.repair import Repair, Salvage
-    from .chain.mirror.transfer import MirrorState
     from .chain.read.checkpoint import Arrivals
-    from .chain.read.follow.follower import Follower, follow
-    from .chain.read.follow.watch import Lag, Patch, Update
+    from .chain.read.follower import Follower, Lag, Patch, Update
     from .chain.read.info import ArrayInfo, CheckpointInfo
     from .chain.read.validate import Problem, validate
     from .chain.save.plan import ArrayPlan, Estimate, Plan
@@ -132,17 +131,15 @@ _MODULES: Final = {
     "chain.caller": ("Adapter",),
     "chain.chain": ("Chain",),
     "chain.checkpoint_file": ("CheckpointFile", "open"),
-    "chain.life.bundle": ("bundle", "unbundle"),
-    "chain.life.compact": ("Compaction",),
+    "chain.life.transfer": ("bundle", "unbundle"),
+    "chain.life.compact": ("Compaction", "Rewriting"),
     "chain.life.prune": ("Keep", "Pruning"),
-    "chain.life.rewrite_step": ("Rewriting",),
     "chain.life.rollback": ("RolledBack",),
     "chain.mend.protect": ("Protection",),
     "chain.mend.repair": ("Repair", "Salvage"),
-    "chain.mirror.transfer": ("MirrorState",),
+    "chain.mend.mirror": ("MirrorState",),
     "chain.read.checkpoint": ("Arrivals",),
-    "chain.read.follow.follower": ("Follower", "follow"),
-    "chain.read.follow.watch": ("Lag", "Patch", "Update"),
+    "chain.read.follower": ("Follower", "Lag", "Patch", "Update", "follow"),
     "chain.read.info": ("ArrayInfo", "CheckpointInfo"),
     "chain.read.validate": ("Problem", "validate"),
     "chain.save.plan": ("ArrayPlan", "Estimate", "Plan"),

@@ -39,9 +39,9 @@ OPTIONAL = {
     "zarr": {"adapters/zarr"},
     "vl_convert": {"report"},
     "tensorboard": {"adapters/tensorboard"},
-    "obstore": {"chain/store/bucket/obstore"},
-    "fsspec": {"chain/store/bucket/fsspec"},
-    "aiohttp": {"chain/store/bucket/fsspec"},
+    "obstore": {"chain/store/bucket/backend"},
+    "fsspec": {"chain/store/bucket/backend"},
+    "aiohttp": {"chain/store/bucket/backend"},
     "numba": {"loops"},
     "zstandard": {"adapters/weights"},
     "xxhash": {"adapters/weights"},
@@ -196,8 +196,8 @@ def test_optional_packages_are_imported_where_they_are_used() -> None:
 
 #: What a chain does only when it is asked to: saving, saving in the background, and its verbs.
 LATE = {
-    *("chain/life/compact", "chain/life/fork", "chain/life/hindsight", "chain/life/rewrite_step"),
-    *("chain/mend/damage", "chain/mend/repair", "chain/read/crew", "chain/read/survey"),
+    *("chain/life/compact", "chain/life/hindsight", "chain/life/transfer"),
+    *("chain/mend/repair", "chain/read/crew", "chain/read/survey"),
     *("chain/save/background", "chain/save/encode", "chain/save/hash_reference"),
     *("chain/save/hindsight", "chain/save/saver"),
     *("workers/crew", "workers/memory", "workers/process"),

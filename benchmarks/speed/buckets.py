@@ -19,9 +19,7 @@ import numpy as np
 from click.testing import CliRunner
 
 import lccodec
-from lccodec.chain.store.bucket.backend import PatientBackend
-from lccodec.chain.store.bucket.fsspec import FsspecBackend
-from lccodec.chain.store.bucket.obstore import ObstoreBackend
+from lccodec.chain.store.bucket.backend import FsspecBackend, ObstoreBackend, PatientBackend
 from lccodec.cli.verbs.listing import ls
 
 from .many import state

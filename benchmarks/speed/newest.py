@@ -11,7 +11,7 @@ import numpy as np
 
 import lccodec
 from lccodec.chain.save.encode import plan_manifest
-from lccodec.chain.save.exact import write_exact
+from lccodec.chain.save.exact import commit_exact, lay_out
 from lccodec.chain.save.plan import candidates, make_plan
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.tree import flatten
@@ -49,7 +49,8 @@ def exact_writer(directory: Path, state: State) -> Job:
     plan = make_plan(candidates(flat, {}), lccodec.POLICIES["lossless"], None)
     manifest = plan_manifest(plan, flat, step=0, policy="lossless", metadata={})
     directory.mkdir()
-    return Job(partial(write_exact, DirectoryStore(directory), plan, flat, manifest))
+    store = DirectoryStore(directory)
+    return Job(lambda: commit_exact(store, *lay_out(plan.candidates, flat, manifest)))
 
 
 def newest(plan: Plan, walk: Walk) -> tuple[list[Figure], Missing]:

@@ -16,7 +16,7 @@ import zstandard
 from safetensors.numpy import load_file, save_file
 
 import lccodec
-from lccodec.chain.read.follow.watch import Watch
+from lccodec.chain.read.follower import Watch
 from lccodec.chain.store.directory import DirectoryStore
 
 from .updates import Update

@@ -21,13 +21,12 @@ from typing import Any
 
 from ..chain.chain import Chain
 from ..chain.life.pins import add_link, name_exact
-from ..chain.read.checkpoint import OpenCheckpoint, open_file, open_step
+from ..chain.read.checkpoint import OpenCheckpoint, open_exact_of, open_file, open_step
 from ..chain.read.links import LINK_KEY
-from ..chain.read.newest import open_exact_of
 from ..chain.save.settings import LOG
 from ..chain.save.single_file import save_file
 from ..chain.store.directory import DirectoryStore
-from ..chain.store.names import checkpoint_name
+from ..chain.store.store import checkpoint_name
 from ..constants import MAX_STEP
 from ..container.system import checked_path
 from ..errors import ChainError, FormatError, StorageError

@@ -16,10 +16,9 @@ from typing import Any, Final, Literal, Self, TypeAlias
 
 from ..chain.caller import UNBOUNDED, Bounds
 from ..chain.mend.ranks import rank_folders
-from ..chain.read.checkpoint import OpenCheckpoint, checked_names
+from ..chain.read.checkpoint import OpenCheckpoint, checked_names, kept, open_path
 from ..chain.read.info import CheckpointInfo
 from ..chain.read.links import LINK_KEY, PYTREE_KIND, RECORD_KIND, kind_of
-from ..chain.read.newest import kept, open_path
 from ..chain.store.directory import DirectoryStore
 from ..container.system import Address, Place, checked_place
 from ..container.tree import flatten, select, unflatten
@@ -90,8 +89,8 @@ def open_whole(
 ) -> OpenState:
     """Open the whole state of a checkpoint file, a step of a chain or a bundle, or a directory.
 
-    Parameters and errors are those of `lccodec.chain.read.newest.open_path`; bounds are for single
-    checkpoints. A ``DependencyError`` says that PyTorch or Orbax is needed, and missing.
+    Parameters and errors are those of `lccodec.chain.read.checkpoint.open_path`; bounds are for
+    single checkpoints. A ``DependencyError`` says that PyTorch or Orbax is needed, and missing.
     """
     place = checked_place(path)
     if isinstance(place, Path) and os.path.isdir(place) and not DirectoryStore(place).steps():  # noqa: PTH112 - Path.is_dir raises for a name that is too long

@@ -8,7 +8,7 @@
 - `store`: where checkpoints are: names, steps, the claim of a process, what needs what.
 - `read`: from files to a state: links, replay, one open checkpoint, the exact file, validation.
 - `save`: from a state to files: plan, code, commit; `save/background`: the same beside the caller.
-- `mirror`: a second place for all files; `mend`: parity, and what is lost made again.
+- `mend`: parity, mirrors, and what is lost made again.
 - `life`: what takes checkpoints out of a chain or into another, one verb a file.
 - `checkpoint_file`: an open checkpoint, as users see it.
 - `chain`; `tuning`: the search for a policy.

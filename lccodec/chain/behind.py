@@ -41,15 +41,17 @@ class Behind(Protocol):
     def after(self, change: Change) -> None:
         """Begin to do what follows a change; what goes wrong is a warning, now or later."""
 
-    def gives_back(self, name: str) -> bool:
+    def gives_back(self, name: str) -> bool:  # noqa: ARG002 - by default nothing comes back
         """Return whether a checkpoint that is lost comes back from here, bit for bit, by a repair.
 
         It is asked before a save writes the newest step anew, with other bytes. Where that cannot
         be told, the answer is no: then the step must be kept in another way.
         """
+        return False
 
     def close(self) -> None:
         """Wait until all is done that was begun."""
+        return  # by default nothing was
 
 
 class AllBehind:

@@ -41,17 +41,30 @@ from .fallback import advice, newest_whole, steps_until
 from .life.pins import pin, pin_exact, unpin
 from .life.prune import Keep, KeepBehind, Pruning, check_keep, prune
 from .life.rollback import RolledBack, delete_rolled_back, list_rolled_back, rollback, undo_rollback
-from .mend.behind import ParityBehind
+from .mend.mirror import (
+    SECONDS_TO_CLOSE,
+    Found,
+    Mirrors,
+    MirrorState,
+    MirrorUpkeep,
+    checked_mirrors,
+    read_whole,
+)
 from .mend.parity_folder import directory_of
-from .mend.protect import Protection, parse_redundancy, protect, unprotect
-from .mirror.behind import SECONDS_TO_CLOSE, Mirrors, checked_mirrors
-from .mirror.stand_in import Found, read_whole
-from .mirror.transfer import MirrorState, MirrorUpkeep
+from .mend.protect import ParityBehind, Protection, parse_redundancy, protect, unprotect
 from .overview import chain_overview
 from .read.average import average, select_shares
-from .read.checkpoint import Arrivals, OpenCheckpoint, checked_names, open_step
+from .read.checkpoint import (
+    Arrivals,
+    ExactFile,
+    OpenCheckpoint,
+    checked_names,
+    kept,
+    open_newest,
+    open_step,
+    with_exact,
+)
 from .read.info import CheckpointInfo
-from .read.newest import ExactFile, kept, open_newest, with_exact
 from .read.rows import Keys
 from .save.partial import check_only
 from .save.plan import Plan
@@ -71,9 +84,8 @@ from .save.settings import (
 from .save.writer import SaveRequest, Writer
 from .store.directory import DirectoryStore
 from .store.lineage import Ancestry
-from .store.names import step_index
 from .store.opening import writable_store
-from .store.store import Store, WritableStore
+from .store.store import Store, WritableStore, step_index
 
 if TYPE_CHECKING:  # of what is loaded by the methods that call it
     from .life.compact import Compaction
@@ -134,8 +146,8 @@ class Chain(Shown):
         default nothing.
     mirror
         A second place for all files, or a list of several: a directory or an address. Each file is
-        copied behind the saves, and verified there (:mod:`lccodec.chain.mirror`). Files that are
-        damaged or missing here are read from there. If there is no checkpoint here, all is, and
+        copied behind the saves, and verified there (:mod:`lccodec.chain.mend.mirror`). Files that
+        are damaged or missing here are read from there. If there is no checkpoint here, all is, and
         the first save brings the newest step here.
     mirror_keep
         Which steps to keep in the mirrors, as for `prune`. By default all, whatever `keep` says.
@@ -729,9 +741,9 @@ class Chain(Shown):
     def fork(self, directory: str | os.PathLike[str], step: int) -> list[int]:
         """Start a new chain in a directory or a bucket from a step of this one; return its steps.
 
-        Errors are those of `lccodec.chain.life.fork.fork`.
+        Errors are those of `lccodec.chain.life.transfer.fork`.
         """
-        from .life.fork import fork
+        from .life.transfer import fork
 
         with closing(writable_store(checked_place(directory))) as target:
             return fork(self._store, target, step)
@@ -799,7 +811,7 @@ class Chain(Shown):
             is not empty.
         """
         from .life.compact import compact
-        from .life.fork import duplicate_chain
+        from .life.transfer import duplicate_chain
 
         every = self.keyframe_every if keyframe_every is None else integer("keyframe_every", keyframe_every)
         check_progress(progress)

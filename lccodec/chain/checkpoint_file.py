@@ -10,12 +10,10 @@ from typing import Any, Literal, Self
 from ..container.system import StrPath, checked_place
 from ..errors import ArgumentError, ChainError, DataError, StorageError
 from .caller import Bounds
-from .mirror.behind import checked_mirrors
-from .mirror.stand_in import Found, read_whole, stand_in
-from .read.checkpoint import OpenCheckpoint, open_step
+from .mend.mirror import Found, checked_mirrors, read_whole, stand_in
+from .read.checkpoint import OpenCheckpoint, kept, open_newest, open_path, open_step
 from .read.info import CheckpointInfo
 from .read.links import check_own
-from .read.newest import kept, open_newest, open_path
 from .read.rows import Keys
 from .store.opening import writable_store
 from .store.store import Store

@@ -22,8 +22,7 @@ from ..errors import LccodecError
 from ..policy.roles import EXACT_BY_DEFAULT, Role
 from ..printable import printable
 from ..table import Overview, Table, cut, ends, ranges_text, shape_text, size_text, times_text
-from .store.names import checkpoints_among, pins_among
-from .store.store import Store
+from .store.store import Store, checkpoints_among, pins_among
 
 #: What a table calls the kinds of checkpoints.
 KINDS: Final = {"keyframe": "key", "delta": "delta", "interpolated": "interp"}

@@ -19,8 +19,7 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from ..chain.overview import shortened
-from ..chain.read.checkpoint import OpenCheckpoint
-from ..chain.read.newest import open_path
+from ..chain.read.checkpoint import OpenCheckpoint, open_path
 from ..chain.read.replay import DecodedArray
 from ..chain.read.survey import Visit
 from ..container.checkpoint import check_skeleton

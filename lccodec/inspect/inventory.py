@@ -30,7 +30,7 @@ from ..policy.roles import Role, find_moments
 from .report import STREAMS, ArrayRow, Checkpoint
 
 if TYPE_CHECKING:
-    from ..chain.read.walk import Decode
+    from ..chain.read.replay import Decode
 
 
 @dataclass(frozen=True)

@@ -51,8 +51,8 @@ from trap_files import broken_trap_files, trap_files
 from traps import trap_frames
 
 import lccodec
+from lccodec.chain.life.compact import rewrite
 from lccodec.chain.life.hindsight import AnchoredSave, Task, anchor_of
-from lccodec.chain.life.rewrite_step import rewrite
 from lccodec.chain.mend.protect import parse_redundancy, protect
 from lccodec.chain.mend.ranks import protect_ranks
 from lccodec.chain.read.links import value_or_raise

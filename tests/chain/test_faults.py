@@ -19,15 +19,13 @@ from pathlib import Path
 import pytest
 
 from lccodec import Chain, Keep, LccodecWarning, StorageError, validate
-from lccodec.chain.life.bundle import take_apart, write_bundle
-from lccodec.chain.life.compact import compact
-from lccodec.chain.life.fork import fork
+from lccodec.chain.life.compact import compact, rewrite
 from lccodec.chain.life.pins import pin, unpin
 from lccodec.chain.life.prune import prune
-from lccodec.chain.life.rewrite_step import rewrite
 from lccodec.chain.life.rollback import delete_rolled_back, rollback, undo_rollback
-from lccodec.chain.store.bundle import BundleStore
+from lccodec.chain.life.transfer import fork, take_apart, write_bundle
 from lccodec.chain.store.directory import DirectoryStore
+from lccodec.chain.store.opening import BundleStore
 from lccodec.constants import TEMPORARY_PREFIX
 from lccodec.container.system import SYSTEM, System
 

@@ -3,9 +3,9 @@
 from collections import Counter
 
 import lccodec
-from lccodec.chain.read.newest import open_path
-from lccodec.chain.store.bundle import BundleStore
+from lccodec.chain.read.checkpoint import open_path
 from lccodec.chain.store.directory import DirectoryStore
+from lccodec.chain.store.opening import BundleStore
 from lccodec.frame.decode import decode_components
 from lccodec.inspect.examination import examine
 from lccodec.inspect.trajectory import course

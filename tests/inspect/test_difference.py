@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lccodec
-from lccodec.chain.read.newest import open_path
+from lccodec.chain.read.checkpoint import open_path
 from lccodec.inspect.difference import Leaves, Replacement, ScalarChange, compare_states
 from lccodec.parallel import PIECE
 

@@ -8,7 +8,7 @@ import pytest
 
 import lccodec
 from lccodec.chain.life.pins import pin
-from lccodec.chain.read.newest import open_path
+from lccodec.chain.read.checkpoint import open_path
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.figures import QUANTILES
 from lccodec.frame.decode import decode_components

@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lccodec
-from lccodec.chain.life.rewrite_step import rewrite
+from lccodec.chain.life.compact import rewrite
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.element_types import components
 from lccodec.frame.decode import decode_components

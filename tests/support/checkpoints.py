@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lccodec.chain.read.newest import open_path
+from lccodec.chain.read.checkpoint import open_path
 from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.container.checkpoint import CheckpointReader, CheckpointWriter, open_checkpoint, to_bytes
 from lccodec.container.manifest import INHERITED, FrameEntry, Manifest, Parent

@@ -42,7 +42,7 @@ ROOMS = {
         {"behind", "caller", "fallback", "store"},
         {"overview"},
         {"read"},
-        {"save", "mirror"},
+        {"save"},
         {"mend"},
         {"life"},
         {"chain", "checkpoint_file"},

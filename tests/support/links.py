@@ -57,12 +57,17 @@ class FakeLink:
     def frame_of(self, index: int) -> int | None:
         return self.numbers[self.index_names[index]]
 
-    def members(self, number: int) -> list[int]:
-        return [index for index, name in enumerate(self.index_names) if self.numbers[name] == number]
+    @property
+    def members(self) -> list[list[int]]:
+        found: list[list[int]] = [[] for _ in self.frames]
+        for index, number in enumerate(self.numbers.values()):
+            if number is not None:
+                found[number].append(index)
+        return found
 
     @property
     def runs(self) -> list[list[int]]:
-        return [run for run in map(self.members, range(len(self.frames))) if len(run) > 1]
+        return [run for run in self.members if len(run) > 1]
 
     def frame(self, number: int, *, verify: bool = True) -> memoryview:  # noqa: ARG002
         return memoryview(self.frames[number])

@@ -9,7 +9,7 @@ from typing import Any
 
 from lccodec import Chain
 from lccodec.chain.life.rollback import rollback
-from lccodec.chain.mirror.transfer import Mirror, MirrorUpkeep
+from lccodec.chain.mend.mirror import Mirror, MirrorUpkeep
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.system import SYSTEM, System
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.chain.store.names import checkpoint_name
+from lccodec.chain.store.store import checkpoint_name
 
 
 def checkpoint_path(directory: Path, step: int) -> Path:

@@ -16,8 +16,8 @@ import pytest
 
 import lccodec
 from lccodec import Chain, Lossless, StorageError, WorkerError
+from lccodec.chain.read.checkpoint import open_path
 from lccodec.chain.read.crew import CloseFile, DecodeGroup, DecodeRange, Source
-from lccodec.chain.read.newest import open_path
 from lccodec.chain.save.background import start_worker
 from lccodec.chain.save.encode import CloseFrame, EncodeBlock, EncodeFrames, FrameInput, OpenFrame
 from lccodec.element_types import components

@@ -31,7 +31,7 @@ from ...chain.mend.protect import parse_redundancy
 from ...chain.read.links import RECORD_KIND
 from ...chain.save.settings import KEYFRAME_EVERY
 from ...chain.store.directory import DirectoryStore
-from ...chain.store.names import checkpoint_name
+from ...chain.store.store import checkpoint_name
 from ...container.checkpoint import open_checkpoint
 from ...container.folder import make_directory
 from ...container.system import StrPath, checked_path, storage_errors

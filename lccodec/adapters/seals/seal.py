@@ -14,7 +14,7 @@ from typing import BinaryIO, Final, TypeVar
 
 from ...chain.caller import Progress, check_progress, telling
 from ...chain.read.validate import Problem
-from ...chain.store.names import HASHES_FOLDER, checkpoints_among
+from ...chain.store.store import HASHES_FOLDER, checkpoints_among
 from ...container.folder import is_temporary
 from ...container.system import StrPath, checked_path, storage_errors
 from ...errors import ArgumentError, DataError, FormatError, LccodecError

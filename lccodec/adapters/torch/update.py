@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import torch
 
-from ...chain.read.follow.watch import Patch, Update
+from ...chain.read.follower import Patch, Update
 from ...container.tree import leaf_name
 from ...errors import ArgumentError
 from ..tree.matching import check_same, unwrapped

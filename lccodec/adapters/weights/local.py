@@ -34,11 +34,10 @@ from typing import Any, Final, Self, TypedDict, Unpack
 import numpy as np
 
 from ...chain.read.checkpoint import open_step
-from ...chain.read.follow.watch import Patch, Update, Watch, glance
+from ...chain.read.follower import Patch, Update, Watch, glance
 from ...chain.read.links import Link
-from ...chain.store.names import step_index
 from ...chain.store.opening import open_store
-from ...chain.store.store import Store
+from ...chain.store.store import Store, step_index
 from ...constants import EXACT_NAME, MAX_STEP
 from ...container.folder import Folder, WholeFile, remove_stale_temporaries
 from ...container.source import FileSource

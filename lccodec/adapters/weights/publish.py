@@ -23,12 +23,11 @@ import numpy as np
 
 from ...byteorder import stored_view
 from ...chain.chain import Chain
-from ...chain.read.follow.watch import AtHand, Patch, Update, Watch, Way, glance
+from ...chain.read.follower import AtHand, Patch, Update, Watch, Way, glance
 from ...chain.read.links import Link
 from ...chain.read.replay import DecodedArray
-from ...chain.store.names import step_index
 from ...chain.store.opening import open_store
-from ...chain.store.store import Store
+from ...chain.store.store import Store, step_index
 from ...container.folder import Folder, WholeFile, is_temporary, make_directory, temporary_name
 from ...container.source import FileSource
 from ...container.system import (

@@ -17,15 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ...byteorder import read_numbers, stored_view
-from ...chain.read.follow.followed_state import (
-    SPARSE_RATIO,
-    CancelledError,
-    Change,
-    change_of,
-    difference,
-)
-from ...chain.read.follow.follower import POLL_SECONDS, Follower, checked_waits
-from ...chain.read.follow.watch import Lag, Update
+from ...chain.read.followed_state import SPARSE_RATIO, ArrayChange, CancelledError, change_of, difference
+from ...chain.read.follower import POLL_SECONDS, Follower, Lag, Update, checked_waits
 from ...chain.read.replay import DecodedArray
 from ...container.system import checked_path, storage_errors
 from ...container.tree import leaf_name
@@ -101,7 +94,7 @@ class _State:
 class _Prepared(NamedTuple):
     update: Update | None
     state: _State
-    changes: Mapping[str, Change]
+    changes: Mapping[str, ArrayChange]
 
 
 class _Delta(NamedTuple):
@@ -290,14 +283,14 @@ class _Versions:
 
     def _changes(
         self, state: _State, deltas: Sequence[VersionIndex], *, owns: bool, wanted: Callable[[], bool]
-    ) -> dict[str, Change]:
+    ) -> dict[str, ArrayChange]:
         """Return what deltas change of the held state; `state` gets the arrays that are new whole.
 
         It may change the arrays of `state` if it `owns` them. Else a tensor is made in memory that
         the next one uses again, since mostly few values differ; or it is not made at all.
         """
         held, sources = self._held.arrays, self._by_name(deltas, state.arrays)
-        buffer, changes = np.empty(0, np.uint8), dict[str, Change]()
+        buffer, changes = np.empty(0, np.uint8), dict[str, ArrayChange]()
         for name in state.arrays if owns else sources:
             if not wanted():
                 raise CancelledError
@@ -352,7 +345,7 @@ class _Versions:
                 noted = index.tensors[name].digest
                 yield _Delta(name, index, path, tensors[key], digests.get(key) if noted is None else noted)
 
-    def _way(self, state: _State, changed: Mapping[str, Change], read: Sequence[int]) -> _Prepared:
+    def _way(self, state: _State, changed: Mapping[str, ArrayChange], read: Sequence[int]) -> _Prepared:
         before = self._held.arrays
         changes = {leaf_name((name,)): change for name, change in changed.items()}
         newest = self._path(state.version)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from ...chain.caller import Adapter, Room, Wanted, check_adapter
-from ...chain.read.follow.watch import Patch
+from ...chain.read.follower import Patch
 from ...container.system import StrPath, checked_path
 from ...container.tree import array_names, flatten, unflatten
 from ...element_types import BFLOAT16_BITS, Array, element_type, from_components, narrow, work

@@ -1,10 +1,15 @@
-"""Compacting a finished run: fewer bytes or shallower restores, in place or in a new directory.
+"""A checkpoint in a new file with the same state, and a finished run in fewer bytes.
 
-Without a policy every state stays as it is, bit for bit: keyframes become deltas where that is
-smaller, and deltas become keyframes where a restore would replay too many. Each file takes the
-place of the old one by itself (:mod:`lccodec.chain.life.rewrite_step`). With a policy the states
-are coded anew, in a new directory, and what that loses is told. A state whose exact file is at hand
-is coded from that. Of all others it is known what they may have lost already
+The new file of a checkpoint says which file it takes the place of. So what names the old one (a
+delta, an exact file, a link of a framework) may stay as it is, and each rewriting is one atomic
+commit. Nothing gets lost or changed: arrays are stored as they decode, without loss, and the new
+file is decoded and compared before it gets its name. So the figures that the save measured stay
+true, and are kept.
+
+Without a policy, compacting leaves every state as it is, bit for bit: keyframes become deltas where
+that is smaller, and deltas become keyframes where a restore would replay too many. With a policy
+the states are coded anew, in a new directory, and what that loses is told. A state whose exact file
+is at hand is coded from that. Of all others it is known what they may have lost already
 (:mod:`lccodec.policy.again`).
 
 Source: SPEC 9 (LCC-CHN-04, LCC-CHN-10).
@@ -13,37 +18,191 @@ Source: SPEC 9 (LCC-CHN-04, LCC-CHN-10).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 
-from ...constants import EXACT_NAME
+from ...constants import EXACT_NAME, PAYLOAD_OFFSET, TRAILER_SIZE
+from ...container.checkpoint import open_checkpoint
 from ...container.manifest import Manifest
+from ...container.piece_table import hashed
 from ...container.system import storage_errors
-from ...container.tree import flatten
+from ...container.tree import Flat, flatten
 from ...element_table import ElementType
 from ...element_types import Array, work
 from ...errors import ArgumentError, ChainError, DataError, StorageError, warn
+from ...frame.content import Content
+from ...frame.encode import encode_content
 from ...parallel import slices
 from ...policy.again import kept_between, promised, quantizer_again
+from ...policy.copies import mark_copies
 from ...policy.declared import obeying
 from ...policy.policy import Candidate, Policy
+from ...policy.presets import POLICIES
 from ...policy.record import EXACT_KEY, read_record
 from ...policy.roles import Assignment
 from ...quantizers.base import Quantizer, guarantee_of
 from ...quantizers.guarantee import EXACT, Guarantee
 from ..caller import OnProgress, counted, no_progress
 from ..mend.protect import renew
-from ..read.checkpoint import OpenCheckpoint, open_step
-from ..read.newest import open_exact, open_newest
-from ..save.plan import candidates
+from ..read.checkpoint import OpenCheckpoint, open_exact, open_name, open_newest, open_step
+from ..read.replay import DecodedArray
+from ..save.encode import plan_manifest
+from ..save.plan import SavePlan, candidates, make_plan
 from ..store.claim import Claim
 from ..store.lineage import Ancestry
-from ..store.store import Store, WritableStore
-from .rewrite_step import Rewriting, rewrite
+from ..store.store import Store, WritableStore, checkpoint_name
+
+
+@dataclass(frozen=True)
+class Rewriting:
+    """A checkpoint that was rewritten with the same state, or would be.
+
+    Parameters
+    ----------
+    step
+        Its step.
+    parent
+        Its new parent; ``None`` for a keyframe.
+    before, after
+        Bytes of the old file and of the new one.
+    """
+
+    step: int
+    parent: int | None
+    before: int
+    after: int
+
+
+def rewrite(
+    store: WritableStore,
+    step: int,
+    parent: int | None,
+    *,
+    dry_run: bool = False,
+    smaller: bool = False,
+) -> Rewriting | None:
+    """Write the checkpoint of a step anew, as a keyframe or as a delta to an earlier step.
+
+    Without a `parent` it becomes a keyframe. With `dry_run` it is only coded, for the number of
+    bytes. With `smaller` it is written only if it gets smaller, and ``None`` is returned if it does
+    not. Raises ``ChainError`` if a step or a
+    parent is missing, or if the new file does not decode to the same values. After an error, the
+    old file is as before.
+    """
+    name = checkpoint_name(step)
+    with open_name(store, name) as file:
+        file.check_name()
+        old, before = file.links[-1], file.links[-1].reader.file_size
+        kept, metadata = old.manifest, file.metadata()
+        state = dict(zip(old.index_names, file.decoded(), strict=True))
+    flat = Flat(kept.tree, [], kept.scalars, list(state))
+    link, parents = None, dict[str, DecodedArray]()
+    if parent is not None:
+        with open_name(store, checkpoint_name(parent)) as file:
+            above = file.links[-1]
+            link = (above.reader.root, above.manifest.tree)
+            parents = dict(zip(above.index_names, file.decoded(), strict=True))
+    plan = _plan(state, parents, parent)
+    manifest = plan_manifest(plan, flat, step=step, policy=kept.policy, metadata=metadata, parent=link)
+    roots = (*kept.replaces, old.reader.root)
+    manifest = replace(manifest, exact=kept.exact, replaces=roots, figures=kept.figures)
+
+    def check(temporary: Path) -> None:
+        with OpenCheckpoint(open_checkpoint(temporary), store) as new:
+            if not _is_same(new, flat, metadata, list(state.values())):
+                message = "the rewritten file has another state, so the old file stays"
+                raise ChainError(f"{store.path / name}: {message}")
+
+    if dry_run:
+        entries = [hashed(frame)[0] for frame in _frames(plan)]
+        after = _size(replace(manifest, frames=tuple(entries)))
+        return None if smaller and after >= before else Rewriting(step, parent, before, after)
+    with store.writer(name, overwrite=True) as writer:
+        entries = [writer.write_frame(frame) for frame in _frames(plan)]
+        manifest = replace(manifest, frames=tuple(entries))
+        if smaller and _size(manifest) >= before:
+            return None
+        writer.commit(manifest, check)
+    return Rewriting(step, parent, before, writer.size)
+
+
+def end_at(store: WritableStore, step: int) -> list[Rewriting]:
+    """Rewrite the checkpoints up to a step that need later ones, so that these may go.
+
+    Such a checkpoint is interpolated. It becomes a delta to the checkpoint before it. Errors are
+    those of `rewrite`; what is there can be restored.
+    """
+    ancestry, names, steps = Ancestry(store), store.checkpoints(), list[int]()
+    lineage = ancestry.lineage(names)
+    for each in sorted((each for each in lineage.steps if each <= step), reverse=True):
+        steps.append(each)
+        if not lineage.parents(each):
+            break  # nothing before a keyframe needs what is after it (LCC-INT-05)
+    written, parent = list[Rewriting](), None
+    for each in reversed(steps):
+        if any(above > step for above in lineage.needed([each])):
+            found = rewrite(store, each, parent)
+            written += [] if found is None else [found]
+            lineage = ancestry.lineage(names)  # its parents are others now
+        if len(lineage.parents(each)) < 2:
+            parent = each
+    return written
+
+
+def _plan(
+    state: Mapping[str, DecodedArray], parents: Mapping[str, DecodedArray], parent: int | None
+) -> SavePlan:
+    """Return the plan of a lossless checkpoint of decoded arrays."""
+    arrays = []
+    for name, array in state.items():
+        above = parents.get(name)
+        reference = above.bits if above is not None and above.form == array.form else None
+        arrays.append(Candidate(name, "other", "", array.kind, array.shape, array.bits, reference))
+    mark_copies(arrays)
+    return make_plan(arrays, POLICIES["lossless"], parent)
+
+
+def _frames(plan: SavePlan) -> Iterator[Iterator[bytes]]:
+    """Yield the chunks of each frame."""
+    for frame in plan.frames:
+        arrays = [plan.candidates[index] for index in frame.arrays]
+        content = Content(
+            _joined([c.bits for c in arrays]),
+            arrays[0].kind,
+            tuple(c.shape for c in arrays),
+            _joined([c.reference for c in arrays if c.reference is not None]) if frame.relative else None,
+            len(arrays) > 1,
+        )
+        yield encode_content(content, frame.quantizer, effort="high")
+
+
+def _joined(parts: Sequence[Array]) -> Array:
+    return np.concatenate(parts) if len(parts) > 1 else parts[0]
+
+
+def _size(manifest: Manifest) -> int:
+    """Return the bytes of the file of a manifest."""
+    return PAYLOAD_OFFSET + manifest.payload_length + len(manifest.to_bytes()) + TRAILER_SIZE
+
+
+def _is_same(
+    new: OpenCheckpoint, flat: Flat, metadata: Mapping[str, str], arrays: Sequence[DecodedArray]
+) -> bool:
+    """Return whether a file decodes to a state, bit for bit."""
+    manifest = new.links[-1].manifest
+    told = repr((manifest.tree, manifest.scalars)) == repr((flat.tree, flat.scalars))
+    if not told or manifest.metadata != metadata or new.links[-1].index_names != flat.names:
+        return False
+    for left, right in zip(new.decoded(), arrays, strict=True):
+        if left.form != right.form:
+            return False
+        if not all((left.bits[part] == right.bits[part]).all() for part in slices(left.bits.size)):
+            return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -84,18 +243,10 @@ def compact(
 ) -> Compaction:
     """Write checkpoints anew, each with the same state, where that saves bytes or depth.
 
-    A checkpoint that cannot be restored stays as it is, and an `LccodecWarning` names it.
-
-    Parameters
-    ----------
-    keyframe_every
-        The most deltas that a restore may replay.
-    dry_run
-        Whether only to code, for the numbers of bytes.
-    claim
-        The claim of a `Chain`, which may be held already.
-    tell
-        Is told how many checkpoints are done, and how many there are.
+    A checkpoint that cannot be restored stays as it is, and an `LccodecWarning` names it. A restore
+    may replay at most `keyframe_every` deltas. With `dry_run` all is only coded, for the numbers of
+    bytes. `claim` is that of a `Chain`, which may be held already. `tell` is told how many
+    checkpoints are done, and how many there are.
 
     Raises
     ------
@@ -150,22 +301,10 @@ def code_anew(
 ) -> Compaction:
     """Save every state of a chain to another chain, and compare what it has become.
 
-    Parameters
-    ----------
-    target, policy
-        Where the other chain is kept, and its policy.
-    save
-        Its `Chain.save`, without an adapter. Its parameter `again` has quantizers of arrays that
-        have lost something, by name.
-    tell
-        Is told how many checkpoints are done, and how many there are.
-
-    Raises
-    ------
-    ChainError, DataError, StorageError
-        If there is no checkpoint, a state cannot be restored, or the operating system refuses.
-    ArgumentError
-        If the policy has a finer bound than that which an array has lost.
+    `target` is where the other chain is kept, `policy` its own, and `save` its `Chain.save`,
+    without an adapter; the parameter `again` of that has quantizers of arrays that have lost
+    something, by name. `tell` is as for `compact`. Raises ``ArgumentError`` if the policy has a
+    finer bound than that which an array has lost.
     """
     steps = store.steps()
     if not steps:
@@ -174,7 +313,10 @@ def code_anew(
     lost = Losses()
     held, found = exact_step(store), dict[str, Guarantee]()
     for place, step in enumerate(counted(steps, tell)):
-        following = _state(store, list(steps)[1], held) if place == 0 and len(steps) > 1 else None
+        following = None
+        if place == 0 and len(steps) > 1:
+            with open_known(store, list(steps)[1], held) as second:
+                following = second.state(dtype="bits")
         with open_known(store, step, held) as old:
             known = {array.name: Assignment(array.role, array.why) for array in old.info().arrays}
             state = old.state(dtype="bits")
@@ -193,11 +335,6 @@ def code_anew(
 def with_promise(metadata: Mapping[str, str], is_pinned: bool) -> dict[str, str]:
     """Return metadata that say if a step was asked for exactly: at its save, or by a pin since."""
     return {**metadata, **({EXACT_KEY: "true"} if is_pinned else {})}
-
-
-def _state(store: Store, step: int, held: int | None) -> Any:
-    with open_known(store, step, held) as file:
-        return file.state(dtype="bits")
 
 
 def exact_step(store: Store) -> int | None:
@@ -221,14 +358,8 @@ def coded_again(
 ) -> dict[str, Quantizer]:
     """Return the quantizers of arrays that the policy alone would let lose too much, by name.
 
-    Parameters
-    ----------
-    arrays, manifest
-        The state, and what it was read from.
-    policy
-        Codes it anew.
-    total
-        What holds of each array at all steps before; that of this step is added.
+    The arrays were read from a file with this manifest, and the policy codes them anew. `total` has
+    what holds of each array at all steps before; that of this step is added.
     """
     coders, recorded, exact = dict[str, Quantizer](), None, manifest.is_exact
     with suppress(ArgumentError):  # of another version or program: nothing is known

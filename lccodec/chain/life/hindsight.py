@@ -41,8 +41,7 @@ from ..save.hindsight import way_products, weight_between
 from ..save.measurement import NOTHING, Measurement, Samples, Sampling, add_past, movements
 from ..save.plan import candidates, make_plan
 from ..save.writer import first_keyframe
-from ..store.names import checkpoint_name
-from ..store.store import Store, WritableStore
+from ..store.store import Store, WritableStore, checkpoint_name
 from .compact import Compaction, Losses, coded_again, exact_step, open_known, with_promise
 
 

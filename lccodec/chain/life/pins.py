@@ -35,13 +35,11 @@ from ...container.system import storage_errors
 from ...container.tree import Flat
 from ...errors import ArgumentError, ChainError
 from ..mend.protect import forget, renew
-from ..read.checkpoint import open_step
-from ..read.newest import open_exact
+from ..read.checkpoint import open_exact, open_step
 from ..save.settings import LOG
 from ..store.claim import Claim
 from ..store.directory import DirectoryStore, in_chain
-from ..store.names import checkpoint_name, pin_name, step_index
-from ..store.store import Store, WritableStore
+from ..store.store import Store, WritableStore, checkpoint_name, pin_name, step_index
 
 #: The directory of the second names of links, in that of the chain.
 LINKS_NAME: Final = ".links"
@@ -82,8 +80,8 @@ def pin_exact(store: WritableStore, step: int, claim: Claim | None = None) -> No
         As `pin`. The step can be restored.
     """
     from ..save.exact import checkpoint_from_exact
-    from .fork import has_exact
-    from .rewrite_step import end_at
+    from .compact import end_at
+    from .transfer import has_exact
 
     step = step_index(step)
     with (claim or store.claim()).held():
@@ -117,11 +115,6 @@ def add_link(store: DirectoryStore, step: int, path: Path, metadata: Mapping[str
 
     Where the file can have no second name in the chain, as on another file system, the step is
     pinned for good.
-
-    Raises
-    ------
-    StorageError
-        If the operating system refuses. An existing file is unchanged.
     """
     from ..save.single_file import save_file  # here, as every chain loads this module
 
@@ -165,16 +158,11 @@ def _lives(links: Folder, name: str) -> bool:
 def name_exact(store: DirectoryStore, step: int, path: Path) -> bool:
     """Give the exact file of a chain a name at a path, if it is of that step; return whether it is.
 
-    Where there are no hard links, as on another file system, the file is copied.
-
-    Raises
-    ------
-    ArgumentError
-        If the path is that of a file of a chain.
-    StorageError
-        If the operating system refuses. An existing file is unchanged.
+    Where there are no hard links, as on another file system, the file is copied. Raises
+    ``ArgumentError`` if the path is that of a file of a chain. After an error, an existing file is
+    unchanged.
     """
-    from .fork import has_exact
+    from .transfer import has_exact
 
     if in_chain(path):
         raise ArgumentError(f"{path} is a checkpoint of a chain: choose another name or directory")
@@ -196,7 +184,7 @@ def name_again(store: DirectoryStore, step: int, path: Path, flat: Flat, metadat
     """
     from ..save.exact import chunks_of
     from ..save.plan import candidates
-    from .fork import has_exact
+    from .transfer import has_exact
 
     if not has_exact(store, step):
         return False

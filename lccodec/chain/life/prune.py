@@ -21,18 +21,16 @@ from ...arguments import as_integer
 from ...container.system import storage_errors
 from ...errors import ArgumentError, ChainError, DataError, LccodecError, warn
 from ...table import Overview, Shown, ranges_text
-from ..behind import Change
+from ..behind import Behind, Change
 from ..caller import OnProgress, counted, no_progress
-from ..mend.behind import ParityBehind
-from ..mend.protect import Redundancy, forget, renew
-from ..mirror.behind import Mirrors
+from ..mend.mirror import Mirrors
+from ..mend.protect import ParityBehind, Redundancy, forget, renew
 from ..store.lineage import Ancestry, Lineage
-from ..store.names import checkpoints_among, pins_among, step_index
-from ..store.store import WritableStore
+from ..store.store import WritableStore, checkpoints_among, pins_among, step_index
 from .pins import linked_steps
 
 if TYPE_CHECKING:
-    from .rewrite_step import Rewriting
+    from .compact import Rewriting
 
 
 _BEST_OF: Final = ("min", "max")
@@ -103,15 +101,9 @@ class Keep:
     ) -> dict[int, str]:
         """Return the steps to keep, in rising order, each with the reason.
 
-        Parameters
-        ----------
-        there
-            The steps of a chain, rising.
-        numbers
-            Returns the numbers beside the arrays of a step. Called only if `best` is given.
-        written
-            Returns when the file of a step was written, in seconds since 1970. Called only if
-            `newer_than` is given.
+        Of the steps `there`, which are rising, `numbers` returns the numbers beside the arrays, and
+        `written` when the file was written, in seconds since 1970. They are called only for `best`
+        and `newer_than`.
         """
         found: dict[int, str] = {}
         if self.latest is not None:
@@ -235,12 +227,8 @@ def prune(
 
     Parameters
     ----------
-    keep
-        What to keep.
     rewrite
         Whether to rewrite kept checkpoints, so that they need only kept ones.
-    dry_run
-        Return what would be done, and do nothing.
     wait
         Whether to wait for other processes that pin or remove steps; if not, and there are any,
         nothing is removed.
@@ -329,7 +317,7 @@ def _rewritten(
 
     A step that cannot be restored stays as it is, with what it needs.
     """
-    from .rewrite_step import rewrite as rewrite_step
+    from .compact import rewrite as rewrite_step
 
     steps = store.checkpoints()
     lineage = ancestry.lineage(steps)
@@ -368,32 +356,26 @@ def _plan(
         raise ArgumentError(f"{keep} keeps none of the {len(steps)} steps of {store.path}")
     newest = max(steps)
     kept.setdefault(newest, "newest")
-    kept.update({step: "pinned" for step in pins_among(names) if step in steps and step not in kept})
-    kept.update(
-        {step: "named by a link" for step in linked_steps(store) if step in steps and step not in kept}
-    )
-    kept.update({step: "last in a mirror" for step in mirrored if step in steps and step not in kept})
+    others = [("pinned", pins_among(names)), ("named by a link", linked_steps(store))]
+    for why, staying in (*others, ("last in a mirror", mirrored)):
+        for step in staying:
+            if step in steps:
+                kept.setdefault(step, why)
     kept = dict(sorted(kept.items()))
     if len(kept) == len(steps):
         return Pruning((), 0, kept), {}
     needed = ancestry.lineage(steps).needed(kept)
     for step, problem in ancestry.unreadable.items():
-        message = (
-            f"{store.path}: step {step} cannot be read, so it is taken to need the step before: {problem}"
-        )
-        warn(message)
+        why = f"cannot be read, so it is taken to need the step before: {problem}"
+        warn(f"{store.path}: step {step} {why}")
     doomed = {step: name for step, name in steps.items() if step not in kept and step not in needed}
     return Pruning(tuple(doomed), store.size(doomed.values()), kept, needed), doomed
 
 
-class KeepBehind:
-    """Prunes a chain after each save, if there is something to `keep`.
+class KeepBehind(Behind):
+    """Prunes a chain after each save, before that returns, if there is something to `keep`.
 
-    Parameters
-    ----------
-    parity, mirrors
-        What else acts behind the saves. Without `parity`, that which was there is made anew at once
-        after a prune.
+    Without `parity`, that which was there is made anew at once after a prune.
     """
 
     def __init__(
@@ -418,10 +400,3 @@ class KeepBehind:
             prune(self._store, self._keep, wait=False, mirrored=self._mirrored(), **how)
         except (LccodecError, OSError) as error:
             warn(f"{self._store.path}: the state is saved, but pruning the chain failed: {error}")
-
-    def gives_back(self, name: str) -> bool:  # noqa: ARG002
-        """Return that nothing comes back."""
-        return False
-
-    def close(self) -> None:
-        """Do nothing: each prune is done when its save returns."""

@@ -7,7 +7,7 @@ back to the same step again finishes it: what was set aside stays together.
 
 What was set aside is a chain of its own, beside the chain. It holds the later steps, what these
 need, their pins, and the exact file if it was of a later step. It is complete before anything
-leaves the chain (:mod:`lccodec.chain.store.shelf`).
+leaves the chain (:mod:`lccodec.chain.store.directory`).
 
 Source: SPEC 9 (LCC-CHN-08, LCC-CHN-09).
 """
@@ -24,8 +24,7 @@ from ..mend.protect import forget, renew
 from ..read.checkpoint import open_step
 from ..store.claim import Claim
 from ..store.lineage import Ancestry, Lineage, remove_steps
-from ..store.names import pin_name, step_index
-from ..store.store import WritableStore
+from ..store.store import WritableStore, pin_name, step_index
 from .pins import linked_steps
 
 
@@ -60,10 +59,7 @@ class RolledBack:
 def list_rolled_back(store: WritableStore) -> list[RolledBack]:
     """Return what was rolled back and is still there, the oldest first.
 
-    Raises
-    ------
-    StorageError
-        If ``.rolled-back`` is a link, or cannot be read.
+    Raises ``StorageError`` if ``.rolled-back`` is a link, or cannot be read.
     """
     shelf = store.shelf()
     return [_describe(shelf.chain(name), name, step) for name, step in shelf.names()]
@@ -147,11 +143,6 @@ def delete_rolled_back(
 ) -> list[RolledBack]:
     """Remove what was rolled back: under one name, or all of it.
 
-    Parameters
-    ----------
-    pinned
-        Whether to remove pinned steps, too.
-
     Raises
     ------
     ArgumentError
@@ -198,20 +189,12 @@ def rollback(
     delete: bool = False,
     claim: Claim | None = None,
 ) -> RolledBack:
-    """Take all steps after a step out of a chain.
+    """Take all steps after a step out of a chain, and return what was taken out.
 
-    Parameters
-    ----------
-    delete
-        Whether to remove them at once. Otherwise they are set aside in ``.rolled-back``.
-    claim
-        The claim of a `Chain`, which may be held already.
-
-    Returns
-    -------
-    RolledBack
-        What was taken out; with what the last rollback had set aside, if that went to the same step
-        and was cut short. Its name is empty if it was removed, or if there was nothing.
+    With `delete` they are removed at once. Otherwise they are set aside in ``.rolled-back``, with
+    what the last rollback had set aside, if that went to the same step and was cut short. `claim`
+    is that of a `Chain`, which may be held already. The name of the result is empty if all was
+    removed, or there was nothing.
 
     Raises
     ------
@@ -223,7 +206,7 @@ def rollback(
     DataError, StorageError
         If the step cannot be read, or the operating system refuses. What is there can be restored.
     """
-    from .rewrite_step import end_at  # here, as every chain loads this module, and few roll back
+    from .compact import end_at  # here, as every chain loads this module, and few roll back
 
     step = step_index(step)
     open_step(store, step).close()
@@ -244,7 +227,11 @@ def rollback(
                 else (f"{linked[0]} of {store.path} is named by a link: delete that")
             )
             raise ArgumentError(f"step {why}, or roll back without delete")
-        exact = _is_of_later(store, step)
+        try:
+            newest = verified_exact_step(store)
+            exact = newest is not None and newest > step
+        except (DataError, StorageError):  # it is damaged, and of no step
+            exact = True
         names = [*later.values(), *([EXACT_NAME] if exact else [])]
         gone = tuple(other for other in store.steps() if other > step)  # also of the exact file
         found = RolledBack("", step, gone, exact, store.size(names), tuple(pinned))
@@ -266,12 +253,3 @@ def rollback(
             held.remove([*map(pin_name, pinned), *([EXACT_NAME] if exact else [])])
     renew(store, redundancy)
     return found
-
-
-def _is_of_later(store: WritableStore, step: int) -> bool:
-    """Return whether the exact file is of a later step; also if it is damaged, and of none."""
-    try:
-        found = verified_exact_step(store)
-    except (DataError, StorageError):
-        return True
-    return found is not None and found > step

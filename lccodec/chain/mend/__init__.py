@@ -1,8 +1,8 @@
-"""What is done against damage: parity beside a chain, and what is lost mended from it.
+"""What is done against damage: parity beside a chain, mirrors, and what is lost mended from them.
 
-- `parity_folder`: the parity files of a chain, and blocks of the files of their groups.
-- `protect`: how much parity there is; it is made, renewed and removed; `behind`: behind the saves,
-  and whether parity gives a file back, which a save asks.
-- `damage`: what is damaged; `repair`: files are mended from parity, mirrors and the exact file.
-- `ranks`: the same for the chains of ranks.
+- `parity_folder`: the parity files of a chain, the files of their groups, and what parity gives.
+- `protect`: how much parity there is; it is made, renewed and removed, also behind the saves.
+- `mirror`: a second store is brought up to date behind the saves, and read where files are lost.
+- `repair`: files mended from parity, mirrors and the exact file.
+- `ranks`: parity for the chains of ranks.
 """

@@ -10,7 +10,8 @@ are read, and what they add is added to the parity that is there. A group with a
 stays until the file is mended. Groups of files of ranks, which may lie in the same place, are left
 alone (:mod:`lccodec.chain.mend.ranks`).
 
-`renew` and `forget` follow files that come and go (behind the saves: :mod:`.behind`).
+`renew` and `forget` follow files that come and go. `ParityBehind` protects in a thread what was
+saved: no save waits for it, and saves that come faster than parity is made are protected together.
 
 Source: SPEC 9 (LCC-PAR).
 """
@@ -18,7 +19,7 @@ Source: SPEC 9 (LCC-PAR).
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -34,6 +35,7 @@ from ...constants import (
     MAX_PARITY_BLOCK,
     MAX_PARITY_COLUMNS,
     MIN_PARITY_BLOCK,
+    PARITY_FOLDER,
     PARITY_HEAD_SIZE,
 )
 from ...container.parity import Index, Layout, Member, blocks_offset, check_size, ends_of, file_length
@@ -42,21 +44,26 @@ from ...errors import (
     ArgumentError,
     ChainError,
     ChecksumError,
-    DataError,
     LccodecError,
-    StorageError,
+    reason_of,
     warn,
 )
 from ...parity.code import encode
+from ..behind import Change, Rounds
 from ..store.directory import DirectoryStore
-from ..store.store import Store
+from ..store.lineage import Lineage
+from ..store.store import Store, checkpoint_name, checkpoints_among
 from .parity_folder import (
+    GroupDamage,
     ParityFolder,
     ParityGroup,
     above,
     add_parity,
     bands,
     block_hashes,
+    damaged_among,
+    declared,
+    directory_of,
     locked_homes,
     read_band,
 )
@@ -73,12 +80,8 @@ _MAX_COLUMNS_FOR_SHARE: Final = 16  # of parity: each has two copies of the inde
 class Redundancy:
     """How much parity a group has: for some whole files, or a share of the bytes.
 
-    Parameters
-    ----------
-    files
-        How many files of a group may be lost whole, from 1 to 64; or 0.
-    share
-        The share of the bytes in ten-thousandths, from 100 (1 %) to 10,000; or 0.
+    `files` of a group, from 1 to 64, may be lost whole; or `share` is that of the bytes in
+    ten-thousandths, from 100 (1 %) to 10,000. The other one is 0.
 
     Examples
     --------
@@ -98,11 +101,14 @@ class Redundancy:
         """
         logs = range(MIN_PARITY_BLOCK.bit_length() - 1, MAX_PARITY_BLOCK.bit_length())
         layouts = [self._layout(tuple(members), 1 << log) for log in logs]
-        found = [each for each in layouts if _is_possible(each)]
-        if self.files:
-            asked: float = self.files * max(member.length for member in members)
-        else:
-            asked = self.share / _TEN_THOUSAND * sum(member.length for member in members)
+        # With the largest blocks, the limit says that an index is too long.
+        found = [
+            each
+            for each in layouts
+            if each.index_length <= MAX_MANIFEST_BYTES or each.block == MAX_PARITY_BLOCK
+        ]
+        lengths = [member.length for member in members]
+        asked = self.files * max(lengths) if self.files else self.share / _TEN_THOUSAND * sum(lengths)
         good = [each for each in found if _size(each) <= _TOLERANCE * asked]
         best = good[0] if good else min(found, key=_size)
         same = [each for each in found if each.block == block and _size(each) <= _SLACK * _size(best)]
@@ -127,18 +133,11 @@ def _size(layout: Layout) -> int:
     return layout.parity * (layout.rows * layout.block + 2 * (PARITY_HEAD_SIZE + layout.index_length))
 
 
-def _is_possible(layout: Layout) -> bool:
-    """Return whether an index is not too long; with the largest blocks, let the limit say so."""
-    return layout.index_length <= MAX_MANIFEST_BYTES or layout.block == MAX_PARITY_BLOCK
-
-
 def parse_redundancy(redundancy: object) -> Redundancy:
     """Return a redundancy that is given as a number of files, or as a percentage such as ``"5%"``.
 
-    Raises
-    ------
-    ArgumentError
-        For anything else; for less than 1 % or more than 100 %, or 0 files or more than 64.
+    Raises ``ArgumentError`` for anything else; for less than 1 % or more than 100 %, or 0 files or
+    more than 64.
     """
     if isinstance(redundancy, Redundancy):
         return redundancy
@@ -216,7 +215,8 @@ def protect(store: DirectoryStore, redundancy: Redundancy) -> Protection:
 
 def _protect(store: DirectoryStore, folder: ParityFolder, redundancy: Redundancy) -> Protection:
     steps = store.checkpoints()
-    members, unprotected = members_of(store, [*steps.values(), *_exact(store)])
+    exact = [EXACT_NAME] if store.has(EXACT_NAME) else []
+    members, unprotected = members_of(store, [*steps.values(), *exact])
     found, _ = folder.groups()
     of_ranks = [name for group in found if group.index.layout.of_ranks for name in group.names.values()]
     there = [group for group in found if not group.index.layout.of_ranks]
@@ -277,10 +277,6 @@ def _mends(store: DirectoryStore, group: ParityGroup, damaged: Collection[str]) 
     return lost
 
 
-def _exact(store: DirectoryStore) -> list[str]:
-    return [EXACT_NAME] if store.has(EXACT_NAME) else []
-
-
 def members_of(store: DirectoryStore, names: Iterable[str]) -> tuple[list[Member], dict[str, str]]:
     """Return files with the roots that they declare, and what is wrong with the others."""
     members, problems = [], {}
@@ -317,23 +313,19 @@ def _is_start(members: Sequence[Member], of: Sequence[Member]) -> bool:
     return tuple(members) == tuple(of[: len(members)])
 
 
-def _before(layout: Layout, known: Iterable[ParityGroup]) -> ParityGroup | None:
-    """Return the largest group that becomes another by adding files: one of whole files."""
-    found = None
+def _make(
+    store: DirectoryStore, folder: ParityFolder, layout: Layout, known: Iterable[ParityGroup]
+) -> dict[str, str]:
+    """Write the parity files of a group, from those of the largest that it begins with, if any."""
+    smaller = []  # groups of whole files, which grow
     for group in known:
         old = group.index.layout
         is_same = (old.aligned, old.block, old.parity) == (True, layout.block, layout.parity)
         if is_same and layout.aligned and _is_start(old.members, layout.members):
-            found = max(found, group, key=lambda each: len(each.index.layout.members)) if found else group
-    return found
-
-
-def _make(
-    store: DirectoryStore, folder: ParityFolder, layout: Layout, known: Iterable[ParityGroup]
-) -> dict[str, str]:
-    """Write the parity files of a group, from those of a group that it begins with, if any."""
-    if (before := _before(layout, known)) is not None:
+            smaller.append(group)
+    if smaller:
         with suppress(ChecksumError):  # a parity file is damaged: all are made from the files
+            before = max(smaller, key=lambda each: len(each.index.layout.members))
             return _make_group(store, folder, layout, before)
     return _make_group(store, folder, layout)
 
@@ -404,14 +396,6 @@ def damage(store: DirectoryStore, member: Member) -> str | None:
     return None
 
 
-def declared(store: DirectoryStore, name: str) -> tuple[bytes, int] | None:
-    """Return the root that a file declares and its length; ``None`` if it has none."""
-    try:
-        return store.root(name)
-    except (DataError, StorageError):
-        return None
-
-
 def unprotect(store: DirectoryStore) -> int:
     """Remove all parity of a chain; return the bytes that this frees."""
     folder = ParityFolder(store)
@@ -448,19 +432,26 @@ def _forget(store: DirectoryStore, gone: Collection[str]) -> None:
     )
 
 
-def renew(store: Store, redundancy: Redundancy | None = None) -> None:
+def renew(
+    store: Store,
+    redundancy: Redundancy | None = None,
+    make: Callable[[DirectoryStore, Redundancy], Protection] = protect,
+    *,
+    of_ranks: bool = False,
+) -> None:
     """Protect what is not protected any more, as it was before; an error is only a warning.
 
-    Where there is no parity, this does nothing.
+    Where there is no parity, this does nothing. Of the chains of ranks in the folders of a
+    directory, `make` is `protect_ranks`.
     """
     if not isinstance(store, DirectoryStore):
         return
     try:
-        redundancy = recorded(store) if redundancy is None else redundancy
+        redundancy = recorded(store, of_ranks=of_ranks) if redundancy is None else redundancy
         if redundancy is not None:
-            protect(store, redundancy)
+            make(store, redundancy)
     except (LccodecError, OSError) as error:
-        warn(f"{store.path}: parity could not be renewed: {error}")
+        warn(f"{store.path}: parity {'of the ranks ' if of_ranks else ''}could not be renewed: {error}")
 
 
 def recorded(store: DirectoryStore, *, of_ranks: bool = False) -> Redundancy | None:
@@ -487,3 +478,89 @@ def protected_names(store: DirectoryStore) -> set[str]:
             if m.name.startswith(folder)
         ]
     return {m.name for m in members if declared(store, m.name) == (m.root, m.length)}
+
+
+class ParityBehind:
+    """Protects a chain after each change, and knows what its parity gives back.
+
+    Without `redundancy`, only that is made again which `went`. `acts` says whether parity may go,
+    so that it has to be made again.
+    """
+
+    def __init__(self, store: Store, redundancy: Redundancy | None, *, acts: bool = True) -> None:
+        self._store, self._redundancy = store, redundancy
+        if redundancy is not None:
+            directory_of(store)  # or it is refused
+        self.acts = acts or redundancy is not None
+        self._rounds = Rounds(self._protect)
+        self._gone: Redundancy | None = None
+        self._failures: list[str] = []
+
+    def went(self, redundancy: Redundancy | None) -> None:
+        """Take note that parity of a redundancy went with files that were removed, if any did."""
+        self._gone = redundancy or self._gone
+
+    def after(self, change: Change) -> None:  # noqa: ARG002 - whatever it is
+        """Begin to protect what there is now, or let the thread that runs do so next."""
+        if self._redundancy or self._gone:
+            self._warn()
+            self._rounds.ask()
+
+    def gives_back(self, name: str) -> bool:
+        """Return whether parity gives back a checkpoint and all that it needs.
+
+        What is given back is verified, as far as a repair does before it writes.
+        """
+        with suppress(LccodecError):
+            return isinstance(self._store, DirectoryStore) and _from_parity(self._store, name)
+        return False
+
+    def close(self) -> None:
+        """Wait until all is protected that was asked for; an error is only a warning."""
+        self._rounds.wait()
+        self._warn()
+
+    def _protect(self) -> None:
+        """Protect what there is, in the thread."""
+        gone, self._gone = self._gone, None
+        if redundancy := self._redundancy or gone:
+            try:
+                protect(directory_of(self._store), redundancy)
+            except (LccodecError, OSError, MemoryError) as error:
+                self._failures.append(reason_of(error))
+
+    def _warn(self) -> None:
+        while self._failures:
+            warn(f"{self._store.path}: saves are not protected: {self._failures.pop(0)}")
+
+
+def _from_parity(store: DirectoryStore, name: str) -> bool:
+    places = [(store, "")]
+    if (ranks := above(store)) is not None:
+        places.append((ranks, f"{store.path.resolve().name}/"))
+    places = [(place, before) for place, before in places if place.has(PARITY_FOLDER)]
+    if not places:
+        return False
+    needed = [name]
+    if name != EXACT_NAME:  # what a checkpoint needs, as far as can be read
+        needed = list(map(checkpoint_name, Lineage.named(store).reached(checkpoints_among([name]))))
+    lost = set(damaged_among(store, needed))
+    for place, before in places:
+        found = _given_back(place, {f"{before}{each}" for each in lost})
+        lost -= {each.removeprefix(before) for each in found}
+    return not lost
+
+
+def _given_back(store: DirectoryStore, lost: Collection[str]) -> set[str]:
+    """Return the files among some lost ones that parity in a directory gives back."""
+    folder, found = ParityFolder(store), set[str]()
+    for group in folder.groups()[0]:
+        members = [member.name for member in group.index.layout.members]
+        if set(members).isdisjoint(lost):
+            continue
+        problems = damaged_among(store, filter(store.has, members))
+        with ExitStack() as stack:
+            damage = GroupDamage(store, folder, group, problems, stack)
+            if not damage.is_stale and not damage.hopeless:
+                found |= {members[number] for number in damage.targets}
+    return found & set(lost)

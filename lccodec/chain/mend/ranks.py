@@ -32,21 +32,15 @@ from ...constants import EXACT_NAME, MAX_GROUP_FILES, PARITY_HEAD_SIZE
 from ...container.folder import WholeFile
 from ...container.parity import Index, Layout, Member, blocks_offset, ends_of, file_length, rank_of
 from ...container.source import FileSource
-from ...errors import ChainError, LccodecError, reason_of, warn
+from ...errors import ChainError, LccodecError, reason_of
 from ...parity.code import Block, encode
 from ..store.directory import DirectoryStore, inner_directories
-from .parity_folder import ParityFolder, ParityGroup, block_hashes, home_of, homes_of, read_band
-from .protect import Protection, Redundancy, damage, declared, make_groups, members_of, recorded
+from .parity_folder import ParityFolder, ParityGroup, block_hashes, declared, home_of, homes_of, read_band
+from .protect import Protection, Redundancy, damage, make_groups, members_of, renew
 
 
 class Peers(Protocol):
-    """The ranks. Calls return when all ranks have made them, in the same order.
-
-    Attributes
-    ----------
-    rank, size
-        The number of this one, and how many there are.
-    """
+    """The ranks; `rank` is this one. Calls return when all have made them, in the same order."""
 
     rank: int
     size: int
@@ -73,13 +67,7 @@ class Alone:
 
 
 class Trouble:
-    """The first error of this rank. It goes on after one, because the others wait for it.
-
-    Attributes
-    ----------
-    reason
-        The error in words; ``None`` without one.
-    """
+    """The first error of this rank, in words. It goes on then, because the others wait for it."""
 
     reason: str | None = None
 
@@ -118,19 +106,9 @@ def protect_ranks(
 ) -> Protection:
     """Make parity files for all files of the ranks that have none, and remove those that are stale.
 
-    Parameters
-    ----------
-    store
-        The directory of the folders of the ranks.
-    saves
-        Of each save, the names of the files that the ranks wrote, each with its folder.
-
-    Raises
-    ------
-    ChainError
-        If there are no chains of ranks.
-    StorageError
-        If the operating system refuses. What was protected before still is.
+    `store` is the directory of their folders. `saves` has, of each save, the names of the files
+    that the ranks wrote, each with its folder. Raises ``ChainError`` if there are no chains of
+    ranks. After a ``StorageError``, what was protected before still is.
     """
     folders = rank_folders(store)
     if not folders:
@@ -235,12 +213,7 @@ def renew_ranks(store: DirectoryStore, redundancy: Redundancy | None = None) -> 
 
     Without parity of ranks, this does nothing.
     """
-    try:
-        redundancy = recorded(store, of_ranks=True) if redundancy is None else redundancy
-        if redundancy is not None:
-            protect_ranks(store, redundancy)
-    except (LccodecError, OSError) as error:
-        warn(f"{store.path}: parity of the ranks could not be renewed: {error}")
+    renew(store, redundancy, protect_ranks, of_ranks=True)
 
 
 _PIECE_BYTES: Final = 1 << 22  # of a column; a rank holds about four of them
@@ -251,14 +224,7 @@ _LOCK_PAUSE_SECONDS: Final = 0.02
 class Striped:
     """The parity files of one group in the making, as one rank sees it.
 
-    Parameters
-    ----------
-    store
-        The directory of the folders of the ranks.
-    folder
-        Its parity.
-    ranks
-        The rank that reads each file of the group.
+    `ranks` has the rank that reads each file of the group.
     """
 
     def __init__(
@@ -333,7 +299,10 @@ class Striped:
             for n, piece in zip(heights, received, strict=True):
                 stripe = piece[place * n * block :][: n * block]
                 hashes.extend(block_hashes(stripe, block, n))
-                self._write_at(i, stripe, offset)
+                with self._trouble.noted():
+                    if i in self._files:
+                        with self._files[i].working():
+                            self._files[i].write_at(stripe.data, offset)
                 offset += n * block
 
     def _band(self, row: int, rows: int) -> Block:
@@ -358,12 +327,6 @@ class Striped:
         if column is None:
             return 0
         return max(0, min(high, self._layout.rows_of(column)) - low) * self._layout.block
-
-    def _write_at(self, column: int, stripe: Block, offset: int) -> None:
-        with self._trouble.noted():
-            if column in self._files:
-                with self._files[column].working():
-                    self._files[column].write_at(stripe.data, offset)
 
     def _index(self) -> Index:
         """Return the index, of the hashes of all ranks."""
@@ -411,17 +374,10 @@ def _filled(block: Block, size: int) -> Block:
 
 @dataclass(frozen=True)
 class Written:
-    """What a rank has written.
+    """What a rank has written: the folder of its chain, and the file of this save with it, if any.
 
-    Attributes
-    ----------
-    folder
-        The folder of its chain.
-    name
-        The name of the file of this save, with the folder; ``None`` if it wrote none.
-    files
-        The names of all files of its chain. What is saved later is not among them: the other ranks
-        may not have written that yet.
+    `files` has all files of its chain by name. What is saved later is not among them: the other
+    ranks may not have written that yet.
     """
 
     folder: str
@@ -434,18 +390,8 @@ def protect_together(
 ) -> dict[str, str]:
     """Make parity of what this save wrote, and of all files of these ranks that have none.
 
-    Parameters
-    ----------
-    store
-        The directory of the folders of the ranks.
-    redundancy
-        How many files of a group may be lost.
-
-    Returns
-    -------
-    dict
-        The files that are not protected, each with the reason, also those of other ranks. What was
-        protected before still is. Files that were replaced or removed meanwhile are left out.
+    Returns the files that are not protected, each with the reason, also those of other ranks. What
+    was protected before still is. Files that were replaced or removed meanwhile are left out.
     """
     trouble, folder = Trouble(), ParityFolder(store)
     with ExitStack() as stack:

@@ -23,7 +23,7 @@ Source: SPEC 9 (LCC-EXA-04, LCC-EXA-06, LCC-PAR-06, LCC-PAR-07).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -42,18 +42,14 @@ from ...errors import (
     reason_of,
 )
 from ..caller import UNBOUNDED, Bounds, is_bound
-from ..mirror.stand_in import StandIn
-from ..mirror.transfer import copy, set_aside_of
-from ..read.checkpoint import OpenCheckpoint
-from ..read.newest import may_be_replaced, open_newest
+from ..read.checkpoint import OpenCheckpoint, may_be_replaced, open_newest
 from ..save.exact import checkpoint_from_exact, exact_from_checkpoint, lost_checkpoint
 from ..store.claim import Claim
 from ..store.directory import DirectoryStore
 from ..store.lineage import Lineage
-from ..store.names import checkpoint_name, checkpoints_among
-from ..store.store import Store, WritableStore
-from .damage import GroupDamage
-from .parity_folder import ParityFolder, ParityGroup, homes_of
+from ..store.store import Store, WritableStore, checkpoint_name, checkpoints_among
+from .mirror import StandIn, copy, set_aside_of
+from .parity_folder import GroupDamage, ParityFolder, damaged_among, homes_of
 from .protect import recorded, renew
 from .ranks import groups_of_ranks, renew_ranks
 
@@ -68,25 +64,22 @@ def mend_from_exact(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Write anew what is lost of the newest step, from the other of its two files.
 
-    Parameters
-    ----------
-    lost
-        The files that are damaged, each with the reason.
-    mended
-        The files that are, or would be, mended in another way.
-    bounds
-        What a checkpoint may ask for. One that asks for more is not decoded.
-
-    Returns
-    -------
-    tuple
-        The files that were written anew, each with what was done, and those that are lost still.
+    Those `lost` come with the reasons; those `mended` are, or would be, mended in another way. A
+    checkpoint that asks for more than the `bounds` is not decoded. Returns the files that were
+    written anew, each with what was done, and those that are lost still.
     """
-    made, left = dict[str, str](), dict(lost)
+    made, left, found = dict[str, str](), dict(lost), None
     if EXACT_NAME in lost:
-        found = _lost_exact(store)
-    else:  # all of a step is read for that
-        found = lost_checkpoint(store, bounds) if lost or _lacks_parent(store, mended) else None
+        try:  # it may be whole by now
+            with store.open(EXACT_NAME) as reader:
+                reader.verify()
+        except LccodecError as error:
+            found = EXACT_NAME, error
+    else:
+        step = store.exact_step()
+        own = None if step is None else checkpoint_name(step)
+        if lost or (own is not None and store.has(own) and _needs_lost(store, own, (), mended)):
+            found = lost_checkpoint(store, bounds)  # for which all of a step is read
     if found is None or (dry_run and not _needs_lost(store, found[0], lost, mended)):
         return made, left
     name, problem = found
@@ -106,23 +99,6 @@ def mend_from_exact(
         why, text = left.get(name, "it needs what is lost"), reason_of(error)
         left[name] = why if text == why else f"{why}; {text}"
     return made, left
-
-
-def _lost_exact(store: Store) -> tuple[str, LccodecError] | None:
-    """Return the exact file and its error; ``None`` if it is whole by now."""
-    try:
-        with store.open(EXACT_NAME) as reader:
-            reader.verify()
-    except LccodecError as error:
-        return EXACT_NAME, error
-    return None
-
-
-def _lacks_parent(store: Store, mended: Collection[str]) -> bool:
-    """Return whether the checkpoint of the exact file's step needs a file that is not there."""
-    step = store.exact_step()
-    name = None if step is None else checkpoint_name(step)
-    return name is not None and store.has(name) and _needs_lost(store, name, (), mended)
 
 
 def _needs_lost(store: Store, name: str, lost: Collection[str], mended: Collection[str]) -> bool:
@@ -147,24 +123,11 @@ def mend_from_mirrors(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Bring files from mirrors, each verified where it arrives; parents come before children.
 
-    Parameters
-    ----------
-    lost
-        The files that are damaged, each with the reason.
-    mended
-        The files that are, or would be, mended in another way.
-
-    Returns
-    -------
-    tuple
-        The files that were brought, each with its mirror, and those that are lost still.
-
-    Raises
-    ------
-    ChainError
-        If no mirror can be read, or all are of other chains.
+    Parameters are as for `mend_from_exact`. Returns the files that were brought, each with its
+    mirror, and those that are lost still. Raises ``ChainError`` if no mirror can be read, or all
+    are of other chains.
     """
-    view = StandIn(store, mirrors, lambda *_: None)
+    view = StandIn(store, mirrors, tell=False)
     brought, left = dict[str, str](), dict(lost)
     wanted = [*lost, *_missing(store, view), *_later(store, view)]
     todo = {*wanted} - {*mended}
@@ -172,7 +135,8 @@ def mend_from_mirrors(
     for name in [*({EXACT_NAME} & todo), *map(checkpoint_name, ordered)]:
         source = view.of(name)
         if source is store:
-            left.setdefault(name, f"it is missing, and no mirror has it ({', '.join(map(_place, mirrors))})")
+            places = ", ".join(str(mirror.path) for mirror in mirrors)
+            left.setdefault(name, f"it is missing, and no mirror has it ({places})")
             continue
         try:
             with source.open(name) as reader:
@@ -189,10 +153,6 @@ def mend_from_mirrors(
         left.pop(name, None)
         brought[name] = str(source.path)
     return brought, left
-
-
-def _place(mirror: Store) -> str:
-    return str(mirror.path)
 
 
 def _missing(store: Store, view: StandIn) -> list[str]:
@@ -223,7 +183,7 @@ def _later(store: WritableStore, view: StandIn) -> list[str]:
             files[-1] = EXACT_NAME
         if files and all(mirror.root(name)[0] not in gone for name in files.values()):
             found |= dict.fromkeys(files.values())
-            view.admit(mirror, files.values())
+            view.chosen |= dict.fromkeys(files.values(), mirror)  # though the chain lacks these steps
             break
     return list(found)
 
@@ -251,17 +211,8 @@ def salvage(store: Store, save: Callable[..., Any]) -> Salvage:
     """Save every step, and every array that still verifies, to another chain.
 
     A step of which arrays are lost is saved as a dict of the others by name. The exact file goes
-    before the checkpoint of its step, and that before what is damaged in the exact file.
-
-    Parameters
-    ----------
-    save
-        `Chain.save` of the other chain, without an adapter, which loses nothing.
-
-    Raises
-    ------
-    ChainError
-        If there is no checkpoint.
+    before the checkpoint of its step, and that before what is damaged in the exact file. `save` is
+    `Chain.save` of the other chain, without an adapter, which loses nothing.
     """
     steps = store.steps()
     if not steps:
@@ -340,20 +291,10 @@ def repair(
     """Mend the files of a chain that are damaged or missing, from its parity, then from mirrors.
 
     What is lost of the newest step is then written anew from the other of its two files. If all
-    could be mended, parity that is damaged or stale is renewed.
-
-    Parameters
-    ----------
-    dry_run
-        Return what would be done, and do nothing. That may be less than is done: what an exact file
-        gives that must be mended itself is not known before.
-    claim
-        The claim of a `Chain`, which may be held already.
-    mirrors
-        The mirrors of the chain.
-    bounds
-        What a checkpoint may ask for; from one that asks for more nothing is written anew. What
-        parity and mirrors give is verified, but not decoded.
+    could be mended, parity that is damaged or stale is renewed. With `dry_run`, less may be told
+    than is done: what an exact file gives that must be mended itself is not known before. `claim`
+    is that of a `Chain`, which may be held already. From a checkpoint that asks for more than the
+    `bounds`, nothing is written anew. What parity and mirrors give is verified, but not decoded.
 
     Raises
     ------
@@ -438,33 +379,17 @@ def _from_parity(store: DirectoryStore, *, dry_run: bool) -> Repair:
                 done = {*damage.targets} if dry_run else damage.mend(reasons)
                 mended += sorted(group.index.layout.members[number].name for number in done)
     lost = {name: text for name, text in {**problems, **reasons}.items() if name not in mended}
-    broken = sorted({*errors, *_damaged_parity(folder, groups)})
-    return Repair(tuple(mended), lost, tuple(stale), tuple(broken), len(protected))
-
-
-def _damaged_parity(folder: ParityFolder, groups: Iterable[ParityGroup]) -> Iterator[str]:
-    """Yield the names of parity files that are damaged."""
+    broken = set(errors)
     for name in (name for group in groups for name in group.names.values()):
         try:
             with closing(folder.source(name)) as source:
                 check_file(source, str(folder.path / name), name)
         except LccodecError:
-            yield name
+            broken.add(name)
+    return Repair(tuple(mended), lost, tuple(stale), tuple(sorted(broken)), len(protected))
 
 
 def damaged_files(store: Store) -> dict[str, str]:
     """Return what is wrong with the bytes of checkpoints and the exact file, by their names."""
     exact = [EXACT_NAME] if store.has(EXACT_NAME) else []
     return damaged_among(store, [*store.checkpoints().values(), *exact])
-
-
-def damaged_among(store: Store, names: Iterable[str]) -> dict[str, str]:
-    """Return what is wrong with the bytes of some files, by their names."""
-    problems = {}
-    for name in names:
-        try:
-            with store.open(name) as reader:
-                reader.verify()
-        except LccodecError as error:
-            problems[name] = str(error)
-    return problems

@@ -51,12 +51,10 @@ from ...errors import ArgumentError, ChainError
 from ...parallel import WIDE_PIECE, slices
 from ...policy.roles import ROLES, Role
 from ..caller import UNBOUNDED, Bounds, OnProgress, no_progress
-from ..store.names import step_index
-from ..store.store import Store
-from .checkpoint import OpenCheckpoint, checked_names, open_step, without_spare
+from ..store.store import Store, step_index
+from .checkpoint import OpenCheckpoint, checked_names, kept, open_step, without_spare
 from .info import ArrayInfo, checkpoint_info
 from .links import Head, Link, check_own, fold, next_heads, value_or_raise
-from .newest import kept
 from .replay import DecodedArray, decoded_together, replay_each
 
 
@@ -175,17 +173,7 @@ _FLOATS: Final = {kind.name for kind in ELEMENT_TYPES if kind.is_float}
 
 @dataclass(frozen=True)
 class Average:
-    """A weighted mean of checkpoints.
-
-    Parameters
-    ----------
-    state
-        The averaged state; with keys, a dict of these leaves by name.
-    metadata
-        The strings that were stored with the newest of the steps.
-    arrays
-        Names of the arrays that are averaged.
-    """
+    """A weighted mean of checkpoints, the newest one's metadata, and what arrays are averaged."""
 
     state: Any
     metadata: dict[str, str]

@@ -1,39 +1,68 @@
-"""An open checkpoint with the parents it needs: its state, single arrays, and what is stored.
+"""An open checkpoint with the parents it needs, and which file of a step that is.
 
 A file is opened by path, by the step of a chain, or from memory. Errors name the file. `Arrivals`
 has the leaves of a state, each as soon as it is decoded: what `Chain.restore_iter` returns.
 
-Source: SPEC 9.
+The exact file is a keyframe whose frames hold the values as they are: the newest state bit for bit,
+in one file beside the checkpoints. After a crash, it may be the only file of the newest step. A
+restore takes it if it is sound and of the step asked for; otherwise the history's checkpoint, with
+a warning that says why.
+
+Some checkpoints hold no state of their own: adapters write links to a step of a chain, records of
+distributed checkpoints, and parts of one process. By themselves they are sound files. Whoever wants
+a state must not take what they hold for one; :mod:`lccodec.adapters.whole` brings together what
+they name.
+
+Source: SPEC 9 (LCC-EXA).
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, Final, Literal, Self
+from pathlib import Path
+from typing import Any, Final, Literal, Self, TypeVar
 
 import numpy as np
 
-from ...container.checkpoint import CheckpointReader, open_bytes
+from ...constants import EXACT_NAME
+from ...container.bundle import is_bundle
+from ...container.checkpoint import CheckpointReader, open_bytes, sound_root
 from ...container.scalars import Json, scalar_value
 from ...container.source import read_ahead
-from ...container.system import checked_path
+from ...container.system import checked_path, checked_place
 from ...container.tree import leaves_of, select, unflatten
 from ...element_table import ElementType
 from ...element_types import Array, check_dtype, from_components
-from ...errors import ArgumentError, ChainError, FormatError, StorageError
+from ...errors import (
+    ArgumentError,
+    ChainError,
+    DataError,
+    FormatError,
+    LccodecError,
+    LimitError,
+    StorageError,
+    UnsupportedError,
+    is_loss,
+    warn,
+)
 from ...frame.header import Shape
-from ..caller import Adapter, Progress, watched
-from ..store.directory import DirectoryStore
-from ..store.names import check_name, step_index
-from ..store.store import Store
+from ...policy.record import read_record
+from ..caller import UNBOUNDED, Adapter, Bounds, Progress, watched
+from ..store.directory import DirectoryStore, check_exact, link_problem, older_problem
+from ..store.opening import open_store
+from ..store.store import Store, check_name, checkpoint_name, step_index
 from .info import CheckpointInfo, checkpoint_info
 from .links import HEADER_BYTES, MEMBER_BYTES, Head, Link, array_heads, open_links
-from .replay import DecodedArray, Decoding, decoded_together, frames_ahead, headers_of, replay
+from .replay import DecodedArray, Decoding, decoded_bytes, decoded_together, frames_ahead, headers_of, replay
 from .rows import Keys, checked_keys, checked_rows, chosen_rows, replay_rows, without_rows
+
+Found = TypeVar("Found")
 
 _MAX_ATTEMPTS: Final = 3  # to open a checkpoint, while others take away what it was to need
 _MAX_SPARE_BYTES: Final = 64  # that the memory of an array may have beside its values
@@ -148,10 +177,7 @@ class OpenCheckpoint:
     def decode_rows(self, rows: Mapping[str, slice]) -> Iterator[tuple[str, DecodedArray]]:
         """Yield some rows of arrays as decoded, by name; no more blocks than they need are.
 
-        Raises
-        ------
-        ArgumentError
-            For an unknown name, or an array without rows.
+        Raises ``ArgumentError`` for an unknown name, or an array without rows.
         """
         self._check_open()
         indices = {name: self.index_of(name) for name in rows}
@@ -249,17 +275,10 @@ def without_spare(array: Array) -> Array:
 
 
 def open_file(path: str | os.PathLike[str]) -> OpenCheckpoint:
-    """Open a checkpoint file to read single arrays.
+    """Open a checkpoint file to read single arrays; its parents lie in the same directory.
 
-    The parents of a delta are looked for in the same directory.
-
-    Raises
-    ------
-    ArgumentError
-        If `path` cannot be a path.
-    DataError, ChainError, StorageError
-        If the file breaks a rule of the format, a parent is missing, or the operating system cannot
-        read it.
+    Raises ``ArgumentError`` if `path` cannot be a path; ``DataError``, ``ChainError`` or
+    ``StorageError`` if the file or a parent cannot be read, is missing or breaks a rule.
     """
     checked = checked_path(path)
     return open_name(DirectoryStore(checked.parent), checked.name)
@@ -268,32 +287,29 @@ def open_file(path: str | os.PathLike[str]) -> OpenCheckpoint:
 def open_name(store: Store, name: str) -> OpenCheckpoint:
     """Open a file of a store by its name. Errors are as for `open_file`."""
     store.ahead([name])
+    return tried_again(lambda: OpenCheckpoint(store.open(name), store))
+
+
+def tried_again(attempt: Callable[[], Found]) -> Found:
+    """Return what is made of a checkpoint and its parents, while others may write them anew."""
     for _ in range(_MAX_ATTEMPTS - 1):
         # A prune may write a file anew, and remove its parent, before the parent is opened. Where a
         # group is settled, the parent is another one then, and interpolated.
         try:
-            return OpenCheckpoint(store.open(name), store)
+            return attempt()
         except ChainError:
             pass
         except FormatError as error:
             if error.rule != "LCC-INT-02":
                 raise
-    return OpenCheckpoint(store.open(name), store)
+    return attempt()
 
 
 def open_step(store: Store, step: int | None = None) -> OpenCheckpoint:
-    """Open a step of a chain, the latest by default.
+    """Open a step of a chain, the latest by default: its checkpoint, or else the exact file.
 
-    It is the step's checkpoint, or the exact file if only that has the step.
-
-    Raises
-    ------
-    ArgumentError
-        If `step` is not an integer.
-    ChainError
-        If there is no such step, or a parent is missing.
-    DataError, StorageError
-        As `open_file`; also if the file holds another step than its name says (LCC-CHN-01).
+    Raises as `open_file`; ``ChainError`` also if there is no such step, and ``FormatError`` if the
+    file holds another step than its name says (LCC-CHN-01).
     """
     wanted = None if step is None else step_index(step)
     for _ in range(_MAX_ATTEMPTS):
@@ -465,3 +481,329 @@ def _hollow(kind: ElementType, shape: Shape, dtype: str | None) -> Array:
     row = from_components(np.zeros(size, kind.bits), kind, shape[-1:], dtype)
     strides = (*(0 for _ in shape[:-1]), *row.strides)
     return np.lib.stride_tricks.as_strided(row, shape, strides)
+
+
+class ExactFile(OpenCheckpoint):
+    """An open exact file. Where its frames are damaged, the history's checkpoint takes its place.
+
+    `spare` opens that, and warns of the error that made it necessary. It raises the error if there
+    is no such checkpoint.
+    """
+
+    def __init__(self, reader: CheckpointReader, spare: Callable[[LccodecError], OpenCheckpoint]) -> None:
+        super().__init__(reader, None)
+        self._spare = spare
+
+    def decode_some(self, indices: Iterable[int]) -> dict[int, DecodedArray]:
+        """Return arrays as decoded, by index: all from this file, or all from the history."""
+        return self.decode_leaves(indices, {})[0]
+
+    def decode_leaves(
+        self, indices: Iterable[int], rows: Mapping[str, slice]
+    ) -> tuple[dict[int, DecodedArray], dict[str, DecodedArray]]:
+        """Return arrays and rows of others as decoded: all from here, or all from the history."""
+        wanted = self._checked(indices)
+        try:
+            return dict(super()._replay(wanted)), dict(super().decode_rows(rows))
+        except (DataError, StorageError) as error:
+            return dict(self._of_history(wanted, error)), dict(self._rows_of_history(rows, error))
+
+    def decode_rows(self, rows: Mapping[str, slice]) -> Iterator[tuple[str, DecodedArray]]:
+        """Yield some rows of arrays as decoded; from the first damaged one on, of the history."""
+        left = dict(rows)
+        try:
+            for name, part in super().decode_rows(rows):
+                del left[name]
+                yield name, part
+        except (DataError, StorageError) as error:
+            failure = error
+        else:
+            return
+        yield from self._rows_of_history(left, failure)
+
+    def _replay(self, indices: list[int]) -> Decoding:
+        """Yield arrays; from the first one on that is damaged, those of the history."""
+        left = dict.fromkeys(indices)
+        try:
+            for index, array in super()._replay(indices):
+                del left[index]
+                yield index, array
+        except (DataError, StorageError) as error:
+            failure = error
+        else:
+            return
+        yield from self._of_history(list(left), failure)
+
+    def heads(self) -> dict[str, Head]:
+        """Return what is known of each array before it is decoded, by name."""
+        try:
+            return super().heads()
+        except (DataError, StorageError) as error:
+            with self._spare(error) as history:
+                return history.heads()
+
+    def _of_history(self, indices: list[int], error: LccodecError) -> Decoding:
+        names = [self.links[-1].index_names[index] for index in indices]
+        with self._spare(error) as history:
+            places = history.links[-1].names
+            if not places.keys() >= set(names):
+                raise error
+            known = {places[name]: index for name, index in zip(names, indices, strict=True)}
+            for place, array in history.decode_each(known):
+                yield known[place], array
+
+    def _rows_of_history(
+        self, rows: Mapping[str, slice], error: LccodecError
+    ) -> Iterator[tuple[str, DecodedArray]]:
+        if rows:
+            with self._spare(error) as history:
+                if not set(history.keys()) >= rows.keys():
+                    raise error
+                yield from history.decode_rows(rows)
+
+
+def open_exact(store: Store, *, strict: bool = False) -> ExactFile:
+    """Open the exact file of a store; with `strict`, the history does not take its place.
+
+    Raises ``FormatError`` if a file of that name is not an exact file (LCC-EXA-01).
+    """
+    reader = store.open(EXACT_NAME)
+    try:
+        check_exact(reader)
+    except BaseException:
+        reader.close()
+        raise
+
+    def spare(error: LccodecError) -> OpenCheckpoint:
+        name = checkpoint_name(reader.manifest.step or 0)
+        if strict or not store.has(name):
+            raise error
+        warn(f"{store.path}: the exact file is damaged; returned the state of the history: {error}")
+        return open_name(store, name)
+
+    return ExactFile(reader, spare)
+
+
+def check_state(exact: OpenCheckpoint, checkpoint: OpenCheckpoint) -> None:
+    """Raise ``FormatError`` if the states of the two differ in more than values (LCC-EXA-03)."""
+    for what in ("metadata", "scalars", "tree"):
+        ours, theirs = (json.dumps(getattr(f.links[-1].manifest, what)) for f in (exact, checkpoint))
+        if ours != theirs:
+            raise FormatError("LCC-EXA-03", EXACT_NAME, f"the {what} are not those of the checkpoint")
+    for mine, other in zip(exact.info().arrays, checkpoint.info().arrays, strict=True):
+        if (mine.dtype, mine.shape) != (other.dtype, other.shape):
+            message = "is not of the type and shape that it has in the checkpoint"
+            raise FormatError("LCC-EXA-03", f"{EXACT_NAME}: array {mine.name!r}", message)
+
+
+def with_exact(info: CheckpointInfo, store: Store) -> CheckpointInfo:
+    """Return what is known of a checkpoint; `exact` also for the exact file beside it."""
+    if info.exact_root is None:
+        return info
+    try:
+        with store.open(EXACT_NAME) as reader:
+            found = reader.manifest.is_exact and reader.root.hex() == info.exact_root
+    except (DataError, StorageError):
+        found = False
+    return replace(info, exact=info.exact or found)
+
+
+def may_be_replaced(store: Store, name: str, root: bytes) -> bool:
+    """Return whether a file that was found damaged may be replaced by one of a root.
+
+    Not if it is whole by now, or only cannot be read, now or by this version: it may be a newer
+    one, and the only copy.
+    """
+    try:
+        with store.open(name) as reader:
+            if reader.root == root:
+                return True
+            reader.verify()
+    except (UnsupportedError, LimitError):
+        return not _is_other(store, name, root)
+    except LccodecError as error:
+        return is_loss(error)
+    return False
+
+
+def is_unknown(store: Store, name: str, root: bytes) -> bool:
+    """Return whether a file is a sound one that this version cannot read, and not that of a root.
+
+    A newer version may have written it anew. Its root tells whether it is damaged instead.
+    """
+    try:
+        store.open(name).close()
+    except (UnsupportedError, LimitError):
+        return _is_other(store, name, root)
+    except LccodecError:
+        pass
+    return False
+
+
+def _is_other(store: Store, name: str, root: bytes) -> bool:
+    """Return whether a file of any version is sound and not that of a root, or cannot be read."""
+    try:
+        with closing(store.source(name)) as source:
+            return sound_root(source) not in (None, root)
+    except LccodecError:
+        return True
+
+
+def is_newest_exact(reader: CheckpointReader, newest: int, named: bytes | None) -> bool:
+    """Return whether a file is the exact file of the newest checkpoint, or of a newer step.
+
+    `named` is the root that the checkpoint names.
+    """
+    step = reader.manifest.step or 0
+    return reader.manifest.is_exact and (step > newest or (step == newest and reader.root == named))
+
+
+def open_exact_of(checkpoint: Path, root: str) -> ExactFile | None:
+    """Open the exact file of a checkpoint; ``None`` if it is missing, damaged or of another.
+
+    `root` is that of the checkpoint or of the exact file itself, in hexadecimal.
+    """
+    try:
+        store = DirectoryStore(checkpoint.parent)
+        file = open_exact(store)
+        try:
+            own = file.links[-1].reader.root
+            if root == own.hex():
+                return file
+            with store.open(checkpoint.name) as reader:
+                if root in {each.hex() for each in reader.roots} and reader.manifest.exact == own:
+                    return file
+        except BaseException:
+            file.close()
+            raise
+        file.close()
+    except (DataError, StorageError):  # or it was replaced meanwhile
+        pass
+    return None
+
+
+def open_newest(store: Store, step: int | None = None, *, strict: bool = False) -> OpenCheckpoint:
+    """Open a step of a chain, the latest by default: the exact file if it is of that step.
+
+    An `LccodecWarning` says why an exact file is not used, or what is wrong beside it. With
+    `strict`, an exact file that is damaged or missing raises an error instead. Other errors are as
+    `open_step`.
+    """
+    listed = store.snapshot()
+    file, problem = find_exact(listed, step, strict=strict)
+    if file is not None:
+        if problem is not None:
+            warn(f"{store.path}: {problem}")
+        return file
+    try:
+        checkpoint = open_step(listed, step)
+    except (ChainError, StorageError):
+        if listed is store:
+            raise
+        checkpoint = open_step(store, step)  # it was pruned after it was listed
+    if problem is not None:
+        warn(f"{store.path}: {problem}; returned the newest state of the history")
+    elif not listed.has(EXACT_NAME) and _is_missed(checkpoint, listed):
+        if strict:
+            checkpoint.close()
+            raise ChainError(f"{store.path}: the exact file is missing")
+        warn(
+            f"{store.path}: the exact file is missing (a rollback sets it aside); returned the newest lossy"
+            " state of the history"
+        )
+    return checkpoint
+
+
+def _is_missed(file: OpenCheckpoint, store: Store) -> bool:
+    """Return whether the newest checkpoint lost something, and its exact state was to be kept."""
+    manifest = file.links[-1].manifest
+    if manifest.policy == "lossless":  # as of most chains that have no exact file
+        return False
+    if manifest.step != max(store.checkpoints(), default=None):
+        return False
+    try:
+        return read_record(manifest.policy).newest == "exact" and file.info().lossy
+    except LccodecError:
+        return False
+
+
+def kept(file: OpenCheckpoint, bounds: Bounds) -> OpenCheckpoint:
+    """Return a file that keeps bounds, by its manifests and headers; nothing is decoded.
+
+    Raises ``LimitError``, whose rule is the name of the bound, after the file was closed.
+    """
+    try:
+        where = file.links[-1].reader.name
+        bounds.check_deltas(len(file.links) - 1, where)
+        if bounds.max_bytes is not None:
+            sizes = {name: head.nbytes for name, head in file.heads().items()}
+            found = decoded_bytes(file.links, sizes)  # of runs, also what the state does not have
+            for name, size in found.items():
+                sizes[name] = max(sizes.get(name, 0), size)
+            bounds.check_bytes(sum(sizes.values()), where)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def open_path(
+    path: str | os.PathLike[str],
+    *,
+    step: int | None = None,
+    exact: bool = True,
+    bounds: Bounds = UNBOUNDED,
+) -> OpenCheckpoint:
+    """Open a step of a chain or a bundle, or a checkpoint file; see :func:`lccodec.open`."""
+    return kept(_open_path(path, step, exact), bounds)
+
+
+def _open_path(path: str | os.PathLike[str], step: int | None, exact: bool) -> OpenCheckpoint:
+    checked = checked_place(path)
+    if isinstance(checked, Path) and not os.path.isdir(checked):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
+        if step is None:
+            try:
+                return open_file(checked)
+            except FormatError:
+                if not is_bundle(checked):
+                    raise
+        elif not is_bundle(checked):
+            raise ArgumentError(f"a step needs a chain or a bundle; {checked} is a file")
+    store = open_store(checked)
+    try:
+        file = (open_newest if exact else open_step)(store, step)
+    except BaseException:
+        store.close()
+        raise
+    file.owns(store)
+    return file
+
+
+def find_exact(
+    store: Store, step: int | None, *, strict: bool = False
+) -> tuple[ExactFile | None, str | None]:
+    """Return the exact file if it is to be used for a step, and what is to be warned of.
+
+    The step is the latest by default. With `strict`, the error of a damaged file is raised.
+    """
+    wanted = None if step is None else step_index(step)
+    # Listed first: a save that comes in between has replaced the exact file by a newer one.
+    newest = max(store.checkpoints(), default=None)
+    if not store.has(EXACT_NAME):
+        return None, None
+    try:
+        file = open_exact(store, strict=strict)
+    except (DataError, StorageError) as error:
+        if strict and wanted in (None, newest):
+            raise
+        return None, f"the exact file cannot be used: {error}" if wanted in (None, newest) else None
+    found = file.links[-1].manifest.step or 0
+    problem = None
+    if newest is not None and found < newest and wanted in (None, newest):
+        problem = older_problem(found, newest)
+    elif wanted in (None, found):
+        usable, problem = link_problem(file.links[-1].reader, store)
+        if usable:
+            return file, problem
+    file.close()
+    return None, problem

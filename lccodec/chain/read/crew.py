@@ -8,7 +8,6 @@ Source: SPEC 9.
 
 from __future__ import annotations
 
-import math
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -74,14 +73,7 @@ class CloseFile:
 class DecodeGroup:
     """Decode arrays that are decoded together; the result is a list of their components.
 
-    Parameters
-    ----------
-    source
-        The checkpoint.
-    indices
-        The arrays.
-    out
-        Where the components of each go, or ``None`` for a result that is sent.
+    `out` says where those of each array go; ``None`` is a result that is sent.
     """
 
     source: Source
@@ -149,27 +141,21 @@ TASKS: Final = (Source, CloseFile, DecodeGroup, DecodeRange)
 def replay_shared(file: OpenCheckpoint, source: Source, indices: Sequence[int], crew: Crew) -> Decoding:
     """Yield arrays with their indices, in this order and as soon as each is decoded, as `replay`.
 
-    Raises
-    ------
-    DataError
-        As `replay`.
-    WorkerError
-        If a worker is gone.
+    Raises ``WorkerError`` if a worker is gone.
     """
     heads, names = file.heads(), file.links[-1].index_names
     groups: dict[int, list[int]] = {}
     for index in indices:
         groups.setdefault(id(file.together[index]), []).append(index)
-    sharing = _Sharing(file, source)
     jobs: deque[_Job] = deque()  # those whose tasks were handed out, and whose results were not taken
 
     def size(group: list[int]) -> int:
-        return sum(_nbytes(heads[names[index]]) for index in group)
+        return sum(heads[names[index]].nbytes for index in group)
 
     def tasks() -> Iterator[Task]:
         for batch in batches(groups.values(), size, _MIN_TASK_BYTES):
             group = [index for each in batch for index in each]
-            jobs.append(sharing.job(group, [heads[names[index]] for index in group]))
+            jobs.append(_job(file, source, group, [heads[names[index]] for index in group]))
             yield from jobs[-1].tasks
 
     results = crew.ordered(tasks())
@@ -196,35 +182,24 @@ class _Job:
     ranges: Ranges | None = None
 
 
-class _Sharing:
-    """Makes the tasks of a checkpoint, and memory for what is decoded."""
-
-    def __init__(self, file: OpenCheckpoint, source: Source) -> None:
-        self._file = file
-        self._source = source
-
-    def job(self, group: list[int], heads: Sequence[Head]) -> _Job:
-        """Return what is to be done for a group."""
-        out = [self._memory(head) for head in heads]
-        size = out[0].size if out[0] is not None else 0
-        if len(group) == 1 and out[0] is not None and size > 2 * _RANGE_COMPONENTS:
-            name = self._file.links[-1].index_names[group[0]]
-            if (ranges := Ranges.of(self._file.links, name)) is not None:
-                parts = ranges.cut(-(-size // _RANGE_COMPONENTS))
-                tasks = [
-                    DecodeRange(self._source, name, part.start, part.stop, number, len(parts), out[0][part])
-                    for number, part in enumerate(parts)
-                ]
-                return _Job(group, heads, out, tasks, ranges)
-        return _Job(group, heads, out, [DecodeGroup(self._source, group, out)])
-
-    def _memory(self, head: Head) -> Array | None:
-        nbytes, kind = _nbytes(head), head.header.kind
-        return None if nbytes <= _MAX_SENT_BYTES else np.empty(nbytes // kind.size, kind.bits)
-
-
-def _nbytes(head: Head) -> int:
-    return math.prod(head.shape) * head.header.kind.itemsize
+def _job(file: OpenCheckpoint, source: Source, group: list[int], heads: Sequence[Head]) -> _Job:
+    """Return what is to be done for a group, with memory for what is decoded."""
+    out = [
+        None
+        if head.nbytes <= _MAX_SENT_BYTES
+        else np.empty(head.nbytes // head.header.kind.size, head.header.kind.bits)
+        for head in heads
+    ]
+    if len(group) == 1 and out[0] is not None and out[0].size > 2 * _RANGE_COMPONENTS:
+        name = file.links[-1].index_names[group[0]]
+        if (ranges := Ranges.of(file.links, name)) is not None:
+            parts = ranges.cut(-(-out[0].size // _RANGE_COMPONENTS))
+            tasks = [
+                DecodeRange(source, name, part.start, part.stop, number, len(parts), out[0][part])
+                for number, part in enumerate(parts)
+            ]
+            return _Job(group, heads, out, tasks, ranges)
+    return _Job(group, heads, out, [DecodeGroup(source, group, out)])
 
 
 def _decoded(jobs: deque[_Job], results: Iterator[Any]) -> dict[int, DecodedArray]:
@@ -252,14 +227,9 @@ _MIN_SHARED_BYTES: Final = 1 << 23
 
 
 class Restorers:
-    """The crew of this process that decodes checkpoints, started when it is needed.
+    """The crew of this process that decodes checkpoints; `begin` starts it when it is needed.
 
-    Parameters
-    ----------
-    members
-        How many processes decode, with this one.
-    begin
-        Starts the crew.
+    `members` is the number of processes that decode, with this one.
     """
 
     def __init__(self, members: int, begin: Callable[[], Crew]) -> None:
@@ -272,8 +242,7 @@ class Restorers:
         """Let the crew decode the arrays of an open checkpoint, if that is worth it."""
         if self._members == 1:
             return
-        heads = file.heads().values()
-        if sum(math.prod(head.shape) * head.header.kind.itemsize for head in heads) >= _MIN_SHARED_BYTES:
+        if sum(head.nbytes for head in file.heads().values()) >= _MIN_SHARED_BYTES:
             source = Source(str(path.absolute()), file.links[-1].reader.root)
             file.decode_by(partial(self._decode, source=source))
 

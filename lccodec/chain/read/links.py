@@ -43,8 +43,7 @@ from ...errors import (
     TruncatedError,
 )
 from ...frame.header import FrameHeader, Shape, parse_header
-from ..store.names import checkpoint_name
-from ..store.store import Store
+from ..store.store import Store, checkpoint_name
 
 Found = TypeVar("Found")
 Made = TypeVar("Made")
@@ -60,10 +59,7 @@ class Link:
     Frames are numbered from 0; they are read while the file is open. Several paths may lead to one
     array. Its name is the first of them. `later` is the later parent of an interpolated checkpoint.
 
-    Raises
-    ------
-    FormatError
-        If the parent's tree does not fit the arrays and scalars of this file (LCC-MAN-07).
+    Raises ``FormatError`` if the parent's tree does not fit arrays and scalars here (LCC-MAN-07).
     """
 
     def __init__(
@@ -72,48 +68,51 @@ class Link:
         manifest: Manifest = reader.manifest
         self.manifest = manifest
         self.reader = reader
+        self.far = reader.source.far  # each read of the file takes long
         self.parent, self.later = parent, later
         #: The parents, the earlier one first.
-        self.parents: tuple[Link, ...] = tuple(link for link in (parent, later) if link is not None)
+        self.parents: tuple[Link, ...] = ()
+        if parent is not None:
+            self.parents = (parent,) if later is None else (parent, later)
         self.place = os.path.basename(reader.name)  # noqa: PTH119 - as it is fast
         self.index_names: list[str]
         self.names: dict[str, int]
         self.paths: dict[str, int]
-        inherits = manifest.tree is INHERITED
-        if parent is not None and inherits and _counts(manifest) == _counts(parent.manifest):
+        if (
+            parent is not None
+            and manifest.tree is INHERITED
+            and len(manifest.arrays) == len(parent.manifest.arrays)
+            and len(manifest.scalars) == len(parent.manifest.scalars)
+        ):
             # The parent's tree has been checked for these counts. Checking it again takes long.
             self.manifest = manifest.with_tree(parent.manifest.tree)
             self.names, self.index_names, self.paths = parent.names, parent.index_names, parent.paths
         else:
             tree = parent.manifest.tree if parent is not None else manifest.tree
             self.manifest = manifest.inherit(tree, reader.name)
-            first: dict[int, str] = {}
+            first, self.names = dict[int, str](), {}
             self.paths = array_names(self.manifest.tree)
             for name, index in self.paths.items():
-                first.setdefault(index, name)
+                if index not in first:
+                    first[index], self.names[name] = name, index
             self.index_names = [first[index] for index in range(len(manifest.arrays))]
-            self.names = {name: index for index, name in first.items()}
-        numbers = zip(self.index_names, manifest.arrays, strict=True)
-        nulls = (name for name, number in numbers if number is None)
         #: The arrays that are copies, by name: of which array, and the type that it is rounded to.
-        self.copies: dict[str, tuple[str, ElementType | None]] = {
-            name: (self.index_names[copy.source], copy.kind)
-            for name, copy in zip(nulls, manifest.copies, strict=True)
-        }
-        self._members = manifest.members
-        #: The indices of the arrays of each frame that holds several.
-        self.runs: list[Sequence[int]] = [run for run in self._members if len(run) > 1]
+        self.copies: dict[str, tuple[str, ElementType | None]] = {}
+        if manifest.copies:
+            numbers = zip(self.index_names, manifest.arrays, strict=True)
+            nulls = (name for name, number in numbers if number is None)
+            for name, copy in zip(nulls, manifest.copies, strict=True):
+                self.copies[name] = self.index_names[copy.source], copy.kind
+        #: The indices of the arrays of each frame, in its order.
+        self.members: Sequence[Sequence[int]] = manifest.members
+        #: Those of the frames that hold several.
+        self.runs = [run for run in self.members if len(run) > 1]
         self._headers: dict[int, FrameHeader] = {}
 
     def release_parents(self) -> None:
         """Forget the parents, so that who keeps the link does not keep all that there were."""
         self.parent = self.later = None
         self.parents = ()
-
-    @property
-    def far(self) -> bool:
-        """Whether each read of the file takes long."""
-        return self.reader.source.far
 
     @property
     def weight(self) -> float:
@@ -136,10 +135,6 @@ class Link:
         number = self.manifest.arrays[index]
         return number - 1 if number else None
 
-    def members(self, number: int) -> Sequence[int]:
-        """Return the indices of the arrays of a frame, in its order."""
-        return self._members[number]
-
     def frame(self, number: int, *, verify: bool = True) -> Stored:
         """Return the bytes of a frame; somebody else must verify them if `verify` is false."""
         return self.reader.frame(number, verify=verify)
@@ -156,7 +151,7 @@ class Link:
 
     def _read_header(self, number: int) -> FrameHeader:
         """Read as much of a frame as its header needs."""
-        members, where = len(self._members[number]), f"{self.place}: frame {number}"
+        members, where = len(self.members[number]), f"{self.place}: frame {number}"
         size, whole = HEADER_BYTES + MEMBER_BYTES * members, self.manifest.frames[number].length
         while True:
             try:
@@ -170,10 +165,6 @@ class Link:
             message = f"{len(header.shapes)} arrays in a frame of {members}"
             raise FormatError("LCC-CHN-03", where, message)
         return header
-
-
-def _counts(manifest: Manifest) -> tuple[int, int]:
-    return len(manifest.arrays), len(manifest.scalars)
 
 
 def check_step(child: CheckpointReader) -> None:
@@ -233,12 +224,8 @@ def decoding_order(manifest: Manifest) -> tuple[int, int]:
 def open_links(reader: CheckpointReader, store: Store | None, opened: ExitStack) -> list[Link]:
     """Return a checkpoint and all that it needs as links, parents before their children.
 
-    The files are left to `opened`, to be closed together.
-
-    Raises
-    ------
-    DataError, ChainError, StorageError
-        If a parent is missing, is another one or may not be one, or a file cannot be read.
+    The files are left to `opened`, to be closed together. Raises if a parent is missing, is another
+    one or may not be one.
     """
     readers, left = {reader.manifest.step: opened.enter_context(reader)}, [reader]
     interpolated = 0
@@ -315,28 +302,22 @@ def part_arrays(link: Link, names: Iterable[str]) -> Parted:
     return parted
 
 
-class Origin(NamedTuple):
-    """Where an array of a link comes from: a frame, a copy, or else the parents' of its name."""
+def origin_of(link: Link, name: str) -> tuple[int | None, str | None]:
+    """Return where an array comes from, as `part_arrays` says of many; raise what is broken.
 
-    frame: int | None  # the number of the link's frame
-    source: str | None  # the array of the link that it is a copy of
-
-
-def origin_of(link: Link, name: str) -> Origin:
-    """Return where an array comes from, as `part_arrays` says of many; raise what is broken."""
+    That is the number of a frame of the link, or the array that it is a copy of, or else the
+    parents' array of its name.
+    """
     frames, _, broken, copies = part_arrays(link, (name,))
     if broken:
         raise broken[name]
-    return Origin(frames[0] if frames else None, link.copies[name][0] if copies else None)
+    return frames[0] if frames else None, link.copies[name][0] if copies else None
 
 
 def made_from(link: Link, name: str, frame: int | None) -> list[Link]:
     """Return the parents whose arrays an array is made from: the references of its frame, if any.
 
-    Raises
-    ------
-    DataError
-        As `form_of`, and if the frame has another type or shape than they have (LCC-CHN-03).
+    Raises as `form_of`, and if the frame has another type or shape than they have (LCC-CHN-03).
     """
     if frame is not None:
         if not link.header(frame).relative:
@@ -361,7 +342,7 @@ def with_sources(link: Link, names: Iterable[str]) -> dict[str, None]:
 
 def member_names(link: Link, number: int) -> list[str]:
     """Return the names of the arrays of a frame, in its order."""
-    return [link.index_names[index] for index in link.members(number)]
+    return [link.index_names[index] for index in link.members[number]]
 
 
 def check_inherited(link: Link, name: str) -> None:
@@ -397,17 +378,10 @@ def fold(
 ) -> Iterator[tuple[Link, Made]]:
     """Yield links, each with what is made of it on top of what was made of its parents.
 
-    Whoever decodes, describes or verifies the links of a chain folds them with another `make`.
-
-    Parameters
-    ----------
-    links
-        Links, parents before their children.
-    make
-        Is given a link, what was made of its parents, and whether no other link needs that any
-        more: then it may be used up.
-    known
-        What is known of some links, by `id`. Their parents need not be among `links`.
+    Whoever decodes, describes or verifies links, parents before children, folds them with another
+    `make`. That is given a link, what was made of its parents, and whether no other link needs that
+    any more: then it may be used up. `known` has what is known of some links, by `id`; their
+    parents need not be among `links`.
     """
     users = Counter(id(above) for link in links for above in link.parents)
     made: dict[int, Made] = {}  # of links that others still need
@@ -415,12 +389,15 @@ def fold(
         if id(link) in known:
             value = known[id(link)]
         else:
-            before = [made[id(above)] for above in link.parents]
+            before, alone = list[Made](), True
             for above in link.parents:
+                before.append(made[id(above)])
                 users[id(above)] -= 1
-                if not users[id(above)]:
+                if users[id(above)]:
+                    alone = False
+                else:
                     del made[id(above)]
-            value = make(link, before, not any(id(above) in made for above in link.parents))
+            value = make(link, before, alone)
         if users[id(link)]:
             made[id(link)] = value
         yield link, value
@@ -479,43 +456,25 @@ Heads: TypeAlias = dict[str, Head | LccodecError]
 
 
 def array_heads(links: Sequence[Link]) -> dict[str, Head]:
-    """Return the heads of the last link's arrays by name, or raise the first of their problems.
-
-    Only the headers that they need are read.
-    """
+    """Return the heads of the last link's arrays by name, or raise the first of their problems."""
     wanted: dict[int, dict[str, None]] = {id(link): {} for link in links}
     wanted[id(links[-1])] = dict.fromkeys(links[-1].index_names)
     own: dict[int, tuple[Heads, list[str], list[str]]] = {}
     for link in reversed(links):
-        heads, inherited, _ = own[id(link)] = _own_heads(link, with_sources(link, wanted.pop(id(link))))
+        _, inherited, _ = own[id(link)] = _own_heads(link, with_sources(link, wanted.pop(id(link))))
         for above in link.parents:
             wanted[id(above)].update((name, None) for name in inherited if name in above.names)
-
-    def with_parents(link: Link, before: Sequence[Heads], _: bool) -> Heads:
-        heads, inherited, copies = own[id(link)]
-        heads |= _inherited(before, inherited)
-        return heads | _copied(link, copies, heads)
-
-    heads = fold_last(links, with_parents)
+    heads = fold_last(links, lambda link, before, _: _all_heads(link, before, *own[id(link)]))
     return {name: value_or_raise(heads[name]) for name in links[-1].index_names}
 
 
 def next_heads(link: Link, before: Sequence[Heads], _: bool = False) -> Heads:
     """Return the head of every array of a link, or its error; `before` has those of its parents."""
-    heads, inherited, copies = _own_heads(link, link.index_names)
-    heads |= _inherited(before, inherited)
-    heads |= _copied(link, copies, heads)
-    return heads
+    return _all_heads(link, before, *_own_heads(link, link.index_names))
 
 
 def form_of(link: Link, name: str) -> Form:
-    """Return the type and the shape of an array of a link. Only headers that it needs are read.
-
-    Raises
-    ------
-    DataError
-        If a header breaks a rule, or a link lacks the array.
-    """
+    """Return the type and the shape of an array of a link, or raise if a link lacks it."""
     kind: ElementType | None = None
     number, source = origin_of(link, name)
     while number is None:
@@ -526,8 +485,7 @@ def form_of(link: Link, name: str) -> Form:
             link = link.parents[0]
         number, source = origin_of(link, name)
     header = link.header(number)
-    members = link.members(number)
-    return kind or header.kind, header.shapes[members.index(link.names[name])]
+    return kind or header.kind, header.shapes[link.members[number].index(link.names[name])]
 
 
 def check_references(link: Link, number: int, found: Sequence[Form]) -> None:
@@ -543,33 +501,27 @@ def interpolates(low: Form, high: Form) -> bool:
     return low[0].is_float and low == high
 
 
-def _copied(link: Link, names: Iterable[str], heads: Heads) -> Heads:
-    """Return the heads of copies: those of their sources, with the type of a rounding."""
-    found: Heads = {}
-    for name in names:
-        source, _ = link.copies[name]
-        try:
-            header, shape, _, interpolated, _ = value_or_raise(heads[source])
-            kind = copied_type(link, name, header.kind)
-            header = replace(header, kind=kind, shapes=(shape,), relative=False, run=False)
-            found[name] = Head(header, shape, interpolated=interpolated, copied=True)
-        except LccodecError as error:
-            found[name] = error
-    return found
-
-
-def _inherited(before: Sequence[Heads], names: Iterable[str]) -> Heads:
-    """Return the heads of arrays without frames; `before` has those of the parents."""
-    found: Heads = {}
-    for name in names:
+def _all_heads(
+    link: Link, before: Sequence[Heads], heads: Heads, inherited: Iterable[str], copies: Iterable[str]
+) -> Heads:
+    """Return the heads of what has frames in a link, of what its parents have, and of copies."""
+    for name in inherited:
         head = before[0][name]
         if isinstance(head, Head):
             head = head._replace(unchanged=True, copied=False)
             later = before[1].get(name) if len(before) == 2 else None
             if isinstance(later, Head) and not _is_same(head, later) and interpolates(head.form, later.form):
                 head = head._replace(interpolated=True)
-        found[name] = head
-    return found
+        heads[name] = head
+    for name in copies:  # those of their sources, with the type of a rounding
+        try:
+            header, shape, _, interpolated, _ = value_or_raise(heads[link.copies[name][0]])
+            kind = copied_type(link, name, header.kind)
+            header = replace(header, kind=kind, shapes=(shape,), relative=False, run=False)
+            heads[name] = Head(header, shape, interpolated=interpolated, copied=True)
+        except LccodecError as error:
+            heads[name] = error
+    return heads
 
 
 def _is_same(one: Head, other: Head) -> bool:
@@ -594,24 +546,19 @@ def _own_heads(link: Link, names: Iterable[str]) -> tuple[Heads, list[str], list
 #: The key of a link in the metadata. Errors name it as their rule.
 LINK_KEY: Final = "lccodec.link"
 
-
 #: The kind of a record of `torch.distributed.checkpoint`, in its metadata and its state.
 RECORD_KIND: Final = "torch.distributed.checkpoint"
-
 
 #: The kind of the part of a process of Orbax, in its state.
 PYTREE_KIND: Final = "jax.pytree"
 
-
 #: The keys of such a part.
 _PART: Final = {"kind", "version", "process", "processes", "table", "values", "arrays"}
-
 
 _TEXTS: Final = {
     LINK_KEY: "a link: its state is a step of a chain",
     RECORD_KIND: "the record of a distributed checkpoint: its tensors lie in the chains of the ranks",
 }
-
 
 _ADVICE: Final = {
     LINK_KEY: "load it with the adapter that saved it",

@@ -8,7 +8,8 @@ Only the links read files. The arrays of a run are views of one buffer. So a del
 coded and decoded in place.
 
 Only the headers of frames are read to find what is needed. A store that is far is told before what
-will be read, and fetches it together.
+will be read, and fetches it together. A walk through a run decodes each frame of each link once, on
+top of what its parents have left (`next_decoded`).
 
 A frame is cut into blocks behind one codebook, and the blocks do not depend on each other. So
 whole blocks of a large array can be decoded apart, through all links, if all of them cut it in the
@@ -57,6 +58,7 @@ from .links import (
     reference_names,
     value_or_raise,
     with_sources,
+    without_traceback,
 )
 
 
@@ -143,11 +145,6 @@ def decoded_bytes(links: Sequence[Link], names: Iterable[str]) -> dict[str, int]
 
     A run is decoded whole, so there may be arrays that the last link does not have. Copies are left
     out. Of an array that has several frames, the largest counts.
-
-    Raises
-    ------
-    DataError
-        If a header breaks a rule, or a link lacks an array.
     """
     frames, _, _ = needed(links, {len(links) - 1: list(names)}, ())
     found: dict[str, int] = {}
@@ -161,18 +158,9 @@ def decoded_bytes(links: Sequence[Link], names: Iterable[str]) -> dict[str, int]
 
 @dataclass(frozen=True)
 class Ranges:
-    """An array of the last link whose ranges can be decoded apart.
+    """An array of the last link whose ranges, multiples of `block`, can be decoded apart.
 
-    Parameters
-    ----------
-    name
-        Name of the array.
-    frames
-        The frames that lead to it, with their links, the oldest first.
-    header
-        Header of the newest frame.
-    block
-        Components of a block. Ranges begin at multiples of it.
+    `frames` lead to it, the oldest first; `header` is that of the newest.
     """
 
     name: str
@@ -182,19 +170,10 @@ class Ranges:
 
     @classmethod
     def of(cls, links: Sequence[Link], name: str) -> Self | None:
-        """Return the ranges of an array of the last link.
+        """Return the ranges of an array of the last link; ``None`` if it must be decoded whole.
 
-        Returns
-        -------
-        Ranges or None
-            ``None`` if the array must be decoded whole: it is empty, it shares a frame with others,
-            it may be interpolated or a copy, its frames have blocks of different sizes, or they do
-            not fit each other, which is an error then.
-
-        Raises
-        ------
-        DataError
-            If a header breaks a rule, or a link lacks the array.
+        That is if it is empty, shares a frame, may be interpolated or a copy, or if its frames have
+        blocks of different sizes, or do not fit each other, which is an error then.
         """
         if any(link.later is not None or name in link.copies for link in links):
             return None
@@ -220,23 +199,11 @@ class Ranges:
         return [slice(low, high) for low, high in pairwise(ends) if low < high]
 
     def decode(self, part: slice, out: Array, verified: Container[int]) -> int:
-        """Decode a range through all links; return its part of the array sum.
+        """Decode a range of `cut` through all links into `out`; return its part of the array sum.
 
-        Parameters
-        ----------
-        part
-            One of what `cut` returns.
-        out
-            Where the components of the range go.
-        verified
-            Positions in `frames` of those whose digest and CRC-32 are checked here. Each frame must
-            be checked by one of those who decode a range.
-
-        Raises
-        ------
-        DataError
-            If a stored byte breaks a rule. What is not verified here may break another rule than
-            its digest first.
+        `verified` are the positions of frames whose digest and CRC-32 are checked here. Each frame
+        must be checked by one of those who decode a range. What is not may break another rule than
+        its digest first.
         """
         for position, (link, number) in enumerate(self.frames):
             check = position in verified
@@ -421,22 +388,9 @@ def replay(
     is there early, and the values stay in the cache from one link to the next. Only the frames that
     these arrays need are read. Each is decoded into the memory of its reference.
 
-    Parameters
-    ----------
-    links
-        All links that the last of them needs, parents before their children.
-    indices
-        Which arrays, in the order in which they are yielded, each once.
-    together
-        What `decoded_together` returns for these links, if that is known.
-    into
-        Memory for the components of some arrays. It is used for those that share no frame; their
-        `bits` are this very object then.
-
-    Raises
-    ------
-    DataError
-        If a stored byte breaks a rule. The error names the file and the array.
+    `together` is what `decoded_together` returns for these links, if that is known. `into` has
+    memory for components of arrays. It is used for those that share no frame; their `bits` are this
+    very object then. A ``DataError`` names the file and the array.
     """
     wanted, names = list(dict.fromkeys(indices)), links[-1].index_names
     if together is None:
@@ -445,17 +399,13 @@ def replay(
     for index in wanted:
         groups.setdefault(id(together[index]), []).append(index)
 
-    def decode(group: list[int]) -> dict[int, DecodedArray]:
-        own = {index: names[index] for index in group}
-        memory = {name: into[index] for index, name in own.items() if index in into}
-        ((_, found),) = replay_each(links, {len(links) - 1: list(own.values())}, memory)
-        return {index: found[name] for index, name in own.items()}
-
-    decoded = map(decode, groups.values())
     ready: dict[int, DecodedArray] = {}
     for index in wanted:
         if index not in ready:  # then it is the first of the next group
-            ready.update(next(decoded))
+            own = {names[each]: each for each in groups[id(together[index])]}
+            memory = {name: into[each] for name, each in own.items() if each in into}
+            ((_, found),) = replay_each(links, {len(links) - 1: list(own)}, memory)
+            ready.update((own[name], array) for name, array in found.items())
         yield index, ready.pop(index)
 
 
@@ -465,32 +415,14 @@ def replay_each(
     into: Mapping[str, Array] = MappingProxyType({}),
     known: Mapping[int, Mapping[str, DecodedArray]] = MappingProxyType({}),
 ) -> Iterator[tuple[int, dict[str, DecodedArray]]]:
-    """Yield arrays of several of `links`, in their order.
+    """Yield the position of each of some links, in their order, and its `wanted` arrays by name.
 
     Each frame that they need is decoded once, into the memory of its reference if no other link
     needs that. So the arrays of a link are valid until the next link is asked for.
 
-    Parameters
-    ----------
-    links
-        All links that those with wanted arrays need, parents before their children.
-    wanted
-        Names of arrays by the position of their link.
-    into
-        As for :func:`replay`, by name, if arrays of the last link alone are wanted.
-    known
-        All arrays of some links that the wanted ones need, by the position of the link. Their own
-        parents need not be among `links`. They are not overwritten.
-
-    Yields
-    ------
-    tuple
-        The position of a link, and its arrays by name.
-
-    Raises
-    ------
-    DataError
-        As :func:`replay`.
+    `links` are all that the wanted ones need, parents before children. `into` is as for `replay`,
+    by name, if arrays of the last link alone are wanted. `known` has all arrays of some links by
+    position. They are not overwritten, and the parents of those links need not be among `links`.
     """
     frames, names, copies = needed(links, wanted, known)
     single = all(link.later is None for link in links)  # then an array has one place at a time
@@ -586,3 +518,89 @@ def copy_of(source: DecodedArray, kind: ElementType, out: Array | None = None) -
         else:
             rounded_copy(source.bits[part], kind, out[part])
     return DecodedArray(kind, source.shape, out)
+
+
+#: Which arrays are decoded: all, none, or these.
+Decode: TypeAlias = bool | Collection[str]
+
+
+def next_decoded(link: Link, parents: Sequence[Decoded], overwrite: bool, decode: Decode = True) -> Decoded:
+    """Decode the frames of a link, each once and with its sum, on top of its parents' arrays.
+
+    An array that cannot be decoded does not stop this. Arrays that depend on it get its error.
+    `overwrite` says that the arrays of the parent may be overwritten; those of two parents never
+    are. What is not decoded is verified. If only some arrays are decoded, all that share a frame
+    with one of them or are its copy, in this link or in another, must be among them.
+    """
+    wanted = link.names if decode is True else decode or ()
+    names = [name for name in link.index_names if name in wanted]
+    before = parents[0] if len(parents) == 1 else Decoded({}, set())
+    if len(parents) == 2:
+        low, high = parents
+        before = interpolated(link.weight, low, high, names)
+        overwrite = True
+    frames, inherited, broken, copies = part_arrays(link, names)
+    arrays = {name: before.arrays[name] for name in inherited}
+    arrays.update((name, without_traceback(error)) for name, error in broken.items())
+    owned = before.owned.intersection(inherited) if overwrite else set()
+    if not overwrite:
+        before.owned.difference_update(inherited)
+    for number in frames:
+        members = member_names(link, number)
+        try:
+            known = reference_names(link, number)
+            references = {name: value_or_raise(before.arrays[name]) for name in known}
+            reuse = overwrite and before.owned.issuperset(references)
+            if overwrite:
+                for name in members:  # no other frame needs these arrays of the parent
+                    before.arrays.pop(name, None)
+            arrays.update(decode_frame(link, number, True, references, reuse))
+            owned.update(members)
+        except LccodecError as error:
+            arrays.update(dict.fromkeys(members, without_traceback(error)))
+    for name in copies:
+        source, rounded = link.copies[name]
+        try:
+            if rounded is None:  # they share memory, which then must not be overwritten
+                arrays[name] = value_or_raise(arrays[source])
+                owned.discard(source)
+            else:
+                arrays[name] = copied(link, name, arrays)
+                owned.add(name)
+        except LccodecError as error:
+            arrays[name] = without_traceback(error)
+    found = Decoded(arrays, owned)
+    _verify(link, parents, [name for name in link.index_names if name not in wanted], found)
+    return found
+
+
+def _verify(link: Link, parents: Sequence[Decoded], names: Sequence[str], found: Decoded) -> None:
+    """Add arrays of a link to what is `found`, after their hashes; an error if one is wrong."""
+    failed: dict[str, LccodecError] = {}
+    for above in parents:
+        failed |= {name: error for name, error in above.arrays.items() if isinstance(error, LccodecError)}
+    frames, inherited, broken, copies = part_arrays(link, names)
+    errors = {**broken, **{name: failed[name] for name in inherited if name in failed}}
+    found.verified.update((name, parents[0].verified[name]) for name in inherited if name not in failed)
+    for number in frames:
+        members = member_names(link, number)
+        try:
+            for name in reference_names(link, number):
+                if name in failed:
+                    raise failed[name]
+            with within_frame(link, number):
+                link.frame(number)  # its hash is checked
+            header = link.header(number)
+            found.verified.update((n, (header.kind, s)) for n, s in zip(members, header.shapes, strict=True))
+        except LccodecError as error:
+            errors.update(dict.fromkeys(members, error))
+    for name in copies:
+        source, _ = link.copies[name]
+        try:
+            if source in errors:
+                raise errors[source]
+            known, shape = found.verified[source]
+            found.verified[name] = copied_type(link, name, known), shape
+        except LccodecError as error:
+            errors[name] = error
+    found.arrays.update((name, without_traceback(error)) for name, error in errors.items())

@@ -63,13 +63,7 @@ class Span:
 
 
 def checked_rows(rows: object, name: str = "") -> slice:
-    """Return rows unchanged if they are a slice without a step.
-
-    Raises
-    ------
-    ArgumentError
-        For anything else. The message begins with `name` if there is one.
-    """
+    """Return rows if they are a slice without a step; `name` begins the error otherwise."""
     about = f"{name!r}: " if name else ""
     if not isinstance(rows, slice):
         more = f"; one row is slice({rows}, {rows + 1})" if type(rows) is int and rows >= 0 else ""
@@ -86,15 +80,8 @@ def checked_rows(rows: object, name: str = "") -> slice:
 def checked_keys(keys: Any) -> tuple[Any, dict[str, slice]]:
     """Return the names among keys, and the rows that are asked for of some of them.
 
-    Parameters
-    ----------
-    keys
-        Names, or a mapping of names to slices; ``None`` in the place of a slice is the whole leaf.
-
-    Raises
-    ------
-    ArgumentError
-        If the value of a mapping is neither.
+    Keys are names, or a mapping of names to slices; ``None`` in the place of a slice is the whole
+    leaf.
     """
     if not isinstance(keys, Mapping):
         return keys, {}
@@ -122,12 +109,7 @@ class Chosen:
 def chosen_rows(links: Sequence[Link], index: int, rows: slice, called: str) -> Chosen:
     """Return what some rows of an array of the last link are; slices follow Python's rules.
 
-    Raises
-    ------
-    ArgumentError
-        If the array has no dimension. The message calls it `called`.
-    DataError
-        As `form_of`.
+    Raises ``ArgumentError`` if the array, which the message calls `called`, has no dimension.
     """
     kind, shape = form_of(links[-1], links[-1].index_names[index])
     if not shape:
@@ -142,23 +124,9 @@ def chosen_rows(links: Sequence[Link], index: int, rows: slice, called: str) -> 
 def replay_rows(
     links: Sequence[Link], index: int, rows: slice, called: str, together: Sequence[list[int]] | None = None
 ) -> DecodedArray:
-    """Decode some rows of an array of the last link, through all links.
+    """Decode some rows of an array of the last link, through all links; errors call it `called`.
 
     All rows, and those of an array that shares a frame with others, come from the whole array.
-
-    Parameters
-    ----------
-    links, together
-        As for `replay`.
-    index
-        Index of the array.
-    called
-        What errors call the array.
-
-    Raises
-    ------
-    ArgumentError, DataError
-        As `chosen_rows`, and as `replay`.
     """
     chosen = chosen_rows(links, index, rows, called)
     span = chosen.span
@@ -203,37 +171,24 @@ class _Part:
 def decode_span(links: Sequence[Link], name: str, span: Span) -> Array | None:
     """Decode some components of an array of the last link, and no more blocks than they need.
 
-    Returns
-    -------
-    ndarray or None
-        ``None`` if the array must be decoded whole, because it shares a frame with others.
-
-    Raises
-    ------
-    DataError
-        If a stored byte that is needed breaks a rule. The error names the file and the array.
+    ``None`` if the array must be decoded whole, because it shares a frame with others.
     """
     plan = _needed(links, name, span)
     if plan is None:
         return None
-    if links[-1].far:
-        _read_ahead(plan)
+    if links[-1].far:  # first the tables of frames, then their pieces
+        framed = [(need, need.frame, need.header) for need in plan if need.frame is not None and need.header]
+        read_ahead(need.link.reader.table_span(number) for need, number, _ in framed)
+        read_ahead(
+            span
+            for need, number, header in framed
+            for span in need.link.reader.part_spans(number, header, need.span.start, need.span.stop)
+        )
     users = Counter((id(link), above) for need in plan for link, above in need.sources)
     parts: dict[tuple[int, str], _Part] = {}
     for need in reversed(plan):
         parts[id(need.link), need.name] = _decoded(need, parts, users)
     return parts[id(links[-1]), name].of(span)
-
-
-def _read_ahead(plan: Sequence[_Need]) -> None:
-    """Let a store fetch what is needed: first the tables of frames, then their pieces."""
-    framed = [(need, need.frame, need.header) for need in plan if need.frame is not None and need.header]
-    read_ahead(need.link.reader.table_span(number) for need, number, _ in framed)
-    read_ahead(
-        span
-        for need, number, header in framed
-        for span in need.link.reader.part_spans(number, header, need.span.start, need.span.stop)
-    )
 
 
 def _needed(links: Sequence[Link], name: str, span: Span) -> list[_Need] | None:
@@ -267,7 +222,7 @@ def _need(link: Link, name: str, span: Span) -> _Need | None:
     if source is not None:
         return _Need(link, name, span, [(link, source)])
     if number is not None:
-        if len(link.members(number)) > 1:
+        if len(link.members[number]) > 1:
             return None
         header = link.header(number)
         if span.stop > header.components:

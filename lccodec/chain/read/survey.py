@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -28,8 +29,7 @@ from ...element_table import ElementType
 from ...errors import ChainError, LccodecError, StorageError
 from ...frame.header import Shape
 from ..store.lineage import Lineage
-from ..store.names import check_name, checkpoint_name
-from ..store.store import Store
+from ..store.store import Store, check_name, checkpoint_name
 from .info import CheckpointInfo, CheckpointSummary, checkpoint_info, checkpoint_summary
 from .links import (
     Head,
@@ -50,8 +50,7 @@ from .links import (
 )
 
 if TYPE_CHECKING:  # a look at a chain decodes nothing
-    from .replay import Decoded, DecodedArray
-    from .walk import Decode
+    from .replay import Decode, Decoded, DecodedArray
 
 
 @dataclass
@@ -103,7 +102,11 @@ class Visit:
         link, found = self.left.link, set[str]()
         for number in range(len(link.manifest.frames)):
             members = member_names(link, number)
-            if number in frames or (not above.isdisjoint(members) and _is_relative(link, number)):
+            needs = number in frames
+            if not needs and not above.isdisjoint(members):
+                with suppress(LccodecError):  # which is a problem of its own
+                    needs = link.header(number).relative
+            if needs:
                 found.update(members)  # a run is decoded whole
         found.update(part_arrays(link, above & link.names.keys()).inherited)
         return found.union(name for name, (source, _) in link.copies.items() if source in found)
@@ -168,14 +171,6 @@ class Visit:
         if self._left is None:
             raise self.error or ChainError(f"{self.path} was not read")
         return self._left
-
-
-def _is_relative(link: Link, number: int) -> bool:
-    """Return whether a frame needs the parent's arrays, as far as its header can be read."""
-    try:
-        return link.header(number).relative
-    except LccodecError:  # which is a problem of its own
-        return False
 
 
 @dataclass
@@ -324,8 +319,7 @@ def _advance(decode: Decode, link: Link, before: Sequence[_Left], overwrite: boo
     heads = next_heads(link, [left.heads for left in before])
     decoded = None
     if decode is not False:
-        from .replay import Decoded
-        from .walk import next_decoded
+        from .replay import Decoded, next_decoded
 
         parents = [left.decoded or Decoded({}, set()) for left in before]
         decoded = next_decoded(link, parents, overwrite, decode)

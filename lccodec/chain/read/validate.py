@@ -18,14 +18,11 @@ from ...container.checkpoint import CheckpointReader, check_skeleton
 from ...container.system import Address, Place, checked_place, storage_errors
 from ...errors import ArgumentError, ChainError, DataError, FormatError, LccodecError, LimitError
 from ..caller import UNBOUNDED, Bounds, is_bound
-from ..store.bundle import BundleStore
 from ..store.directory import DirectoryStore, check_exact, link_problem
-from ..store.names import checkpoint_name, checkpoints_among
-from ..store.opening import writable_store
-from ..store.store import Store
-from .checkpoint import open_name
+from ..store.opening import BundleStore, writable_store
+from ..store.store import Store, checkpoint_name, checkpoints_among
+from .checkpoint import check_state, open_exact, open_name
 from .links import Head
-from .newest import check_state, check_values, open_exact
 from .survey import Visit, survey, visit_file
 
 
@@ -158,7 +155,11 @@ class _Examined:
         parents = visit.reader.manifest.parents if visit.reader else ()
         above = [parent.step for parent in parents if parent.step in self._lost]
         gone = self._gone(visit, above)
-        needs = bool(above) and self._needs(visit, gone, of_link)
+        needs = False  # whether it cannot be restored because a parent cannot
+        if above and gone is None:
+            needs = all(_anywhere(problem) in self._told for problem in of_link)
+        elif above and gone is not None:
+            needs = bool(visit.lacking((), gone))
         fresh = of_bytes or [p for p in of_link if not above or _anywhere(p) not in self._told]
         self._told.update(map(_anywhere, (*of_bytes, *of_link)))
         lost = self._lacking(visit, frames, gone)
@@ -180,12 +181,6 @@ class _Examined:
                 return None
             gone |= visit.needed_of(step, lost)
         return gone
-
-    def _needs(self, visit: Visit, gone: set[str] | None, of_link: Sequence[Problem]) -> bool:
-        """Return whether a checkpoint cannot be restored because a parent cannot."""
-        if gone is None:
-            return all(_anywhere(problem) in self._told for problem in of_link)
-        return bool(visit.lacking((), gone))
 
     def _lacking(self, visit: Visit, frames: Collection[int], gone: set[str] | None) -> set[str] | None:
         """Return the arrays that cannot be decoded, ``None`` for all."""
@@ -279,7 +274,10 @@ def _check_exact(visit: Visit) -> None:
     if visit.reader is not None and visit.path.name == EXACT_NAME:
         check_exact(visit.reader)
     if visit.reader is not None and (info := visit.info()).exact:
-        check_values(visit.reader, [array.name for array in info.arrays if array.lossy])
+        for array in info.arrays:
+            if array.lossy:
+                where = f"{visit.reader.name}: array {array.name!r}"
+                raise FormatError("LCC-EXA-03", where, "has representatives, not values")
 
 
 def _error(check: Callable[[], object]) -> LccodecError | None:

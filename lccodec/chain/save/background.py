@@ -62,9 +62,8 @@ from ..caller import OnProgress, Progress, no_progress, telling_of_save
 from ..read.crew import TASKS as DECODING_TASKS
 from ..read.crew import Restorers
 from ..store.claim import Claim, Use
-from ..store.names import checkpoint_name
 from ..store.opening import writable_store
-from ..store.store import WritableStore
+from ..store.store import WritableStore, checkpoint_name
 from .encode import TASKS as ENCODING_TASKS
 from .plan import ArrayPlan, Estimate
 from .saver import Saver

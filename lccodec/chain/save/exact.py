@@ -39,12 +39,10 @@ from ...policy.copies import mark_copies, mark_equal
 from ...policy.policy import Candidate
 from ...policy.presets import POLICIES
 from ..caller import UNBOUNDED, Bounds
-from ..read.checkpoint import open_name
-from ..read.newest import ExactFile, kept, open_exact
+from ..read.checkpoint import ExactFile, kept, open_exact, open_name
 from ..store.directory import check_exact, link_problem
 from ..store.lineage import Lineage
-from ..store.names import checkpoint_name
-from ..store.store import OvertakenError, Store, WritableStore
+from ..store.store import OvertakenError, Store, WritableStore, checkpoint_name
 from .encode import plan_manifest, raw_frames
 from .plan import SavePlan, candidates, make_plan
 from .reference import Latest

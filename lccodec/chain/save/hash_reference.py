@@ -64,8 +64,7 @@ from ..read.links import Form, form_of
 from ..read.replay import DecodedArray
 from ..read.rows import Span, decode_span
 from ..store.directory import DirectoryStore
-from ..store.names import HASHES_FOLDER, checkpoint_name
-from ..store.store import Store, WritableStore
+from ..store.store import HASHES_FOLDER, Store, WritableStore, checkpoint_name
 from .plan import FramePlan, SavePlan
 from .reference import Latest, Reference
 

@@ -50,8 +50,7 @@ from ..read.info import ArrayInfo
 from ..read.links import Link, interpolates, value_or_raise
 from ..read.replay import Decoded, DecodedArray, copy_of, decoded_together, interpolated, replay_each
 from ..store.lineage import Lineage
-from ..store.names import checkpoint_name
-from ..store.store import Store, WritableStore
+from ..store.store import Store, WritableStore, checkpoint_name
 from .encode import encode_plan
 from .measurement import Samples, movements, rounded_figures
 from .plan import make_plan

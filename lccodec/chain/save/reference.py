@@ -40,8 +40,7 @@ from ...policy.trained import mark_trained
 from ...workers.crew import Crew
 from ..read.checkpoint import OpenCheckpoint, open_name
 from ..read.replay import DecodedArray, Decoding, Ranges, replay
-from ..store.names import checkpoint_name
-from ..store.store import LockedStore, Store, WritableStore
+from ..store.store import LockedStore, Store, WritableStore, checkpoint_name
 from .encode import decoded_copies, encode_plan
 from .measurement import PIECE, Drawn, Samples, Sampling, add_past
 from .plan import SavePlan

@@ -27,9 +27,8 @@ from ...policy.presets import POLICIES
 from ...policy.record import EXACT_KEY, Record, needed_record, read_record, write_record
 from ...workers.crew import Crew
 from ..caller import OnProgress, no_progress
-from ..read.newest import open_exact
-from ..store.names import checkpoint_name
-from ..store.store import OvertakenError, Store, WritableStore
+from ..read.checkpoint import open_exact
+from ..store.store import OvertakenError, Store, WritableStore, checkpoint_name
 from .encode import plan_manifest
 from .exact import ExactRoot, Newest, renew_newest
 from .hash_reference import HashReference

@@ -26,13 +26,11 @@ from ...policy.roles import Assignment, Role, check_roles
 from ...quantizers.lossless import Lossless
 from ...workers.crew import Threads
 from ..caller import Bounds, Progress, check_progress, telling
-from ..read.checkpoint import OpenCheckpoint, open_data, open_file
+from ..read.checkpoint import OpenCheckpoint, kept, open_data, open_file
 from ..read.links import check_own
-from ..read.newest import kept
 from ..read.replay import DecodedArray
 from ..store.directory import in_chain
-from ..store.names import checkpoint_name
-from ..store.store import Store
+from ..store.store import Store, checkpoint_name
 from .encode import encode_plan, encode_unchained, plan_manifest, raw_frames
 from .plan import FramePlan, SavePlan, candidates, make_plan
 

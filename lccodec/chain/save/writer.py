@@ -53,8 +53,7 @@ from ..caller import Adapter, Progress, Room, as_framework, from_framework, tell
 from ..read.checkpoint import open_step
 from ..read.replay import DecodedArray
 from ..store.claim import Claim, Use
-from ..store.names import step_index
-from ..store.store import Store, WritableStore, check_next
+from ..store.store import Store, WritableStore, check_next, step_index
 from .partial import select, wanted_by
 from .plan import Estimate, Plan, SavedState, SavePlan, candidates, make_plan
 from .settings import KEYFRAME_EVERY, LOG, Cadence, Settings, WhenBusy, WorkerOptions

@@ -1,9 +1,8 @@
 """Where the files of a chain are kept.
 
-- `store`: what every store can do, by the names of files.
-- `directory`, `bundle`, `bucket`: the stores there are; `opening`: which one a place has.
-- `shelf`: what rollbacks have set aside.
-- `names`: which step a file holds or pins.
+- `store`: what every store can do, by the names of files: which step a file holds or pins.
+- `directory`, `bucket`: stores that can be saved to, with what rollbacks have set aside; `opening`:
+  which store a place has, and the bundle, which is only read.
 - `claim`: one process at a time saves.
 - `lineage`: which step needs which; children are removed before their parents.
 """

@@ -96,33 +96,68 @@ class _Lock:
     claims: weakref.WeakSet[DirectoryClaim] = field(default_factory=weakref.WeakSet)
 
 
+OTHERS: Final = "another Chain of this process"  # that holds a claim
+
 _held: dict[_Identity | None, _Lock] = {}
 _changing = threading.RLock()
 
 
+class HeldError(Exception):
+    """Somebody else holds a claim, as the text says, and may release it within some seconds."""
+
+    def __init__(self, holder: str, seconds: float, pause: float) -> None:
+        super().__init__(holder)
+        self.seconds, self.pause = seconds, pause
+
+
 class Claim(ABC):
-    """A claim on a chain, which is taken before a save and kept."""
+    """A claim on a chain, which is taken before a save and kept; messages call it by its place."""
 
     #: What a worker that saves for this process keeps open.
     descriptors: Sequence[int] = ()
 
-    @abstractmethod
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self.uses = Uses()
+
     def take(self, use: Use, *, make: bool = False) -> None:
         """Take the claim, if it is not held already, and begin a use of it.
 
         With `make`, make the place of the chain before. Where there can be no claim, nothing is
-        held. To take it again for the same use does nothing.
-
-        Raises
-        ------
-        ChainError
-            If another process holds it, or another claim of this process is used, and does not
-            release it within 5 s.
+        held. To take it again for the same use does nothing. Raises ``ChainError`` if another
+        process holds it, or another claim of this process is used, and does not release it soon.
         """
+        if make:
+            self._make()
+        start = time.monotonic()
+        while True:
+            try:
+                uninterrupted(partial(self._take, use))
+                return
+            except HeldError as error:
+                if time.monotonic() - start > error.seconds:
+                    raise ChainError(
+                        f"{self._place}: {error} is saving to this chain, which has one writer at a time;"
+                        " wait until it ends, or save to another directory"
+                    ) from None
+                pause = error.pause
+            time.sleep(pause)
 
-    @abstractmethod
     def release(self) -> None:
         """Release the claim. Releasing it again does nothing."""
+        uninterrupted(self._release)
+
+    def _make(self) -> None:
+        """Make the place of the chain, if the claim lies there."""
+        return
+
+    @abstractmethod
+    def _take(self, use: Use) -> None:
+        """Take the claim once; raise `HeldError` if somebody else has it."""
+
+    @abstractmethod
+    def _release(self) -> None:
+        """Release what is taken, if anything is."""
 
     @property
     @abstractmethod
@@ -156,19 +191,12 @@ class Claim(ABC):
 
 
 class DirectoryClaim(Claim):
-    """A claim on a directory, by a lock on a file in it.
-
-    Parameters
-    ----------
-    directory
-        Directory of the chain.
-    """
+    """A claim on a directory, by a lock on a file in it."""
 
     def __init__(self, directory: Path, system: System = SYSTEM) -> None:
-        self._directory = directory
-        self._system = system
+        super().__init__(str(directory))
+        self._path, self._system = directory / WRITER_NAME, system
         self._locks: list[_Lock] = []  # more than one if the directory was replaced by another
-        self.uses = Uses()
 
     def __del__(self) -> None:
         if self._locks and _changing is not None:  # which is gone at the end of a program
@@ -179,44 +207,31 @@ class DirectoryClaim(Claim):
         """The descriptors of the lock, for a worker that saves for this process."""
         return [lock.descriptor for lock in self._locks if _held.get(lock.identity) is lock]
 
-    def take(self, use: Use, *, make: bool = False) -> None:
-        """Take the claim; with `make`, make the directory before. Without one, nothing is held."""
-        path = self._directory / WRITER_NAME
-        if make and not self._holds(path):
+    def _make(self) -> None:
+        """Make the directory. Without one, nothing is held."""
+        if not self.is_held:
             with suppress(OSError):  # the save will say so
-                make_directory(self._directory, self._system)
-        end = time.monotonic() + _SECONDS_TO_WAIT
-        while True:
-            try:
-                uninterrupted(partial(self._take, path, use))
-                return
-            except BlockingIOError:
-                if time.monotonic() > end:
-                    holder = "another Chain of this process" if _identity(path) in _held else _holder(path)
-                    raise ChainError(
-                        f"{self._directory}: {holder} is saving to this chain, which has one writer at a"
-                        " time; wait until it ends, or save to another directory"
-                    ) from None
-            time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
+                make_directory(self._path.parent, self._system)
 
-    def _take(self, path: Path, use: Use) -> None:
-        """Begin to use the lock of a file. Raise BlockingIOError if somebody else does."""
+    def _take(self, use: Use) -> None:
+        """Begin to use the lock of the file; raise `HeldError` if somebody else does."""
         with _changing:
-            known = _held.get(_identity(path))
+            known = _held.get(_identity(self._path))
             if known is not None and any(other.uses for other in set(known.claims) - {self}):
-                raise BlockingIOError
-            if not WINDOWS and not self._holds(path):  # Windows has no such locks
-                found = _lock_of(path, self._system)
+                raise HeldError(OTHERS, _SECONDS_TO_WAIT, _SECONDS_BETWEEN_ATTEMPTS)
+            if not WINDOWS and not self.is_held:  # Windows has no such locks
+                try:
+                    found = _lock_of(self._path, self._system)
+                except BlockingIOError:
+                    holder = _holder(self._path)
+                    raise HeldError(holder, _SECONDS_TO_WAIT, _SECONDS_BETWEEN_ATTEMPTS) from None
                 if found is not None:
                     found.claims.add(self)
                     self._locks.append(found)
             self.uses.begin(use)
 
-    def release(self) -> None:
-        """Release the claim. Releasing it again does nothing."""
-        uninterrupted(self._release)
-
     def _release(self) -> None:
+        """Release all locks that no other claim of this process shares."""
         with _changing:
             for lock in self._locks:
                 lock.claims.discard(self)
@@ -226,15 +241,11 @@ class DirectoryClaim(Claim):
 
     @property
     def is_held(self) -> bool:
-        """Whether it has the lock of the file that is there now."""
-        return self._holds(self._directory / WRITER_NAME)
-
-    def _holds(self, path: Path) -> bool:
-        """Return whether it has the lock of the file that is there now.
+        """Whether it has the lock of the file that is there now.
 
         Where it has another one, that stays: a worker has it, too, and the file may come back.
         """
-        identity = _identity(path)
+        identity = _identity(self._path)
         return any(lock.identity == identity and _held.get(identity) is lock for lock in self._locks)
 
 

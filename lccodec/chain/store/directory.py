@@ -1,33 +1,177 @@
-"""A directory as the store of a chain, the chains in its folders, and what its exact file says.
+"""A directory as the store of a chain, its exact file, and where rollbacks set steps aside.
 
-Source: SPEC 9 (LCC-EXA).
+What a rollback sets aside is a chain of its own, each time a directory in ``.rolled-back``. Its
+files are second names of the chain's (or copies, without hard links). It is whole before it has its
+name.
+
+Source: SPEC 9 (LCC-EXA, LCC-CHN-08).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from ...constants import EXACT_NAME
+from ...constants import EXACT_NAME, ROLLED_BACK_NAME
 from ...container.checkpoint import CheckpointReader, CheckpointWriter
 from ...container.folder import (
     Folder,
     WholeFile,
+    duplicate,
+    is_temporary,
     make_directory,
     remove_stale_temporaries,
     revoke_unfinished,
     sync_directory,
+    temporary_name,
 )
 from ...container.source import FileSource, Source
 from ...container.system import SYSTEM, Place, System, storage_errors
-from ...errors import ArgumentError, DataError, FormatError, LccodecError, StorageError
+from ...errors import ArgumentError, DataError, FormatError, LccodecError, StorageError, warn
 from .claim import DirectoryClaim
-from .names import checkpoint_name, checkpoints_among
-from .shelf import DirectoryShelf
-from .store import Store, WritableStore
+from .store import Store, WritableStore, checkpoint_name, checkpoints_among, is_of_chain, pin_name
+
+_ROLLBACK_NAME: Final = re.compile(r"([0-9]{4,})-to-([0-9]{1,16})")
+
+
+def parse_name(name: str) -> tuple[int, int] | None:
+    """Return the number of a rollback and the step that it went to; ``None`` for other names."""
+    match = _ROLLBACK_NAME.fullmatch(name)
+    return None if match is None else (int(match[1]), int(match[2]))
+
+
+def next_name(names: Iterable[str], step: int) -> str:
+    """Return the name of a further rollback to a step."""
+    numbers = [parsed[0] for name in names if (parsed := parse_name(name)) is not None]
+    return f"{max(numbers, default=0) + 1:04d}-to-{step}"
+
+
+def in_order(names: Iterable[str]) -> list[tuple[str, int]]:
+    """Return names of rollbacks with the steps that they went to, the oldest first."""
+    found = [(parsed, name) for name in names if (parsed := parse_name(name)) is not None]
+    return [(name, step) for (_, step), name in sorted(found)]
+
+
+class DirectoryShelf:
+    """What rollbacks have set aside of a directory; `chain` returns the store of another one."""
+
+    def __init__(self, path: Path, system: System, chain: Callable[[Path], WritableStore]) -> None:
+        self._path, self._system, self._chain = path, system, chain
+        self._base = path / ROLLED_BACK_NAME
+
+    def _folder(self) -> Folder:
+        return Folder(self._path, self._system)
+
+    def names(self) -> list[tuple[str, int]]:
+        """Return the names that there are, without links and files."""
+        if not os.path.lexists(self._base):
+            return []
+        with (
+            storage_errors("cannot list", self._base),
+            Folder(self._path) as folder,
+            folder.inner(ROLLED_BACK_NAME) as opened,
+        ):
+            return [each for each in in_order(opened.names()) if _is_folder(opened, each[0])]
+
+    def chain(self, name: str) -> WritableStore:
+        """Return the chain that was set aside under a name."""
+        return self._chain(self._base / name)
+
+    def add(self, step: int, files: Sequence[str], pins: Iterable[int]) -> str:
+        """Make a directory of files and pins of a chain; return its name when it is durable."""
+        with storage_errors("cannot set aside in", self._base), self._folder() as folder:
+            folder.make(ROLLED_BACK_NAME)
+            folder.sync()
+            with folder.inner(ROLLED_BACK_NAME) as base:
+                _clear_temporaries(base)
+                made = temporary_name()
+                base.system.mkdir(base / made)
+                try:
+                    with base.inner(made) as inner:
+                        for file in files:
+                            duplicate(folder.path / file, inner, file)
+                        for pin in pins:
+                            inner.add(pin_name(pin))
+                        inner.sync()
+                    aside = next_name(base.names(), step)
+                    base.rename(made, aside)
+                except BaseException:
+                    with suppress(OSError):  # otherwise the next rollback does it
+                        _clear(base, made)
+                        folder.remove_empty(ROLLED_BACK_NAME)
+                    raise
+                base.sync()
+        return aside
+
+    def pin(self, name: str, pins: Iterable[int]) -> None:
+        """Pin steps that were set aside, and bring that to stable storage."""
+        with (
+            self._folder() as folder,
+            folder.inner(ROLLED_BACK_NAME) as base,
+            base.inner(name) as aside,
+        ):
+            for pin in pins:
+                aside.add(pin_name(pin))
+            aside.sync()
+
+    def is_same(self, name: str, file: str) -> bool:
+        """Return whether a file of the chain is the one that was set aside."""
+        aside, here = self._base / name / file, self._path / file
+        if not os.path.lexists(aside):
+            return False
+        if os.path.samestat(aside.lstat(), here.lstat()):  # two names of one file
+            return True
+        with self.chain(name).open(file) as left, self._chain(self._path).open(file) as right:
+            return bool(left.roots & right.roots)
+
+    def put_back(self, name: str, file: str, *, overwrite: bool = False) -> None:
+        """Give a file that was set aside its name in the chain again."""
+        with self._folder() as folder:
+            duplicate(self._base / name / file, folder, file, overwrite=overwrite)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove directories, each whole until it is renamed, and then no more."""
+        if not os.path.lexists(self._base):
+            return
+        with self._folder() as folder:
+            with folder.inner(ROLLED_BACK_NAME) as base:
+                for aside in names:
+                    gone = temporary_name()
+                    base.rename(aside, gone)
+                    base.sync()
+                    _clear(base, gone)
+                _clear_temporaries(base)
+            folder.remove_empty(ROLLED_BACK_NAME)
+            folder.sync()
+
+
+def _is_folder(base: Folder, name: str) -> bool:
+    """Return whether something is a directory and no link; warn if not. It stays in any case."""
+    try:
+        with base.inner(name):
+            return True
+    except StorageError as error:
+        warn(f"{error.filename} is left alone: {error.strerror}")
+        return False
+
+
+def _clear_temporaries(base: Folder) -> None:
+    """Remove what an earlier process left unfinished, or removed in part."""
+    for name in filter(is_temporary, base.names()):
+        if _is_folder(base, name):
+            _clear(base, name)
+
+
+def _clear(base: Folder, name: str) -> None:
+    """Remove a directory with the files of a chain that are in it; warn of others, which stay."""
+    with base.inner(name) as gone:
+        gone.remove(filter(is_of_chain, gone.names()))
+    if not base.remove_empty(name):
+        warn(f"{base.path / name} stays: it has files that lccodec did not make")
 
 
 def check_exact(reader: CheckpointReader) -> None:
@@ -63,11 +207,8 @@ def older_problem(step: int, newest: int) -> str:
 def describe_exact(store: Store) -> dict[str, Any] | None:
     """Return what is known of the exact file without decoding it; ``None`` without one.
 
-    Returns
-    -------
-    dict or None
-        ``step`` and ``bytes`` of the file, and ``problem``: why a restore of the newest state does
-        not take it, or ``None``. Step and bytes are ``None`` if it cannot be opened.
+    ``step`` and ``bytes`` are ``None`` if it cannot be opened. ``problem`` says why a restore of
+    the newest state does not take it, or is ``None``.
     """
     if not store.has(EXACT_NAME):
         return None
@@ -82,15 +223,7 @@ def describe_exact(store: Store) -> dict[str, Any] | None:
 
 
 class DirectoryStore(WritableStore):
-    """The files of a chain in a directory.
-
-    Parameters
-    ----------
-    path
-        The directory, which the first save makes.
-    system
-        The calls to the operating system.
-    """
+    """The files of a chain in a directory, which the first save makes."""
 
     path: Path
 
@@ -219,13 +352,7 @@ def inner_directories(directory: Path) -> list[Path]:
 
 
 def chains_in(directory: Path) -> list[Path]:
-    """Return the subdirectories of a directory that are chains, such as those of ranks.
-
-    Raises
-    ------
-    StorageError
-        If the directory or one of its subdirectories cannot be listed.
-    """
+    """Return the subdirectories of a directory that are chains, such as those of ranks."""
     return [path for path in _visible(directory) if DirectoryStore(path).checkpoints()]
 
 
@@ -244,11 +371,7 @@ def _visible(directory: Path) -> list[Path]:
 
 
 def in_chain(path: Path) -> bool:
-    """Return whether a path is in a chain, or would be taken for a part of it.
-
-    That is a path with the name of a checkpoint or of the exact file, in a directory that has
-    checkpoints.
-    """
+    """Return whether a path has the name of a file of a chain, and lies beside checkpoints."""
     if not checkpoints_among([path.name]) and path.name != EXACT_NAME:
         return False
     try:

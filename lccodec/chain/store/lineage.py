@@ -23,8 +23,7 @@ from ...container.scalars import Json, numbers_of, scalar_value
 from ...container.system import storage_errors
 from ...container.tree import leaves_of
 from ...errors import DataError
-from .names import checkpoint_name
-from .store import LockedStore, Store
+from .store import LockedStore, Store, checkpoint_name
 
 #: Returns the parents of a step, the earlier one first; of a keyframe none.
 Parents = Callable[[int], Sequence[int]]
@@ -33,13 +32,8 @@ Parents = Callable[[int], Sequence[int]]
 class Lineage:
     """The steps of a chain and what each needs. Immutable; parents are looked up when asked for.
 
-    Parameters
-    ----------
-    steps
-        The steps that there are.
-    parents
-        Returns the parents of a step. It is asked once for each, also for steps that are named as
-        parents and are not there.
+    `parents` is asked once for each step, also for those that are named as parents and are not
+    there.
     """
 
     def __init__(self, steps: Iterable[int], parents: Parents) -> None:
@@ -211,12 +205,9 @@ class _Known:
 class Ancestry:
     """The parents of checkpoints, and the numbers beside their arrays, each read once.
 
-    Attributes
-    ----------
-    unreadable
-        What is wrong with the files that are damaged, by step. Such a file is taken to need the
-        step before it: when it was saved, its parent was the newest step, if it is a delta. A file
-        that the system cannot read now raises `StorageError`.
+    `unreadable` says what is wrong with files that are damaged, by step. Such a file is taken to
+    need the step before it: when it was saved, its parent was the newest step, if it is a delta. A
+    file that the system cannot read now raises `StorageError`.
     """
 
     def __init__(self, store: Store) -> None:
@@ -282,10 +273,7 @@ class Ancestry:
 def remove_steps(store: Store, held: LockedStore, steps: Mapping[int, str]) -> None:
     """Remove checkpoints that no other checkpoint needs. The caller holds the lock of the store.
 
-    Raises
-    ------
-    StorageError
-        If the operating system refuses. Every checkpoint that is still there can be restored.
+    After a ``StorageError``, every checkpoint that is still there can be restored.
     """
     with storage_errors("cannot remove files of", store.path):
         for group in Lineage.named(store, steps).waves():

@@ -3,23 +3,81 @@
 A `Store` is a directory, a bundle, or what else keeps files by name: a backend implements the
 abstract members, and all else follows from them. Only a `WritableStore` can be saved to.
 
+The name of a checkpoint is its step in at least twelve digits, and a suffix (LCC-CHN-01). Other
+files are never touched.
+
 Source: SPEC 9.
 """
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, closing
 from typing import Final, Protocol, Self
 
-from ...constants import EXACT_NAME, MAX_STEP
+from ...arguments import as_integer
+from ...constants import CHECKPOINT_SUFFIX, EXACT_NAME, MAX_STEP, PIN_SUFFIX
 from ...container.checkpoint import CheckpointReader, CheckpointWriter, exact_step, parent_steps, read_root
+from ...container.folder import is_temporary
 from ...container.source import Source
 from ...container.system import Place
-from ...errors import ArgumentError, ChainError, LccodecError
+from ...errors import ArgumentError, ChainError, FormatError, LccodecError
 from .claim import Claim
-from .names import checkpoint_name, checkpoints_among, pins_among, step_index
+
+#: Beside the checkpoints, what a writer keeps for itself: `lccodec.chain.save.hash_reference`.
+HASHES_FOLDER: Final = ".hashes"
+
+_STEP: Final = "([0-9]{12}|[1-9][0-9]{12,15})"
+_CHECKPOINT: Final = re.compile(_STEP + re.escape(CHECKPOINT_SUFFIX))
+_PIN: Final = re.compile(_STEP + re.escape(PIN_SUFFIX))
+
+
+def checkpoint_name(step: int) -> str:
+    """Return the name of the checkpoint of a step (LCC-CHN-01)."""
+    return f"{step:012d}{CHECKPOINT_SUFFIX}"
+
+
+def pin_name(step: int) -> str:
+    """Return the name of the pin of a step (LCC-CHN-07)."""
+    return f"{step:012d}{PIN_SUFFIX}"
+
+
+def checkpoints_among(names: Iterable[str]) -> dict[int, str]:
+    """Return the checkpoints among names, by rising step."""
+    return dict(sorted((int(match[1]), name) for name in names if (match := _CHECKPOINT.fullmatch(name))))
+
+
+def is_checkpoint(name: str) -> bool:
+    """Return whether a name is that of a checkpoint of the history."""
+    return _CHECKPOINT.fullmatch(name) is not None
+
+
+def pins_among(names: Iterable[str]) -> list[int]:
+    """Return the steps that have a pin among names, rising."""
+    return sorted(int(match[1]) for name in names if (match := _PIN.fullmatch(name)))
+
+
+def is_of_chain(name: str) -> bool:
+    """Return whether lccodec gives files that name."""
+    patterns = (_CHECKPOINT, _PIN)
+    return name == EXACT_NAME or is_temporary(name) or any(each.fullmatch(name) for each in patterns)
+
+
+def check_name(name: str, step: int | None) -> None:
+    """Raise ``FormatError`` if a chain's file is not named after the step it holds (LCC-CHN-01)."""
+    if (match := _CHECKPOINT.fullmatch(name)) and int(match[1]) != step:
+        raise FormatError("LCC-CHN-01", name, f"holds step {step}")
+
+
+def step_index(step: object) -> int:
+    """Return a step as an int; raise ``ArgumentError`` if it is no integer, NumPy's or other."""
+    index = as_integer(step)
+    if index is None:
+        raise ArgumentError(f"a step must be an integer; got {step!r}")
+    return index
+
 
 _MAX_NAMES_SHOWN: Final = 5  # in one message
 
@@ -27,14 +85,9 @@ _MAX_NAMES_SHOWN: Final = 5  # in one message
 class Store(ABC):
     """The files of a chain, to be read; a context manager.
 
-    Attributes
-    ----------
-    path
-        What messages call the store. They call a file of it by this path and the file's own name.
-    far
-        Whether each call takes long, so that what will be read is better told before (`ahead`).
-    shared
-        Whether other processes see the same files.
+    Messages call the store by its `path`, and a file of it by this path and the file's own name.
+    Where it is `far`, each call takes long, so that what will be read is better told before
+    (`ahead`). If it is `shared`, other processes see the same files.
     """
 
     far = False
@@ -77,13 +130,7 @@ class Store(ABC):
 
     @abstractmethod
     def names(self) -> list[str]:
-        """Return the names of all files; none if the store does not exist yet.
-
-        Raises
-        ------
-        StorageError
-            If they cannot be listed.
-        """
+        """Return the names of all files; none if the store does not exist yet."""
 
     @abstractmethod
     def has(self, name: str) -> bool:
@@ -91,13 +138,7 @@ class Store(ABC):
 
     @abstractmethod
     def source(self, name: str) -> Source:
-        """Open a file for reads of ranges.
-
-        Raises
-        ------
-        StorageError
-            If that is not possible. If there is no such file, the number of the error is ENOENT.
-        """
+        """Open a file for reads of ranges; the error for a missing one has the number ENOENT."""
 
     @abstractmethod
     def size(self, names: Iterable[str]) -> int:
@@ -108,22 +149,11 @@ class Store(ABC):
         """Return what tells a file from another that takes its name; errors are as for `source`."""
 
     def open(self, name: str) -> CheckpointReader:
-        """Open a checkpoint file or the exact file.
-
-        Raises
-        ------
-        StorageError
-            As `source`.
-        DataError
-            If the file breaks a rule.
-        """
+        """Open a checkpoint file or the exact file, or raise what is wrong with it."""
         return CheckpointReader(self.source(name), self.place(name))
 
     def root(self, name: str) -> tuple[bytes, int]:
-        """Return the root that a checkpoint file declares, and its bytes. Nothing is verified.
-
-        Errors are as for `open`.
-        """
+        """Return the root that a checkpoint file declares, and its bytes. Nothing is verified."""
         with closing(self.source(name)) as source:
             return read_root(source, self.place(name))
 
@@ -271,16 +301,9 @@ class WritableStore(Store):
         """Store a file bit for bit as another store has it, whole or not at all.
 
         Before it has its name, it is read as it is stored here, and `check` is called with it: what
-        that raises, ends the call.
-
-        Raises
-        ------
-        StorageError
-            If it cannot be read or stored.
-        DataError
-            If what is stored here is not a checkpoint file.
-        ArgumentError, ChainError
-            If there is a file of that name, unless `overwrite` is set.
+        that raises, ends the call. Raises ``DataError`` if what is stored here is not a checkpoint
+        file, ``ArgumentError`` or ``ChainError`` if there is a file of that name, unless
+        `overwrite` is set.
         """
 
     @abstractmethod

@@ -13,8 +13,8 @@ from ...adapters import seals
 from ...adapters.files.formats import recognize
 from ...adapters.ranks import check_together, repairable
 from ...chain.caller import Bounds
+from ...chain.read.checkpoint import open_path, with_exact
 from ...chain.read.info import ArrayInfo
-from ...chain.read.newest import open_path, with_exact
 from ...chain.read.validate import Problem
 from ...chain.store.directory import DirectoryStore
 from ...chain.store.opening import is_chain, open_store

@@ -12,10 +12,10 @@ from ...adapters.ranks import protect_together, repair_together
 from ...chain.caller import UNBOUNDED, Bounds
 from ...chain.chain import Chain
 from ...chain.life.rollback import rollback
+from ...chain.mend.mirror import Mirror, MirrorUpkeep
 from ...chain.mend.parity_folder import directory_of
 from ...chain.mend.protect import Protection, parse_redundancy, unprotect
 from ...chain.mend.repair import Repair, Salvage
-from ...chain.mirror.transfer import Mirror, MirrorUpkeep
 from ...chain.store.opening import writable_store
 from ...container.system import Place
 from ...errors import ChainError

@@ -20,8 +20,8 @@ from ...chain.fallback import advice, newest_whole, steps_until
 from ...chain.overview import figures_words, plan_table, role_words, roles_text
 from ...chain.read.average import average as average_steps
 from ...chain.read.average import select_shares
+from ...chain.read.checkpoint import open_path
 from ...chain.read.info import CheckpointInfo
-from ...chain.read.newest import open_path
 from ...chain.save.plan import Estimate, Plan
 from ...chain.save.writer import Forecast, forecast
 from ...chain.store.directory import DirectoryStore

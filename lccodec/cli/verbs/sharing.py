@@ -13,9 +13,9 @@ import click
 from ...adapters.weights.local import Pulled, Puller
 from ...adapters.weights.publish import Published, Publisher
 from ...adapters.weights.versions import CHECKSUMS, ENCODINGS, FORMS
-from ...chain.life.bundle import bundle as bundle_chain
-from ...chain.life.bundle import unbundle as unbundle_chain
-from ...chain.read.follow.follower import POLL_SECONDS
+from ...chain.life.transfer import bundle as bundle_chain
+from ...chain.life.transfer import unbundle as unbundle_chain
+from ...chain.read.follower import POLL_SECONDS
 from ...container.bundle import Bundle
 from ...container.system import Place
 from ...errors import ChainError

@@ -1,24 +1,202 @@
-"""A finished run is rewritten: the same states in fewer bytes, or with fewer deltas."""
+"""Checkpoints rewritten: the same state, other parents, and all that named the old file.
+
+A finished run is rewritten: the same states in fewer bytes, or with fewer deltas.
+"""
 
 from __future__ import annotations
 
 import errno
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from lccodec import ArgumentError, Chain, ChainError, LccodecError, LccodecWarning, StorageError, validate
-from lccodec.chain.life.compact import compact
+from lccodec import (
+    ArgumentError,
+    Chain,
+    ChainError,
+    DataError,
+    LccodecError,
+    LccodecWarning,
+    StorageError,
+    validate,
+)
+from lccodec.chain.life import compact as module
+from lccodec.chain.life.compact import compact, rewrite
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import EXACT_NAME, PAYLOAD_OFFSET
+from lccodec.container.checkpoint import CheckpointWriter, open_checkpoint
 
 from ...support.chains import HistoryChain
 from ...support.crashes import hold
 from ...support.directories import entries
 from ...support.systems import Faulty
 from ...support.walks import assert_same, walk
+
+SETTLED_STATES = walk(6, shape=(20, 30))
+NAME = "{:012d}.lcc.h5"
+
+
+@pytest.fixture(name="chain")
+def _chain(tmp_path: Path) -> Chain:
+    chain = HistoryChain(tmp_path / "run", "lc-3", newest="exact")
+    for step in range(5):
+        chain.save(step, SETTLED_STATES[step], {"loss": step})
+    return chain
+
+
+def rewritten_history(chain: Chain) -> list[Any]:
+    return [chain.restore(step, exact=False, dtype="bits") for step in chain.steps]
+
+
+@pytest.mark.parametrize(
+    ("step", "parent"), [(3, None), (3, 1), (2, 0), (4, None), (4, 0), (0, None), (1, 0)]
+)
+def test_the_state_and_all_that_names_it_stay(chain: Chain, step: int, parent: int | None) -> None:
+    before, info = rewritten_history(chain), chain.info(step)
+    others = {p.name: p.read_bytes() for p in entries(chain.directory) if p.name != NAME.format(step)}
+    done = rewrite(DirectoryStore(chain.directory), step, parent)
+    assert done is not None
+    new = chain.info(step)
+    assert (done.step, done.parent, done.before, done.after) == (
+        step,
+        parent,
+        info.file_bytes,
+        new.file_bytes,
+    )
+    assert (new.parent, new.replaces) == (parent, (info.root,))
+    assert (new.metadata, new.policy) == (info.metadata, info.policy)
+    assert [(a.name, a.role, a.quantizer) for a in new.arrays] == [
+        (a.name, a.role, a.quantizer) for a in info.arrays
+    ]
+    assert_same(rewritten_history(chain), before)
+    assert validate(chain.directory, deep=True) == []
+    for name, data in others.items():
+        assert (chain.directory / name).read_bytes() == data
+    assert chain.info(4).exact
+    assert_same(HistoryChain(chain.directory).restore(), SETTLED_STATES[4])
+    HistoryChain(chain.directory).save(5, SETTLED_STATES[5])
+    assert chain.info(5).parent == 4
+
+
+def test_again_and_again(chain: Chain) -> None:
+    before = rewritten_history(chain)
+    roots = []
+    for parent in (None, 0, 1, None):
+        roots.append(chain.info(2).root)
+        rewrite(DirectoryStore(chain.directory), 2, parent)
+    assert chain.info(2).replaces == tuple(roots)
+    assert_same(rewritten_history(chain), before)
+    assert validate(chain.directory, deep=True) == []
+
+
+def test_what_is_lossy_stays_known_as_lossy(chain: Chain) -> None:
+    lossy = [array.name for array in chain.info(3).arrays if array.lossy]
+    rewrite(DirectoryStore(chain.directory), 3, None)
+    assert [array.name for array in chain.info(3).arrays if array.lossy] == lossy != []
+
+
+def test_a_delta_of_another_process_meanwhile(chain: Chain) -> None:
+    """A writer that had looked at its parent before goes on: the new file takes its place."""
+    delta = HistoryChain(shutil.copytree(chain.directory, chain.directory.parent / "copy"))
+    delta.save(5, SETTLED_STATES[5])
+    rewrite(DirectoryStore(chain.directory), 4, None)
+    shutil.copy(delta.directory / NAME.format(5), chain.directory)
+    assert_same(chain.restore(5, exact=False), delta.restore(5, exact=False))
+
+
+def test_an_open_chain_goes_on(chain: Chain) -> None:
+    rewrite(DirectoryStore(chain.directory), 4, None)
+    chain.save(5, SETTLED_STATES[5])
+    assert chain.info(5).parent == 4
+    assert validate(chain.directory, deep=True) == []
+
+
+def test_another_file_in_its_place_is_still_noticed(chain: Chain) -> None:
+    other = HistoryChain(chain.directory.parent / "other", "lc-3")
+    for step in range(4):
+        other.save(step, SETTLED_STATES[5 - step])
+    rewrite(DirectoryStore(other.directory), 3, None)
+    shutil.copy(other.directory / NAME.format(3), chain.directory)
+    with pytest.raises(ChainError, match="is not the parent it was taken against"):
+        chain.restore(4, exact=False)
+
+
+def test_a_state_that_is_a_liar_is_found(chain: Chain) -> None:
+    """A file that claims to replace another one, with other values."""
+    path = chain.directory / NAME.format(0)
+    with open_checkpoint(path) as reader:
+        root = reader.root
+    liar = HistoryChain(chain.directory.parent / "liar", "lc-3")
+    layer = {**SETTLED_STATES[0]["layer"], "weight": np.zeros((20, 30), "f4")}
+    liar.save(0, {**SETTLED_STATES[0], "layer": layer})
+    with open_checkpoint(liar.directory / NAME.format(0)) as reader:
+        frames = [reader.frame(number) for number in range(len(reader.manifest.frames))]
+        manifest = reader.manifest
+    with CheckpointWriter(path, overwrite=True) as writer:
+        entries = tuple(map(writer.write_frame, frames))
+        writer.commit(replace(manifest, frames=entries, replaces=(root,)))
+    with pytest.raises(DataError, match="LCC-FRM-09"):
+        chain.restore(1)
+    assert validate(chain.directory, deep=True)
+
+
+@pytest.mark.parametrize("parent", [None, 0])
+def test_dry_runs_say_the_bytes(chain: Chain, parent: int | None) -> None:
+    told = rewrite(DirectoryStore(chain.directory), 3, parent, dry_run=True)
+    assert chain.info(3).replaces == ()
+    assert rewrite(DirectoryStore(chain.directory), 3, parent) == told
+
+
+def test_only_if_it_gets_smaller(chain: Chain) -> None:
+    before = {p.name: p.read_bytes() for p in entries(chain.directory)}
+    for dry_run in (True, False):
+        assert rewrite(DirectoryStore(chain.directory), 3, None, smaller=True, dry_run=dry_run) is None
+    assert {p.name: p.read_bytes() for p in entries(chain.directory)} == before
+    rewrite(DirectoryStore(chain.directory), 3, None)
+    found = rewrite(DirectoryStore(chain.directory), 3, 2, smaller=True)
+    assert found is not None
+    assert found.after < found.before
+
+
+def test_errors_leave_the_old_file(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {p.name: p.read_bytes() for p in entries(chain.directory)}
+    with pytest.raises(StorageError):
+        rewrite(DirectoryStore(chain.directory), 9, None)
+    with pytest.raises(DataError, match="LCC-CHN-02"):
+        rewrite(DirectoryStore(chain.directory), 3, 4)
+    with pytest.raises(StorageError, match="No space"):
+        rewrite(
+            DirectoryStore(chain.directory, Faulty(errno.ENOSPC, lambda name, _: name == "write")), 3, None
+        )
+    monkeypatch.setattr(module, "_is_same", lambda *_: False)
+    with pytest.raises(ChainError, match="has another state, so the old file stays"):
+        rewrite(DirectoryStore(chain.directory), 3, None)
+    assert {p.name: p.read_bytes() for p in entries(chain.directory)} == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ignore", ["", "sync"])
+def test_no_crash_of_a_rewriting_changes_a_state(chain: Chain, ignore: str) -> None:
+    expected = rewritten_history(chain)
+
+    def check(_: bool, place: Path) -> bool:
+        try:
+            assert_same(rewritten_history(HistoryChain(place)), expected)
+            assert_same(HistoryChain(place).restore(), SETTLED_STATES[4])
+        except (AssertionError, LccodecError):
+            return False
+        return True
+
+    def work(system: Any) -> None:
+        rewrite(DirectoryStore(chain.directory, system), 2, None)
+        rewrite(DirectoryStore(chain.directory, system), 4, 1)
+
+    hold(chain.directory, work, check, ignore, above=6)
+
 
 STATES = walk(9, shape=(40, 30))
 

@@ -1,4 +1,7 @@
-"""Pins: made, removed, listed; refused where there is nothing to pin."""
+"""Pins: made, removed, listed; refused where there is nothing to pin.
+
+The methods of a chain's life together: they pass on what they are given.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from lccodec.container.checkpoint import CheckpointWriter
 from lccodec.container.system import SYSTEM
 
 from ...support.commands import run
-from ...support.walks import chain_of
+from ...support.walks import assert_same, chain_of
 
 
 def test_pins(tmp_path: Path) -> None:
@@ -155,3 +158,23 @@ def test_parity_and_a_mirror_have_the_step_that_was_pinned_exactly(tmp_path: Pat
         assert validate(tmp_path / place, deep=True) == []
         found = Chain(tmp_path / place).restore(2)["model"]["w"]
         assert found.tobytes() == states[2]["model"]["w"].tobytes()
+
+
+def test_a_run_that_goes_astray(tmp_path: Path) -> None:
+    chain, states = chain_of(tmp_path / "run", 6)
+    chain.pin(3)
+    assert chain.fork(tmp_path / "fork", 5) == [3, 4, 5]
+    assert chain.rollback(2).steps == (3, 4, 5)
+    assert chain.pins == []
+    chain.save(3, states[5])
+    chain.rollback(2, delete=True)
+    assert [each.steps for each in chain.rolled_back] == [(3, 4, 5)]
+    chain.undo_rollback()
+    assert chain.pins == [3]
+    assert chain.unpin(3)
+    assert chain.delete_rolled_back() == []
+    for step in range(6):
+        assert_same(chain.restore(step), states[step])
+    assert_same(Chain(tmp_path / "fork").restore(), states[5])
+    chain.save(6, states[0])
+    assert chain.info(6).parent is None

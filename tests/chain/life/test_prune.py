@@ -1,31 +1,201 @@
-"""Thinning out: what goes, what stays and why, whatever pins, reads or saves beside it."""
+"""Which steps a rule keeps, and which rules are refused.
+
+Thinning out: what goes, what stays and why, whatever pins, reads or saves beside it.
+
+Thinning out: kept steps rewritten, damaged ones, and whatever crashes meanwhile.
+"""
 
 from __future__ import annotations
 
+import errno
+import math
 import subprocess
 import sys
+import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec import ArgumentError, ChainError, Keep, LccodecWarning, StorageError, validate
-from lccodec.chain.life.prune import prune
+from lccodec import ArgumentError, Chain, ChainError, Keep, LccodecWarning, StorageError, validate
+from lccodec.chain.life.prune import check_keep, prune
 from lccodec.chain.read.checkpoint import open_step
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.chain.store.names import checkpoint_name
+from lccodec.chain.store.store import checkpoint_name
+from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.container.checkpoint import CheckpointReader
 from lccodec.container.folder import Folder
+from lccodec.container.scalars import numbers_of
+from lccodec.container.system import SYSTEM, System
 
 from ...support.chains import HistoryChain
+from ...support.crashes import broken, hold
 from ...support.directories import entries
-from ...support.segments import STATES, all_restore, run_of
-from ...support.walks import assert_same
+from ...support.segments import STATES, Parentless, all_restore, run_of
+from ...support.systems import Faulty, attempts
+from ...support.walks import assert_same, walk
+
+FILES = range(0, 50, 5)
+
+
+def nothing(_: int) -> Mapping[str, str]:
+    raise AssertionError("metadata are for the best")
+
+
+def never(_: int) -> float:
+    raise AssertionError("times are for newer_than")
+
+
+@pytest.mark.parametrize(
+    ("rule", "kept"),
+    [
+        (Keep(latest=2), {40: "latest", 45: "latest"}),
+        (Keep(latest=100), dict.fromkeys(FILES, "latest")),
+        (Keep(every=20), {0: "every 20", 20: "every 20", 40: "every 20"}),
+        (Keep(every=7), {0: "every 7", 35: "every 7"}),
+        (Keep(steps=[25, 10, 11]), {10: "asked for", 25: "asked for"}),
+        (Keep(steps=[11]), {}),
+        (Keep(latest=1, every=45), {0: "every 45", 45: "latest, every 45"}),
+    ],
+)
+def test_what_is_kept(rule: Keep, kept: dict[int, str]) -> None:
+    assert rule.choose(FILES, nothing, never) == kept
+    assert rule.choose([], nothing, never) == {}
+
+
+@pytest.mark.parametrize(
+    ("best", "kept"),
+    [
+        ((1, "loss", "min"), [30]),
+        ((2, "loss", "min"), [25, 30]),  # of equal ones the later
+        ((3, "loss", "min"), [20, 25, 30]),
+        ((2, "loss", "max"), [0, 35]),
+        ((99, "loss", "min"), [0, 5, 20, 25, 30, 35]),
+        ((1, "accuracy", "max"), []),
+    ],
+)
+def test_the_best(best: Any, kept: list[int]) -> None:
+    texts = {0: "3.5", 5: "2", 10: "NaN", 15: "low", 20: "1e0", 25: "1", 30: "-0.5", 35: "inf", 40: ""}
+    found = Keep(best=best).choose(
+        FILES, lambda step: numbers_of({"loss": texts[step]} if step in texts else {}, []), never
+    )
+    assert list(found) == kept
+    assert set(found.values()) <= {"best loss"}
+
+
+def test_newer() -> None:
+    now = time.time()
+    ages = [100_000, 5000, 3000, -50_000]  # the last is from the future
+
+    def chosen(newer_than: timedelta | datetime) -> list[int]:
+        rule = Keep(newer_than=newer_than)
+        return list(rule.choose(range(4), nothing, lambda step: now - ages[step]))
+
+    assert chosen(timedelta(hours=1)) == [2, 3]
+    assert chosen(datetime.fromtimestamp(now - 6000, UTC)) == [1, 2, 3]
+    assert chosen(datetime.fromtimestamp(now - 6000)) == [1, 2, 3]  # local time
+    assert chosen(timedelta()) == [3]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {},
+        {"steps": []},
+        {"latest": 0},
+        {"latest": -1},
+        {"latest": 1.5},
+        {"latest": True},
+        {"every": 0},
+        {"every": "10"},
+        {"best": ()},
+        {"best": (1, "loss")},
+        {"best": (0, "loss", "min")},
+        {"best": (1, "loss", "lowest")},
+        {"best": (1, 3, "min")},
+        {"best": "min"},
+        {"steps": 3},
+        {"steps": [None]},
+        {"steps": "12"},
+        {"newer_than": 3600},
+        {"newer_than": "1d"},
+    ],
+)
+def test_rules_that_are_refused(parts: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError):
+        Keep(**parts)
+
+
+def test_numbers_of_numpy() -> None:
+    rule = Keep(latest=np.int64(2), steps=np.array([3, 1]), best=[np.int32(1), "loss", "min"])  # type: ignore[arg-type]
+    assert rule == Keep(latest=2, steps=(1, 3), best=(1, "loss", "min"))
+    assert hash(rule) == hash(Keep(latest=2, steps=(1, 3), best=(1, "loss", "min")))
+
+
+def test_the_parameter() -> None:
+    rule = Keep(latest=1)
+    assert check_keep(rule) is rule
+    assert check_keep(None) is None
+    with pytest.raises(ArgumentError, match=r"lccodec\.Keep"):
+        check_keep(3)  # type: ignore[arg-type]
+
+
+@given(st.sets(st.integers(0, 200)), st.integers(1, 9), st.integers(1, 40), st.sets(st.integers(0, 200)))
+def test_parts_are_joined(steps: set[int], latest: int, every: int, asked: set[int]) -> None:
+    rule = Keep(latest=latest, every=every, steps=asked)
+    kept = set(rule.choose(sorted(steps), nothing, never))
+    assert kept == {*sorted(steps)[-latest:], *(s for s in steps if s % every == 0), *(asked & steps)}
+
+
+@given(st.dictionaries(st.integers(0, 50), st.floats(allow_nan=True) | st.text()), st.integers(1, 9))
+def test_the_best_are_the_best(values: dict[int, Any], count: int) -> None:
+    rule = Keep(best=(count, "x", "max"))
+    kept = set(rule.choose(sorted(values), lambda step: numbers_of({"x": str(values[step])}, []), never))
+    numbers = {}
+    for step, value in values.items():
+        try:
+            numbers[step] = float(value)
+        except ValueError:
+            continue
+    numbers = {step: value for step, value in numbers.items() if not math.isnan(value)}
+    assert len(kept) == min(count, len(numbers))
+    others = [value for step, value in numbers.items() if step not in kept]
+    assert not others or min(numbers[step] for step in kept) >= max(others)
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_the_best_by_the_metrics_of_saves(tmp_path: Path, background: bool) -> None:
+    """A metric is a number of the metadata; a tensor of one element has one, too."""
+    losses = [np.float32(0.5), 0.25, np.array(3.0), 1]
+    with Chain(tmp_path, "lossless", keyframe_every=0, keep=Keep(best=(2, "loss", "min"))) as chain:
+        save = chain.save_async if background else chain.save
+        for step, loss in enumerate(losses):
+            save(step, {"w": np.arange(step, 9.0)}, {"run": "first"}, metrics={"loss": loss})
+        chain.wait()
+        assert chain.steps == [0, 1, 3]
+        assert chain.info(1).metadata == {"run": "first", "loss": "0.25"}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "metrics", "match"),
+    [
+        ({}, {"loss": "0.5"}, "metrics must be numbers; got '0.5' for 'loss'"),
+        ({}, {"loss": np.ones(2)}, "metrics must be numbers; got array"),
+        ({}, [0.5], "metrics must be a mapping from names to numbers; got list"),
+        ({"loss": "0.5"}, {"loss": 0.5}, "'loss' must be in metadata or in metrics"),
+    ],
+)
+def test_metrics_that_are_refused(tmp_path: Path, metadata: Any, metrics: Any, match: str) -> None:
+    with Chain(tmp_path, "lossless") as chain, pytest.raises(ArgumentError, match=match):
+        chain.save(0, {"w": np.ones(3)}, metadata, metrics=metrics)
+    assert chain.steps == []
 
 
 def test_what_goes_and_what_stays(tmp_path: Path) -> None:
@@ -232,3 +402,146 @@ def test_beside_another_prune_a_save_does_not_wait(tmp_path: Path) -> None:
         assert chain.steps == [0, 1]
     chain.save(2, STATES[2])
     assert chain.steps == [2]
+
+
+# --- kept steps rewritten ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["lossless", "lc-3", "balanced"])
+@pytest.mark.parametrize(
+    "rule", [Keep(latest=1), Keep(latest=3), Keep(every=2), Keep(steps=[4, 5]), Keep(steps=[1])]
+)
+def test_kept_steps_need_only_kept_ones(tmp_path: Path, policy: str, rule: Keep) -> None:
+    states = walk(9, shape=(40, 30))
+    chain = Chain(tmp_path, policy, keyframe_every=5, newest="exact")
+    for step, state in enumerate(states):
+        chain.save(step, state)
+    before = {step: chain.restore(step, exact=False) for step in chain.steps}
+    deltas = {step: chain.info(step).deltas for step in chain.steps}
+    told = chain.prune(rule, rewrite=True, dry_run=True)
+    assert chain.steps == list(range(9))
+    found = chain.prune(rule, rewrite=True)
+    assert found == told
+    assert chain.steps == list(found.kept)
+    assert found.needed == {}
+    for step in chain.steps:
+        assert_same(chain.restore(step, exact=False), before[step])
+        assert chain.info(step).deltas <= deltas[step]
+    assert_same(chain.restore(), states[8])
+    assert validate(tmp_path, deep=True) == []
+    sizes = {each.step: each.after for each in found.rewritten}
+    assert all(chain.info(step).file_bytes == size for step, size in sizes.items())
+    assert found.cost == sum(each.after - each.before for each in found.rewritten)
+    again = chain.prune(rule, rewrite=True)
+    assert (again.removed, again.rewritten) == ((), ())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        chain.save(9, states[0])
+    assert validate(tmp_path, deep=True) == []
+
+
+def test_children_of_what_is_written_anew_stay_as_they_are(tmp_path: Path) -> None:
+    chain = run_of(tmp_path, newest="exact")
+    sizes = {step: chain.info(step).file_bytes for step in chain.steps}
+    found = chain.prune(Keep(latest=2), rewrite=True)
+    assert [(each.step, each.parent) for each in found.rewritten] == [(7, None)]
+    assert chain.steps == [7, 8]
+    assert chain.info(8).file_bytes == sizes[8]
+    assert chain.info(8).exact
+    assert all_restore(tmp_path)
+
+
+def test_what_cannot_be_written_anew_stays_with_what_it_needs(tmp_path: Path) -> None:
+    chain = run_of(tmp_path)
+    path = tmp_path / "000000000004.lcc.h5"
+    data = bytearray(path.read_bytes())
+    data[PAYLOAD_OFFSET + 65] ^= 1
+    path.write_bytes(data)
+    with pytest.warns(LccodecWarning, match="step 5 cannot be rewritten, so what it needs stays"):
+        found = chain.prune(Keep(steps=[5]), rewrite=True)
+    assert found.needed == {3: 5, 4: 5}
+    assert chain.steps == [3, 4, 5, 8]
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    run_of(tmp_path)
+    system = Faulty(errno.ENOSPC, lambda name, _: name == "write")
+    with pytest.raises(StorageError, match="No space"):
+        prune(DirectoryStore(tmp_path, system), Keep(latest=1), rewrite=True)
+    assert Chain(tmp_path).steps == list(range(9))
+    assert all_restore(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ignore", ["", "sync", "sync directory"])
+def test_no_crash_loses_what_is_written_anew(tmp_path: Path, ignore: str) -> None:
+    run_of(tmp_path / "run", newest="exact")
+
+    def check(done: bool, place: Path) -> bool:
+        steps = Chain(place).steps
+        sound = all_restore(place) and {4, 7, 8} <= set(steps) and Chain(place).info(8).exact
+        return sound and (not done or steps == [4, 7, 8])
+
+    def work(system: Any) -> None:
+        prune(DirectoryStore(tmp_path / "run", system), Keep(latest=2, steps=[4]), rewrite=True)
+
+    hold(tmp_path / "run", work, check, ignore, above=15)
+
+
+# --- damage, crashes, faults ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", [b"", b"damaged"])
+def test_what_a_damaged_step_may_need_stays(tmp_path: Path, data: bytes) -> None:
+    chain = run_of(tmp_path)
+    (tmp_path / "000000000005.lcc.h5").write_bytes(data)
+    with pytest.warns(LccodecWarning, match="step 5 cannot be read, so it is taken to need"):
+        found = chain.prune(Keep(steps=[5]))
+    assert found.needed == {3: 5, 4: 5, 6: 8, 7: 8}
+    assert chain.prune(Keep(latest=1)).removed == (3, 4, 5)
+
+
+def test_a_parent_that_was_deleted_by_hand(tmp_path: Path) -> None:
+    chain = run_of(tmp_path)
+    (tmp_path / "000000000004.lcc.h5").unlink()
+    assert chain.prune(Keep(steps=[5])).removed == (0, 1, 2, 3)
+    assert chain.steps == [5, 6, 7, 8]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ignore", ["", "sync directory"])
+def test_no_crash_leaves_a_step_that_cannot_be_restored(tmp_path: Path, ignore: str) -> None:
+    run_of(tmp_path / "run").pin(1)
+
+    def check(done: bool, place: Path) -> bool:
+        steps = Chain(place).steps
+        return all_restore(place) and {0, 1, 6, 7, 8} <= set(steps) and (not done or len(steps) == 5)
+
+    def work(system: Any) -> None:
+        prune(DirectoryStore(tmp_path / "run", system), Keep(latest=1))
+
+    hold(tmp_path / "run", work, check, ignore, above=6)
+
+
+def test_parents_that_go_with_their_children_are_found(tmp_path: Path) -> None:
+    run_of(tmp_path / "run")
+    work = lambda system: prune(Parentless(tmp_path / "run", system), Keep(latest=1))  # noqa: E731
+    assert broken(tmp_path / "run", work, lambda _, place: all_restore(place))[1] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("sticky", [False, True])
+@pytest.mark.parametrize("rewrite", [False, True])
+def test_faults_at_every_operation(tmp_path: Path, code: int, sticky: bool, rewrite: bool) -> None:
+    run_of(tmp_path / "run", newest="exact")
+
+    def act(place: Path, system: System = SYSTEM) -> None:
+        prune(DirectoryStore(place, system), Keep(latest=1), rewrite=rewrite)
+
+    for place, _ in attempts(tmp_path / "run", act, code, sticky=sticky):
+        assert all_restore(place)
+        assert Chain(place).info(8).exact
+        act(place)
+        assert Chain(place).steps == ([8] if rewrite else [6, 7, 8])
+        assert sorted(path.name for path in entries(place))[-1] == "exact.lcc.h5"

@@ -27,7 +27,7 @@ from lccodec import (
 from lccodec.chain.mend.protect import Redundancy, protect
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.chain.store.names import checkpoint_name
+from lccodec.chain.store.store import checkpoint_name
 from lccodec.constants import EXACT_NAME, PAYLOAD_OFFSET, ROOT_SIZE, TRAILER_MAGIC
 from lccodec.container.checkpoint import root_of
 from lccodec.container.manifest import Manifest

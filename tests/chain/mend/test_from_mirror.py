@@ -13,7 +13,7 @@ import lccodec
 from lccodec import Chain, ChainError, Keep, StorageError, validate
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.chain.store.names import checkpoint_name
+from lccodec.chain.store.store import checkpoint_name
 from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.container.source import Source
 

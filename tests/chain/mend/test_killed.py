@@ -17,7 +17,7 @@ from lccodec import Chain, validate
 from lccodec.chain.mend.protect import Redundancy, protect
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.chain.store.names import checkpoint_name
+from lccodec.chain.store.store import checkpoint_name
 
 from ...support.damage import Files, files_in, protected_run
 from ...support.killed_loop import state_of

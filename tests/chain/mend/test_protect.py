@@ -1,27 +1,92 @@
-"""Which files are protected, in which groups, by how many bytes."""
+"""How much parity there is, and that it is no more.
+
+Which files are protected, in which groups, by how many bytes.
+
+What is protected is kept up to date: after saves, prunes, rollbacks and compaction.
+
+Parity behind the saves: all of them are protected in the end, and none waits or fails.
+"""
 
 from __future__ import annotations
 
 import errno
 import shutil
+import subprocess
+import sys
+import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from lccodec import Chain, ChainError, StorageError, validate
+from lccodec import (
+    ArgumentError,
+    Chain,
+    ChainError,
+    Keep,
+    LccodecWarning,
+    StorageError,
+    bundle,
+    unbundle,
+    validate,
+)
+from lccodec.chain.behind import Change
+from lccodec.chain.life.prune import prune
+from lccodec.chain.mend import protect as behind
 from lccodec.chain.mend.parity_folder import ParityFolder
-from lccodec.chain.mend.protect import Redundancy, parse_redundancy, protect, unprotect
+from lccodec.chain.mend.protect import (
+    ParityBehind,
+    Redundancy,
+    parse_redundancy,
+    protect,
+    recorded,
+    redundancy_of,
+    unprotect,
+)
 from lccodec.chain.mend.protect import damage as damage_of
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
+from lccodec.container.parity import Member, parse_layout
 from lccodec.container.system import System
 
 from ...support.crashes import hold
 from ...support.damage import files_in, flip, is_true, protected_names, protected_run, without_parity
-from ...support.segments import STATES, run_of
+from ...support.mirrors import mirror_of
+from ...support.segments import STATES, all_restore, run_of
 from ...support.systems import attempts
+
+
+@pytest.mark.parametrize("wrong", ["5", "0.5%", "101%", "x%", "nan%", "inf%", 0, 65, -1, 2.5, True, None])
+def test_redundancies_that_cannot_be(wrong: object) -> None:
+    with pytest.raises(ArgumentError, match="a redundancy is a number of files from 1 to 64, or 1% to 100%"):
+        parse_redundancy(wrong)
+
+
+@pytest.mark.parametrize("percent", [1, 2.5, 5, 7.3, 10, 33, 50, 100])
+@pytest.mark.parametrize("count", [1, 5, 64])
+def test_bytes_of_parity_are_those_of_the_redundancy(percent: float, count: int) -> None:
+    lengths = np.random.default_rng(count).integers(1 << 25, 1 << 27, count)
+    members = [Member(f"{i:012d}.lcc.h5", int(n), bytes(32)) for i, n in enumerate(lengths)]
+    layout = parse_redundancy(f"{percent}%").layout(members)
+    size = layout.parity * (layout.rows * layout.block + 2 * (64 + layout.index_length))
+    asked = percent / 100 * sum(map(int, lengths))
+    assert asked <= size <= (1.02 if asked > 32 << 20 else 1.1) * asked
+    layout = Redundancy(files=2).layout(members)
+    size = layout.parity * (layout.rows * layout.block + 2 * (64 + layout.index_length))
+    assert 2 * max(lengths) <= size <= 1.02 * 2 * int(max(lengths))
+
+
+@pytest.mark.parametrize("redundancy", ["1%", "2.5%", "33%", "100%", 1, 3, 64])
+@pytest.mark.parametrize("sizes", [[1], [700] * 64, [1, 1 << 20], [1 << 27]])
+def test_layouts_are_valid_and_say_what_they_are_for(redundancy: object, sizes: list[int]) -> None:
+    members = [Member(f"{i:012d}.lcc.h5", size, bytes(32)) for i, size in enumerate(sizes)]
+    asked = parse_redundancy(redundancy)
+    layout = asked.layout(members)
+    assert parse_layout(layout.to_bytes(), "") == layout
+    assert redundancy_of(layout) == asked
+
 
 # --- groups ---------------------------------------------------------------------------------------
 
@@ -231,3 +296,186 @@ def test_faults_at_every_operation_of_a_protect(tmp_path: Path, code: int) -> No
         protect(DirectoryStore(place), Redundancy(files=1))
         assert is_true(place)
     assert told > 10
+
+
+@pytest.mark.parametrize("redundancy", [2, "20%"])
+def test_parity_stays_true(tmp_path: Path, redundancy: object) -> None:
+    protected_run(tmp_path / "run", redundancy, 9, newest="exact")
+    chain = Chain(tmp_path / "run")
+    asked = recorded(DirectoryStore(tmp_path / "run"))
+    assert asked == parse_redundancy(redundancy)
+    assert is_true(tmp_path / "run")
+    chain.prune(Keep(latest=1, steps=[4]))
+    assert chain.steps == [3, 4, 6, 7, 8]
+    assert is_true(tmp_path / "run")
+    chain.prune(Keep(latest=1, steps=[4, 7]), rewrite=True)
+    assert chain.steps == [4, 7, 8]
+    assert is_true(tmp_path / "run")
+    chain.rollback(7)
+    assert chain.steps == [4, 7]
+    assert is_true(tmp_path / "run")
+    chain.undo_rollback()
+    assert chain.steps == [4, 7, 8]
+    assert is_true(tmp_path / "run")
+    chain.compact(keyframe_every=0)
+    assert is_true(tmp_path / "run")
+    assert recorded(DirectoryStore(tmp_path / "run")) == asked
+    assert all_restore(tmp_path / "run")
+    bundle(tmp_path / "run", tmp_path / "run.lcc")
+    assert is_true(tmp_path / "run")
+    unbundle(tmp_path / "run.lcc", tmp_path / "other")
+    assert not (tmp_path / "other/.parity").exists()
+
+
+def test_what_was_removed_does_not_come_back(tmp_path: Path) -> None:
+    protected_run(tmp_path, 64, 6)
+    chain = Chain(tmp_path)
+    chain.rollback(3, delete=True)
+    assert repair(DirectoryStore(tmp_path)).mended == ()
+    assert chain.steps == [0, 1, 2, 3]
+
+
+def test_while_a_chain_prunes_after_saves_it_is_not_worse_off(tmp_path: Path) -> None:
+    protected_run(tmp_path, 64, 6)
+    chain = Chain(tmp_path, keep=Keep(latest=1))
+    chain.save(6, STATES[6])
+    steps = chain.steps
+    assert steps[0] > 0
+    assert repair(DirectoryStore(tmp_path)).mended == ()
+    assert chain.steps == steps
+
+
+@pytest.mark.parametrize("newest", ["history", "exact"])
+@pytest.mark.parametrize("parity", [None, 2])
+def test_pruning_after_saves_keeps_parity_true(tmp_path: Path, newest: Any, parity: int | None) -> None:
+    """Also where it was made by hand: what goes is forgotten, the rest is protected again."""
+    protected_run(tmp_path, 2, 6, newest=newest)
+    with Chain(tmp_path, keep=Keep(latest=2), parity=parity) as chain:
+        for step in (6, 7, 8):
+            chain.save(step, STATES[step])
+    assert chain.steps[0] > 0
+    assert recorded(DirectoryStore(tmp_path)) == Redundancy(files=2)
+    found = repair(DirectoryStore(tmp_path), dry_run=True)
+    assert (found.mended, found.lost) == ((), {})
+    assert "000000000006.lcc.h5" in protected_names(tmp_path)  # from the last prune on: by hand
+    assert is_true(tmp_path) or parity is None
+
+
+def test_a_mirror_that_thins_out_keeps_its_parity_true(tmp_path: Path) -> None:
+    with Chain(tmp_path / "run", "lossless", keyframe_every=0) as chain:
+        for step in range(4):
+            chain.save(step, STATES[step])
+    mirror_of(tmp_path / "run", tmp_path / "m").bring()
+    protect(DirectoryStore(tmp_path / "m"), Redundancy(files=1))
+    thin = partial(prune, keep=Keep(latest=2), wait=False)
+    mirror_of(tmp_path / "run", tmp_path / "m", thin_out=thin).bring()
+    assert Chain(tmp_path / "m").steps == [2, 3]
+    assert is_true(tmp_path / "m")
+
+
+@pytest.mark.parametrize("parity", [1, "50%"])
+def test_saves_are_protected_when_the_chain_is_closed(tmp_path: Path, parity: Any) -> None:
+    with Chain(tmp_path, "lossless", newest="exact", parity=parity) as chain:
+        for step, state in enumerate(STATES):
+            chain.save(step, state)
+    files = files_in(tmp_path)
+    (tmp_path / "000000000003.lcc.h5").unlink()
+    found = repair(DirectoryStore(tmp_path))
+    assert (found.mended, found.protected) == (("000000000003.lcc.h5",), 11)
+    assert files_in(tmp_path) == files
+
+
+@pytest.mark.slow
+def test_saves_in_the_background(tmp_path: Path) -> None:
+    with Chain(tmp_path, "lossless", newest="history", parity=1) as chain:
+        chain.save_async(0, STATES[0]).result()
+        chain.save_async(1, STATES[1]).result()
+    assert repair(DirectoryStore(tmp_path), dry_run=True).protected == 2
+
+
+def test_no_save_waits_and_calls_are_put_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, begun, go_on = [], threading.Event(), threading.Event()
+
+    def slow(*arguments: Any) -> None:
+        calls.append(arguments)
+        begun.set()
+        go_on.wait(60)
+
+    monkeypatch.setattr(behind, "protect", slow)
+    protect = ParityBehind(DirectoryStore(tmp_path), Redundancy(files=1))
+    protect.after(Change())
+    assert begun.wait(60)
+    for _ in range(9):
+        protect.after(Change())
+    go_on.set()
+    protect.close()
+    assert len(calls) == 2
+
+
+FORK = """
+import os, sys, threading
+import numpy as np
+from lccodec import Chain
+
+chain = Chain(sys.argv[1], "lossless", newest="history", parity=1)
+chain.save(0, {"w": np.zeros(9)})
+is_held, may_end, is_closed = threading.Event(), threading.Event(), os.pipe()
+
+def hold():
+    is_held.set()
+    may_end.wait()
+
+chain._parity._rounds.line.add(hold)
+is_held.wait()
+process = os.fork()
+if process == 0:
+    os.close(is_closed[1])
+    os.read(is_closed[0], 1)
+    chain.save(1, {"w": np.ones(9)})
+    chain.close()
+    os._exit(7)
+may_end.set()
+chain.close()
+os.close(is_closed[1])
+assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 7
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="forks of POSIX")
+def test_a_fork_has_not_the_thread(tmp_path: Path) -> None:
+    """It protects what it saves itself, whatever a thread of its parent does at that moment."""
+    command = [sys.executable, "-W", "ignore", "-c", FORK, str(tmp_path)]
+    subprocess.run(command, timeout=120, check=True)
+    assert repair(DirectoryStore(tmp_path), dry_run=True).protected == 2
+
+
+def test_an_error_is_a_warning_of_the_next_call(tmp_path: Path) -> None:
+    protect = ParityBehind(DirectoryStore(tmp_path / "none"), Redundancy(files=1))
+    protect.after(Change())
+    with pytest.warns(LccodecWarning, match="saves are not protected: .* holds no checkpoint"):
+        protect.close()
+
+
+def test_without_parity_nothing_is_done(tmp_path: Path) -> None:
+    protect = ParityBehind(DirectoryStore(tmp_path), None)
+    protect.after(Change())
+    protect.close()
+    with pytest.raises(ArgumentError, match="a redundancy is"):
+        Chain(tmp_path, parity=0)
+
+
+def test_parity_that_went_is_made_again_whatever_goes_after_it(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path)
+    with Chain(tmp_path, "lossless", newest="history") as chain:
+        chain.save(0, STATES[0])
+    protect = ParityBehind(store, None)
+    held, go_on = threading.Event(), threading.Event()
+    protect._rounds.line.add(lambda: (held.set(), go_on.wait(60)))
+    assert held.wait(60)
+    for redundancy in (Redundancy(files=1), None):
+        protect.went(redundancy)
+        protect.after(Change())
+    go_on.set()
+    protect.close()
+    assert repair(store, dry_run=True).protected == 1

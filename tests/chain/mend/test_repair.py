@@ -1,4 +1,9 @@
-"""Damage up to the redundancy is mended bit for bit; beyond it, nothing is worse than before."""
+"""Damage up to the redundancy is mended bit for bit; beyond it, nothing is worse than before.
+
+What is left of a damaged chain goes into a new one, and what is gone is named.
+
+What a repair would give back is told before, and nothing is written for that.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +22,20 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec import Chain, LccodecWarning, StorageError
+from lccodec import ArgumentError, Chain, LccodecError, LccodecWarning, StorageError, validate
+from lccodec.chain.behind import AllBehind
+from lccodec.chain.mend.mirror import Mirrors
+from lccodec.chain.mend.protect import ParityBehind, Redundancy, protect
+from lccodec.chain.mend.ranks import protect_ranks
 from lccodec.chain.mend.repair import Repair, repair
 from lccodec.chain.store.directory import DirectoryStore
+from lccodec.chain.store.store import Store
 from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.container.source import Source
 from lccodec.container.system import System
 
+from ...support.chains import HistoryChain
+from ...support.checkpoints import damage_array
 from ...support.crashes import hold
 from ...support.damage import (
     Files,
@@ -35,10 +48,12 @@ from ...support.damage import (
     put,
     refuse_to_read,
 )
+from ...support.mirrors import mirror_of
 from ...support.profiles import LONG
+from ...support.ranks import save_of_ranks
 from ...support.segments import STATES, run_of
 from ...support.systems import attempts
-from ...support.walks import assert_same
+from ...support.walks import assert_same, walk
 
 CASES = 10_000 if LONG else 120
 
@@ -334,3 +349,154 @@ def test_faults_at_every_operation(tmp_path: Path, code: int, sticky: bool) -> N
             repair(DirectoryStore(place))
             assert lasting(place) == files
     assert told > 10
+
+
+SALVAGED = [
+    {"model": {"a": np.full(3000, step, np.float32), "b": np.arange(3000.0) * step}, "epoch": step}
+    for step in range(6)
+]
+
+
+def salvaged_chain(directory: Path) -> Chain:
+    chain = Chain(directory, "lossless", keyframe_every=2, newest="history")
+    for step, state in enumerate(SALVAGED):
+        chain.save(step, state, {"loss": step})
+    chain.close()
+    return Chain(directory)
+
+
+def test_a_sound_chain(tmp_path: Path) -> None:
+    found = salvaged_chain(tmp_path / "run").salvage(tmp_path / "new")
+    assert (found.whole, found.partial, found.gone) == (tuple(range(6)), {}, {})
+    for step, state in enumerate(SALVAGED):
+        assert_same(Chain(tmp_path / "new").restore(step), state)
+    assert validate(tmp_path / "new", deep=True) == []
+
+
+def test_other_arrays_of_damaged_steps_are_kept(tmp_path: Path) -> None:
+    chain = salvaged_chain(tmp_path / "run")
+    damage_array(tmp_path / "run/000000000003.lcc.h5", "model/a")
+    found = chain.salvage(tmp_path / "new")
+    assert found.whole == (0, 1, 2)
+    assert {step: list(lost) for step, lost in found.partial.items()} == {
+        step: ["model/a"] for step in (3, 4, 5)
+    }
+    assert "do not match their digest" in found.partial[4]["model/a"]
+    new = Chain(tmp_path / "new")
+    for step in (3, 4, 5):
+        assert_same(new.restore(step), {"model/b": SALVAGED[step]["model"]["b"]})
+    assert new.info(3).metadata["loss"] == "3"
+
+
+def test_steps_whose_parent_is_missing_are_gone(tmp_path: Path) -> None:
+    chain = salvaged_chain(tmp_path / "run")
+    (tmp_path / "run/000000000003.lcc.h5").unlink()
+    (tmp_path / "run/000000000000.lcc.h5").write_bytes(b"")
+    found = chain.salvage(tmp_path / "new")
+    assert (found.whole, found.partial, list(found.gone)) == ((), {}, [0, 1, 2, 4, 5])
+    assert "parent" in found.gone[4]
+
+
+def test_only_into_a_new_directory(tmp_path: Path) -> None:
+    chain = salvaged_chain(tmp_path / "run")
+    with pytest.raises(ArgumentError, match="needs a new or empty directory"):
+        chain.salvage(tmp_path / "run")
+
+
+NAMES = [f"{step:012d}.lcc.h5" for step in range(4)]
+
+
+def deltas(directory: Path, seed: int = 0) -> Path:
+    """A chain of four steps, each a delta to the one before."""
+    with HistoryChain(directory, policy="lossless") as chain:
+        for step, state in enumerate(walk(4, seed)):
+            chain.save(step, state)
+    assert chain.info(3).deltas == 3
+    return directory
+
+
+def is_told(run: Path, *mirrors: Path) -> bool:
+    before = files_in(run)
+    store = DirectoryStore(run)
+    behind = AllBehind([ParityBehind(store, None), Mirrors(store, mirrors)])
+    told = behind.gives_back(NAMES[3])
+    assert files_in(run) == before
+    return told
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Path]:
+    """A chain with parity for one file. What is told of it is held to what a repair does."""
+    protect(DirectoryStore(deltas(tmp_path / "run")), Redundancy(files=1))
+    files = files_in(tmp_path / "run")
+    yield tmp_path / "run"
+    if is_told(tmp_path / "run"):
+        repair(DirectoryStore(tmp_path / "run"))
+        assert files_in(tmp_path / "run") == files
+
+
+@pytest.mark.parametrize("place", [None, 3, -400, -20])
+@pytest.mark.parametrize("name", [NAMES[3], NAMES[1]])
+def test_one_file_comes_back_from_parity(run: Path, name: str, place: int | None) -> None:
+    flip(run / name, *([] if place is None else [place]))
+    assert is_told(run)
+
+
+def test_a_file_that_is_gone_comes_back(run: Path) -> None:
+    (run / NAMES[2]).unlink()
+    assert is_told(run)
+
+
+def test_two_files_do_not(run: Path) -> None:
+    flip(run / NAMES[3])
+    flip(run / NAMES[0])
+    assert not is_told(run)
+
+
+def test_damaged_parity_gives_nothing(run: Path) -> None:
+    flip(run / NAMES[3])
+    [path] = (run / ".parity").iterdir()
+    path.write_bytes(path.read_bytes()[:100])
+    assert not is_told(run)
+
+
+def test_parity_of_an_older_chain_gives_nothing(run: Path) -> None:
+    """Another file has the name of one of the group, so what is missing may be gone on purpose."""
+    shutil.copy(deltas(run.parent / "other", 1) / NAMES[0], run / NAMES[0])
+    (run / NAMES[2]).unlink()
+    assert not is_told(run)
+
+
+def test_a_mirror_gives_all_back(tmp_path: Path) -> None:
+    run, mirror = deltas(tmp_path / "run"), tmp_path / "m"
+    mirror_of(run, mirror).bring()
+    flip(run / NAMES[3])
+    flip(run / NAMES[1])
+    assert not is_told(run)
+    assert is_told(run, mirror)
+    flip(mirror / NAMES[1])
+    assert not is_told(run, mirror)
+
+
+def test_a_mirror_of_another_chain_gives_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, other = deltas(tmp_path / "run"), deltas(tmp_path / "other", 1)
+    flip(run / NAMES[3])
+    mirrors = Mirrors(DirectoryStore(run), [])
+
+    def refused() -> list[Store]:
+        raise LccodecError("no network")
+
+    for opened in (lambda: [DirectoryStore(other), DirectoryStore(tmp_path / "nothing")], refused):
+        monkeypatch.setattr(mirrors, "opened", opened)
+        assert not mirrors.gives_back(NAMES[3])
+
+
+def test_the_chain_of_a_rank_has_parity_with_others(tmp_path: Path) -> None:
+    save_of_ranks(tmp_path, [200, 300, 100], range(4), newest="history")
+    protect_ranks(DirectoryStore(tmp_path), Redundancy(files=1))
+    flip(tmp_path / "rank-1" / NAMES[3])
+    assert is_told(tmp_path / "rank-1")
+    protect(DirectoryStore(tmp_path / "rank-1"), Redundancy(files=1))  # which has none of that file
+    assert is_told(tmp_path / "rank-1")
+    flip(tmp_path / "rank-0" / NAMES[3])
+    assert not is_told(tmp_path / "rank-1")

@@ -16,8 +16,8 @@ from hypothesis.vendor.pretty import pretty
 
 import lccodec
 from lccodec import Chain, DataError, FormatError
+from lccodec.chain.read.checkpoint import open_path
 from lccodec.chain.read.links import array_heads, form_of
-from lccodec.chain.read.newest import open_path
 from lccodec.chain.read.replay import replay
 from lccodec.chain.read.rows import Span, decode_span, replay_rows
 from lccodec.chain.save.hindsight import StepBetween

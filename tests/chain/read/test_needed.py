@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import lccodec
 from lccodec import Chain, DataError, ExponentBuckets, LogSteps, Lossless, UniformDeadzone
-from lccodec.chain.read.newest import open_path
+from lccodec.chain.read.checkpoint import open_path
 from lccodec.chain.read.replay import Ranges, decoded_together, frames_of, replay
 from lccodec.constants import METHOD_RAW, PAYLOAD_OFFSET
 from lccodec.container.manifest import COPY_TYPES

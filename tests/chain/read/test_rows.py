@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import lccodec
 from lccodec import ArgumentError, Chain, ChecksumError, FormatError, LccodecWarning, Policy, Smooth
-from lccodec.chain.read.newest import open_path
+from lccodec.chain.read.checkpoint import open_path
 from lccodec.chain.read.rows import Span, decode_span
 from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.entropy.split import References

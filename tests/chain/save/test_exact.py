@@ -19,7 +19,7 @@ import pytest
 
 import lccodec
 from lccodec import ArgumentError, Chain, ChainError, DataError, LccodecWarning, StorageError, validate
-from lccodec.chain.read.newest import open_exact_of, open_newest, with_exact
+from lccodec.chain.read.checkpoint import open_exact_of, open_newest, with_exact
 from lccodec.chain.store.claim import _held
 from lccodec.chain.store.directory import DirectoryStore, describe_exact
 from lccodec.constants import PAYLOAD_OFFSET

@@ -46,7 +46,7 @@ from lccodec.chain.save.hash_reference import (
     segment_size,
 )
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.chain.store.names import checkpoint_name
+from lccodec.chain.store.store import checkpoint_name
 from lccodec.container.source import FileSource
 from lccodec.container.system import System
 from lccodec.element_table import ELEMENT_TYPES

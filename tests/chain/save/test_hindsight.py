@@ -17,7 +17,7 @@ from lccodec import ArgumentError, Chain, Keep, LccodecWarning
 from lccodec.chain.read.checkpoint import open_name
 from lccodec.chain.save.hindsight import Groups, settle, unsettled
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.chain.store.names import checkpoint_name
+from lccodec.chain.store.store import checkpoint_name
 from lccodec.container.checkpoint import CheckpointReader
 from lccodec.policy.presets import POLICIES
 

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 import lccodec
-from lccodec.chain.read.checkpoint import open_step
-from lccodec.chain.read.newest import open_exact, with_exact
-from lccodec.chain.store.bundle import BundleStore
+from lccodec.chain.read.checkpoint import open_exact, open_step, with_exact
 from lccodec.chain.store.directory import DirectoryStore, describe_exact
+from lccodec.chain.store.opening import BundleStore
 from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.container.bundle import Bundle
 from lccodec.errors import ArgumentError, ChainError, LccodecError, LccodecWarning

@@ -1,4 +1,11 @@
-"""A directory and a bundle of the same files are the same store."""
+"""A directory and a bundle of the same files are the same store.
+
+The names of the files of a chain.
+
+From a place to its store.
+
+Checkpoints are removed, children before their parents.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +14,32 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import lccodec
-from lccodec.chain.store.bundle import BundleStore
+from lccodec import Chain
+from lccodec.chain.store.bucket.store import BucketStore
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.chain.store.opening import open_store
-from lccodec.chain.store.store import Store, check_next
+from lccodec.chain.store.lineage import Lineage, remove_steps
+from lccodec.chain.store.opening import BundleStore, is_chain, is_folder, open_store, writable_store
+from lccodec.chain.store.store import (
+    Store,
+    check_name,
+    check_next,
+    checkpoint_name,
+    checkpoints_among,
+    is_of_chain,
+    pin_name,
+    pins_among,
+    step_index,
+)
 from lccodec.constants import EXACT_NAME, MAX_STEP
-from lccodec.errors import ArgumentError, StorageError
+from lccodec.container.system import Address, Place
+from lccodec.errors import ArgumentError, FormatError, StorageError
 
+from ...support.directories import entries
+from ...support.systems import Faulty
 from ...support.walks import chain_of, lossy_chain
 
 
@@ -84,3 +108,129 @@ def test_an_exact_file_that_can_be_read_only_sometimes(
     told = iter([None, 10])
     monkeypatch.setattr(DirectoryStore, "exact_step", lambda _: next(told))
     assert DirectoryStore(tmp_path).next_step(10) == 10
+
+
+STEPS = [0, 7, 999_999_999_999, 1_000_000_000_000, (1 << 53) - 1]
+OTHER_NAMES = [
+    "7.lcc.h5",
+    "a",
+    "00000000000007.lcc.h5",
+    "0123456789012.lcc.h5",
+    "0000000000007.lcc.h5",
+    "000000000007.h5",
+    "000000000007.lcc.h5.tmp",
+    "000000000007.lcc.h5\n",
+    "-00000000007.lcc.h5",
+    "00000000000٣.lcc.h5",
+    "99999999999999999.lcc.h5",
+]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_name_is_read_as_it_is_written(step: int) -> None:
+    name = checkpoint_name(step)
+    assert checkpoints_among([name]) == {step: name}
+    assert pins_among([name, pin_name(step)]) == [step]
+    check_name(name, step)
+    with pytest.raises(FormatError, match=f"holds step {step + 1}") as caught:
+        check_name(name, step + 1)
+    assert caught.value.rule == "LCC-CHN-01"
+
+
+@pytest.mark.parametrize("name", OTHER_NAMES)
+def test_other_names_are_no_steps(name: str) -> None:
+    assert checkpoints_among([name]) == {}
+    check_name(name, 3)  # a file of another name may hold any step
+
+
+@given(st.sets(st.integers(0, MAX_STEP), max_size=5))
+def test_a_file_is_found_by_the_name_it_was_given(steps: set[int]) -> None:
+    found = checkpoints_among(checkpoint_name(step) for step in steps)
+    assert list(found.items()) == [(step, checkpoint_name(step)) for step in sorted(steps)]
+
+
+def test_pins() -> None:
+    names = ["000000000007.pin", "7.pin", "000000000008.pin.txt", "1000000000000.pin", "000000000009.lcc.h5"]
+    assert pins_among(names) == [7, 10**12]
+    assert pin_name(10**12) == "1000000000000.pin"
+
+
+def test_files_of_a_chain() -> None:
+    ours = [checkpoint_name(3), pin_name(3), EXACT_NAME, ".tmp-writer", f".tmp-{'0' * 16}"]
+    assert all(map(is_of_chain, ours))
+    assert not any(map(is_of_chain, ["notes.txt", "model.lcc.h5", "7.pin", ".tmp-7"]))
+
+
+def test_integers_are_steps() -> None:
+    assert [step_index(step) for step in (3, np.int64(3), np.uint8(3), np.array(3))] == [3] * 4
+    for step in (True, np.True_, 3.0, "3", None):
+        with pytest.raises(ArgumentError, match="a step must be an integer"):
+            step_index(step)
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> dict[str, Place]:
+    chain_of(tmp_path / "run")[0].close()
+    lccodec.bundle(tmp_path / "run", tmp_path / "run.lccb")
+    file = tmp_path / "run" / "000000000000.lcc.h5"
+    return {"directory": tmp_path / "run", "bundle": tmp_path / "run.lccb", "file": file}
+
+
+def test_each_place_has_its_store(places: dict[str, Place]) -> None:
+    for name, expected in {"directory": DirectoryStore, "bundle": BundleStore}.items():
+        with open_store(places[name]) as store:
+            assert type(store) is expected
+            assert list(store.steps()) == [0, 1, 2, 3]
+    assert type(writable_store(places["directory"])) is DirectoryStore
+
+
+def test_an_address_has_a_bucket() -> None:
+    import fsspec  # noqa: F401 - what it needs
+
+    with open_store(Address.of("memory://nothing/run")) as store:
+        assert type(store) is BucketStore
+        assert store.steps() == {}
+        assert store.nothing() == "memory://nothing/run holds no checkpoint"
+
+
+def test_what_may_have_many_steps(places: dict[str, Place]) -> None:
+    address = Address.of("memory://nothing/run")
+    assert [is_folder(place) for place in (*places.values(), address)] == [True, False, False, True]
+    assert [is_chain(place) for place in (*places.values(), address)] == [True, True, False, True]
+
+
+def test_waves(tmp_path: Path) -> None:
+    chain_of(tmp_path, 8)  # 0 1 2, 3 4 5, 6 7
+    store = DirectoryStore(tmp_path)
+    steps = store.checkpoints()
+    assert [sorted(group) for group in Lineage.named(store).waves()] == [[2, 5, 7], [1, 4, 6], [0, 3]]
+    assert [sorted(group) for group in Lineage.named(store, (0, 2, 4, 5)).waves()] == [
+        [0, 2, 5],
+        [4],
+    ]
+    assert Lineage.named(store, ()).waves() == []
+    (tmp_path / steps[1]).write_bytes(b"damaged")  # it cannot be restored, and what needs it neither
+    assert sorted(step for group in Lineage.named(store).waves() for step in group) == list(range(8))
+
+
+def test_what_is_removed(tmp_path: Path) -> None:
+    chain, _ = chain_of(tmp_path, 8)
+    system = Faulty()
+    store = DirectoryStore(tmp_path, system)
+    steps = store.checkpoints()
+    (tmp_path / steps[4]).unlink()
+    with store.locked() as held:
+        remove_steps(store, held, {step: steps[step] for step in (3, 4, 5, 6, 7)})
+    assert Chain(tmp_path).steps == [0, 1, 2]
+    assert system.log.count("unlink") == 5
+    assert system.log.count("fsync") == 2  # 4 is not there to say that it needs 3
+    assert chain.restore(2)["epoch"] == 2
+
+
+def test_errors(tmp_path: Path) -> None:
+    chain_of(tmp_path)
+    system = Faulty(errno.EIO, lambda name, _: name == "unlink")
+    store = DirectoryStore(tmp_path, system)
+    with store.locked() as held, pytest.raises(StorageError, match="cannot remove files"):
+        remove_steps(store, held, store.checkpoints())
+    assert len(entries(tmp_path)) == 4

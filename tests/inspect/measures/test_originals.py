@@ -6,8 +6,8 @@ import numpy as np
 
 import lccodec
 from lccodec.chain.read.replay import DecodedArray
-from lccodec.chain.store.bundle import BundleStore
 from lccodec.chain.store.directory import DirectoryStore
+from lccodec.chain.store.opening import BundleStore
 from lccodec.constants import EXACT_NAME
 from lccodec.container.checkpoint import open_checkpoint
 from lccodec.element_types import components

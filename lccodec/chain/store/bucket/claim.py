@@ -30,15 +30,19 @@ import time
 import weakref
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from ....errors import ChainError, StorageError
-from ....parallel import uninterrupted
-from ..claim import Claim, Use, Uses
+from ....errors import StorageError
+from ..claim import OTHERS, Claim, HeldError, Use
 from .backend import ExistsError, MissingError, PatientBackend
 from .keys import Object
+
+WRITER_FOLDER: Final = ".writer"
+#: Seconds until a holder that is alive has shown it, or has released what it held.
+_SECONDS_TO_WAIT: Final = 25.0
+_SECONDS_BETWEEN_ATTEMPTS: Final = 0.5
+_SECONDS_FOR_OTHERS: Final = 5.0  # of this process
 
 _MAX_BYTES: Final = 1 << 12
 _NUMBER: Final = re.compile("0|[1-9][0-9]{0,17}")
@@ -48,14 +52,8 @@ _NUMBER: Final = re.compile("0|[1-9][0-9]{0,17}")
 class Terms:
     """The times of a lease, in seconds.
 
-    Parameters
-    ----------
-    lasts
-        How long it is left alone without a sign of life.
-    renewed
-        Its holder gives a sign every so often.
-    abandoned
-        A number of this age is that of a holder that is gone; two clocks differ by less.
+    It is left alone so long without a sign of life, which its holder gives every so often. A number
+    as old as `abandoned` is that of a holder that is gone; two clocks differ by less.
     """
 
     lasts: float = 20.0
@@ -66,18 +64,15 @@ class Terms:
 TERMS: Final = Terms()
 
 
-class LeasedError(Exception):
+class LeasedError(HeldError):
     """Somebody else holds the lease; the text says who."""
+
+    def __init__(self, holder: str) -> None:
+        super().__init__(holder, _SECONDS_TO_WAIT, _SECONDS_BETWEEN_ATTEMPTS)
 
 
 class Lease:
-    """A lease of this process, not yet taken.
-
-    Parameters
-    ----------
-    folder
-        Where its numbers are.
-    """
+    """A lease of this process, not yet taken; its numbers are in a folder."""
 
     def __init__(self, backend: PatientBackend, folder: str, terms: Terms = TERMS) -> None:
         self._backend, self._folder, self._terms = backend, folder, terms
@@ -198,13 +193,6 @@ def _is_alive(pid: int) -> bool:
     return status.rpartition(")")[2].split()[0] not in ("Z", "X")
 
 
-WRITER_FOLDER: Final = ".writer"
-#: Seconds until a holder that is alive has shown it, or has released what it held.
-_SECONDS_TO_WAIT: Final = 25.0
-_SECONDS_BETWEEN_ATTEMPTS: Final = 0.5
-_SECONDS_FOR_OTHERS: Final = 5.0  # of this process
-
-
 @dataclass(eq=False)
 class _Shared:
     """The lease of this process on a chain, and the claims that share it."""
@@ -218,20 +206,12 @@ _changing = threading.RLock()
 
 
 class BucketClaim(Claim):
-    """A claim on a chain in a bucket.
-
-    Parameters
-    ----------
-    backend
-        The objects of the chain.
-    place
-        What messages call it.
-    """
+    """A claim on a chain in a bucket, which messages call by its place."""
 
     def __init__(self, backend: PatientBackend, place: str) -> None:
-        self._backend, self._place = backend, place
+        super().__init__(place)
+        self._backend = backend
         self._taken: _Shared | None = None
-        self.uses = Uses()
 
     def __del__(self) -> None:
         if getattr(self, "_taken", None) is not None:
@@ -242,41 +222,23 @@ class BucketClaim(Claim):
         """Whether the lease is held, as far as this process knows."""
         return self._taken is not None and self._taken.lease.is_held
 
-    def take(self, use: Use, *, make: bool = False) -> None:  # noqa: ARG002 - there are no directories
-        """Take the claim, if it is not held already, and begin a use of it."""
-        start = time.monotonic()
-        while True:
-            try:
-                uninterrupted(partial(self._take, use))
-                return
-            except LeasedError as error:
-                passed, holder = time.monotonic() - start, str(error)
-            if passed > (_SECONDS_TO_WAIT if holder != _OTHERS else _SECONDS_FOR_OTHERS):
-                raise ChainError(
-                    f"{self._place}: {holder} is saving to this chain, which has one writer at a"
-                    " time; wait until it ends, or save to another directory"
-                )
-            time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
-
     def _take(self, use: Use) -> None:
+        """Begin to use the lease; raise `LeasedError` if somebody else does."""
         with _changing:
             shared = self._taken or _shared.get(self._place)
             if shared is None or _shared.get(self._place) is not shared:  # also after a fork
                 shared = _shared[self._place] = _Shared(Lease(self._backend, WRITER_FOLDER))
                 self._taken = None
             if any(other.uses for other in set(shared.claims) - {self}):
-                raise LeasedError(_OTHERS)
+                raise HeldError(OTHERS, _SECONDS_FOR_OTHERS, _SECONDS_BETWEEN_ATTEMPTS)
             if not shared.lease.is_held:
                 shared.lease.try_take()
             shared.claims.add(self)
             self._taken = shared
             self.uses.begin(use)
 
-    def release(self) -> None:
-        """Release the claim."""
-        uninterrupted(self._release)
-
     def _release(self) -> None:
+        """Release the lease, if no other claim of this process shares it."""
         with _changing:
             taken = self._taken
             if taken is None:
@@ -287,9 +249,6 @@ class BucketClaim(Claim):
                     del _shared[self._place]
                 taken.lease.release()
             self._taken = None
-
-
-_OTHERS: Final = "another Chain of this process"
 
 
 @atexit.register

@@ -59,16 +59,9 @@ MAX_COMMIT_BYTES: Final = 1 << 12
 
 @dataclass(frozen=True)
 class Object:
-    """An object as a listing has it.
+    """An object as a listing has it: its name in the chain, its bytes, and when it was put.
 
-    Parameters
-    ----------
-    key
-        Its name, relative to the chain.
-    size
-        Its bytes.
-    modified
-        When it was put, in seconds since 1970 by the clock of the store.
+    The time is in seconds since 1970 by the clock of the store.
     """
 
     key: str
@@ -78,20 +71,10 @@ class Object:
 
 @dataclass(frozen=True)
 class Data:
-    """What the name of a data object says.
+    """What the name of a data object says: the commit that is to name it, and the file that it is.
 
-    Parameters
-    ----------
-    generation
-        The number of the commit that is to name it.
-    step
-        The step of the state.
-    root
-        The root of the file (LCC-TRL-05).
-    parents
-        The steps of the parents, the earlier one first.
-    tail
-        Bytes of the manifest and the trailer, with which the file ends.
+    `parents` has the earlier one first; `tail` is the bytes of the manifest and the trailer, with
+    which the file ends.
     """
 
     generation: int
@@ -117,20 +100,9 @@ class Data:
 
 @dataclass(frozen=True)
 class Entry:
-    """A file of a chain: what its newest commit names.
+    """A file of a chain: its newest commit, and the data that this names.
 
-    Parameters
-    ----------
-    name
-        The name of the file.
-    generation
-        The number of the commit.
-    data
-        What the name of the data says.
-    object
-        The data.
-    generations
-        The numbers of all commits that there are.
+    `generations` are the numbers of all commits that there are.
     """
 
     name: str
@@ -173,20 +145,11 @@ def named_by(commit: bytes, where: str) -> str:
 
 @dataclass
 class Listing:
-    """What the objects of a chain say together.
+    """What the objects of a chain say together: its files by name.
 
-    Parameters
-    ----------
-    entries
-        The files by name.
-    missing
-        The files whose commits name data that is not there, each with its commits.
-    others
-        All other objects outside of folders, such as pins, by name.
-    loose
-        Data that no commit names.
-    chains
-        The names of the files of other chains, by what their prefixes have beyond that of this one.
+    `missing` are files whose commits name data that is not there, each with its commits; `others`
+    all other objects outside of folders, such as pins; `loose` data that no commit names; `chains`
+    the files of other chains, by what their prefixes have beyond that of this one.
     """
 
     entries: dict[str, Entry] = field(default_factory=dict)
@@ -209,22 +172,11 @@ class Listing:
 def read_listing(
     objects: Iterable[Object], read: Callable[[list[str]], Iterable[bytes]], below: str = ""
 ) -> Listing:
-    """Return what objects say.
+    """Return what all objects of a chain say.
 
-    Parameters
-    ----------
-    objects
-        All objects of the chain.
-    read
-        Returns the bytes of some objects, given by key. Only commits are read that writers met at.
-    below
-        Of what was rolled back: its folder, with a slash at the end. Its commits name data of the
-        chain.
-
-    Raises
-    ------
-    FormatError
-        If such a commit does not name data.
+    `read` returns the bytes of some objects by key. Only commits are read that writers met at; one
+    that names no data raises ``FormatError``. `below` is the folder of what was rolled back, with a
+    slash at the end. Its commits name data of the chain.
     """
     known: dict[str, Object] = {}
     commits: dict[str, dict[int, str]] = {}

@@ -122,14 +122,9 @@ class Memory:
 
 
 class Disk:
-    """Ranges of objects on the disk, by root. What cannot be read or written is not kept.
+    """Ranges of objects on the disk, by root, in a folder of `base`; of ``None`` nothing is kept.
 
-    Parameters
-    ----------
-    base
-        The folder that the cache's own folder lies in; ``None`` to keep nothing.
-    limit
-        The bytes that all take together at most.
+    What cannot be read or written is not kept. All take at most `limit` bytes together.
     """
 
     def __init__(self, base: Path | None, limit: int = _MAX_DISK_BYTES) -> None:
@@ -276,15 +271,8 @@ _MAX_ATTEMPTS: Final = 2  # to read a range whose bytes are not what was stored
 class Range(NamedTuple):
     """A range of the data of a file.
 
-    Parameters
-    ----------
-    entry
-        The file, as a listing has it.
-    start, size
-        The range.
-    verify
-        Says whether digests cover the bytes of a range, and raises ``DataError`` if they do not
-        match; ``None`` as long as the file is not open.
+    `verify` says whether digests cover the bytes of a range, and raises ``DataError`` if they do
+    not match; ``None`` as long as the file is not open.
     """
 
     entry: Entry
@@ -452,15 +440,7 @@ def _joined(wanted: Iterable[Range]) -> list[Request]:
 
 
 class BucketSource:
-    """The data of one file, to be read by ranges.
-
-    Attributes
-    ----------
-    size
-        Its bytes, as the listing has them.
-    far
-        Each read takes long, so what is needed is better read at once.
-    """
+    """The data of one file, to be read by ranges; `size` is what the listing says."""
 
     far = True
 
@@ -495,10 +475,7 @@ class BucketSource:
     def opened(self, root: bytes, verify: Verify) -> None:
         """Let what arrives be verified, and keep the ends of the file on the disk.
 
-        Raises
-        ------
-        ChecksumError
-            If the name of the data has another root (LCC-BKT-01).
+        Raises ``ChecksumError`` if the name of the data has another root (LCC-BKT-01).
         """
         if root != self.entry.data.root:
             message = "its data is another file than the name of the data says"

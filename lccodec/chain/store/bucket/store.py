@@ -35,12 +35,19 @@ from ....container.scratch import TemporaryFolder, clear_abandoned
 from ....container.source import Source, Verify
 from ....container.system import Address, Place, System
 from ....errors import ArgumentError, ChainError, DependencyError, FormatError, StorageError
-from ..names import checkpoints_among, pin_name
-from ..shelf import in_order, next_name
-from ..store import LockedStore, OvertakenError, Store, WritableStore
-from .backend import Backend, ExistsError, MissingError, Patience, PatientBackend
+from ..directory import in_order, next_name
+from ..store import LockedStore, OvertakenError, Store, WritableStore, checkpoints_among, pin_name
+from .backend import (
+    Backend,
+    ExistsError,
+    FsspecBackend,
+    MissingError,
+    ObstoreBackend,
+    Patience,
+    PatientBackend,
+    WebBackend,
+)
 from .claim import BucketClaim, Lease, LeasedError
-from .fsspec import FsspecBackend, WebBackend
 from .keys import (
     MAX_COMMIT_BYTES,
     SHELF_MARKER,
@@ -53,23 +60,14 @@ from .keys import (
     named_by,
     read_listing,
 )
-from .obstore import ObstoreBackend
 from .source import BucketSource, Disk, Reading, ends
 
 
 class BucketShelf:
     """What rollbacks have set aside of a chain in a bucket.
 
-    Parameters
-    ----------
-    backend
-        The objects of the chain.
-    store
-        The chain.
-    chain
-        Returns the chain that was set aside under a name.
-    listing
-        Returns what there is in the chain, or in one of its folders.
+    `chain` returns what was set aside under a name, `listing` what there is in a folder of the
+    chain.
     """
 
     def __init__(
@@ -166,18 +164,9 @@ class _Volatile(System):
 
 
 class ObjectWriter(CheckpointWriter):
-    """Writes a file to a temporary directory, and commits it to the bucket.
+    """Writes a file to a temporary directory, and commits it to the bucket as a generation.
 
-    Parameters
-    ----------
-    backend
-        The objects of the chain.
-    place
-        What messages call the chain.
-    name, generation
-        The file, and the number of its commit.
-    replaced
-        Called after a commit that takes the place of others.
+    `replaced` is called after a commit that takes the place of others.
     """
 
     def __init__(
@@ -199,16 +188,9 @@ class ObjectWriter(CheckpointWriter):
         self._folder.close()
 
     def commit(self, manifest: Manifest, check: Callable[[Path], object] | None = None) -> bytes:
-        """Write the rest, upload the file, and put the commit that names it.
+        """Write the rest, upload the file, call `check`, and put the commit that names it.
 
-        `check` is called between the two.
-
-        Raises
-        ------
-        ChainError
-            If another writer has committed a file of that name.
-        StorageError
-            If the store refuses, or cannot be reached for long.
+        Raises ``ChainError`` if another writer has committed a file of that name.
         """
         root = super().commit(manifest)
         self.root = None  # until it is in the bucket
@@ -283,14 +265,8 @@ def send(  # what is sent, and where
 class _Windows:
     """An object that is read once from its beginning to its end, in large pieces.
 
-    Nothing that was read before answers for the bucket, and memory holds one piece.
-
-    Attributes
-    ----------
-    size
-        Its bytes.
-    far
-        Whether all that is needed should be asked for at once: pieces are large enough.
+    Nothing that was read before answers for the bucket, and memory holds one piece. As pieces are
+    large, there is no need to ask for all at once (`far`).
     """
 
     far = False
@@ -379,17 +355,7 @@ class _Reader:
 
 
 class BucketStore(WritableStore):
-    """The files of a chain in a bucket.
-
-    Parameters
-    ----------
-    address
-        The prefix of all its objects.
-    backend
-        These objects.
-    disk
-        What is kept of them on the disk.
-    """
+    """The files of a chain in a bucket, below an address; `disk` is what is kept of them here."""
 
     path: Address
     far = True
@@ -569,34 +535,36 @@ class BucketStore(WritableStore):
     @contextmanager
     def locked(self) -> Iterator[LockedStore]:
         """Hold the lease for pins and removals, after waiting for it."""
-        lease, end = Lease(self._backend, LOCK_FOLDER), time.monotonic() + _MAX_SECONDS_TO_WAIT
-        while True:
-            try:
-                lease.try_take()
-                break
-            except LeasedError as other:
-                if time.monotonic() > end:
-                    message = f"{self.path}: {other} pins or removes steps, and does not end"
-                    raise ChainError(message) from None
-            time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
-        try:
-            yield _HeldBucket(self)
-        finally:
-            lease.release()
+        with self._leased(_MAX_SECONDS_TO_WAIT) as other:
+            if other is not None:
+                raise ChainError(f"{self.path}: {other} pins or removes steps, and does not end")
+            yield self
 
     @contextmanager
     def locked_if_free(self) -> Iterator[LockedStore | None]:
         """Hold the lease; yield ``None`` if another process has it."""
-        lease = Lease(self._backend, LOCK_FOLDER)
+        with self._leased(0) as other:
+            yield self if other is None else None
+
+    @contextmanager
+    def _leased(self, seconds: float) -> Iterator[LeasedError | None]:
+        """Hold the lease; yield who has it if that is another process, still after some seconds."""
+        lease, end = Lease(self._backend, LOCK_FOLDER), time.monotonic() + seconds
+        other: LeasedError | None = None
+        while True:
+            try:
+                lease.try_take()
+                other = None
+            except LeasedError as error:
+                other = error
+            if other is None or time.monotonic() >= end:
+                break
+            time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
         try:
-            lease.try_take()
-        except LeasedError:
-            yield None
-            return
-        try:
-            yield _HeldBucket(self)
+            yield other
         finally:
-            lease.release()
+            if other is None:
+                lease.release()
 
     def add(self, name: str) -> None:
         """Put an empty object, if there is none of that name."""
@@ -625,24 +593,6 @@ class BucketStore(WritableStore):
         """Do nothing: what a store has accepted is durable."""
 
 
-class _HeldBucket:
-    """A bucket while its lease for pins and removals is held."""
-
-    def __init__(self, store: BucketStore) -> None:
-        self._store = store
-
-    def add(self, name: str) -> None:
-        """Put an empty object, if there is none of that name."""
-        self._store.add(name)
-
-    def remove(self, names: Iterable[str]) -> None:
-        """Remove files."""
-        self._store.remove(names)
-
-    def sync(self) -> None:
-        """Do nothing."""
-
-
 _OBSTORE_SCHEMES: Final = frozenset(("s3", "s3a", "gs", "az", "azure", "abfs", "abfss"))
 _HELP: Final = "an address needs the extra remote: pip install 'lccodec[remote]'"
 
@@ -650,14 +600,9 @@ _HELP: Final = "an address needs the extra remote: pip install 'lccodec[remote]'
 def connect(address: Address, patience: Patience | None = None) -> BucketStore:
     """Return the chain at an address. Nothing is requested yet.
 
-    What killed saves to buckets have left in the system's folder for temporaries is removed.
-
-    Raises
-    ------
-    DependencyError
-        If a package is missing; the message has the command that installs it.
-    ArgumentError
-        If there is no store of that kind.
+    What killed saves to buckets have left in the system's folder for temporaries is removed. Raises
+    ``DependencyError``, with the command that installs what is missing, or ``ArgumentError`` if
+    there is no store of that kind.
     """
     backend: Backend
     if address.scheme in _OBSTORE_SCHEMES:

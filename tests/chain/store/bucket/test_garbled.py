@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lccodec
-from lccodec.chain.store.bucket.fsspec import FsspecBackend
+from lccodec.chain.store.bucket.backend import FsspecBackend
 from lccodec.chain.store.bucket.keys import MAX_COMMIT_BYTES
 from lccodec.chain.store.bucket.source import FOLDER
 from lccodec.errors import LccodecError

@@ -13,11 +13,11 @@ import pytest
 
 import lccodec
 from lccodec.chain.life.rollback import rollback
-from lccodec.chain.mirror.transfer import Mirror, MirrorUpkeep
+from lccodec.chain.mend.mirror import Mirror, MirrorUpkeep
 from lccodec.chain.store.bucket.backend import Patience
 from lccodec.chain.store.bucket.store import connect
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.chain.store.names import checkpoints_among
+from lccodec.chain.store.store import checkpoints_among
 from lccodec.container.system import Address
 from lccodec.errors import ChainError, LccodecWarning, StorageError
 

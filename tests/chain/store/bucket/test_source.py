@@ -1,8 +1,13 @@
-"""How many requests reads take, and how many bytes."""
+"""How many requests reads take, and how many bytes.
+
+What is kept of what was read: bounded, and never wrong.
+"""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -11,7 +16,7 @@ import pytest
 
 import lccodec
 from lccodec.chain.store.bucket.backend import PatientBackend
-from lccodec.chain.store.bucket.source import FOLDER
+from lccodec.chain.store.bucket.source import FOLDER, Disk, Memory
 from lccodec.chain.store.bucket.store import connect
 from lccodec.container.system import Address
 
@@ -131,3 +136,206 @@ def test_the_steps_are_in_the_listing(run: str, proxy: Proxy, rounds: list[int])
     assert [store.parents_of(name) for name in store.checkpoints().values()] == [(), (0,), (1,), (), (3,)]
     assert rounds == []
     assert all(each.is_listing for each in proxy.seen)
+
+
+ROOT = bytes(range(32))
+
+
+def test_parts_of_what_is_in_memory_are_found() -> None:
+    memory = Memory(100)
+    memory.put("a", 10, b"0123456789")
+    assert memory.get("a", 12, 3) == b"234"
+    assert memory.get("a", 10, 10) == b"0123456789"
+    assert memory.get("a", 9, 2) is None
+    assert memory.get("a", 19, 2) is None
+    assert memory.get("b", 12, 3) is None
+
+
+def test_memory_forgets_what_was_used_longest_ago() -> None:
+    memory = Memory(10)
+    memory.put("a", 0, bytes(4))
+    memory.put("b", 0, bytes(4))
+    assert memory.get("a", 0, 4) is not None
+    memory.put("c", 0, bytes(4))
+    assert memory.get("b", 0, 4) is None
+    assert memory.get("a", 0, 4) is not None
+    memory.put("a", 0, bytes(1))  # in its own place
+    memory.put("d", 0, bytes(5))
+    assert memory.get("c", 0, 4) is not None
+
+
+def test_what_overlaps_is_forgotten() -> None:
+    memory = Memory(100)
+    memory.put("a", 0, bytes(10))
+    memory.put("a", 10, bytes(10), verified=True)
+    memory.put("a", 30, bytes(10))
+    memory.put("b", 0, bytes(10))
+    assert memory.unverified("a", 0, 10) == bytes(10)
+    assert memory.unverified("a", 10, 10) is None
+    assert memory.unverified("a", 30, 9) is None
+    assert sorted(memory.drop("a", 9, 2)) == [(0, 10), (10, 10)]
+    assert memory.get("a", 0, 1) is None
+    assert memory.get("a", 30, 10) == memory.get("b", 0, 10) == bytes(10)
+    assert memory.drop("a", 20, 10) == []
+
+
+def test_what_was_verified_takes_the_place_of_what_was_not() -> None:
+    memory = Memory(100)
+    memory.put("a", 10, b"garbled")
+    memory.put("a", 15, b"over the end")
+    memory.put("a", 8, b"..original..", verified=True)
+    assert memory.get("a", 10, 7) == b"origina"
+    assert memory.get("a", 20, 7) == b"the end"
+    memory.put("a", 10, b"garbled")
+    assert memory.get("a", 8, 12) == b"..original.."
+
+
+def test_a_range_on_the_disk_is_found_again(tmp_path: Path) -> None:
+    Disk(tmp_path / "cache").put(ROOT, 5, b"some bytes")
+    assert Disk(tmp_path / "cache").get(ROOT, 5, 10) == b"some bytes"
+    assert Disk(tmp_path / "cache").get(ROOT, 5, 9) is None
+
+
+@pytest.mark.parametrize("damage", [b"", b"some", b"other bytes....................."])
+def test_a_damaged_range_is_removed(tmp_path: Path, damage: bytes) -> None:
+    disk = Disk(tmp_path)
+    disk.put(ROOT, 5, b"some bytes")
+    (path,) = (tmp_path / FOLDER).iterdir()
+    path.write_bytes(damage)
+    assert disk.get(ROOT, 5, 10) is None
+    assert list((tmp_path / FOLDER).iterdir()) == []
+
+
+def test_a_range_that_turned_out_wrong_is_removed(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    disk.put(ROOT, 5, b"some bytes")
+    disk.put(ROOT, 6, b"some bytes")
+    disk.drop(ROOT, 5, 10)
+    disk.drop(ROOT, 7, 10)
+    assert disk.get(ROOT, 5, 10) is None
+    assert disk.get(ROOT, 6, 10) == b"some bytes"
+
+
+def test_the_disk_keeps_to_its_limit(tmp_path: Path) -> None:
+    disk = Disk(tmp_path, limit=5000)
+    for number in range(40):
+        disk.put(ROOT, number, bytes(500))
+        os.utime(tmp_path / FOLDER / f"{ROOT.hex()}-{number}-500.range", (number, number))
+    kept = sorted(int(path.name.split("-")[1]) for path in (tmp_path / FOLDER).iterdir())
+    assert sum(path.stat().st_size for path in (tmp_path / FOLDER).iterdir()) <= 5500
+    assert kept == list(range(40 - len(kept), 40))  # the newest
+    disk.put(ROOT, 99, bytes(2000))  # too large to be worth it
+    assert disk.get(ROOT, 99, 2000) is None
+
+
+def test_a_disk_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    disk = Disk(tmp_path / "file" / "cache")
+    disk.put(ROOT, 0, b"bytes")
+    assert disk.get(ROOT, 0, 5) is None
+
+
+def test_the_environment_chooses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LCCODEC_CACHE", "")
+    disk = Disk.of_user()
+    disk.put(ROOT, 0, b"bytes")
+    assert disk.get(ROOT, 0, 5) is None
+    monkeypatch.delenv("LCCODEC_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    Disk.of_user().put(ROOT, 0, b"bytes")
+    assert [path.name for path in (tmp_path / FOLDER).iterdir()] == [f"{ROOT.hex()}-0-5.range"]
+    monkeypatch.setenv("LCCODEC_CACHE_BYTES", "0")
+    monkeypatch.setenv("LCCODEC_CACHE", str(tmp_path / "other"))
+    Disk.of_user().put(ROOT, 0, b"bytes")
+    assert not (tmp_path / "other").exists()
+
+
+def named(start: int) -> str:
+    return f"{ROOT.hex()}-{start}-500.range"
+
+
+#: Names near to those of the cache, and of earlier drafts of it.
+FOREIGN = ["thesis.tex", f"{ROOT.hex()}-0-500", f"{ROOT.hex()}-0-500.range~", ".tmp-notes", ".tmp-0123"]
+
+
+def test_files_of_others_are_neither_counted_nor_removed(tmp_path: Path) -> None:
+    (tmp_path / FOLDER).mkdir()
+    others = [place / name for place in (tmp_path, tmp_path / FOLDER) for name in [*FOREIGN, "folder"]]
+    for path in others:
+        if path.name == "folder":
+            path.mkdir()
+        else:
+            path.write_bytes(bytes(10_000))
+            os.utime(path, (0, 0))
+    before = {path: path.stat() for path in others}
+    disk = Disk(tmp_path, limit=5000)
+    for number in range(40):
+        disk.put(ROOT, number, bytes(500))
+    assert {path: path.stat() for path in others} == before
+    assert disk.get(ROOT, 39, 500) == bytes(500)
+    assert sum((path.name.endswith(".range")) for path in (tmp_path / FOLDER).iterdir()) > 5
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling", "folder", "fifo"])
+def test_what_is_not_a_file_is_left_alone(tmp_path: Path, kind: str) -> None:
+    target = tmp_path / "elsewhere"
+    Disk(tmp_path).put(ROOT, 0, bytes(500))
+    (tmp_path / FOLDER / named(0)).rename(target)  # what is behind the link could be of the cache
+    os.utime(target, (0, 0))
+    path = tmp_path / FOLDER / named(0)
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(target if kind == "link" else tmp_path / "nowhere")
+    status = path.lstat()
+    disk = Disk(tmp_path, limit=5000)
+    assert disk.get(ROOT, 0, 500) is None
+    disk.put(ROOT, 0, bytes(500))
+    disk.drop(ROOT, 0, 500)
+    for number in range(1, 40):
+        disk.put(ROOT, number, bytes(500))
+    assert path.lstat().st_ino == status.st_ino
+    assert target.stat().st_mtime == 0
+    assert len(target.read_bytes()) == 516
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_link_in_the_place_of_the_folder_is_not_used(tmp_path: Path) -> None:
+    Disk(tmp_path / "other").put(ROOT, 0, bytes(500))
+    kept = tmp_path / "other" / FOLDER
+    (tmp_path / FOLDER).symlink_to(kept)
+    disk = Disk(tmp_path, limit=4000)
+    assert disk.get(ROOT, 0, 500) is None
+    for number in range(1, 40):
+        disk.put(ROOT, number, bytes(500))
+    disk.drop(ROOT, 0, 500)
+    assert [path.name for path in kept.iterdir()] == [named(0)]
+
+
+def test_the_folder_that_the_user_names_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "large").mkdir()
+    (tmp_path / "cache").symlink_to(tmp_path / "large")
+    Disk(tmp_path / "cache").put(ROOT, 0, bytes(500))
+    assert Disk(tmp_path / "large").get(ROOT, 0, 500) == bytes(500)
+
+
+def test_what_a_kill_left_is_removed(tmp_path: Path) -> None:
+    """But not what a writer that is there has just begun."""
+    folder = tmp_path / FOLDER
+    folder.mkdir()
+    left, held = (folder / f".tmp-{digit * 16}" for digit in "ab")
+    left.write_bytes(b"half")
+    code = f"import fcntl, sys; f = open({str(held)!r}, 'wb'); fcntl.flock(f, 2); print(); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        Disk(tmp_path).put(ROOT, 0, bytes(500))
+        assert sorted(path.name for path in folder.iterdir()) == [held.name, named(0)]
+        assert other.stdin is not None
+        other.stdin.close()
+    Disk(tmp_path).put(ROOT, 1, bytes(500))
+    assert sorted(path.name for path in folder.iterdir()) == [named(0), named(1)]

@@ -10,9 +10,14 @@ import pytest
 
 import lccodec
 from lccodec.chain.store.bucket import backend as limits
-from lccodec.chain.store.bucket import fsspec as module
-from lccodec.chain.store.bucket.backend import MissingError, Patience, PatientBackend, UnreachableError
-from lccodec.chain.store.bucket.fsspec import WebBackend
+from lccodec.chain.store.bucket import backend as module
+from lccodec.chain.store.bucket.backend import (
+    MissingError,
+    Patience,
+    PatientBackend,
+    UnreachableError,
+    WebBackend,
+)
 from lccodec.chain.store.bucket.store import BucketStore
 from lccodec.container.system import Address
 from lccodec.errors import LccodecError, StorageError
