@@ -22,7 +22,7 @@ import lccodec
 from lccodec.chain.store.bucket.backend import PatientBackend
 from lccodec.chain.store.bucket.fsspec import FsspecBackend
 from lccodec.chain.store.bucket.obstore import ObstoreBackend
-from lccodec.cli.verbs.listing import ls
+from lccodec.cli.listing import ls
 
 from .many import state
 

@@ -32,9 +32,9 @@ from . import torch as adapter
 from .chains import LinkSaver
 from .files.disk import replacing
 from .link import open_linked, save_linked
+from .matching import unwrapped
 from .torch.archive import load_archive
-from .torch.roles import module_roles
-from .tree.matching import unwrapped
+from .torch.states import module_roles
 from .whole import PACKED
 
 _RULE: Final = "folder"

@@ -23,7 +23,7 @@ from ..errors import ArgumentError, FormatError, LimitError
 from .files.disk import replacing
 from .files.structure import named_leaves
 from .files.zip_archive import Member, read_members
-from .seals.reading import sealed_file
+from .seals import sealed_file
 
 __all__ = ["load_file", "save_file"]
 

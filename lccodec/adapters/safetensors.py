@@ -3,7 +3,7 @@
 The format has bfloat16. Without ml_dtypes, a bfloat16 array has the dtype
 :data:`lccodec.BFLOAT16_BITS`. A float8 tensor becomes an array of its bit patterns (uint8) and a
 note in the metadata, which the adapters of frameworks understand (see
-:mod:`lccodec.adapters.tree.plain`). An array with such a note is written as float8. The index of a
+:mod:`lccodec.adapters.tree`). An array with such a note is written as float8. The index of a
 sharded state (``model.safetensors.index.json``) is read as one file, and written with its shards.
 Needs the extra ``safetensors``, but no framework.
 """
@@ -27,11 +27,11 @@ from ..element_table import ELEMENT_TYPES
 from ..element_types import Array, components, from_components
 from ..errors import ArgumentError, DependencyError, FormatError, StorageError
 from .files.disk import replacing
-from .files.header import DTYPE_NAMES, FLOAT8_NAMES
-from .files.shards import SHARD_BYTES, is_index, load_shards, read_index, save_shards
+from .files.header import DTYPE_NAMES, FLOAT8_NAMES, is_index
+from .files.shards import SHARD_BYTES, load_shards, read_index, save_shards
 from .files.structure import STATE, named_leaves, plain_names, rebuild, with_structure
-from .seals.reading import read_sealed, sealed_file
-from .tree.plain import names_by_type, read_types, with_types
+from .seals import read_sealed, sealed_file
+from .tree import names_by_type, read_types, with_types
 
 try:
     import safetensors as library

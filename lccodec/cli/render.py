@@ -35,8 +35,7 @@ from ..printable import printable
 from ..table import evenly_spaced, facts_text, ratio, shape_text, size_text, times_text
 
 if TYPE_CHECKING:
-    from ..inspect.difference import Difference
-    from ..inspect.summary import ArraySummary, Bin
+    from ..inspect.difference import ArraySummary, Bin, Difference
 
 
 class Table(plain.Table):

@@ -43,15 +43,18 @@ from .findings import (
 )
 from .inventory import Inventory, Source, open_source
 from .loss import ChainOriginals, ExactOriginals, Originals, original_bits
-from .picture import MAX_PICTURES, Picture, is_pictured, picture
 from .report import (
     MAX_CHECKPOINTS,
+    MAX_PICTURES,
     Checkpoint,
     Compared,
     Comparison,
+    Picture,
     Report,
     Run,
+    is_pictured,
     largest,
+    picture,
     series_of,
     step_limit,
 )

@@ -9,7 +9,7 @@ does: sums of squares are over the elements of all.
 
 Originals are the states as they were before anything was lost. They come from another chain, such
 as a lossless one of the same run, or from the exact file of the chain itself. Files of other
-formats are read by :mod:`lccodec.adapters.files.steps`. After an import, every step is compared
+formats are read by :mod:`lccodec.adapters.files.states`. After an import, every step is compared
 with its file; the movement of the first step is how far the original moves until the next.
 """
 
@@ -37,10 +37,9 @@ from ..errors import ArgumentError, LccodecError
 from ..policy.policy import Policy
 from ..policy.record import read_record
 from ..quantizers.base import Quantizer
-from .difference import Leaves
+from .difference import Leaves, numbers
 from .inventory import Source, open_source
 from .report import ArrayRow, Loss, RoleLoss, Series
-from .summary import numbers
 
 
 class Originals(Protocol):

@@ -54,11 +54,10 @@ from ..element_table import ElementType
 from ..element_types import Array, work
 from ..errors import LccodecError
 from ..parallel import WIDE_PIECE, slices
-from .difference import distance, magnitude
+from .difference import distance, magnitude, numbers
 from .inventory import array_row
 from .loss import NOTHING_KNOWN, LossTable, Lost, Originals, measure_loss, original_bits
 from .report import FIGURES, ArrayRow, Histogram
-from .summary import numbers
 
 MAX_BINS: Final = 32
 

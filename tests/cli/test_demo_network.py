@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lccodec.cli.verbs import demonstration as digits
+from lccodec.cli import demonstration as digits
 
 
 def test_gradient_is_the_slope_of_the_loss(monkeypatch):

@@ -24,7 +24,7 @@ import lccodec.adapters.torch as torch_adapter
 from lccodec import exchange
 from lccodec.adapters import npz, safetensors
 from lccodec.adapters.link import save_linked
-from lccodec.cli.verbs import program
+from lccodec.cli.program import program
 from lccodec.report.page import drawing_library
 
 from ..support.commands import run

@@ -126,7 +126,7 @@ def test_what_the_operating_system_refuses(chain, monkeypatch):
     def refuse(*_):
         raise PermissionError(13, "Permission denied", "x")
 
-    monkeypatch.setattr("lccodec.cli.verbs.listing.open_store", refuse)
+    monkeypatch.setattr("lccodec.cli.listing.open_store", refuse)
     assert run("ls", chain, code=1)[1] == "lccodec: error: x: Permission denied\n"
 
 
@@ -134,7 +134,7 @@ def test_an_interrupt(chain, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lccodec.cli.verbs.listing.open_store", interrupt)
+    monkeypatch.setattr("lccodec.cli.listing.open_store", interrupt)
     assert "lccodec: interrupted" in run("ls", chain, code=130)[1]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import lccodec
 from lccodec.cli import render as tables
-from lccodec.cli.verbs import program
+from lccodec.cli.program import program
 from lccodec.policy.presets import POLICIES
 
 from ..support.commands import IMPATIENT, command, run, run_json

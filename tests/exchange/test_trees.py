@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lccodec.constants import MAX_NESTING
 from lccodec.errors import ArgumentError
-from lccodec.exchange.trees import children, leaves, nested, rebuilt, replaced
+from lccodec.exchange.mapping import children, leaves, nested, rebuilt, replaced
 
 Moments = namedtuple("Moments", "mu nu")
 

@@ -7,7 +7,7 @@ import pytest
 
 from lccodec import Chain
 from lccodec.adapters import npz
-from lccodec.adapters.files.steps import FileOriginals
+from lccodec.adapters.files.states import FileOriginals
 from lccodec.inspect.loss import import_loss
 
 RNG = np.random.default_rng(0)

@@ -12,7 +12,7 @@ import lccodec
 from lccodec.chain.read.replay import DecodedArray
 from lccodec.element_types import components
 from lccodec.inspect.examination import examine
-from lccodec.inspect.picture import MAX_PICTURES, SIDE, Picture, Raster, picture, spectrum
+from lccodec.inspect.report import MAX_PICTURES, SIDE, Picture, Raster, picture, spectrum
 
 PLACE = "ignore:.*is lossy for"  # the note of a chain about its policy
 

@@ -7,7 +7,7 @@ from hypothesis import given
 
 import lccodec
 from lccodec.errors import ArgumentError
-from lccodec.inspect.summary import Bin, summarize
+from lccodec.inspect.difference import Bin, summarize
 from lccodec.parallel import PIECE
 
 from ..support.strategies import arrays

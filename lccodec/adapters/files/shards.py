@@ -21,10 +21,10 @@ from ...container.disk.folder import Folder
 from ...container.disk.system import storage_errors
 from ...element_types import Array
 from ...errors import ArgumentError, DataError, FormatError, StorageError
-from ..seals.reading import read_sealed
+from ..seals import read_sealed
 from .disk import parsed, read_bounded, replacing
+from .header import INDEX_SUFFIX
 
-INDEX_SUFFIX: Final = ".index.json"
 SHARD_BYTES: Final = 5_000_000_000  # of the tensors in a shard, as in transformers
 MAX_INDEX_BYTES: Final = 100_000_000  # as of a header: more would only take memory
 _SIZE_KEY: Final = "total_size"  # of the metadata: the bytes of all tensors
@@ -32,11 +32,6 @@ _RULE: Final = "safetensors"
 SHARD_NAME: Final = re.compile(r"[^/\\:\0]+\.safetensors")  # no directory, no drive, and not another index
 
 Value = TypeVar("Value")
-
-
-def is_index(path: str | os.PathLike[str]) -> bool:
-    """Whether a path has the name of an index."""
-    return str(path).endswith(INDEX_SUFFIX)
 
 
 def read_index(path: str | os.PathLike[str]) -> tuple[dict[Path, list[str]], dict[str, str]]:

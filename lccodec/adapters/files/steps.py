@@ -9,21 +9,15 @@ words, and names with a number beside names without one are refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
-from ...chain.store.directory import DirectoryStore
-from ...chain.store.opening import is_chain
-from ...container.disk.address import Place
 from ...container.disk.system import storage_errors
-from ...container.tree import array_names, flatten
 from ...errors import ArgumentError
-from ...inspect.loss import Originals
-from .formats import READ, SHOWN, is_state, load_file
-from .shards import INDEX_SUFFIX
-from .structure import plain_names
+from .formats import READ, SHOWN, is_state
+from .header import INDEX_SUFFIX
 
 #: Words before a number, from the best on. Those of the second list end in the word.
 _STEP_WORDS: Final = (
@@ -231,47 +225,3 @@ def _states_in(directory: Path) -> list[Path]:
 def _listed(paths: Collection[Path]) -> str:
     shown = ", ".join(map(str, list(paths)[:_MAX_SHOWN_FILES]))
     return shown + (" and others" if len(paths) > _MAX_SHOWN_FILES else "")
-
-
-class FileOriginals:
-    """Exact states in files of any format, by step; `label` says in words which they are.
-
-    Names of arrays must be those in the chain, as they are if `lccodec save` has saved these files.
-    A flat file, such as `lccodec restore` has written, has the names of a nested state.
-    """
-
-    def __init__(self, paths: Mapping[int, Path], label: str) -> None:
-        self.label = label
-        self._paths = paths
-
-    @property
-    def steps(self) -> Collection[int]:
-        """The steps of the files."""
-        return self._paths.keys()
-
-    def state(self, step: int) -> Mapping[str, Any]:
-        """Return the arrays of a file by name."""
-        state, _ = load_file(self._paths[step])
-        flat = flatten(state)
-        tree = {"": flat.tree}  # below a key of its own: the state may be one array, or have the key ""
-        arrays = {name[1:]: flat.arrays[index] for name, index in array_names(tree).items()}
-        return {**plain_names(arrays), **arrays}
-
-
-def open_originals(path: Place) -> Originals | Place:
-    """Return originals as :func:`lccodec.inspect.examination.examine` takes them.
-
-    These are the files of a directory, or one in each of its folders; a chain or a bundle is its
-    own path. If there are none, or their steps are not clear, that is an ``ArgumentError``.
-    """
-    if isinstance(path, Path) and path.is_dir() and not DirectoryStore(path).checkpoints():
-        numbering = number_files(files_below(path))
-        if numbering is None:
-            raise ArgumentError(
-                f"{path} is not a chain, and its files have no numbers in their names: name each by its"
-                " step, as in step100.npz"
-            )
-        return FileOriginals(numbering.steps, f"the files in {path}")
-    if not is_chain(path):
-        raise ArgumentError(f"originals must be a directory of files, a chain or a bundle; got {path}")
-    return path

@@ -7,7 +7,7 @@ through a chain and back.
 A .safetensors or HDF5 file has metadata, too. The note is a JSON object in it, under the key
 `STATE`. ``tree`` is the tree of a checkpoint (LCC-STA-01). ``scalars`` holds by name the
 scalars that no tensor can hold (None, str, bytes, an integer of more than 64 bits), written as in a
-manifest (LCC-STA-04). ``types`` is the note of :mod:`lccodec.adapters.tree.plain`. An int, float or
+manifest (LCC-STA-04). ``types`` is the note of :mod:`lccodec.adapters.tree`. An int, float or
 bool is a tensor without dimensions, so that other programs can read it. A flat dict of arrays needs
 no note.
 
@@ -28,7 +28,7 @@ from ...container.scalars import Json, parse_scalar, scalar_json, scalar_value
 from ...container.tree import flatten, leaf_name, leaves_of, parse_tree, unescaped, unflatten
 from ...element_types import Array, element_type
 from ...errors import ArgumentError, DataError, FormatError
-from ..tree.plain import names_by_type, read_types, with_types
+from ..tree import names_by_type, read_types, with_types
 
 Value = TypeVar("Value")
 

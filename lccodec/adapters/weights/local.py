@@ -51,11 +51,9 @@ from ...parallel import slices
 from ..files.disk import parsed, read_bounded
 from ..files.header import Tensor
 from ..files.shards import SHARD_NAME
-from ..tree.matching import first_of
-from ..tree.plain import read_types
-from .layout import INDEX_NAME, Layout, Prefix, read_layout
-from .lock import NOTE_FOLDER, locked
-from .rounding import check_types, rounded
+from ..matching import first_of
+from ..tree import read_types
+from .layout import INDEX_NAME, NOTE_FOLDER, Layout, Prefix, check_types, locked, read_layout, rounded
 
 _NOTE_NAME: Final = "state.json"
 _SUFFIX: Final = re.compile(r"-step[0-9]{12,16}-[0-9a-f]{8}(?=\.safetensors$)")

@@ -37,11 +37,9 @@ from ...container.disk.whole_file import WholeFile
 from ...element_types import Array, components
 from ...errors import ArgumentError, ChainError, DataError, StorageError, warn
 from ..files.header import DTYPE_NAMES, FLOAT8_NAMES, read_header
-from ..tree.matching import first_of
-from ..tree.plain import read_types
-from .layout import SINGLE_NAME, Layout, Prefix, read_layout, tensor_file
-from .lock import locked
-from .rounding import check_types
+from ..matching import first_of
+from ..tree import read_types
+from .layout import SINGLE_NAME, Layout, Prefix, check_types, locked, read_layout, tensor_file
 from .versions import (
     FORMS,
     Checksum,

@@ -42,7 +42,7 @@ from ...errors import (
 )
 from ..files.disk import regular_file
 from ..files.header import FLOAT8_NAMES, Tensor, read_header
-from ..tree.plain import names_by_type, with_types
+from ..tree import names_by_type, with_types
 from .layout import SINGLE_NAME, Layout, Prefix, read_layout
 from .versions import (
     RULE,

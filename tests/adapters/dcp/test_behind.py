@@ -24,7 +24,7 @@ import lccodec
 from lccodec import ArgumentError, LccodecWarning
 from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter
 from lccodec.adapters.dcp import behind as module
-from lccodec.adapters.dcp.behind import (
+from lccodec.adapters.rank_parity import (
     ParityOfRanks,
     Save,
     TorchPeers,

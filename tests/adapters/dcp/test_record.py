@@ -16,7 +16,7 @@ from torch.distributed.checkpoint.metadata import (
 )
 
 import lccodec
-from lccodec.adapters.dcp.record import Location, RankFile, Value, check_storable, from_record, to_record
+from lccodec.adapters.dcp import Location, RankFile, Value, check_storable, from_record, to_record
 from lccodec.chain.read.links import RECORD_KIND as KIND
 from lccodec.errors import ArgumentError, FormatError, UnsupportedError
 

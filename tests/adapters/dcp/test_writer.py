@@ -13,10 +13,14 @@ from torch.distributed.checkpoint import DefaultSavePlanner
 from torch.distributed.checkpoint.metadata import MetadataIndex
 
 import lccodec
-from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter
-from lccodec.adapters.dcp.reader import torch_bytes
-from lccodec.adapters.dcp.record import item_name
-from lccodec.adapters.dcp.writer import item_roles, stored_value
+from lccodec.adapters.dcp import (
+    LCStorageReader,
+    LCStorageWriter,
+    item_name,
+    item_roles,
+    stored_value,
+    torch_bytes,
+)
 from lccodec.errors import ArgumentError
 
 ASYNC = """

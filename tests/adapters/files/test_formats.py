@@ -15,14 +15,8 @@ import torch
 
 import lccodec
 from lccodec.adapters import npz, safetensors
-from lccodec.adapters.files.formats import (
-    KINDS,
-    check_suffix,
-    load_file,
-    load_with_roles,
-    recognize,
-    save_file,
-)
+from lccodec.adapters.files.formats import KINDS, check_suffix, recognize
+from lccodec.adapters.files.states import load_file, load_with_roles, save_file
 from lccodec.adapters.files.steps import files_below
 from lccodec.errors import ArgumentError, LccodecWarning, StorageError
 

@@ -15,7 +15,7 @@ from flax.training.train_state import TrainState
 
 import lccodec
 from lccodec.adapters import jax as adapter
-from lccodec.adapters.jax.states import leaves
+from lccodec.adapters.jax import leaves
 from lccodec.policy.roles import assign_roles
 
 from ...support.jax_trees import assert_same_tree

@@ -11,7 +11,7 @@ import pytest
 
 import lccodec
 from lccodec.adapters import jax as adapter
-from lccodec.adapters.jax import states
+from lccodec.adapters import jax as states
 from lccodec.errors import ArgumentError, FormatError
 
 from ...support.jax_processes import be_quick, coordinator, finish, run, with_quick_flags

@@ -93,7 +93,7 @@ def test_leaves_of_a_chain_go_to_the_target_as_they_arrive(tmp_path, monkeypatch
         "step": jnp.int32(0),
     }
     placed, decode = [], replay.decode_components
-    monkeypatch.setattr("lccodec.adapters.jax.target.placed", lambda value, *_: placed.append(value) or value)
+    monkeypatch.setattr("lccodec.adapters.jax.placed", lambda value, *_: placed.append(value) or value)
     seen = []
     monkeypatch.setattr(
         replay, "decode_components", lambda *a, **o: seen.append(len(placed)) or decode(*a, **o)

@@ -15,7 +15,7 @@ from flax import nnx
 
 import lccodec
 from lccodec.adapters import jax as adapter
-from lccodec.adapters.jax.states import leaves
+from lccodec.adapters.jax import leaves
 from lccodec.errors import ArgumentError
 
 from ...support.jax_trees import Unkeyed, assert_same, assert_same_tree, parts, train

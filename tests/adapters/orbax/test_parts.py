@@ -12,8 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lccodec
-from lccodec.adapters.orbax import LCCheckpointHandler, LCRestore
-from lccodec.adapters.orbax.pytree import VERSION, Parts, part_path, path_name, shard_key
+from lccodec.adapters.orbax import (
+    VERSION,
+    LCCheckpointHandler,
+    LCRestore,
+    Parts,
+    part_path,
+    path_name,
+    shard_key,
+)
 from lccodec.chain.read.links import PYTREE_KIND as KIND
 from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.errors import ArgumentError, ChainError, ChecksumError, FormatError, UnsupportedError

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec import ArgumentError, ChecksumError, DataError, FormatError, LimitError, UnsupportedError
-from lccodec.adapters.seals import reading as seals
-from lccodec.adapters.seals.reading import Entry, Listing, SealedPart, format_listing
+from lccodec.adapters import seals
+from lccodec.adapters.seals import Entry, Listing, SealedPart, format_listing
 
 HEX = "0123456789abcdef" * 4
 ZERO = "0" * 64

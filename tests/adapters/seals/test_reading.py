@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 import lccodec
 from lccodec import ChecksumError, FormatError, StorageError
 from lccodec.adapters import hdf5, npz, safetensors, seals
-from lccodec.adapters.files import formats
-from lccodec.adapters.seals import reading
-from lccodec.adapters.seals.reading import (
+from lccodec.adapters import seals as reading
+from lccodec.adapters.files import states
+from lccodec.adapters.seals import (
     Entry,
     SealedPart,
     check_unchanged,
@@ -33,10 +33,10 @@ from lccodec.adapters.seals.reading import (
     digest_of,
     entry_of,
     find_seal,
+    in_threads,
     read_sealed,
     sealed_file,
 )
-from lccodec.adapters.seals.seal import in_threads
 
 from ...support.damage import flip
 from ...support.tuning import tuned
@@ -60,14 +60,14 @@ def seal(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Path], obj
 def test_a_sealed_state_is_loaded_if_it_is_whole(tmp_path: Path, name: str, seal: Any) -> None:
     path = tmp_path / "model" / name
     path.parent.mkdir()
-    formats.save_file(STATE, path, {})
+    states.save_file(STATE, path, {})
     seal(path)
-    before = formats.load_file(path)
+    before = states.load_file(path)
     assert all(np.array_equal(before[0][key], array) for key, array in STATE.items())
     shard = next(path.parent.glob("*-00001-*"), path)
     flip(shard, shard.stat().st_size - 8)
     with pytest.raises(ChecksumError, match="changed") as caught:
-        formats.load_file(path)
+        states.load_file(path)
     assert (caught.value.rule, caught.value.where) == ("seal", str(shard))
 
 

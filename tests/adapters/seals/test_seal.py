@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 
 from lccodec import ArgumentError, ChecksumError, StorageError
 from lccodec.adapters import safetensors, seals
-from lccodec.adapters.seals import reading as listing
-from lccodec.adapters.seals.reading import Entry, entry_of
-from lccodec.adapters.seals.seal import SEAL_NAME, listed_files
+from lccodec.adapters import seals as listing
+from lccodec.adapters.seals import SEAL_NAME, Entry, entry_of, listed_files
 
 from ...support.damage import files_in, put
 

@@ -10,7 +10,7 @@ import torch
 import lccodec
 from lccodec.adapters import jax as in_jax
 from lccodec.adapters import torch as in_torch
-from lccodec.adapters.tree.plain import BYTE_TYPES
+from lccodec.adapters.tree import BYTE_TYPES
 
 from ...support import jax_trees, torch_states
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lccodec.adapters.tree.shards import listed, make_up, nested
+from lccodec.adapters.tree import listed, make_up, nested
 from lccodec.errors import FormatError
 
 

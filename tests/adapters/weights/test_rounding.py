@@ -12,7 +12,7 @@ import zstandard  # noqa: F401 - versions are compressed with it
 from lccodec import BFLOAT16_BITS, ArgumentError, Chain, follow
 from lccodec.adapters import torch as adapter
 from lccodec.adapters.weights import Rounding, publish, pull
-from lccodec.adapters.weights.rounding import rounded
+from lccodec.adapters.weights.layout import rounded
 
 from ...support.models import bytes_of, read_model, write_model
 

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import pytest
 
 import lccodec
-from lccodec.cli.verbs import demonstration as demo
+from lccodec.cli import demonstration as demo
 
 from ...support.commands import run, run_json, state
 
@@ -40,7 +40,7 @@ def test_demo(tmp_path, monkeypatch):
     if find_spec("vl_convert"):
         assert stdout.endswith("open this file in a browser: lccodec-demo-report.html\n")
         assert (tmp_path / "lccodec-demo-report.html").read_bytes().startswith(b"<!doctype html>")
-    monkeypatch.setattr("lccodec.cli.verbs.demonstration.find_spec", lambda _: None)
+    monkeypatch.setattr("lccodec.cli.demonstration.find_spec", lambda _: None)
     document = run_json("demo")
     assert (document["directory"], document["page"]) == ("lccodec-demo-2", None)
     assert document["outcomes"][0]["scheme"] == "chain"
@@ -51,7 +51,7 @@ def test_demo(tmp_path, monkeypatch):
 def test_demo_without_the_extra_says_how_to_get_the_page(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "run", quick_demo)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("lccodec.cli.verbs.demonstration.find_spec", lambda _: None)
+    monkeypatch.setattr("lccodec.cli.demonstration.find_spec", lambda _: None)
     stdout, _ = run("demo")
     assert "  lccodec report lccodec-demo\n" in stdout
     assert "pip install 'lccodec[report]'" in stdout.splitlines()[-1]

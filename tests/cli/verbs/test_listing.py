@@ -123,7 +123,7 @@ def test_ls_loads_little(chain):
     )
     arguments = [sys.executable, "-c", program, "ls", str(chain)]
     found = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert "lccodec.cli.verbs.listing" in found
+    assert "lccodec.cli.listing" in found
     assert not {"numpy", "h5py", "rich", "concurrent.futures"} & set(found)
     others = (
         "quantizers",

@@ -4,7 +4,8 @@ import click
 import numpy as np
 import pytest
 
-from lccodec.cli.foreign import Size, save_output
+from lccodec.cli.foreign import save_output
+from lccodec.cli.parameters import Size
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec.adapters.files.formats import save_file
+from lccodec.adapters.files.states import save_file
 from lccodec.chain.overview import figures_words
-from lccodec.cli.verbs.demonstration import Network, Task
-from lccodec.cli.verbs.saving import plan_document, plan_text
+from lccodec.cli.demonstration import Network, Task
+from lccodec.cli.save import plan_document, plan_text
 
 from ...support.commands import run, run_json
 from ...support.estimates import check_estimates

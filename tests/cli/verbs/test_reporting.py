@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec.adapters.files.formats import save_file
-from lccodec.cli.verbs.reporting import report_text
+from lccodec.adapters.files.states import save_file
+from lccodec.cli.look import report_text
 from lccodec.inspect.examination import examine
 from lccodec.inspect.report import Compared, Flag, document
 
@@ -91,7 +91,7 @@ def test_a_page_that_cannot_be_written_is_refused_at_once(directory, tmp_path):
 
 
 def test_without_the_library(directory, tmp_path, monkeypatch):
-    monkeypatch.setattr("lccodec.cli.verbs.reporting.find_spec", lambda _: None)
+    monkeypatch.setattr("lccodec.cli.look.find_spec", lambda _: None)
     assert "pip install 'lccodec[report]'" in run("report", directory, code=2)[1]
     assert run_json("report", directory)["runs"]
     for name in [name for name in sys.modules if name.split(".")[0] == "tensorboard"]:

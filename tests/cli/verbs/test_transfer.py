@@ -10,7 +10,7 @@ import torch
 
 import lccodec
 from lccodec.adapters import npz, safetensors
-from lccodec.adapters.files import load_file
+from lccodec.adapters.files.states import load_file
 
 from ...support.commands import run, run_json, step_file
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import lccodec
-from lccodec.cli.verbs import program
+from lccodec.cli.program import program
 from lccodec.errors import ArgumentError, ChainError
 
 from ....support.walks import assert_same, walk

@@ -6,18 +6,18 @@ from typing import Any
 
 import click
 
-from ...chain.read.info import CheckpointInfo, CheckpointSummary
-from ...chain.read.links import pointer_text
-from ...chain.read.survey import survey
-from ...chain.store.directory import describe_exact
-from ...chain.store.opening import open_store
-from ...chain.store.store import Store
-from ...container.disk.address import Place
-from ...errors import ChainError, LccodecError
-from .. import render
-from ..program import error_document, error_text, say, tell, verb
-from ..render import quality_document, quality_text
+from ..chain.read.info import CheckpointInfo, CheckpointSummary
+from ..chain.read.links import pointer_text
+from ..chain.read.survey import survey
+from ..chain.store.directory import describe_exact
+from ..chain.store.opening import open_store
+from ..chain.store.store import Store
+from ..container.disk.address import Place
+from ..errors import ChainError, LccodecError
+from . import render
 from .parameters import place_argument
+from .program import error_document, error_text, say, tell, verb
+from .render import quality_document, quality_text
 
 
 @verb

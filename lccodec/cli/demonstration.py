@@ -40,16 +40,16 @@ from numpy.typing import NDArray
 
 import lccodec
 
-from ...chain.chain import Chain
-from ...errors import ArgumentError
-from ...inspect.examination import examine
-from ...inspect.report import document
-from ...printable import printable
-from ...table import size_text
-from .. import render
-from ..program import say, verb
-from ..render import Table
+from ..chain.chain import Chain
+from ..errors import ArgumentError
+from ..inspect.examination import examine
+from ..inspect.report import document
+from ..printable import printable
+from ..table import size_text
+from . import render
 from .parameters import NEW
+from .program import say, verb
+from .render import Table
 
 SAVE_EVERY: Final = 4  # iterations
 
@@ -338,7 +338,7 @@ def _write_page(directory: Path) -> Path | None:
     """Write the report of the chain beside it; ``None`` without the extra ``report``."""
     if find_spec("vl_convert") is None:
         return None
-    from ...report import write_page
+    from ..report import write_page
 
     page = directory.with_name(f"{directory.name}-report.html")
     with render.progress("examining") as update:

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import click
 
-from ...chain.bounds import Bounds
-from ...chain.store.opening import is_chain, open_store
-from ...container.disk.address import Address, Place, checked_place
-from ...container.disk.system import checked_path
+from ..chain.bounds import Bounds
+from ..chain.store.opening import is_chain, open_store
+from ..container.disk.address import Address, Place, checked_place
+from ..container.disk.system import checked_path
 
 
 class _Path(click.Path):

@@ -12,30 +12,30 @@ from typing import Any, Final, Literal
 
 import click
 
-from ...adapters.named import prune_named, prune_together
-from ...chain.chain import Chain
-from ...chain.life.compact import Compaction
-from ...chain.life.fork import fork as fork_chain
-from ...chain.life.pins import pin as pin_step
-from ...chain.life.pins import pin_exact
-from ...chain.life.pins import unpin as unpin_step
-from ...chain.life.prune import Keep, Pruning
-from ...chain.life.rewrite_step import Rewriting
-from ...chain.life.rollback import RolledBack, delete_rolled_back, list_rolled_back, undo_rollback
-from ...chain.life.rollback import rollback as roll_back
-from ...chain.save.settings import KEYFRAME_EVERY
-from ...chain.store.directory import as_directory
-from ...chain.store.opening import writable_store
-from ...chain.store.store import WritableStore
-from ...container.disk.address import Place
-from ...errors import ArgumentError
-from ...policy.hindsight import GROUP
-from ...policy.presets import POLICIES
-from ...printable import printable
-from ...table import ranges_text
-from .. import render
-from ..program import say, say_result, verb
+from ..adapters.named import prune_named, prune_together
+from ..chain.chain import Chain
+from ..chain.life.compact import Compaction
+from ..chain.life.fork import fork as fork_chain
+from ..chain.life.pins import pin as pin_step
+from ..chain.life.pins import pin_exact
+from ..chain.life.pins import unpin as unpin_step
+from ..chain.life.prune import Keep, Pruning
+from ..chain.life.rewrite_step import Rewriting
+from ..chain.life.rollback import RolledBack, delete_rolled_back, list_rolled_back, undo_rollback
+from ..chain.life.rollback import rollback as roll_back
+from ..chain.save.settings import KEYFRAME_EVERY
+from ..chain.store.directory import as_directory
+from ..chain.store.opening import writable_store
+from ..chain.store.store import WritableStore
+from ..container.disk.address import Place
+from ..errors import ArgumentError
+from ..policy.hindsight import GROUP
+from ..policy.presets import POLICIES
+from ..printable import printable
+from ..table import ranges_text
+from . import render
 from .parameters import FILE_OR_FOLDER, PLACE, STEP, chain_argument
+from .program import say, say_result, verb
 
 
 def pruning_text(pruning: Pruning, dry_run: bool) -> str:

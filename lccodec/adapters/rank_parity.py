@@ -19,12 +19,12 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from ...chain.mend.protect import Redundancy, protect
-from ...chain.mend.ranks import Alone, Peers, Written, files_of, protect_together
-from ...chain.store.directory import DirectoryStore
-from ...errors import ArgumentError, LccodecError, reason_of, warn
-from ...parallel import Line
-from ...parity.code import Block
+from ..chain.mend.protect import Redundancy, protect
+from ..chain.mend.ranks import Alone, Peers, Written, files_of, protect_together
+from ..chain.store.directory import DirectoryStore
+from ..errors import ArgumentError, LccodecError, reason_of, warn
+from ..parallel import Line
+from ..parity.code import Block
 
 _LOOK_SECONDS: Final = 0.5  # between looks whether the program is at its end
 

@@ -7,22 +7,22 @@ from pathlib import Path
 
 import click
 
-from ...adapters import seals
-from ...adapters.ranks import protect_together, repair_together
-from ...chain.bounds import UNBOUNDED, Bounds
-from ...chain.chain import Chain
-from ...chain.life.rollback import rollback
-from ...chain.mend.parity_folder import directory_of
-from ...chain.mend.protect import Protection, parse_redundancy, unprotect
-from ...chain.mend.repair import Repair, Salvage
-from ...chain.mirror.transfer import Mirror, MirrorUpkeep
-from ...chain.store.opening import writable_store
-from ...container.disk.address import Place
-from ...errors import ChainError
-from ...printable import printable
-from .. import render
-from ..program import say_result, tell, verb
+from ..adapters import seals
+from ..adapters.ranks import protect_together, repair_together
+from ..chain.bounds import UNBOUNDED, Bounds
+from ..chain.chain import Chain
+from ..chain.life.rollback import rollback
+from ..chain.mend.parity_folder import directory_of
+from ..chain.mend.protect import Protection, parse_redundancy, unprotect
+from ..chain.mend.repair import Repair, Salvage
+from ..chain.mirror.transfer import Mirror, MirrorUpkeep
+from ..chain.store.opening import writable_store
+from ..container.disk.address import Place
+from ..errors import ChainError
+from ..printable import printable
+from . import render
 from .parameters import FILE_OR_FOLDER, NEW, PLACE, bounds_options, chain_argument, threads_option
+from .program import say_result, tell, verb
 
 
 @verb

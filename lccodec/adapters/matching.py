@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
-from ...container.tree import unescaped
-from ...errors import ArgumentError, warn
-from ...policy.vocabulary import WRAPPERS
+from ..container.tree import unescaped
+from ..errors import ArgumentError, warn
+from ..policy.vocabulary import WRAPPERS
 
 #: Problems of one kind that an error lists.
 _MAX_LISTED: Final = 10

@@ -7,18 +7,18 @@ from typing import Any, Final
 
 import click
 
-from ...adapters.files.conversion import Exchange
-from ...adapters.files.conversion import convert as convert_state
-from ...adapters.files.formats import check_suffix, is_checkpoint, load_file
-from ...adapters.whole import open_whole
-from ...chain.bounds import UNBOUNDED, Bounds
-from ...container.bundle import is_bundle
-from ...exchange import load_rules
-from ...printable import printable
-from .. import render
-from ..foreign import save_output, shard_option
-from ..program import say_result, tell, verb
+from ..adapters.files.formats import check_suffix, is_checkpoint
+from ..adapters.files.states import Exchange, load_file
+from ..adapters.files.states import convert as convert_state
+from ..adapters.whole import open_whole
+from ..chain.bounds import UNBOUNDED, Bounds
+from ..container.bundle import is_bundle
+from ..exchange import load_rules
+from ..printable import printable
+from . import render
+from .foreign import save_output, shard_option
 from .parameters import FILE, FILE_OR_FOLDER, NEW, STEP, bounds_options
+from .program import say_result, tell, verb
 
 _FRAMEWORK: Final = click.Choice(["torch", "flax"])
 

@@ -10,19 +10,19 @@ from typing import Any, Final
 
 import click
 
-from ...adapters.weights.local import Pulled, Puller
-from ...adapters.weights.publish import Published, Publisher
-from ...adapters.weights.versions import CHECKSUMS, ENCODINGS, FORMS
-from ...chain.life.bundle import bundle as bundle_chain
-from ...chain.life.bundle import unbundle as unbundle_chain
-from ...chain.read.follow.follower import POLL_SECONDS
-from ...container.bundle import Bundle
-from ...container.disk.address import Place
-from ...errors import ChainError
-from ...printable import printable
-from .. import render
-from ..program import say_result, tell, verb
+from ..adapters.weights.local import Pulled, Puller
+from ..adapters.weights.publish import Published, Publisher
+from ..adapters.weights.versions import CHECKSUMS, ENCODINGS, FORMS
+from ..chain.life.bundle import bundle as bundle_chain
+from ..chain.life.bundle import unbundle as unbundle_chain
+from ..chain.read.follow.follower import POLL_SECONDS
+from ..container.bundle import Bundle
+from ..container.disk.address import Place
+from ..errors import ChainError
+from ..printable import printable
+from . import render
 from .parameters import CHAIN_OR_FILE, FILE, NEW, PLACE, STEP, chain_argument, history_option
+from .program import say_result, tell, verb
 
 
 @verb

@@ -10,38 +10,37 @@ from typing import Any, Final, Literal, TypeAlias
 
 import click
 
-from ...adapters.files.formats import HDF5, check_suffix, load_with_roles
-from ...adapters.files.steps import FileOriginals, files_below, number_files
-from ...adapters.files.structure import choose
-from ...adapters.whole import OpenState, open_whole
-from ...chain.bounds import Bounds
-from ...chain.chain import Chain
-from ...chain.fallback import advice, newest_whole, steps_until
-from ...chain.overview import figures_words, plan_table, role_words, roles_text
-from ...chain.read.average import average as average_steps
-from ...chain.read.average import select_shares
-from ...chain.read.info import CheckpointInfo
-from ...chain.read.newest import open_path
-from ...chain.save.forecast import Forecast, forecast
-from ...chain.save.plan import Estimate, Plan
-from ...chain.store.directory import DirectoryStore
-from ...chain.store.opening import writable_store
-from ...chain.store.store import check_next
-from ...container.disk.address import Place
-from ...errors import ArgumentError, LccodecError
-from ...inspect.loss import ImportLoss, import_loss
-from ...policy.declared import DECLARED, ENTRY, parse
-from ...policy.hindsight import GROUP
-from ...policy.policy import Policy
-from ...policy.presets import FIELDS, POLICIES, fields
-from ...policy.record import NewestMode
-from ...policy.roles import ROLES, Assignment, Role
-from ...printable import printable
-from ...table import ratio, size_text
-from .. import render
-from ..foreign import save_output, shard_option
-from ..program import say, say_result, verb
-from ..render import fitted, quality_document
+from ..adapters.files.formats import HDF5, check_suffix
+from ..adapters.files.states import FileOriginals, load_with_roles
+from ..adapters.files.steps import files_below, number_files
+from ..adapters.files.structure import choose
+from ..adapters.whole import OpenState, open_whole
+from ..chain.bounds import Bounds
+from ..chain.chain import Chain
+from ..chain.fallback import advice, newest_whole, steps_until
+from ..chain.overview import figures_words, plan_table, role_words, roles_text
+from ..chain.read.average import average as average_steps
+from ..chain.read.average import select_shares
+from ..chain.read.info import CheckpointInfo
+from ..chain.read.newest import open_path
+from ..chain.save.forecast import Forecast, forecast
+from ..chain.save.plan import Estimate, Plan
+from ..chain.store.directory import DirectoryStore
+from ..chain.store.opening import writable_store
+from ..chain.store.store import check_next
+from ..container.disk.address import Place
+from ..errors import ArgumentError, LccodecError
+from ..inspect.loss import ImportLoss, import_loss
+from ..policy.declared import DECLARED, ENTRY, parse
+from ..policy.hindsight import GROUP
+from ..policy.policy import Policy
+from ..policy.presets import FIELDS, POLICIES, fields
+from ..policy.record import NewestMode
+from ..policy.roles import ROLES, Assignment, Role
+from ..printable import printable
+from ..table import ratio, size_text
+from . import render
+from .foreign import save_output, shard_option
 from .parameters import (
     FILE,
     FILE_OR_FOLDER,
@@ -55,6 +54,8 @@ from .parameters import (
     steps_of,
     workers_option,
 )
+from .program import say, say_result, verb
+from .render import fitted, quality_document
 
 _BOUND: Final = click.FloatRange(0, min_open=True)
 _POLICY_OPTIONS: Final = (
