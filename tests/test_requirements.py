@@ -49,7 +49,7 @@ def test_the_second_command_installs_no_framework_and_no_browser() -> None:
         ("tests/exchange/test_rules.py", set()),
         ("tests/cli/verbs/test_planning.py", set()),
         ("tests/adapters/torch/test_states.py", {"torch"}),
-        ("tests/adapters/orbax/test_parts.py", {"jax", "optax", "orbax-checkpoint"}),
+        ("tests/adapters/test_orbax.py", {"flax", "jax", "optax", "orbax-checkpoint"}),
         ("lccodec/adapters/dcp.py", {"torch"}),
         ("lccodec/exchange/__init__.py", {"torch", "jax", "flax"}),
         ("lccodec/exchange/rules.py", set()),

@@ -1,4 +1,13 @@
-"""torch.distributed.checkpoint saves and loads through lccodec: alone, on ranks, after failures."""
+"""torch.distributed.checkpoint saves and loads through lccodec: alone, on ranks, after failures.
+
+The record of a distributed checkpoint: what DCP's metadata say comes back from plain values.
+
+The writer: items of plans, with names, roles and values; and the saves of `dcp.async_save`.
+
+Low-bit optimizer states and weights through `torch.distributed.checkpoint`.
+"""
+
+from __future__ import annotations
 
 import collections
 import copy
@@ -12,16 +21,40 @@ import sys
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.metadata import MetadataIndex
+from torch.distributed.checkpoint import DefaultSavePlanner
+from torch.distributed.checkpoint.metadata import (
+    BytesStorageMetadata,
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    TensorProperties,
+    TensorStorageMetadata,
+)
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, ReadItem
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.testing._internal.two_tensor import TwoTensor
 
 import lccodec
-from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter
+from lccodec.adapters.dcp import (
+    LCStorageReader,
+    LCStorageWriter,
+    Location,
+    RankFile,
+    Value,
+    check_storable,
+    from_record,
+    item_name,
+    item_roles,
+    stored_value,
+    to_record,
+    torch_bytes,
+)
 from lccodec.adapters.named import prune_together
+from lccodec.chain.read.links import RECORD_KIND as KIND
 from lccodec.chain.save.saver import Saver
 from lccodec.constants import WRITER_NAME
 from lccodec.errors import (
@@ -34,8 +67,9 @@ from lccodec.errors import (
 )
 from lccodec.parallel import PIECE
 
-from ...support.damage import flip
-from ...support.tuning import tune
+from ..support.damage import flip
+from ..support.low_bit import WEIGHTS
+from ..support.tuning import tune
 
 RANKS = Path(__file__).parents[2] / "support" / "dcp_ranks.py"
 
@@ -72,7 +106,7 @@ def test_three_ranks_save_one_dies_and_two_load(tmp_path):
             assert chain.info(1).parent == 0
             assert lccodec.validate(chain.directory, deep=True) == []
     # What two ranks saved in the end is one state, also for one that is alone.
-    from ...support.dcp_ranks import values
+    from ..support.dcp_ranks import values
 
     state = {
         "model": {name: torch.zeros_like(value) for name, value in values(4).items() if name != "legacy"}
@@ -565,3 +599,279 @@ def load_part(reader, offsets, lengths):
     planner.resolve_tensor.return_value = target
     reader.read_data(LoadPlan([item]), planner)
     return target
+
+
+PARTS = [RankFile(f"rank-{rank}/000000000003.lcc.h5", f"{rank:064x}") for rank in range(2)]
+WHERE = Path("run") / "000000000003.lcc.h5"
+
+
+def metadata(planner_data=None):
+    """Of a tensor in two chunks, a pickle and a plain value."""
+    chunks = [ChunkStorageMetadata(torch.Size([3 * rank, 0]), torch.Size([3 - rank, 4])) for rank in range(2)]
+    properties = TensorProperties(dtype=torch.bfloat16, requires_grad=True)
+    entries = {
+        "model.w": TensorStorageMetadata(properties, torch.Size([5, 4]), chunks),
+        "pickle": BytesStorageMetadata(),
+        "epoch": BytesStorageMetadata(),
+    }
+    storage = {
+        **{MetadataIndex("model.w", chunk.offsets): PARTS[rank] for rank, chunk in enumerate(chunks)},
+        MetadataIndex("pickle"): PARTS[1],
+        MetadataIndex("epoch"): Value(7),
+    }
+    return Metadata(entries, planner_data or {"model.w": ("model", "w")}, storage)
+
+
+def test_metadata_come_back_through_a_checkpoint():
+    record = lccodec.load(lccodec.save(to_record(metadata(), "../chain")))
+    found, base = from_record(record, WHERE)
+    assert found == metadata()
+    assert base == Path("run/../chain")
+
+
+def test_each_part_is_listed_once():
+    record = to_record(metadata(), ".")
+    assert record["parts"] == [[part.file, part.root] for part in PARTS]
+    assert record["entries"]["model.w"] == {
+        "dtype": "bfloat16",
+        "requires_grad": True,
+        "size": [5, 4],
+        "chunks": [[[0, 0], [3, 4], 0], [[3, 0], [2, 4], 1]],
+    }
+    assert record["entries"]["pickle"] == {"pickle": 1}
+    assert record["entries"]["epoch"] == {"value": 7}
+
+
+def test_data_of_the_planner_that_are_not_plain_are_refused():
+    with pytest.raises(ArgumentError, match=r"planner's data cannot be stored: .*object"):
+        to_record(metadata({"x": object()}), ".")
+
+
+@pytest.mark.parametrize("record", [None, [], {}, {"kind": KIND + "2"}])
+def test_what_is_no_record(record):
+    with pytest.raises(FormatError, match="not the record of a distributed checkpoint"):
+        from_record(record, WHERE)
+
+
+def test_a_record_of_another_version():
+    record = to_record(metadata(), ".") | {"version": 2}
+    with pytest.raises(UnsupportedError, match="a record of version 2"):
+        from_record(record, WHERE)
+
+
+@pytest.mark.parametrize("name", ["parts", "entries", "planner_data", "base"])
+def test_a_record_that_lacks_a_member(name):
+    record = to_record(metadata(), ".")
+    del record[name]
+    with pytest.raises(FormatError, match="inconsistent"):
+        from_record(record, WHERE)
+
+
+@pytest.mark.parametrize(
+    ("entry", "member", "value"),
+    [
+        ("model.w", "chunks", 3),
+        ("model.w", "chunks", [[[0], [1]]]),
+        ("model.w", "chunks", [[[0, 0], [5, 4], 2]]),
+        ("model.w", "chunks", [[["x"], [1], 0]]),
+        ("model.w", "size", None),
+        ("model.w", "dtype", 3),
+        ("pickle", "pickle", 9),
+        ("pickle", "pickle", "x"),
+    ],
+)
+def test_an_entry_that_does_not_hold_together(entry, member, value):
+    record = copy.deepcopy(to_record(metadata(), "."))
+    record["entries"][entry][member] = value
+    with pytest.raises(FormatError, match="inconsistent"):
+        from_record(record, WHERE)
+
+
+@pytest.mark.parametrize("dtype", ["float3", "nn", "Tensor"])
+def test_a_dtype_that_pytorch_does_not_have(dtype):
+    record = to_record(metadata(), ".")
+    record["entries"]["model.w"]["dtype"] = dtype
+    with pytest.raises(UnsupportedError, match=f"'model.w'.* dtype.* {dtype}"):
+        from_record(record, WHERE)
+
+
+@pytest.mark.parametrize(
+    "value", [None, {"a": [1, 2.5, ("x", b"y")]}, {1, 2}, torch.ones(2), np.arange(3), np.float64(0.5)]
+)
+def test_what_a_chain_stores_is_storable(value):
+    check_storable(value)
+
+
+@pytest.mark.parametrize("value", [object(), np.array(["text"]), {"a": [torch.Generator()]}])
+def test_what_a_chain_refuses_is_not(value):
+    with pytest.raises(ArgumentError):
+        check_storable(value)
+
+
+def test_a_save_or_a_load_can_change_the_path(tmp_path):
+    location = Location(str(tmp_path))
+    location.reset()
+    assert location.checkpoint_id == tmp_path
+    location.reset(tmp_path / "0")
+    assert location.checkpoint_id == tmp_path / "0"
+    with pytest.raises(ArgumentError, match="the address"):
+        location.reset("s3://bucket/run")
+    assert location.checkpoint_id == tmp_path / "0"
+
+
+@pytest.mark.parametrize(("path", "valid"), [("run", True), ("s3://bucket/run", False), ("", False)])
+def test_only_a_path_is_the_name_of_a_checkpoint(path, valid):
+    assert Location.validate_checkpoint_id(path) is valid
+
+
+ASYNC = """
+import sys, torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
+from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter
+
+def main(root, kind):
+    dist.init_process_group("gloo", init_method=f"file://{root}/start", rank=0, world_size=1)
+    writer = LCStorageWriter(f"{root}/x", chain=f"{root}/chain", workers=1)
+    weight = torch.randn(300, 300)
+    for step in range(3):
+        state = {"w": weight, "step": step}
+        saved = dcp.async_save(state, checkpoint_id=f"{root}/{step}", storage_writer=writer,
+                               async_checkpointer_type=AsyncCheckpointerType(kind))
+        expected = weight.clone()
+        weight += 1  # while the save runs
+        saved.result()
+        found = {"w": torch.zeros(300, 300), "step": None}
+        dcp.load(found, checkpoint_id=f"{root}/{step}", storage_reader=LCStorageReader(root))
+        assert torch.equal(found["w"], expected) and found["step"] == step
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["thread", "process"])
+def test_asynchronous_saves_of_both_kinds_with_a_worker(tmp_path, kind):
+    (tmp_path / "run.py").write_text(ASYNC)
+    command = [sys.executable, "-W", "ignore", tmp_path / "run.py", tmp_path, kind]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with lccodec.Chain(tmp_path / "chain" / "rank-0") as chain:
+        assert [chain.info(step).parent for step in chain.steps] == [None, 0, 1]
+    found = {"w": torch.zeros(300, 300), "step": None}
+    dcp.load(found, storage_reader=LCStorageReader(tmp_path / "2"), no_dist=True)
+    assert found["step"] == 2
+
+
+def test_some_tensors_are_saved_once_all_of_them_are(tmp_path):
+    writer = LCStorageWriter(tmp_path / "x", chain=tmp_path / "chain", only=["*lora*"])
+    for step in range(3):
+        base, lora = torch.full((300,), float(step)), torch.full((3,), float(step))
+        state = {"base": base, "a.lora": lora, "step": step}
+        dcp.save(state, checkpoint_id=tmp_path / f"{step}", storage_writer=writer, no_dist=True)
+    found = {"base": torch.ones(300), "a.lora": torch.zeros(3), "step": None}
+    dcp.load(found, storage_reader=LCStorageReader(tmp_path / "2"), no_dist=True)
+    assert (found["base"][0], found["a.lora"][0], found["step"]) == (0, 2, 2)  # base was left out
+    wrong = LCStorageWriter(tmp_path / "y", chain=tmp_path / "other", only=["*lore*"])
+    with pytest.raises(dcp.CheckpointException, match="only: no array is named"):
+        dcp.save(state, checkpoint_id=tmp_path / "y", storage_writer=wrong, no_dist=True)
+    state["moments"] = torch.ones(3)
+    with pytest.raises(dcp.CheckpointException, match="'moments' is not in step 2"):
+        dcp.save(state, checkpoint_id=tmp_path / "3", storage_writer=writer, no_dist=True)
+    dcp.save(state, checkpoint_id=tmp_path / "4", storage_writer=writer, no_dist=True)
+    dcp.load(found := dict(state), storage_reader=LCStorageReader(tmp_path / "4"), no_dist=True)
+    assert (found["base"][0], found["moments"][0]) == (2, 1)  # all arrays were saved
+
+
+def test_the_role_of_a_shard_is_that_of_its_tensor():
+    names = [
+        "optimizer.state.fc.table.exp_avg",
+        "optimizer.state.fc.table.exp_avg_sq",
+        "model.fc.table",
+        "model.fc.cluster_size",
+        "model.fc.weight",
+    ]
+    for offset in ([8], [8, 0]):
+        indices = [MetadataIndex(name, offset) for name in names]
+        state = {item_name(index): torch.ones(8) for index in indices}
+        assert [assignment.role for assignment in item_roles(indices, state).values()] == [
+            "first_moment", "second_moment", "weight", "other", "other",
+        ]  # fmt: skip
+
+
+def test_a_shard_has_its_offset_in_its_name():
+    assert item_name(MetadataIndex("w")) == item_name(MetadataIndex("w", [0, 0])) == "w"
+    assert item_name(MetadataIndex("w", [0, 8])) == "w/0,8"
+
+
+class OtherPlanner(DefaultSavePlanner):
+    """A planner that makes the bytes itself, so that its objects are not looked at."""
+
+    def transform_object(self, write_item, object):
+        return super().transform_object(write_item, object)
+
+
+class BytesPlanner(DefaultSavePlanner):
+    def resolve_data(self, _):
+        return io.BytesIO(b"made by a planner")
+
+
+def stored(planner, value):
+    planner.set_up_planner({"x": value}, is_coordinator=True)
+    (item,) = planner.create_local_plan().items
+    return stored_value(planner, item).value
+
+
+@pytest.mark.parametrize("planner", [DefaultSavePlanner, OtherPlanner])
+def test_plain_values_need_no_pickle(planner):
+    assert stored(planner(), (0.9, None, b"x")) == (0.9, None, b"x")
+
+
+def test_values_of_numpy_need_no_pickle_of_the_planner():
+    name, keys, *rest = stored(DefaultSavePlanner(), np.random.RandomState(3).get_state())
+    assert (name, keys.dtype, rest[1:]) == ("MT19937", np.uint32, [0, 0.0])
+
+
+@pytest.mark.parametrize(("planner", "value"), [(OtherPlanner, object()), (BytesPlanner, 3)])
+def test_bytes_that_are_not_read_are_refused(planner, value):
+    with pytest.raises(ArgumentError):
+        stored(planner(), value)
+
+
+def test_a_class_without_a_name_is_handed_on():
+    value = collections.namedtuple("nowhere", "x")(3)
+    data = torch_bytes(value)
+    assert torch.load(data, weights_only=False) is value
+
+
+def inner(tensor):
+    return {name: getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]}
+
+
+@pytest.mark.parametrize("name", ["int8", "float8 by rows"])
+def test_a_weight_of_torchao_is_loaded_into_one_of_its_class(tmp_path, name):
+    saved, target = WEIGHTS[name](), WEIGHTS[name]()
+    for tensor in inner(target).values():
+        tensor.zero_()
+    state = {"w": target, "b": torch.zeros(3)}
+    dcp.save({"w": saved, "b": torch.ones(3)}, storage_writer=LCStorageWriter(tmp_path))
+    dcp.load(state, storage_reader=LCStorageReader(tmp_path))
+    assert state["b"].tolist() == [1, 1, 1]
+    assert type(state["w"]) is type(saved)
+    for left, right in zip(inner(state["w"]).values(), inner(saved).values(), strict=True):
+        assert torch.equal(left.view(torch.uint8), right.view(torch.uint8))
+
+
+@pytest.mark.filterwarnings("ignore:.*is no class that this program allows")
+def test_a_wrapper_of_a_class_that_is_not_listed_needs_a_target_of_it(tmp_path):
+    saved = TwoTensor(torch.ones(2, 3), torch.full((2, 3), 2.0))
+    dcp.save({"w": saved}, storage_writer=LCStorageWriter(tmp_path))
+    state = {"w": TwoTensor(torch.zeros(2, 3), torch.zeros(2, 3))}
+    dcp.load(state, storage_reader=LCStorageReader(tmp_path))
+    assert torch.equal(state["w"].a, saved.a)
+    assert torch.equal(state["w"].b, saved.b)
+    with pytest.raises(dcp.api.CheckpointException) as caught:
+        dcp.load({"w": torch.zeros(2, 3)}, storage_reader=LCStorageReader(tmp_path))
+    assert isinstance(error := caught.value.failures[0][0], ArgumentError)
+    assert "TwoTensor, where the target has a torch.Tensor" in str(error)

@@ -36,8 +36,8 @@ from lccodec.adapters.ranks import check_together, protect_together, repair_toge
 from lccodec.chain.mend.protect import Redundancy
 from lccodec.chain.mend.ranks import Written
 
-from ...support.damage import files_in
-from ...support.tuning import tuned
+from ..support.damage import files_in
+from ..support.tuning import tuned
 
 PROGRAM = Path(__file__).parents[2] / "support" / "parity_ranks.py"
 
@@ -53,7 +53,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Ranks:
 
     One process starts all of them: it imports torch once.
     """
-    from ...support.parity_ranks import END
+    from ..support.parity_ranks import END
 
     directories = [tmp_path_factory.mktemp(part) for part, *_ in PARTS]
     asked = [
@@ -87,7 +87,7 @@ def without_parity(directory: Path) -> dict[str, bytes]:
 def test_ranks_make_what_one_process_makes_and_any_rank_is_mended(
     ranks: Ranks, count: int, files: int
 ) -> None:
-    from ...support.parity_ranks import state_of
+    from ..support.parity_ranks import state_of
 
     directory, output = ranks["save", count]
     assert str([0] * count) in output, output
@@ -130,7 +130,7 @@ def test_a_save_that_fails_gets_no_parity_and_the_next_one_does(ranks: Ranks) ->
 
 @pytest.mark.slow
 def test_a_rank_is_killed_in_the_middle_and_the_save_is_whole(ranks: Ranks) -> None:
-    from ...support.parity_ranks import state_of
+    from ..support.parity_ranks import state_of
 
     directory, output = ranks["kill", 3]
     assert "[0, 0, -9]" in output, output
