@@ -501,15 +501,7 @@ def _read(stream: BinaryIO, start: int, count: int) -> bytes:
 
 
 def cut(file: h5py.File, stream: BinaryIO, size: int) -> Parts:
-    """Take a file apart.
-
-    Parameters
-    ----------
-    stream
-        The bytes of the file; its position is moved.
-    size
-        How many these are.
-    """
+    """Take a file apart; `stream` has its bytes, which are `size`, and its position is moved."""
     parts = Parts()
     memory, empty = MAX_FILE_EXPANSION * size, _MAX_EMPTY_CHUNKS
     holes: list[tuple[int, int, str]] = []
@@ -580,21 +572,10 @@ def _read_array(dataset: h5py.Dataset) -> Array:
 
 
 def join(path: Path, entry: Any, arrays: Mapping[str, Array]) -> tuple[str, list[str]]:
-    """Write a file from its parts.
+    """Write a file from its parts to an empty one; return why they do not fit, or the empty string.
 
-    Parameters
-    ----------
-    path
-        An empty file.
-    entry
-        The entry `ENTRY` of a state. It is not trusted.
-    arrays
-        The arrays by path. The file is left without those that lack.
-
-    Returns
-    -------
-    tuple
-        Why the parts do not fit, or the empty string; and the paths of the arrays that lack.
+    Also returned are the paths of the arrays that lack: the file is left without those. `entry` is
+    the entry `ENTRY` of a state, and is not trusted.
     """
     if not _is_sound(entry):
         return "the skeleton is damaged", []

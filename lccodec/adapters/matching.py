@@ -102,8 +102,6 @@ class Renaming:
     same position of the pattern has matched. A pattern with a ``/`` is for the path of an entry,
     any other one for its name in the module or dict that it is in.
 
-    Examples
-    --------
     >>> Renaming({"encoder.*": "backbone.*"})("encoder.0.weight")
     'backbone.0.weight'
     """
@@ -168,8 +166,6 @@ def paired(
     `renamed` returns the name that the user gives to a name of the state. If the target lacks a
     name, what it would be there is returned.
 
-    Examples
-    --------
     >>> paired(["0.weight"], ["_orig_mod.0.weight", "_orig_mod.new"], str)
     ({'_orig_mod.0.weight': '0.weight', '_orig_mod.new': 'new'}, [])
     """

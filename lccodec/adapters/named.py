@@ -56,10 +56,9 @@ def prune_named(
 
     Raises
     ------
-    ArgumentError
-        If there is no chain, or nothing names a step of one of them. Nothing is removed then.
-    DataError
-        If a file is damaged, so that nobody knows what it names. Nothing is removed then.
+    ArgumentError, DataError
+        If there is no chain, nothing names a step of one of them, or a file is damaged, so that
+        nobody knows what it names. Nothing is removed then.
     """
     places = list(places)
     named, roots = named_steps(places), _whole_roots(places)

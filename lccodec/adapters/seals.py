@@ -107,11 +107,7 @@ def format_listing(entries: Mapping[str, Entry]) -> bytes:
     """Return the text for files, sorted by their names; the same files give the same text.
 
     If all lines do not fit into a seal, those of tensors are left out, as is one that is too long.
-
-    Raises
-    ------
-    ArgumentError
-        If there are too many files for one seal, or a name is too long.
+    An ``ArgumentError`` says that there are too many files, or that a name is too long.
     """
     for with_parts in (True, False):
         lines = [_FIRST + _VERSION]
@@ -136,18 +132,10 @@ def format_listing(entries: Mapping[str, Entry]) -> bytes:
 class Listing(Mapping[str, Entry]):
     """What a seal says of files, by name: that of the text `data`, which errors call `where`.
 
-    Raises
-    ------
-    FormatError
-        If a line is not one of a seal; if a name occurs twice, is absolute or leads out of the
-        directory. When a file is asked for, if the lines of its tensors are malformed.
-    ChecksumError
-        If the seal itself is damaged.
-    LimitError
-        If it has more than `MAX_BYTES` bytes or `MAX_LINES` lines, or one is longer than
-        `MAX_LINE_BYTES`.
-    UnsupportedError
-        If a newer version wrote it.
+    A ``FormatError`` says that a line is not one of a seal, that a name occurs twice, is absolute
+    or leads out of the directory; or, when a file is asked for, that a line of a tensor is
+    malformed. A ``ChecksumError`` says that the seal itself is damaged, a ``LimitError`` that it is
+    too large, and an ``UnsupportedError`` that a newer version wrote it.
     """
 
     def __init__(self, data: bytes, where: str) -> None:
@@ -300,16 +288,8 @@ def sealed_file(path: StrPath) -> Iterator[BinaryIO]:
     """Open a regular file for reading, and verify it first if there is a seal for it.
 
     What is yielded is the open file that was verified. If it, or the file at the path, changes
-    until the end of the block, that is an error.
-
-    Raises
-    ------
-    ChecksumError
-        If it is not as it was sealed. The message names the damaged tensors.
-    DataError
-        If the seal is malformed.
-    StorageError
-        If it is not a regular file, or the operating system cannot read it.
+    until the end of the block, that is an error. A ``ChecksumError`` names the damaged tensors; a
+    ``DataError`` says that the seal is malformed.
     """
     with regular_file(path) as file:
         file_seal = find_seal(checked_path(path))

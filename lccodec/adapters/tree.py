@@ -492,10 +492,7 @@ class _Node(dict[Any, Any]):
 def nested(leaves: Iterable[tuple[Sequence[str | int], Any]], rule: str, where: str) -> dict[Any, Any]:
     """Return leaves by their paths, in a dict of dicts and lists.
 
-    Raises
-    ------
-    FormatError
-        If a path is not one of strings and integers, or leads to another leaf or below it.
+    A ``FormatError`` says that a path is not one of strings and integers, or leads to another leaf.
     """
     root = _Node()
     for path, leaf in leaves:

@@ -63,8 +63,6 @@ def pruning_text(pruning: Pruning, dry_run: bool) -> str:
 def net_text(net: int) -> str:
     """Return what a prune with rewriting comes to.
 
-    Examples
-    --------
     >>> net_text(-1200)
     'the chain takes 1,200 fewer bytes than before'
     """

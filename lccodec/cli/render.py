@@ -67,8 +67,6 @@ def sparkline(values: Sequence[float | None], *, logarithmic: bool = False, widt
     Blanks stand for ``None`` and what is not finite. Of a longer series, evenly spaced numbers are
     shown. On a `logarithmic` scale, what is not above 0 has the lowest character.
 
-    Examples
-    --------
     >>> len(sparkline([1, 2, None, 8])), sparkline([1, None])[1]
     (4, ' ')
     """
@@ -142,8 +140,6 @@ _MAX_BAR_CHARACTERS: Final = 40  # of a histogram
 def dump_json(document: Any) -> str:
     """Return a document as JSON; NaN and infinities become strings, bytes ``{"base64": ...}``.
 
-    Examples
-    --------
     >>> print(dump_json({"loss": float("inf"), "key": b"ab"}))
     {
       "loss": "Infinity",
@@ -212,8 +208,6 @@ def checkpoints_text(infos: Sequence[CheckpointInfo | CheckpointSummary]) -> str
 def steps_text(steps: Sequence[int]) -> str:
     """Return how many checkpoints there are, and their range.
 
-    Examples
-    --------
     >>> steps_text([10, 20, 30])
     '3 checkpoints, steps 10 to 30'
     >>> steps_text([5])

@@ -39,8 +39,6 @@ def children(node: Any) -> list[tuple[str, Any]] | None:
 def leaves(tree: Any, separator: str) -> dict[str, Any]:
     """Return the leaves of nested containers by name; None is not a leaf.
 
-    Examples
-    --------
     >>> leaves({"a": {0: 1, "b/c": 2}, "d": None}, "/")
     {'a/0': 1, 'a/b/c': 2}
     """
@@ -67,8 +65,6 @@ def _walk(node: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], A
 def nested(flat: Mapping[str, Any], separator: str) -> dict[str, Any]:
     """Return leaves by name as nested dicts.
 
-    Examples
-    --------
     >>> nested({"a/b": 1, "a/c": 2}, "/")
     {'a': {'b': 1, 'c': 2}}
     """
@@ -87,8 +83,6 @@ def nested(flat: Mapping[str, Any], separator: str) -> dict[str, Any]:
 def replaced(tree: Any, separator: str, values: Mapping[str, Any]) -> Any:
     """Return containers with the structure of a tree and other leaves: the inverse of `leaves`.
 
-    Examples
-    --------
     >>> replaced({"a": [1, None]}, ".", {"a.0": 5})
     {'a': [5, None]}
     """

@@ -271,8 +271,6 @@ class Binding(NamedTuple):
 def match(pattern: str, name: str, side: Side) -> Binding | None:
     """Return what the wildcards of a pattern stand for in a name, or None if it does not match.
 
-    Examples
-    --------
     >>> match("**.h.*.weight", "gpt.h.3.weight", "torch")
     Binding(path='gpt', parts=('3',))
     >>> match("**.weight", "weight", "torch")
@@ -288,8 +286,6 @@ def match(pattern: str, name: str, side: Side) -> Binding | None:
 def fill(pattern: str, binding: Binding, side: Side) -> str:
     """Return the name that a pattern makes with a binding: the inverse of `match`.
 
-    Examples
-    --------
     >>> fill("**/h/*/kernel", Binding("gpt", ("3",)), "flax")
     'gpt/h/3/kernel'
     >>> fill("**/kernel", Binding("", ()), "flax")

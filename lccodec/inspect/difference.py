@@ -73,13 +73,10 @@ class ArraySummary:
 
 
 def summarize(array: Array, bins: int = _DEFAULT_BINS) -> ArraySummary:
-    """Return figures of an array.
+    """Return figures of an array; raise ``ArgumentError`` for a dtype that no checkpoint can hold.
 
-    Integers of a range narrower than `bins` get one bar for each value. Raise ``ArgumentError`` for
-    a dtype that a checkpoint cannot hold.
+    Integers of a range narrower than `bins` get one bar for each value.
 
-    Examples
-    --------
     >>> figures = summarize(np.array([0, 1, 1, np.nan], np.float32), bins=2)
     >>> figures.finite, figures.nans, figures.zeros, figures.distribution.maximum
     (3, 1, 1, 1.0)
@@ -267,12 +264,8 @@ class Leaves(Mapping[str, Any]):
 def compare_states(
     old: Mapping[str, Any], new: Mapping[str, Any], progress: Callable[[int, int], object] | None = None
 ) -> Difference:
-    """Return how two states differ.
+    """Return how two states differ: arrays and scalars by name, `Leaves` of a checkpoint or dicts.
 
-    States are arrays and scalars by name: `Leaves` of a checkpoint, or dicts.
-
-    Examples
-    --------
     >>> old = {"w": np.zeros(4, np.float32), "b": np.ones(2), "epoch": 1}
     >>> new = {"w": np.array([0, 0, 0, 2], np.float32), "b": np.ones(2), "epoch": 2}
     >>> difference = compare_states(old, new)

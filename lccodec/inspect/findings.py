@@ -324,12 +324,8 @@ def shifts(
 ) -> list[Shift]:
     """Return at most a shift for each role: where most of its arrays rise for the first time.
 
-    Parameters
-    ----------
-    rows, steps, figures
-        The arrays, the shown steps, and figures at these.
-    saved
-        All steps of the run. Movements are compared where as many steps lie between saves.
+    `steps` are the shown ones, which the figures are of, and `saved` all steps of the run.
+    Movements are compared where as many steps lie between saves.
     """
     before = dict(zip(saved[1:], saved, strict=False))
     intervals = [step - before[step] if step in before else None for step in steps]
@@ -414,19 +410,11 @@ def change_flags(
 ) -> list[Flag]:
     """Return a flag for each step from which on the state has other arrays.
 
-    Arrays that replace others are named by the parts of their names that the others do not have.
+    `changes` has steps, the names of arrays that are new at each, and of those that are gone.
+    Arrays that replace others are named by the parts of their names that the others do not have. If
+    by their `roles` all that change are moments, the optimizer was exchanged. `steps` are all of
+    the run.
 
-    Parameters
-    ----------
-    changes
-        Steps, the names of arrays that are new at each, and of those that are gone.
-    steps
-        All steps of the run.
-    roles
-        The roles of arrays, by name. If all that change are moments, the optimizer was exchanged.
-
-    Examples
-    --------
     >>> change_flags([(40, ["opt/0/m", "opt/1/m"], ["opt/0/exp_avg", "opt/0/max"])])[0].sentence
     '2 arrays are new (m) and 2 are gone (exp_avg, max).'
     >>> change_flags([(40, ["model/head"], [])])[0].sentence
@@ -739,19 +727,10 @@ _MOMENTS: Final[tuple[Role, ...]] = ("first_moment", "second_moment")
 def verdict(
     flags: Sequence[Flag], scalars: Mapping[str, Series], checkpoints: Sequence[Checkpoint] = ()
 ) -> Verdict:
-    """Return what a run looks like.
+    """Return what a run looks like, by its flags, the most severe ones first, and its numbers.
 
-    Parameters
-    ----------
-    flags
-        All of the run, the most severe ones first.
-    scalars
-        Numbers beside the arrays.
-    checkpoints
-        Those of the run. A healthy one says what these lost.
+    Of `checkpoints`, a healthy one says what they lost.
 
-    Examples
-    --------
     >>> verdict([], {"loss": [2.0, 1.0, 0.5]})
     Verdict(state='healthy', sentence='Healthy: loss falls from 2 to 0.5, and no array stands out.')
     """

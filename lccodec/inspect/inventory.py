@@ -87,12 +87,8 @@ class Source:
 def open_source(path: Place) -> Source:
     """Open a chain, a bundle or a checkpoint file.
 
-    Raises
-    ------
-    ArgumentError
-        If a directory or a bundle holds no checkpoint, or its newest only names files elsewhere.
-    DataError, StorageError
-        If a file is neither a checkpoint nor a bundle, is damaged, or cannot be read.
+    An ``ArgumentError`` says that a directory or a bundle holds no checkpoint, or that its newest
+    only names files elsewhere; a ``DataError`` that a file is neither of these, or is damaged.
     """
     if not isinstance(path, Address) and not is_chain(path):
         with open_checkpoint(path) as reader:  # its error says why it is none

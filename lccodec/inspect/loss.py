@@ -54,13 +54,7 @@ class Originals(Protocol):
         """The steps that have an original."""
 
     def state(self, step: int) -> Mapping[str, Any]:
-        """Return the leaves of a step by name: arrays and scalars.
-
-        Raises
-        ------
-        LccodecError
-            If it cannot be read.
-        """
+        """Return the leaves of a step by name; raise `LccodecError` if it cannot be read."""
 
 
 class ChainOriginals:
@@ -142,8 +136,6 @@ NOTHING_KNOWN = Lost(None, None, None)
 def role_loss(steps: Sequence[Sequence[Lost]]) -> RoleLoss:
     """Return what the arrays of a role lost together: at each step, and the mean over the steps.
 
-    Examples
-    --------
     >>> one, other = Lost(0.5, -1.0, None, 1.0, 4.0), Lost(0.0, None, None, 0.0, 12.0)
     >>> role_loss([[one, other], [NOTHING_KNOWN] * 2])
     RoleLoss(error=0.25, bias=-0.5, steps=[0.25, None])
@@ -171,8 +163,6 @@ def measure_loss(
 
     Without that, movement and bias are those that the save `measured`.
 
-    Examples
-    --------
     >>> from lccodec.element_types import components
     >>> kind, original = components(np.array([1.0, 2.0]))
     >>> decoded = components(np.array([1.5, 2.0]))[1]

@@ -335,8 +335,6 @@ def document(report: Report) -> dict[str, Any]:
 
     Floats are rounded to five significant digits.
 
-    Examples
-    --------
     >>> run = Run("run", "chain", [], [], [], [0], {"rms": [[1.23456789, float("inf")]]}, [], {})
     >>> document(Report("1.0", [], [run]))["runs"][0]["figures"]
     {'rms': [[1.2346, None]]}
@@ -373,8 +371,6 @@ def series_of(
     A number that never changes is not among them, nor is the step. Of names that always have the
     same number, the first one stands for all.
 
-    Examples
-    --------
     >>> numbers = [{"loss": 2.0, "lr": 0.1, "step": 5}, {"loss": 1.5, "lr": 0.1, "step": 10}]
     >>> series_of(numbers, [5, 10])
     {'loss': [2.0, 1.5]}
@@ -564,19 +560,11 @@ def _raster(plane: Array, low: float, high: float) -> Raster:
 
 
 def spectrum(plane: Array, known: Array, unit: float) -> tuple[list[float], list[float]]:
-    """Return the frequencies of rings, and the mean power of each.
+    """Return the frequencies of rings, and the mean power of each, of a plane of float64.
 
-    Parameters
-    ----------
-    plane
-        The numbers (float64), two axes. A large one is cut to its middle.
-    known
-        Which of them count, bool; the others are put at the mean.
-    unit
-        What the numbers are divided by.
+    A large one is cut to its middle. What is not `known` is put at the mean; `unit` is what the
+    numbers are divided by.
 
-    Examples
-    --------
     >>> wave = np.sin(2 * np.pi * np.arange(64) / 8) + np.zeros((64, 1))
     >>> frequencies, power = spectrum(wave, np.ones(wave.shape, bool), 2.0)
     >>> frequencies[int(np.argmax(power))]

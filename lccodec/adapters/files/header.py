@@ -67,10 +67,7 @@ class Tensor:
 def read_header(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return the tensors of a ``.safetensors`` file in the order of their bytes, and its metadata.
 
-    Raises
-    ------
-    FormatError
-        If the header is damaged, or a tensor does not lie in its own part of the file.
+    A ``FormatError`` says that it is damaged, or that a tensor does not lie in its own part.
     """
     with regular_file(path) as stream:
         return header_of(stream, path)

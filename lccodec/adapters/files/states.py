@@ -58,15 +58,9 @@ from .structure import plain_names
 def load_file(path: StrPath, progress: Progress = False) -> tuple[Any, dict[str, str]]:
     """Return the state in a file and its metadata; bfloat16 may be `lccodec.BFLOAT16_BITS`.
 
-    `progress` is as for `lccodec.load_file`; files of other formats tell nothing.
-
-    Raises
-    ------
-    ArgumentError
-        For another suffix, for a tensor of a dtype that lccodec cannot hold, and for an object in a
-        file of ``torch.save`` that is not loaded.
-    DataError, ChainError, StorageError
-        If the file is damaged, lacks a parent or a shard, or cannot be read.
+    `progress` is as for `lccodec.load_file`; files of other formats tell nothing. An
+    ``ArgumentError`` is for another suffix, a dtype that lccodec cannot hold, and an object that is
+    not loaded.
     """
     state, metadata, _ = load_with_roles(path, progress)
     return state, metadata
@@ -121,15 +115,8 @@ def save_file(
 ) -> dict[str, str]:
     """Write a state to a file, replacing it; return the metadata that the format could store.
 
-    `max_shard_bytes` are the bytes of the tensors of a shard, if the file is an index.
-    `progress` is as for `lccodec.save_file`; files of other formats tell nothing.
-
-    Raises
-    ------
-    ArgumentError
-        For another suffix, or something that the format cannot hold. The message names it.
-    StorageError
-        If the operating system refuses. An existing file is unchanged.
+    `max_shard_bytes` are the bytes of the tensors of a shard, if the file is an index. `progress`
+    is as for `lccodec.save_file`. An ``ArgumentError`` names what the format cannot hold.
     """
     path = check_suffix(path, write=True)
     metadata = metadata_strings(metadata)
@@ -243,15 +230,8 @@ def convert(
     """Return the state of a file as a state of the other framework.
 
     With it come the metadata to store with it, and the entries of the old state that were left out.
-
-    Raises
-    ------
-    ArgumentError
-        As `lccodec.exchange`; for missing entries, and for arrays of a type that is stored as bits.
-    FormatError
-        If the metadata do not fit the state.
-    DataError, StorageError
-        If the file `like` is damaged or cannot be read.
+    Errors are those of `lccodec.exchange`; an ``ArgumentError`` also for missing entries and for
+    arrays of a type that is stored as bits, a ``FormatError`` if the metadata do not fit the state.
     """
     state, kinds = _typed(state, metadata)
     if unfit := sorted(set(kinds.values()) & _TYPES_AS_BITS):

@@ -91,12 +91,8 @@ class Prefix:
 
         `paths` has the index of each array; a tied one has several. `there` has the names of the
         tensors of the model, which errors call `where`; with ``None`` it takes any. If it is not
-        `strict`, it may lack tensors.
-
-        Raises
-        ------
-        ArgumentError
-            If the model lacks a tensor, or a name fits several; the message lists up to ten.
+        `strict`, it may lack tensors. An ``ArgumentError`` lists up to ten that it lacks, or of
+        which a name fits several.
         """
         names = {self.name(path): path for path in paths if path.startswith(self._start)}
         renaming = Renaming(self._rename)
@@ -150,12 +146,8 @@ class Layout:
 def read_layout(directory: Path) -> Layout:
     """Read the headers of a directory.
 
-    Raises
-    ------
-    StorageError
-        If it has no model, a shard is missing, or the operating system cannot read it.
-    DataError
-        If an index or a header is damaged, or they do not fit.
+    A ``StorageError`` says that it has no model or lacks a shard, a ``DataError`` that an index or
+    a header is damaged, or that they do not fit.
     """
     if (directory / INDEX_NAME).exists():
         text = read_sealed(directory / INDEX_NAME, MAX_INDEX_BYTES)
@@ -202,12 +194,7 @@ def locked(directory: Path, system: System = SYSTEM) -> Iterator[Folder]:
     """Wait for the lock of a directory, and hold it. The kernel releases that of a killed process.
 
     Yield the folder of the lock and the notes. Where the file system has no locks, nothing is held.
-
-    Raises
-    ------
-    StorageError
-        If the lock or its folder is a link or another file than a lock, or the operating system
-        refuses.
+    A ``StorageError`` says that the lock or its folder is a link or another file than a lock.
     """
     with storage_errors("cannot lock", directory), Folder(directory, system) as folder:
         folder.make(NOTE_FOLDER)

@@ -173,13 +173,8 @@ class VersionIndex:
 def read_index_of(directory: Path) -> VersionIndex | None:
     """Return the index of a version; ``None`` if it is a full one.
 
-    Raises
-    ------
-    FormatError, LimitError, UnsupportedError
-        If the index is damaged or too large, or names an encoding, compression or digest that is
-        not known.
-    StorageError
-        If it is no regular file, or the operating system cannot read it.
+    A ``DataError`` says that the index is damaged or too large, or names an encoding, compression
+    or digest that is not known.
     """
     form = find_form([directory.name])
     path = directory / form.index
@@ -283,21 +278,10 @@ class Changed(NamedTuple):
 def change_by(
     data: bytes | memoryview, before: Array, encoding: Encoding, where: str, most: int
 ) -> Changed | None:
-    """Return what a delta changes of a tensor, without making it.
+    """Return what a delta changes of a tensor, without making it; errors call the delta `where`.
 
-    Parameters
-    ----------
-    data
-        The delta. Errors call it `where`.
-    before
-        Bits of the tensor, 1-D, in the host's byte order.
-    most
-        As many places as that take less time than :func:`make`.
-
-    Returns
-    -------
-    Changed or None
-        None if there are more places than `most`, or if they are not in order.
+    `before` are the bits of the tensor, 1-D, in the host's byte order. ``None`` is returned for
+    more places than `most`, which take as much time as :func:`make`, and for places out of order.
     """
     if encoding == "xor":
         return _changed_by_xor(data, before, where, most)
