@@ -268,26 +268,14 @@ class ImportLoss:
     """What the lossy arrays of imported steps have lost.
 
     An error is the root mean square of the error of an array at a step, over that of its movement.
-
-    Parameters
-    ----------
-    typical, worst
-        The median of these errors, and the largest; ``None`` if no array moved.
-    name, step
-        Where the largest is.
-    unmoved
-        The number of arrays that lost something at a step at which they did not move.
-    unmeasured
-        The number of arrays that lost something at a step of which no movement is known, as there
-        is no step beside it.
     """
 
-    typical: float | None
-    worst: float | None
+    typical: float | None  # the median error; `None` if no array moved
+    worst: float | None  # the largest
     name: str = ""
-    step: int = 0
-    unmoved: int = 0
-    unmeasured: int = 0
+    step: int = 0  # where the largest is, with `name`
+    unmoved: int = 0  # arrays that lost something at a step at which they did not move
+    unmeasured: int = 0  # arrays that lost something at a step whose movement is not known
 
 
 def import_loss(

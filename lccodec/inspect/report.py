@@ -52,53 +52,24 @@ _DIGITS: Final = 5
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint as it was found, also one that cannot be read.
+    """A checkpoint as it was found, also one that cannot be read."""
 
-    Parameters
-    ----------
-    step
-        Its step; ``None`` for a single file without one.
-    kind
-        ``"keyframe"``, ``"delta"``, ``"interpolated"``, or ``"unreadable"``.
-    parent, depth
-        Step of the parent, and number of deltas that a restore replays.
-    bytes, nbytes
-        Bytes of the file, and of all arrays.
-    policy
-        Name of the policy that was recorded.
-    metadata
-        The user's strings.
-    sound
-        Whether all hashes hold, and what had to be decoded could be.
-    problems
-        What is wrong, in words.
-    exact
-        Whether an exact file holds its state bit for bit.
-    pinned
-        Whether the step is pinned.
-    protected
-        Whether its file has parity, from which it can be mended.
-    roles
-        Bytes stored in this file for the arrays of each role.
-    figures
-        What the save measured of the arrays of each role that has figures. A document has their
-        numbers by name.
-    """
-
-    step: int | None
+    step: int | None  # `None` for a single file without one
     kind: Literal["keyframe", "delta", "interpolated", "unreadable"]
     parent: int | None = None
-    depth: int = 0
-    bytes: int = 0
-    nbytes: int = 0
-    policy: str = ""
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    sound: bool = True
-    problems: Sequence[str] = ()
-    exact: bool = False
+    depth: int = 0  # deltas that a restore replays
+    bytes: int = 0  # of the file
+    nbytes: int = 0  # of all arrays
+    policy: str = ""  # the name that was recorded
+    metadata: Mapping[str, str] = field(default_factory=dict)  # the user's strings
+    sound: bool = True  # whether all hashes hold, and what had to be decoded could be
+    problems: Sequence[str] = ()  # in words
+    exact: bool = False  # whether an exact file holds its state bit for bit
     pinned: bool = False
-    protected: bool = False
+    protected: bool = False  # whether its file has parity
+    # bytes in this file for the arrays of each role
     roles: Mapping[Role, int] = field(default_factory=dict)
+    # what the save measured, by role; numbers by name in a document
     figures: Mapping[Role, Figures] = field(default_factory=dict)
 
 
@@ -144,23 +115,7 @@ class Histogram:
 
 @dataclass(frozen=True)
 class Flag:
-    """What should be looked at: of arrays, of a step, or of both.
-
-    Parameters
-    ----------
-    severity, kind
-        How grave it is, and what it is.
-    array
-        Its array; of several, the first one.
-    step
-        The step that shows it first; ``None`` if it is of no step.
-    sentence
-        What it is, in words that do not repeat the steps. Arrays are named by their labels.
-    since
-        The last step that does not show it: it happened behind that one, up to `step`.
-    arrays
-        All of its arrays.
-    """
+    """What should be looked at: of arrays, of a step, or of both."""
 
     severity: Literal["error", "warning", "note"]
     kind: Literal[
@@ -175,11 +130,11 @@ class Flag:
         "changed",
         "shifting",
     ]
-    array: str | None
-    step: int | None
-    sentence: str
-    since: int | None = None
-    arrays: Sequence[str] = ()
+    array: str | None  # of several, the first one
+    step: int | None  # that shows it first; `None` if it is of no step
+    sentence: str  # what it is, without the steps; arrays are named by their labels
+    since: int | None = None  # the last step that does not show it
+    arrays: Sequence[str] = ()  # all of its arrays
 
     @property
     def when(self) -> str:
@@ -200,33 +155,15 @@ class RoleLoss:
 
 @dataclass(frozen=True)
 class Loss:
-    """What was lost, where originals are at hand. Each list has one row for each array.
+    """What was lost, where originals are at hand. Each list has one row for each array."""
 
-    Parameters
-    ----------
-    against
-        Which originals, in words.
-    steps
-        The steps that have an original.
-    error
-        Root mean square of ``decoded - original`` over that of the movement of the original since
-        the step shown before; see :mod:`lccodec.inspect.loss`.
-    bias
-        Correlation of error and movement. Errors that point back in time have a negative one.
-    largest
-        Largest absolute error.
-    bound
-        The bound of absolute errors that the quantizer guarantees.
-    roles
-        Error and bias by role.
-    """
-
-    against: str
-    steps: Sequence[int]
-    error: Sequence[Series]
+    against: str  # which originals, in words
+    steps: Sequence[int]  # that have an original
+    error: Sequence[Series]  # see :mod:`lccodec.inspect.loss`
+    # correlation of error and movement; negative if errors point back in time
     bias: Sequence[Series]
-    largest: Sequence[Series]
-    bound: Series
+    largest: Sequence[Series]  # absolute error
+    bound: Series  # of absolute errors, that the quantizer guarantees
     roles: Mapping[Role, RoleLoss]
 
 
@@ -242,54 +179,33 @@ class Verdict:
 class Run:
     """A chain, a bundle or a file.
 
-    Parameters
-    ----------
-    notes
-        What was left out, or could not be read, in sentences.
-    checkpoints
-        By rising step.
-    arrays
-        In the order of the states.
-    steps
-        The shown steps. Figures and histograms are of these.
-    figures
-        For each of `FIGURES` one series for each array. They are of the run itself, as its saves
-        measured it, and where nothing was lost of the decoded state. Where something was lost, and
-        the save measured nothing, they are of the decoded state, and have no movement, zeros and
-        rank. ``movement`` is in root mean squares of the values before, ``error`` in movements,
-        ``lag`` in intervals between saves.
-    histograms
-        One for each array, of the steps at which all of its elements are known; ``None`` if there
-        are none with a finite element.
-    quantiles
-        For each array, what its saves measured at the steps at which it lost something: the
-        smallest value, those of the shares `lccodec.container.figures.QUANTILES`, and the largest;
-        of other steps nothing. ``None`` if there is no such step.
-    streams
-        Bytes of all files by where they go (`STREAMS`).
-    scalars
-        Numbers that were saved beside the arrays, as metadata or in the state: by name, one for
-        each of `checkpoints`. Those that never change are left out.
-    verdict
-        Whether the run is healthy, and what stands out first.
-    pictures
-        Of the largest arrays that are stored as fields, at the newest shown step, or at the newest
-        that has an original.
+    For each of `FIGURES`, `figures` has one series for each array. They are of the run itself, as
+    its saves measured it, and where nothing was lost of the decoded state. Where something was
+    lost, and the save measured nothing, they are of the decoded state, and have no movement, zeros
+    and rank. ``movement`` is in root mean squares of the values before, ``error`` in movements,
+    ``lag`` in intervals between saves.
+
+    `histograms` has one for each array, of the steps at which all of its elements are known;
+    ``None`` if there are none with a finite element. `quantiles` has for each array what its saves
+    measured at the steps at which it lost something: the smallest value, those of the shares
+    `lccodec.container.figures.QUANTILES`, and the largest; of other steps nothing.
     """
 
     path: str
     kind: Literal["chain", "bundle", "file"]
-    notes: Sequence[str]
-    checkpoints: Sequence[Checkpoint]
-    arrays: Sequence[ArrayRow]
-    steps: Sequence[int]
+    notes: Sequence[str]  # what was left out, or could not be read, in sentences
+    checkpoints: Sequence[Checkpoint]  # by rising step
+    arrays: Sequence[ArrayRow]  # in the order of the states
+    steps: Sequence[int]  # the shown ones: figures and histograms are of these
     figures: Mapping[str, Sequence[Series]]
     histograms: Sequence[Histogram | None]
-    streams: Mapping[str, int]
+    streams: Mapping[str, int]  # bytes of all files by where they go (`STREAMS`)
     flags: Sequence[Flag] = ()
     loss: Loss | None = None
+    # beside the arrays, one for each checkpoint; without those that never change
     scalars: Mapping[str, Series] = field(default_factory=dict)
     verdict: Verdict = Verdict()
+    # of the largest fields, at the newest step, or that with an original
     pictures: Sequence[Picture] = ()
     quantiles: Sequence[Sequence[Sequence[float]] | None] = ()
 
@@ -421,59 +337,33 @@ _GREYS: Final = 254  # distances from the darkest to the brightest pixel
 
 @dataclass(frozen=True)
 class Raster:
-    """Numbers as bytes.
-
-    Parameters
-    ----------
-    rows, columns
-        Of pixels.
-    low, high
-        What the bytes 1 and 255 stand for. 0 stands for a pixel without a number.
-    pixels
-        Base64 of the bytes, row by row.
-    """
+    """Numbers as bytes."""
 
     rows: int
-    columns: int
-    low: float
-    high: float
-    pixels: str
+    columns: int  # of pixels
+    low: float  # of the byte 1; 0 stands for a pixel without a number
+    high: float  # of the byte 255
+    pixels: str  # Base64 of the bytes, row by row
 
 
 @dataclass(frozen=True)
 class Picture:
-    """What a field looks like at a step.
+    """What a field looks like at a step: a slice in the middle of all axes but the two longest.
 
-    Parameters
-    ----------
-    name, step
-        Which array, and when.
-    place
-        The slice, as an index: the middle of all axes but the two longest.
-    values
-        The slice as restored. A pixel is one of its elements.
-    error
-        Restored less original. A pixel is the farthest from 0 of its elements; the colours reach as
-        far on both sides. ``None`` without an original.
-    largest
-        The largest absolute error of the slice.
-    measured
-        The root mean square of the error of the array, as its save measured it on a sample.
-    frequencies
-        Cycles per element: means of rings around the zero frequency.
-    power, original_power
-        Mean power of each ring, of the slice less its mean under a Hann window, in squares of the
-        range of the slice.
+    A pixel of `values` is one of its elements, a pixel of `error` (restored less original) the
+    farthest from 0 of its elements; the colours reach as far on both sides. Powers are means of
+    rings around the zero frequency, of the slice less its mean under a Hann window, in squares of
+    its range.
     """
 
     name: str
     step: int
-    place: str
-    values: Raster
-    error: Raster | None
-    largest: float | None
-    measured: float | None
-    frequencies: Sequence[float]
+    place: str  # the slice, as an index
+    values: Raster  # as restored
+    error: Raster | None  # `None` without an original
+    largest: float | None  # absolute error of the slice
+    measured: float | None  # root mean square of the error of the array, as its save measured it
+    frequencies: Sequence[float]  # cycles per element
     power: Sequence[float]
     original_power: Sequence[float] | None
 
