@@ -56,14 +56,24 @@ from ..chain.adapter import TYPES, Room, Wanted, left_out
 from ..chain.read.checkpoint import Arrivals, OpenCheckpoint, open_file
 from ..chain.save import single_file
 from ..container.tree import leaf_name
-from ..element_types import Array, element_type, in_host_order
+from ..element_types import Array, in_host_order
 from ..errors import ArgumentError, DependencyError, FormatError
 from ..policy.optimizer import as_many, find_optimizers, path_of
 from ..policy.policy import Policy
 from ..policy.roles import PARAMETER, UNKNOWN, UNTRAINED, Assignment, Role, called_weight, is_exact
 from ..policy.vocabulary import MODELS
-from .matching import LoadReport, Renaming, check_same, paired
-from .tree import BYTE_TYPES, WITHOUT_ADAPTER, Keys, below, from_outline, from_plain, to_plain
+from .matching import LoadReport, Renaming, check_report, check_same, checked_prefix, paired
+from .tree import (
+    BYTE_TYPES,
+    WITHOUT_ADAPTER,
+    Keys,
+    below,
+    check_bits,
+    from_outline,
+    from_plain,
+    host_value,
+    to_plain,
+)
 
 try:
     import jax
@@ -298,10 +308,9 @@ def from_numpy(state: Any, metadata: Mapping[str, str], name: str = "") -> Any:
 
 def host_leaf(array: Array, kind: str | None, name: str) -> Any:
     """Return a stored array in the form from which JAX makes an array, or as random keys."""
-    where = f"array {name!r}"
     if kind in (None, "numpy", "scalar"):
-        native = array.view(element_type(array.dtype).native)  # bfloat16 is passed as bits
-        return native[()] if kind == "scalar" else native
+        return host_value(array, kind)
+    where = f"array {name!r}"
     if matched := _KEY_TYPE.fullmatch(kind):
         if array.dtype != np.uint32 or not array.ndim:
             raise FormatError(TYPES, where, f"{array.dtype} {array.shape} is noted as {kind}")
@@ -309,10 +318,7 @@ def host_leaf(array: Array, kind: str | None, name: str) -> Any:
             return jax.random.wrap_key_data(jax.numpy.asarray(array), impl=matched[1])
         except (TypeError, ValueError) as error:
             raise ArgumentError(f"{where} of type {kind}: {error}") from None
-    if kind not in _ONE_BYTE_TYPES.values():
-        raise ArgumentError(f"{where} is of type {kind}, which JAX does not have: {WITHOUT_ADAPTER}")
-    if array.dtype != np.uint8:
-        raise FormatError(TYPES, where, f"{array.dtype} is noted as {kind}")
+    check_bits(array, kind, where, _ONE_BYTE_TYPES.values(), "JAX")
     return array.view(getattr(ml_dtypes, kind))
 
 
@@ -594,8 +600,7 @@ def load_into(
     DataError, ChainError, StorageError
         If leaves of a chain cannot be decoded.
     """
-    if not (report is None or callable(report)):
-        raise ArgumentError(f"report must be a function such as print; got {report!r}")
+    check_report(report)
     wanted = dict(leaves(target))
     matched = partial(_Matched, wanted, strict=strict, prefix=prefix, renaming=Renaming(rename))
     if isinstance(state, Arrivals):
@@ -694,8 +699,7 @@ class _Matched:
 
 def _start(prefix: object, names: Iterable[str]) -> str:
     """Return what the names of the leaves begin with that a prefix stands for."""
-    if not isinstance(prefix, str):
-        raise ArgumentError(f"prefix must be a string such as 'params'; got {prefix!r}")
+    prefix = checked_prefix(prefix, "params")
     start = prefix if prefix.endswith(".") or not prefix else f"{prefix}/"
     if not any(name.startswith(start) for name in names) and prefix:
         raise ArgumentError(f"the state has nothing under the prefix {prefix!r}")

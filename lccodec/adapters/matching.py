@@ -89,6 +89,12 @@ class LoadReport:
             report(self)
 
 
+def check_report(report: object) -> None:
+    """Raise an ``ArgumentError`` for an argument ``report=`` that is no function."""
+    if not (report is None or callable(report)):
+        raise ArgumentError(f"report must be a function such as print; got {report!r}")
+
+
 def some(names: Collection[str]) -> str:
     """Return some of many names as examples."""
     shown = ", ".join(list(names)[:_EXAMPLES])
@@ -216,10 +222,16 @@ def _common_start(names: Iterable[str]) -> str:
     return start
 
 
+def checked_prefix(prefix: object, like: str = "model") -> str:
+    """Return the argument ``prefix=``; raise ``ArgumentError`` if it is no string."""
+    if not isinstance(prefix, str):
+        raise ArgumentError(f"prefix must be a string such as {like!r}; got {prefix!r}")
+    return prefix
+
+
 def part_of(state: Any, prefix: Any) -> tuple[Any, tuple[str, ...]]:
     """Return the part of a state that a prefix names, and the path to it."""
-    if not isinstance(prefix, str):
-        raise ArgumentError(f"prefix must be a string such as 'model'; got {prefix!r}")
+    prefix = checked_prefix(prefix)
     path, dotted = prefix.rpartition("/")[::2] if prefix.endswith(".") else (prefix, "")
     keys: tuple[str, ...] = ()
     names = path.split("/") if path else []

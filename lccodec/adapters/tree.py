@@ -33,7 +33,7 @@ import pathlib
 import re
 import types
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -43,10 +43,8 @@ from ..chain.read.checkpoint import Arrivals
 from ..constants import MAX_NESTING
 from ..container.scalars import metadata_strings
 from ..container.tree import leaf_name, unescaped
-from ..element_types import Array, in_host_order
+from ..element_types import Array, element_type, in_host_order
 from ..errors import ArgumentError, FormatError, warn
-
-_RULE: Final = "lccodec.types"  # the note that says what is stored
 
 #: The end of the kind of a dict whose keys are integers.
 OF_INT: Final = " of int"
@@ -215,14 +213,6 @@ def _encode_enum(member: enum.Enum) -> list[Any]:
     return [f"{kind.__module__}.{kind.__qualname__}", name, value if plain else None]
 
 
-def from_stored(kind: str, stored: Any, name: str) -> Any:
-    """Return the value of a kind; the stored form if the kind is not on the list."""
-    try:
-        return _decoded(kind, stored)
-    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
-        raise FormatError(_RULE, name, f"is noted as {kind} but is not one: {error}") from error
-
-
 def _decoded(kind: str, stored: Any) -> Any:
     if kind in _DECODERS:
         return _DECODERS[kind](stored)
@@ -367,6 +357,20 @@ def from_plain(
     )
 
 
+def host_value(array: Array, kind: str | None) -> Any:
+    """Return a stored array as NumPy has it; of the kind ``"scalar"``, its value."""
+    native = array.view(element_type(array.dtype).native)  # bfloat16 is passed as bits
+    return native[()] if kind == "scalar" else native
+
+
+def check_bits(array: Array, kind: str, where: str, known: Collection[str], framework: str) -> None:
+    """Check that an array has the bits of a type of one byte, and that the framework knows that."""
+    if kind not in known:
+        raise ArgumentError(f"{where} is of type {kind}, which {framework} does not have: {WITHOUT_ADAPTER}")
+    if array.dtype != np.uint8:
+        raise FormatError(TYPES, where, f"{array.dtype} is noted as {kind}")
+
+
 def from_outline(
     arrivals: Arrivals, leaf: ArrayLeaf, constructors: Constructors | None = None
 ) -> tuple[Any, dict[str, Any]]:
@@ -416,7 +420,11 @@ class _FromPlain:
 
     def _value(self, kind: str, stored: Any, keys: Keys) -> Any:
         if kind not in self._constructors:
-            return from_stored(kind, stored, leaf_name(keys))
+            try:
+                return _decoded(kind, stored)
+            except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
+                message = f"is noted as {kind} but is not one: {error}"
+                raise FormatError(TYPES, leaf_name(keys), message) from error
         try:
             return self._constructors[kind](stored)
         except (ValueError, TypeError, AttributeError, KeyError, RuntimeError) as error:

@@ -21,7 +21,6 @@ from ..adapters.files.states import open_originals
 from ..adapters.ranks import check_together, repairable
 from ..chain.bounds import Bounds
 from ..chain.overview import figures_words, role_words
-from ..chain.read.info import ArrayInfo
 from ..chain.read.newest import open_path, with_exact
 from ..chain.read.validate import Problem
 from ..chain.store.directory import DirectoryStore
@@ -30,8 +29,8 @@ from ..container.disk.address import Address, Place
 from ..errors import ArgumentError, DependencyError, FormatError
 from ..inspect.difference import Leaves, compare_states, summarize
 from ..inspect.examination import examine
-from ..inspect.report import Flag, Report, Run, document
-from ..inspect.trajectory import Trajectory, course
+from ..inspect.report import Report, Run, document
+from ..inspect.trajectory import course
 from ..printable import printable
 from ..table import size_text
 from . import render
@@ -112,21 +111,14 @@ def show(  # one parameter for each option: click passes them by name
     document = {**place, **policy, **asdict(figures)}
     parts = [render.summary_text(replace(array, name=name), about.step, figures, about.exact)]
     if over_time:
-        course = _course(path, array)
-        document["over_time"] = {"steps": course.steps, **(series := _series(course))}
-        parts.append(render.course_text(course.steps, series))
+        if not is_chain(path):
+            raise ArgumentError(f"--over-time needs a chain; {path} is a file")
+        with open_store(path) as store, render.progress("reading") as update:
+            over_steps = course(store, array, update)
+        series = {figure: values[0] for figure, values in over_steps.finish().items()}
+        document["over_time"] = {"steps": over_steps.steps, **series}
+        parts.append(render.course_text(over_steps.steps, series))
     say(render.dump_json(document) if as_json else "\n\n".join(parts))
-
-
-def _course(path: Place, array: ArrayInfo) -> Trajectory:
-    if not is_chain(path):
-        raise ArgumentError(f"--over-time needs a chain; {path} is a file")
-    with open_store(path) as store, render.progress("reading") as update:
-        return course(store, array, update)
-
-
-def _series(course: Trajectory) -> dict[str, Sequence[float | None]]:
-    return {name: series[0] for name, series in course.finish().items()}
 
 
 @verb
@@ -351,14 +343,11 @@ def _run_text(run: Run) -> str:
                 bias = "" if means.bias is None else f", bias {means.bias:+.3f}"
                 error = f"error {means.error:.3g} of the movement{bias}"
                 lines.append(f"lost      {role_words(role)}: {error}")
-    lines += [_flag_text(flag) for flag in run.flags[:_MAX_FLAGS]]
+    for flag in run.flags[:_MAX_FLAGS]:
+        lines.append(": ".join(filter(None, (flag.severity, flag.when, flag.sentence))))
     if len(run.flags) > _MAX_FLAGS:
         lines.append(f"and {len(run.flags) - _MAX_FLAGS} flags more")
     return "\n".join(map(printable, [*lines, *run.notes]))
-
-
-def _flag_text(flag: Flag) -> str:
-    return f"{flag.severity}: {f'{flag.when}: ' if flag.when else ''}{flag.sentence}"
 
 
 def _movement(run: Run) -> list[float | None]:

@@ -234,12 +234,6 @@ def offered(loader: Loader, states: int, exact: bool) -> list[Forecast]:
     return [lossless, lossy] if small else []
 
 
-def measured_loss(directory: Path, mapped: Mapped) -> ImportLoss:
-    """Return what the saved files have lost; they are read again."""
-    with render.progress("comparing") as update:
-        return import_loss(directory, FileOriginals(mapped.steps, "the files"), update)
-
-
 def loss_text(loss: ImportLoss) -> str:
     """Return what was lost, in units of the movement."""
     parts = []
@@ -481,7 +475,10 @@ def save(  # one parameter for each option: click passes them by name
                 size = size_text(info.nbytes, info.file_bytes)
                 say(f"step {info.step}, {kind}: {size}  {printable(file)}")
     last = saved[-1][1]
-    loss = measured_loss(directory, mapped) if any(info.lossy for _, info in saved) else None
+    loss = None
+    if any(info.lossy for _, info in saved):
+        with render.progress("comparing") as update:  # the files are read again
+            loss = import_loss(directory, FileOriginals(mapped.steps, "the files"), update)
     results = [{"file": str(file), **render.checkpoint_document(info)} for file, info in saved]
     lines = [
         *([] if loss is None else [loss_text(loss)]),

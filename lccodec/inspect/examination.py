@@ -201,7 +201,9 @@ def _run(
             opened.enter_context(closing(exact))
         trajectory = Trajectory(rows, originals or exact)
         problems: dict[int, list[str]] = {}
-        pictured, pictures = _pictured_step(shown, originals or exact), list[Picture]()
+        known = shown.intersection(() if (given := originals or exact) is None else given.steps)
+        pictured = max(known or shown, default=None)  # the newest step, with an original if one has it
+        pictures: list[Picture] = []
         for number, visit in source.visits(decode=inventory.to_decode() if originals is None else True):
             problems[number] = _problems(source, visit)
             if number in shown and visit.error is None:
@@ -282,12 +284,6 @@ def _add(trajectory: Trajectory, number: int, visit: Visit, arrays: _Arrays) -> 
     told = {name: SavedFigures.of(each, name in lossy) for name, each in figures.items()}
     sizes = {name: math.prod(shape) for name, (_, shape) in visit.verified().items()}
     trajectory.add(number, arrays, told, since, sizes)
-
-
-def _pictured_step(shown: set[int], originals: Originals | None) -> int | None:
-    """Return the newest step that has an original, or else the newest step."""
-    known = shown.intersection(originals.steps) if originals is not None else set()
-    return max(known or shown, default=None)
 
 
 def _pictures(

@@ -124,10 +124,13 @@ def calmed(flags: Sequence[Flag], scalars: Mapping[str, Series], steps: Sequence
     """Return flags; what explodes is a warning if the loss goes on falling all the same."""
     goals = [(sign, _points(series, steps)) for name, series in scalars.items() if (sign := good(name))]
 
+    def is_better(sign: int, points: Points, step: int | None) -> bool:
+        """Return whether the last number is better than the last one before a step."""
+        before = [x for at, x in points if step is not None and at < step]
+        return bool(before) and math.isfinite(points[-1][1]) and sign * (points[-1][1] - before[-1]) > 0
+
     def goes_on(step: int | None) -> bool:
-        return any(points for _, points in goals) and all(
-            _better_than_before(sign, points, step) for sign, points in goals
-        )
+        return any(points for _, points in goals) and all(is_better(*goal, step) for goal in goals)
 
     return [
         replace(flag, severity="warning")
@@ -157,12 +160,6 @@ def course(scalars: Mapping[str, Series]) -> str | None:
 
 def _points(series: Series, steps: Sequence[int | None]) -> list[tuple[int, float]]:
     return [(step, x) for step, x in zip(steps, series, strict=True) if step is not None and x is not None]
-
-
-def _better_than_before(sign: int, points: Points, step: int | None) -> bool:
-    """Return whether the last number is better than the last one before a step."""
-    before = [x for at, x in points if step is not None and at < step]
-    return bool(before) and math.isfinite(points[-1][1]) and sign * (points[-1][1] - before[-1]) > 0
 
 
 def _number_flags(name: str, series: Series, steps: Sequence[int | None]) -> Iterator[Flag]:
@@ -346,18 +343,12 @@ def shifts(
 
 def shift_flags(jumps: Sequence[Shift], steps: Sequence[int]) -> list[Flag]:
     """Return the flags of shifts."""
-    return [
-        Flag(
-            "warning",
-            "shifting",
-            None,
-            steps[shift.place],
-            shift.sentence,
-            steps[shift.place - 1],
-            [row.name for row in shift.rows],
-        )
-        for shift in jumps
-    ]
+    flags = []
+    for shift in jumps:
+        step, since = steps[shift.place], steps[shift.place - 1]
+        names = [row.name for row in shift.rows]
+        flags.append(Flag("warning", "shifting", None, step, shift.sentence, since, names))
+    return flags
 
 
 def _counts(rise: float | None) -> bool:
@@ -449,21 +440,21 @@ def _changes_sentence(new: Sequence[str], gone: Sequence[str]) -> str:
 
 def _apart(names: Sequence[str], others: Sequence[str]) -> Sequence[str]:
     """Return the parts of names that others do not have, if each of the names has one."""
+    parts = _own_parts(names, others)
+    return list(dict.fromkeys(own[0] for own in parts)) if others and all(parts) else names
+
+
+def _own_parts(names: Sequence[str], others: Sequence[str]) -> list[list[str]]:
     known = {part for name in others for part in unescaped(name).split("/")}
-    parts = [
+    return [
         [part for part in unescaped(name).split("/") if part not in known and not part.isdecimal()]
         for name in names
     ]
-    return list(dict.fromkeys(own[0] for own in parts)) if others and all(parts) else names
 
 
 def _kinds(names: Sequence[str], others: Sequence[str]) -> Sequence[str]:
     """Return what moments are called, by the last parts of their names that others do not have."""
-    known = {part for name in others for part in unescaped(name).split("/")}
-    parts = [
-        [part for part in unescaped(name).split("/") if part not in known and not part.isdecimal()]
-        for name in names
-    ]
+    parts = _own_parts(names, others)
     return list(dict.fromkeys(own[-1] for own in parts)) if all(parts) else names
 
 

@@ -113,23 +113,18 @@ class Histogram:
     counts: Sequence[Sequence[int]]
 
 
+FlagKind: TypeAlias = (
+    Literal["dead", "frozen", "exploding", "not finite", "damaged", "missing", "coarse"]
+    | (Literal["jumping", "changed", "shifting"])
+)
+
+
 @dataclass(frozen=True)
 class Flag:
     """What should be looked at: of arrays, of a step, or of both."""
 
     severity: Literal["error", "warning", "note"]
-    kind: Literal[
-        "dead",
-        "frozen",
-        "exploding",
-        "not finite",
-        "damaged",
-        "missing",
-        "coarse",
-        "jumping",
-        "changed",
-        "shifting",
-    ]
+    kind: FlagKind
     array: str | None  # of several, the first one
     step: int | None  # that shows it first; `None` if it is of no step
     sentence: str  # what it is, without the steps; arrays are named by their labels

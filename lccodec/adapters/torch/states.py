@@ -59,7 +59,17 @@ from ...policy.roles import (
 from ...policy.vocabulary import FAMILIES, MODELS, meaning
 from ...workers.memory import Arena, Segment, place_of
 from ..matching import unwrapped
-from ..tree import BYTE_TYPES, WITHOUT_ADAPTER, Keys, below, from_outline, from_plain, read_types, to_plain
+from ..tree import (
+    BYTE_TYPES,
+    Keys,
+    below,
+    check_bits,
+    from_outline,
+    from_plain,
+    host_value,
+    read_types,
+    to_plain,
+)
 from .optimizer import together
 from .wrappers import (
     INSTANCE,
@@ -523,9 +533,8 @@ class OnDevice:
 
 
 def _leaf(array: Array, kind: str | None, name: str, device: torch.device) -> Any:
-    if kind in ("numpy", "scalar"):  # bfloat16 is passed as bits
-        values = array.view(element_type(array.dtype).native)
-        return values[()] if kind == "scalar" else values
+    if kind in ("numpy", "scalar"):
+        return host_value(array, kind)
     return as_tensor(array, kind, name).to(device)
 
 
@@ -607,10 +616,7 @@ def as_tensor(array: Array, kind: str | None, name: str) -> torch.Tensor:
         if array.dtype != np.float16 or array.shape[-1:] != (2,):
             raise FormatError(TYPES, where, f"{array.dtype} {array.shape} is noted as complex32")
         return torch.view_as_complex(torch.from_numpy(array))
-    if kind not in _ONE_BYTE_TYPES.values():
-        raise ArgumentError(f"{where} is of type {kind}, which PyTorch does not have: {WITHOUT_ADAPTER}")
-    if array.dtype != np.uint8:
-        raise FormatError(TYPES, where, f"{array.dtype} is noted as {kind}")
+    check_bits(array, kind, where, _ONE_BYTE_TYPES.values(), "PyTorch")
     dtype: torch.dtype = getattr(torch, kind)
     return torch.from_numpy(array).view(dtype)
 

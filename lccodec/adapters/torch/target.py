@@ -34,7 +34,16 @@ from ...chain.read.checkpoint import Arrivals
 from ...chain.read.follow.watch import Patch, Update
 from ...container.tree import leaf_name
 from ...errors import ArgumentError, LccodecError, warn
-from ..matching import LoadReport, Renaming, check_same, part_of, some, unwrapped
+from ..matching import (
+    LoadReport,
+    Renaming,
+    check_report,
+    check_same,
+    checked_prefix,
+    part_of,
+    some,
+    unwrapped,
+)
 from ..tree import BYTE_TYPES, Keys, below, read_types
 from .optimizer import (
     ABSENT,
@@ -125,8 +134,7 @@ def load_into(
     """
     if settings not in ("saved", "target"):
         raise ArgumentError(f"settings must be 'saved' or 'target'; got {settings!r}")
-    if not (report is None or callable(report)):
-        raise ArgumentError(f"report must be a function such as print; got {report!r}")
+    check_report(report)
     load = _Load(target, strict, prefix, rename, settings)
     if isinstance(state, Arrivals):
         with state:
@@ -633,7 +641,7 @@ class Layers:
                         self._wait(layer)
             elif isinstance(part, torch.Tensor) and not part.is_meta and id(own) in self._hollow:
                 self.tensors.add(id(part))
-                self._wait(_Layer({"": own}, 0, partial(_set, part)))
+                self._wait(_Layer({"": own}, 0, lambda entries, part=part: copy_into(part, entries[""])))
 
     def _wait(self, layer: _Layer) -> None:
         different = {id(entry) for entry in layer.entries.values()}
@@ -641,10 +649,6 @@ class Layers:
         for entry in different:
             self._waiting.setdefault(entry, []).append(layer)
             self._uses[entry] += 1
-
-
-def _set(target: torch.Tensor, entries: dict[str, Any]) -> None:
-    copy_into(target, entries[""])
 
 
 def _layers_of(target: torch.nn.Module, state: Mapping[str, Any]) -> list[_Layer] | None:
@@ -770,13 +774,11 @@ def stage(target: Any, update: Update, *, prefix: str = "") -> Staged:
         Lists every new array that the target has not, or has with another shape or type. The target
         is unchanged.
     """
-    if not isinstance(prefix, str):
-        raise ArgumentError(f"prefix must be a string such as 'model'; got {prefix!r}")
+    start = f"{prefix}/" if checked_prefix(prefix) else ""
     tensors, types = dict(_tensors(target)), read_types(update.metadata)
     plain: dict[str, list[str]] = {}
     for own in tensors:
         plain.setdefault(unwrapped(own), []).append(own)
-    start = f"{prefix}/" if prefix else ""
     writes, wanted, held = list[_Write](), dict[str, str](), dict[str, str]()
     for patch in update.patches("bits"):
         if not patch.name.startswith(start) and patch.name != prefix:

@@ -51,7 +51,7 @@ from ...parallel import slices
 from ...policy.roles import Assignment
 from ..files.header import INDEX_SUFFIX, LENGTH_BYTES, Tensor, read_header
 from ..files.shards import MAX_INDEX_BYTES, parse_index
-from ..matching import Renaming, first_of, paired
+from ..matching import Renaming, checked_prefix, first_of, paired
 from ..seals import read_sealed
 from ..tree import BYTE_TYPES
 
@@ -70,10 +70,8 @@ class Prefix:
     """
 
     def __init__(self, prefix: str, rename: Mapping[str, str] | None = None) -> None:
-        if not isinstance(prefix, str):
-            raise ArgumentError(f"prefix must be a string such as 'model'; got {prefix!r}")
         Renaming(rename)  # refuses what is not one
-        self._start, self._rename = f"{prefix}/" if prefix else "", rename
+        self._start, self._rename = f"{prefix}/" if checked_prefix(prefix) else "", rename
         self.keys = [prefix] if prefix else None  # what is followed
 
     def path(self, name: str) -> str:

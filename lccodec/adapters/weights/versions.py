@@ -238,7 +238,7 @@ def encoded(old: Array, new: Array, encoding: Encoding) -> bytes:
 
 def compressed(data: Array) -> bytes:
     """Return bytes as a frame of zstd."""
-    return bytes(_compressor().compress(data.data))
+    return bytes(_library().ZstdCompressor(level=_LEVEL).compress(data.data))
 
 
 def make(
@@ -405,10 +405,6 @@ def _decompressed(data: bytes | memoryview, most: int, where: str) -> Iterator[A
                 yield room[:size]
     except zstd.ZstdError as error:
         raise FormatError(RULE, where, f"not whole frames of zstd: {error}") from None
-
-
-def _compressor() -> Any:
-    return _library().ZstdCompressor(level=_LEVEL)
 
 
 def _library() -> Any:
