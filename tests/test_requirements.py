@@ -47,7 +47,7 @@ def test_the_second_command_installs_no_framework_and_no_browser() -> None:
     [
         ("tests/chain/test_chain.py", set()),
         ("tests/exchange/test_rules.py", set()),
-        ("tests/cli/verbs/test_planning.py", set()),
+        ("tests/cli/test_save.py", set()),
         ("tests/adapters/torch/test_states.py", {"torch"}),
         ("tests/adapters/test_orbax.py", {"flax", "jax", "optax", "orbax-checkpoint"}),
         ("lccodec/adapters/dcp.py", {"torch"}),

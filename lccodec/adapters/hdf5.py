@@ -1,11 +1,11 @@
 """HDF5 files, those of netCDF-4 and Keras among them: arrays by name, and all else as it was.
 
 A file of another program becomes a nested dict of its arrays, and an entry with the rest of its
-bytes (:mod:`lccodec.adapters.files.skeleton`) and with what it declares
-(:mod:`lccodec.policy.declared`). Such a state is written as the file that it was. Attributes are
-its metadata, too, as far as they are text or numbers: to be read, and for files of other formats.
-The attribute ``units`` of an object ``a/b`` has the name ``a/b@units`` there. A value that is not a
-string becomes its JSON text, and the entry ``lccodec.attributes`` says its type.
+bytes, its skeleton, and with what it declares (:mod:`lccodec.policy.declared`). Such a state is
+written as the file that it was. Attributes are its metadata, too, as far as they are text or
+numbers: to be read, and for files of other formats. The attribute ``units`` of an object ``a/b``
+has the name ``a/b@units`` there. A value that is not a string becomes its JSON text, and the entry
+``lccodec.attributes`` says its type.
 
 A state from elsewhere is written as plain HDF5, which h5py, h5web, MATLAB and Julia read. An array
 is a dataset, a dict, list or tuple is a group. An int, float or bool is a dataset without
@@ -17,9 +17,7 @@ which group was a list.
 Unlike the reader of checkpoints, this one hands stored bytes to the HDF5 library. A damaged file
 can make that library loop without end: read files from strangers in a process that can be ended.
 
-An HDF5 file without its numbers, and the numbers: apart, and put together again.
-
-The skeleton of a file are its bytes without those of its arrays. Names, attributes, strings,
+The skeleton of a file is its bytes without those of its arrays. Names, attributes, strings,
 compounds, references, links, chunks, filters and all else that HDF5 has are in it, and come back as
 they were. An array is a dataset of numbers that this module can write again without loss.
 

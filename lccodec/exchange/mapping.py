@@ -1,13 +1,10 @@
-"""Nested containers as leaves by name, and back; also with integer keys and named tuples.
+"""States of modules from torch to Flax NNX and back, entry by entry, by rules; and Adam's moments.
 
-States of modules from torch to Flax NNX and back, entry by entry, by rules.
-
-Adam's moments from torch to optax and back, in the layouts of their parameters.
-
-torch keeps ``exp_avg``, ``exp_avg_sq`` and ``step`` for each parameter, by its number. optax keeps
-one ``ScaleByAdamState``: a ``count`` and two trees, ``mu`` and ``nu``. Both do the same computation
-(if optax's ``eps_root`` is 0, the default), so training can continue. Learning rates, betas, weight
-decay and the counts of optax's schedules come from the new optimizer.
+Moments have the layouts of their parameters. torch keeps ``exp_avg``, ``exp_avg_sq`` and ``step``
+for each parameter, by its number. optax keeps one ``ScaleByAdamState``: a ``count`` and two trees,
+``mu`` and ``nu``. Both do the same computation (if optax's ``eps_root`` is 0, the default), so
+training can continue. Learning rates, betas, weight decay and the counts of optax's schedules come
+from the new optimizer.
 """
 
 from __future__ import annotations

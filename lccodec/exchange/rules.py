@@ -1,14 +1,12 @@
-"""Layouts: how the arrays of a layer are arranged in torch and in Flax, and how to convert them.
+"""Rules: which names in torch correspond to which in Flax, and how the arrays are laid out.
 
-Each layout is a permutation of elements: a round trip gives the same bits, and Adam's moments are
-converted like the weights. The exceptions are ``summed`` and ``summed-gru``: recurrent layers have
-two biases in torch and one in Flax. From Flax they are exact: the second bias is zero. From torch
-the layer computes the same with the sum, but the two parts are lost. torch also trains the sum
-twice as fast, so no state of Adam gives the same next step, and moments are refused.
+Each layout of a layer is a permutation of elements: a round trip gives the same bits, and Adam's
+moments are converted like the weights. The exceptions are ``summed`` and ``summed-gru``: recurrent
+layers have two biases in torch and one in Flax. From Flax they are exact: the second bias is zero.
+From torch the layer computes the same with the sum, but the two parts are lost. torch also trains
+the sum twice as fast, so no state of Adam gives the same next step, and moments are refused.
 
 Source: torch.nn of torch 2.13 and flax.nnx of Flax 0.12; each layout is tested against both.
-
-Rules: which names in torch correspond to which names in Flax, and in which layout.
 
 A name consists of segments, joined by the separator of its side: ``layer1.0.weight`` in torch,
 ``layer1/0/kernel`` in Flax. In a pattern ``*`` stands for one or more characters of one segment,

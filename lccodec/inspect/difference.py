@@ -1,11 +1,9 @@
-"""What an array looks like: figures and a histogram.
+"""What an array looks like, and how two states differ: which leaves came, went and changed.
 
-They are computed in float64 and in pieces that fit the cache, so that a large array needs no second
-one. Values are first scaled by a power of two, so that no sum or square overflows or vanishes. A
-complex number counts by its magnitude. bfloat16 may come as :data:`lccodec.BFLOAT16_BITS`, which
-needs no ml_dtypes.
-
-How two states differ: which leaves came, went and changed, and by how much.
+Figures and histograms are computed in float64 and in pieces that fit the cache, so that a large
+array needs no second one. Values are first scaled by a power of two, so that no sum or square
+overflows or vanishes. A complex number counts by its magnitude. bfloat16 may come as
+:data:`lccodec.BFLOAT16_BITS`, which needs no ml_dtypes.
 
 Elements are equal if their bit patterns are: a NaN equals itself, and 0.0 differs from -0.0.
 Differences are taken in float64 over the elements that are finite in both states. Between integers

@@ -8,10 +8,9 @@ Where there are more arrays and steps than a page can hold, the largest arrays a
 spaced steps with the first and the last. The numbers that a user saves beside the arrays, such as a
 loss, are in the metadata as text, where ``metrics=`` of a save puts them, or scalars of the state.
 
-Pictures of fields: a slice as it was stored, what it is off by, and the spectrum of both.
-
-A picture is small, so that a page can hold several: `SIDE` pixels at most along each axis, of a
-byte each. Fill values and what is not finite have no colour, and count for no spectrum.
+Pictures of fields show a slice as it was stored, what it is off by, and the spectrum of both. They
+are small, so that a page can hold several: `SIDE` pixels at most along each axis, of a byte
+each. Fill values and what is not finite have no colour, and count for no spectrum.
 """
 
 from __future__ import annotations

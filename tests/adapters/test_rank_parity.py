@@ -22,8 +22,8 @@ import torch.distributed.checkpoint as dcp
 
 import lccodec
 from lccodec import ArgumentError, LccodecWarning
+from lccodec.adapters import rank_parity as module
 from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter
-from lccodec.adapters.dcp import behind as module
 from lccodec.adapters.rank_parity import (
     ParityOfRanks,
     Save,

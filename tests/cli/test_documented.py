@@ -34,7 +34,7 @@ ALL = all_shown()
 COMMANDS = list(dict.fromkeys(command for shown in ALL for command in shown.commands))
 
 #: Commands that are not run, and why.
-_FOLLOWS = "goes on until it is interrupted; tests/cli/verbs/test_weights.py runs it"
+_FOLLOWS = "goes on until it is interrupted; tests/cli/test_share.py runs it"
 _BUCKET = "needs a bucket; tests/chain/store/bucket/test_verbs.py runs it"
 ONLY_READ = {
     "demo": "trains a network for 10 s; .ci/run runs it on a fresh machine",

@@ -7,10 +7,10 @@ goes by the numbers alone. Here moments go by name: the saved numbers have names
 same call. Without names the order decides, unless something speaks against it. The groups of a
 scheduler are those of its optimizer. Source: torch.optim of torch 2.13.
 
-A state in the terms of a target: names of modules and dicts, numbers and groups of optimizers.
-
-All is matched together. The names of modules come first: they also say which parameter is meant in
-the state of an optimizer. The groups of an optimizer say which values of a scheduler are whose.
+`Matching` puts a state into the terms of a target: names of modules and dicts, numbers and groups
+of optimizers. All is matched together. The names of modules come first: they also say which
+parameter is meant in the state of an optimizer. The groups of an optimizer say which values of a
+scheduler are whose.
 """
 
 from __future__ import annotations

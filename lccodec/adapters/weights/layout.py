@@ -1,4 +1,4 @@
-"""Tensors of a model on the disk: where they lie, and their names in a state.
+"""Models on the disk: where their tensors lie, their names in a state, and in which types.
 
 Names are the keys of an entry of the state, such as ``"model"``. A model on the disk may have other
 names than the state: without the prefixes of wrappers, under those of ``rename=``, and of tied
@@ -8,12 +8,10 @@ model lacks are left out, as long as it has one of them.
 The tensors of a Hugging Face directory lie in ``model.safetensors``, or in its shards. Only headers
 are read, and nothing in them is trusted: a tensor must lie in its file.
 
-A lock on a directory: one process of a host at a time works in it.
+A lock lets one process of a host at a time work in a directory. That may be a stranger's, with
+anything in it: links and other files in the places of the lock and of its folder are refused.
 
-The directory may be that of a stranger, with anything in it: links and other files in the places of
-the lock and of its folder are refused.
-
-Weights in the types that engines compute with, from a trainer that has them in float32.
+`Rounding` makes weights of the types that engines compute with, for a trainer with float32.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import lccodec
 from lccodec.adapters import npz, safetensors
 from lccodec.adapters.files.states import load_file
 
-from ...support.commands import run, run_json, step_file
+from ..support.commands import run, run_json, step_file
 
 
 @pytest.mark.parametrize("adapter", [npz, safetensors])

@@ -8,8 +8,8 @@ import sys
 import lccodec
 from lccodec.container.manifest import parse_manifest
 
-from ...support.commands import run, run_json, step_file
-from ...support.runs import run_states, save_run
+from ..support.commands import run, run_json, step_file
+from ..support.runs import run_states, save_run
 
 
 def test_ls(chain):

@@ -12,7 +12,7 @@ from lccodec.adapters import jax as in_jax
 from lccodec.adapters import torch as in_torch
 from lccodec.adapters.tree import BYTE_TYPES
 
-from ...support import jax_trees, torch_states
+from ..support import jax_trees, torch_states
 
 BOTH = sorted(set(torch_states.DTYPES) & set(jax_trees.DTYPES))
 pytestmark = pytest.mark.usefixtures("x64")

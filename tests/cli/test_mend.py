@@ -9,8 +9,8 @@ import numpy as np
 import lccodec
 from lccodec.adapters import safetensors
 
-from ...support.commands import damage, run, run_json
-from ...support.segments import run_of
+from ..support.commands import damage, run, run_json
+from ..support.segments import run_of
 
 
 def test_protect_and_repair(tmp_path: Path) -> None:

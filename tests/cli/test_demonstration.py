@@ -1,14 +1,19 @@
-"""The verb demo, with and without --json."""
+"""The verb demo, with and without --json.
+
+The network of the demo: how it starts, learns and is stored.
+"""
 
 import dataclasses
 from importlib.util import find_spec
 
+import numpy as np
 import pytest
 
 import lccodec
 from lccodec.cli import demonstration as demo
+from lccodec.cli import demonstration as digits
 
-from ...support.commands import run, run_json, state
+from ..support.commands import run, run_json, state
 
 
 def quick_demo(directory, *, progress):
@@ -56,3 +61,15 @@ def test_demo_without_the_extra_says_how_to_get_the_page(tmp_path, monkeypatch):
     assert "  lccodec report lccodec-demo\n" in stdout
     assert "pip install 'lccodec[report]'" in stdout.splitlines()[-1]
     assert [path.name for path in tmp_path.iterdir()] == ["lccodec-demo"]
+
+
+def test_gradient_is_the_slope_of_the_loss(monkeypatch):
+    # With one batch of all images, a small step along the gradient lowers the loss by rate * |g|^2.
+    monkeypatch.setattr(digits, "BATCH_IMAGES", digits.TRAIN_IMAGES)
+    monkeypatch.setattr(digits, "LEARNING_RATE", 1e-3)
+    task, network = digits.Task(), digits.Network.initial()
+    start, before = network.vector.copy(), task.loss(network)
+    task.train(network, 1)
+    step = network.vector - start
+    expected = float(step.astype(np.float64) @ step) / digits.LEARNING_RATE
+    assert before - task.loss(network) == pytest.approx(expected, rel=0.05)

@@ -5,8 +5,8 @@ import pytest
 
 import lccodec
 
-from ...support.commands import run, run_json, state, step_file
-from ...support.directories import entries
+from ..support.commands import run, run_json, state, step_file
+from ..support.directories import entries
 
 
 def test_rollback_and_back(chain):
