@@ -257,7 +257,7 @@ def from_record(record: Any, path: Path) -> tuple[Metadata, Path]:
     storage: dict[MetadataIndex, RankFile | Value] = {}
     entries: dict[str, Any] = {}
     try:
-        wholes = [None if each is None else _whole(*each) for each in record.get("whole", ())]
+        wholes = [None if pair is None else _whole(*pair) for pair in record.get("whole", ())]
         wholes += [None] * (len(record["parts"]) - len(wholes))  # earlier versions have none
         parts = [RankFile(str(f), str(r), w) for (f, r), w in zip(record["parts"], wholes, strict=True)]
         for fqn, entry in record["entries"].items():
@@ -472,7 +472,7 @@ class LCStorageReader(Location, StorageReader):
                 f"{self._path}: {name!r} is in {len(entry.chunks)} chunks of a class that cannot be put"
                 " together without a target: load it with dcp.load"
             )
-        sizes = next(each.sizes for each in entry.chunks if each.offsets == index.offset)
+        sizes = next(part.sizes for part in entry.chunks if part.offsets == index.offset)
         if (chunk.size(), chunk.dtype) != (sizes, entry.properties.dtype):
             where = f"{self._path}: {name!r}"
             raise FormatError(RULE, where, f"a chunk is {chunk.dtype} {list(chunk.size())}, not as noted")

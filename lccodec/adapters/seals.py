@@ -592,7 +592,7 @@ def _listed_file(name: str, path: Path, root: str) -> ListedFile | None:
 def _files(target: Path) -> list[ListedFile]:
     """Return the files to seal, by name."""
     if target.is_dir():
-        return sorted(listed_files(target), key=lambda found: os.fsencode(found.name))
+        return sorted(listed_files(target), key=lambda file: os.fsencode(file.name))
     if not target.exists():
         raise ArgumentError(f"{target}: no such file or directory")
     if is_index(target):

@@ -158,7 +158,7 @@ def seal(paths: tuple[Path, ...], replace: bool, threads: int, as_json: bool) ->
             sealed.append(seals.seal(path, replace=replace, threads=threads, progress=update))
     say_result(
         as_json,
-        {"seals": [{**asdict(each), "path": str(each.path)} for each in sealed]},
+        {"seals": [{**asdict(made), "path": str(made.path)} for made in sealed]},
         "\n".join(map(_seal_text, sealed)),
     )
 

@@ -208,7 +208,7 @@ class Loader:
         states = [state for state, *_ in self._ahead]
         return [
             forecast(states, policy, self._ahead[0][2])
-            for policy in {each.name: each for each in policies}.values()
+            for policy in {option.name: option for option in policies}.values()
         ]
 
     def __iter__(self) -> Iterator[Loaded]:
@@ -294,7 +294,7 @@ def plan_document(
         }
         for array, estimate in zip(plan, estimates, strict=True)
     ]
-    stored, nbytes = sum(each.stored_bytes for each in estimates), sum(array.nbytes for array in plan)
+    stored, nbytes = sum(estimate.stored_bytes for estimate in estimates), sum(array.nbytes for array in plan)
     totals = {
         "arrays": len(plan),
         "estimated_bytes": stored,

@@ -337,13 +337,14 @@ class _Exchange:
             if not rule.patterns(self.other):
                 return _Move(rule, (name,), ())
             there = translated(binding, self.rules, self.side, self.other)
-            sources = [fill(each, binding, self.side) for each in rule.patterns(self.side)]
-            targets = [fill(each, there, self.other) for each in rule.patterns(self.other)]
+            sources = [fill(pattern, binding, self.side) for pattern in rule.patterns(self.side)]
+            targets = [fill(pattern, there, self.other) for pattern in rule.patterns(self.other)]
             if rule.layout == TIED:  # a file may have only one of the tied names
-                sources = [each for each in sources if each in self.source]
-                targets = [each for each in targets if each in (self.target or targets)] or targets
+                sources = [source for source in sources if source in self.source]
+                targets = [target for target in targets if target in (self.target or targets)] or targets
             if all(
-                each in self.source and rule.takes(_rank(self.source[each]), self.side) for each in sources
+                source in self.source and rule.takes(_rank(self.source[source]), self.side)
+                for source in sources
             ):
                 return _Move(rule, tuple(sources), tuple(targets))
         return None

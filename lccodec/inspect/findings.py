@@ -91,9 +91,9 @@ def _range(numbers: Sequence[float]) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    between = "; " if any(", " in name for name in names) else ", "
+    separator = "; " if any(", " in name for name in names) else ", "
     more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-    return between.join(names[:_NAMED]) + more
+    return separator.join(names[:_NAMED]) + more
 
 
 #: Words in the name of a number that should fall, and that should rise.
@@ -362,8 +362,8 @@ def _log(value: float | None) -> float | None:
 def _rises(logarithms: Sequence[Sequence[float | None]]) -> Iterator[tuple[int, list[float | None]]]:
     """Yield places at which most arrays rise far above their noise, and how far each."""
     changes = [
-        statistics.median(abs(change) for change in each) if each else None
-        for each in (_known(_differences(then, now)) for then, now in pairwise(logarithms))
+        statistics.median(abs(change) for change in steps_apart) if steps_apart else None
+        for steps_apart in (_known(_differences(then, now)) for then, now in pairwise(logarithms))
     ]
     for place in range(_EARLIER_MOVES + 1, len(logarithms)):
         recent = [x for x in changes[max(place - 1 - _RECENT_MOVES, 0) : place - 1] if x is not None]
@@ -628,7 +628,7 @@ def _stalled(row: ArrayRow, own: Mapping[str, Series], weights: Sequence[Series]
     for place in range(_STEPS_BEFORE, len(series) - _LEAST_STEPS + 1):
         before = _middle(series[:place])
         if all(x is None or x < _STALLED * before for x in series[place:]):
-            if any(_middle(each[place:]) > _MOVING * _middle(each[:place]) for each in weights):
+            if any(_middle(other[place:]) > _MOVING * _middle(other[:place]) for other in weights):
                 now = f"{_number(_middle(series[place:]))} of its size, before {_number(before)}"
                 one = f"hardly moves any more, while other weights do: {now}{_constant(own, place)}"
                 yield Finding("warning", "frozen", row, place, one, "hardly move any more, while others do")
@@ -748,7 +748,7 @@ def _told(grave: Sequence[Flag], first: Flag | None) -> list[Flag]:
     """
     told = grave[:1]
     for flag in (*([first] if first else []), *grave[1:]):
-        known = {name for each in told for name in each.arrays}
+        known = {name for flag in told for name in flag.arrays}
         if (
             flag not in told
             and len(told) < _SENTENCES

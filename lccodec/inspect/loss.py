@@ -141,8 +141,8 @@ def role_loss(steps: Sequence[Sequence[Lost]]) -> RoleLoss:
     RoleLoss(error=0.25, bias=-0.5, steps=[0.25, None])
     """
     errors, biases = [], []
-    for each in steps:
-        measured = [lost for lost in each if lost.error is not None]
+    for row in steps:
+        measured = [lost for lost in row if lost.error is not None]
         squares, moved = sum(lost.squares for lost in measured), sum(lost.moved for lost in measured)
         products = sum((lost.bias or 0.0) * math.sqrt(lost.squares * lost.moved) for lost in measured)
         errors.append(math.sqrt(squares / moved) if 0 < moved < math.inf else None)

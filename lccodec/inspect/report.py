@@ -287,8 +287,8 @@ def series_of(
     """
     by_name: dict[str, list[float | None]] = {}
     seen = {repr([None if step is None else float(step) for step in steps])}
-    for name in dict.fromkeys(name for each in numbers for name in each):
-        series = [each.get(name) for each in numbers]
+    for name in dict.fromkeys(name for known in numbers for name in known):
+        series = [known.get(name) for known in numbers]
         text = repr([None if number is None else float(number) for number in series])  # NaN is NaN
         if len(set(map(repr, series)) - {"None"}) < 2 or text in seen:
             continue

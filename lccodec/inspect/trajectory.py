@@ -645,10 +645,10 @@ def course(
 def _arrays(store: Store, name: str) -> Iterator[tuple[Link, DecodedArray]]:
     """Yield the array at every step. It is valid until the next one is asked for."""
     steps = store.steps()
-    between = Lineage.named(store, steps).interpolated()
-    waiting = iter(between)
+    interpolated = Lineage.named(store, steps).interpolated()
+    waiting = iter(interpolated)
     due = next(waiting, None)
-    for link, array in _lines(store, name, set(steps).difference(between)):
+    for link, array in _lines(store, name, set(steps).difference(interpolated)):
         while due is not None and due < (link.manifest.step or 0):  # interpolated, with a walk of its own
             yield from _line(store, due, {due}, name)
             due = next(waiting, None)

@@ -486,7 +486,7 @@ def _noted(notes: Folder) -> list[dict[str, Any]]:
         if not stat.S_ISREG(entry.lstat().st_mode):
             return []
         entries = parsed(read_bounded(entry, _MAX_NOTE_BYTES, _NOTE_NAME), _NOTE_NAME, str(entry))
-        noted = [_entry(each["step"], each["root"], each["files"]) for each in entries]
+        noted = [_entry(item["step"], item["root"], item["files"]) for item in entries]
     except (OSError, DataError, ValueError, TypeError, KeyError):
         return []
     return noted if all(map(_is_sound, noted)) else []

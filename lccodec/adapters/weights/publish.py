@@ -199,7 +199,7 @@ class Publisher:
         self._chain = run if isinstance(run, Chain) else None
         one = run.directory if isinstance(run, Chain) else run
         runs = [one] if isinstance(one, str | os.PathLike | Address) else one
-        self._places = [checked_place(each) for each in runs]
+        self._places = [checked_place(place) for place in runs]
         self._start = None if start is None else step_index(start)
         self._differ = Differ(encoding, checksum)
         self._exact, self._system = exact, system
@@ -683,7 +683,7 @@ def remove_leftovers(directory: Path, system: System) -> None:
             if not stat.S_ISDIR((folder / name).lstat().st_mode):
                 continue
             with folder.inner(name) as inner:
-                files = [each for each in inner.names() if stat.S_ISREG((inner / each).lstat().st_mode)]
+                files = [file for file in inner.names() if stat.S_ISREG((inner / file).lstat().st_mode)]
                 inner.remove(files)
             if not folder.remove_empty(name):
                 warn(f"{directory / name} stays: it has files that lccodec did not make")

@@ -302,7 +302,7 @@ def change_by(
 
 def _changed_by_xor(data: bytes | memoryview, before: Array, where: str, most: int) -> Changed | None:
     places, differences = [np.zeros(0, np.int64)], [before[:0]]
-    done, found, rest = 0, 0, np.zeros(0, np.uint8)  # bytes of a number whose others are in the next piece
+    done, changes, rest = 0, 0, np.zeros(0, np.uint8)  # bytes of a number whose others are in the next piece
     for piece in _decompressed(data, before.nbytes, where):
         own = np.concatenate([rest, piece]) if rest.size else piece
         whole = own.size - own.size % before.itemsize
@@ -311,8 +311,8 @@ def _changed_by_xor(data: bytes | memoryview, before: Array, where: str, most: i
         differences.append(words.take(some))
         some += done // before.itemsize
         places.append(some)
-        done, found = done + whole, found + some.size
-        if found > most:
+        done, changes = done + whole, changes + some.size
+        if changes > most:
             return None
     if done != before.nbytes or rest.size:
         raise FormatError(RULE, where, f"{done + rest.size} bytes for a tensor of {before.nbytes}")
@@ -324,14 +324,14 @@ def _changed_by_xor(data: bytes | memoryview, before: Array, where: str, most: i
 def _overwritten(data: bytes | memoryview, nbytes: int, where: str) -> tuple[Array, Array]:
     """Return the places and the new values of the bytes that a delta overwrites."""
     pieces = [piece.copy() for piece in _decompressed(data, 4 + 5 * nbytes, where)]
-    found = np.concatenate(pieces) if pieces else np.empty(0, np.uint8)
-    count = int(found[:4].view("<u4")[0]) if found.size >= 4 else -1
-    if found.size != 4 + 5 * count:
-        raise FormatError(RULE, where, f"{found.size} bytes for {count} places")
-    places = found[4 : 4 + 4 * count].view("<u4")
+    stored = np.concatenate(pieces) if pieces else np.empty(0, np.uint8)
+    count = int(stored[:4].view("<u4")[0]) if stored.size >= 4 else -1
+    if stored.size != 4 + 5 * count:
+        raise FormatError(RULE, where, f"{stored.size} bytes for {count} places")
+    places = stored[4 : 4 + 4 * count].view("<u4")
     if count and int(places.max()) >= nbytes:
         raise FormatError(RULE, where, f"a place behind the end of a tensor of {nbytes} bytes")
-    return places, found[4 + 4 * count :]
+    return places, stored[4 + 4 * count :]
 
 
 def digest_of(checksum: Checksum, data: Array) -> str:
