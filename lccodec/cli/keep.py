@@ -34,7 +34,7 @@ from ..policy.presets import POLICIES
 from ..printable import printable
 from ..table import ranges_text
 from . import render
-from .parameters import FILE_OR_FOLDER, PLACE, STEP, chain_argument
+from .parameters import FILE_OR_FOLDER, PLACE, STEP, chain_argument, hindsight_option
 from .program import say, say_result, verb
 
 
@@ -290,14 +290,7 @@ def prune(  # one parameter for each option: click passes them by name
     show_default=True,
     help="Maximum number of deltas that a restore replays.",
 )
-@click.option(
-    "--hindsight",
-    type=click.IntRange(2),
-    is_flag=False,
-    flag_value=GROUP,
-    metavar="[N]",
-    help=f"Encode the states again in groups of N, each from both of its ends; needs -o.  [{GROUP}]",
-)
+@hindsight_option("Encode the states again in groups of N, each from both of its ends; needs -o.", GROUP)
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 def compact(
     directory: Place,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Final
+from inspect import signature
+from typing import Any, Final, TypeAlias
 
 import click
 
@@ -13,6 +14,8 @@ from ..chain.bounds import Bounds
 from ..chain.store.opening import is_chain, open_store
 from ..container.disk.address import Address, Place, checked_place
 from ..container.disk.system import checked_path
+
+_Command: TypeAlias = Callable[..., Any]
 
 
 class _Path(click.Path):
@@ -113,20 +116,43 @@ class Size(click.ParamType):  # type: ignore[type-arg]
         return int(match[1]) * unit
 
 
-def bounds_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command ``--max-bytes`` and ``--max-deltas``; it is called with `bounds`."""
+def grouped(
+    name: str, make: Callable[..., Any], *options: Callable[[_Command], _Command]
+) -> Callable[[_Command], _Command]:
+    """Return a decorator that gives a command several options, which are one parameter of it.
 
-    @wraps(command)
-    def called(*args: Any, max_bytes: int | None, max_deltas: int | None, **named: Any) -> Any:
-        return command(*args, bounds=Bounds(max_bytes, max_deltas), **named)
+    `make` is called with the options, and returns the parameter `name`.
+    """
+    keys = tuple(signature(make).parameters)
 
-    for option in (
-        click.option(
-            "--max-deltas", type=click.IntRange(0), help="Refuse a checkpoint that needs more others."
-        ),
-        click.option(
-            "--max-bytes", type=Size(), metavar="SIZE", help="Refuse a state of more decoded bytes."
-        ),
-    ):
-        called = option(called)
-    return called
+    def decorate(command: _Command) -> _Command:
+        @wraps(command)
+        def called(*args: Any, **named: Any) -> Any:
+            made = make(**{key: named.pop(key) for key in keys})
+            return command(*args, **{name: made}, **named)
+
+        for option in reversed(options):
+            called = option(called)
+        return called
+
+    return decorate
+
+
+bounds_options = grouped(
+    "bounds",
+    Bounds,
+    click.option("--max-bytes", type=Size(), metavar="SIZE", help="Refuse a state of more decoded bytes."),
+    click.option("--max-deltas", type=click.IntRange(0), help="Refuse a checkpoint that needs more others."),
+)
+
+
+def hindsight_option(what: str, usual: int) -> Callable[[_Command], _Command]:
+    """Return the option ``--hindsight``; groups without a number have the usual size."""
+    return click.option(
+        "--hindsight",
+        type=click.IntRange(2),
+        is_flag=False,
+        flag_value=usual,
+        metavar="[N]",
+        help=f"{what}  [{usual}]",
+    )

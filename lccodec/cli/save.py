@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import wraps
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 import click
 
 from ..adapters.files.formats import HDF5, check_suffix
+from ..adapters.files.shards import SHARD_BYTES
 from ..adapters.files.states import FileOriginals, load_with_roles
 from ..adapters.files.steps import files_below, number_files
 from ..adapters.files.structure import choose
@@ -48,6 +48,8 @@ from .parameters import (
     STEP,
     bounds_options,
     chain_argument,
+    grouped,
+    hindsight_option,
     history_option,
     place_argument,
     step_option,
@@ -58,39 +60,12 @@ from .program import say, say_result, verb
 from .render import fitted, quality_document
 
 _BOUND: Final = click.FloatRange(0, min_open=True)
-_POLICY_OPTIONS: Final = (
-    click.option(
-        "--policy",
-        type=click.Choice([*POLICIES, FIELDS]),
-        help="How lossy checkpoints may be.  [default: the policy of the chain, or lossless for a new one]",
-    ),
-    click.option(
-        "--max-error", type=_BOUND, help="With fields: no element of a smooth array is off by more."
-    ),
-    click.option(
-        "--relative-error", type=_BOUND, help="The same as a share of the range of each array: 1e-5."
-    ),
-)
 only_option = click.option(
     "--only",
     metavar="NAME",
     multiple=True,
     help="Save only arrays of this name or pattern; all others stay as in the latest step; repeatable.",
 )
-
-
-def policy_option(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of policies; it is called with a `policy`, which may be None."""
-
-    @wraps(command)
-    def called(
-        *args: Any, policy: str | None, max_error: float | None, relative_error: float | None, **named: Any
-    ) -> None:
-        command(*args, policy=_chosen(policy, max_error, relative_error), **named)
-
-    for option in reversed(_POLICY_OPTIONS):
-        called = option(called)
-    return called
 
 
 def _chosen(policy: str | None, max_error: float | None, relative_error: float | None) -> Policy | None:
@@ -103,6 +78,23 @@ def _chosen(policy: str | None, max_error: float | None, relative_error: float |
     if is_bounded:
         return fields(max_error, relative_error)
     return None if policy is None else POLICIES[policy]
+
+
+policy_option = grouped(
+    "policy",
+    _chosen,
+    click.option(
+        "--policy",
+        type=click.Choice([*POLICIES, FIELDS]),
+        help="How lossy checkpoints may be.  [default: the policy of the chain, or lossless for a new one]",
+    ),
+    click.option(
+        "--max-error", type=_BOUND, help="With fields: no element of a smooth array is off by more."
+    ),
+    click.option(
+        "--relative-error", type=_BOUND, help="The same as a share of the range of each array: 1e-5."
+    ),
+)
 
 
 #: State, metadata and known roles of a file.
@@ -332,26 +324,67 @@ def plan_text(plan: Plan, estimates: Sequence[Estimate], last: CheckpointInfo | 
     return "\n\n".join([*shown, "\n".join(map(printable, lines))])
 
 
-_output_option = click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=NEW,
-    required=True,
-    help="A .npz, .safetensors, .pt, .h5 or .lcc.h5 file.",
-)
-_key_option = click.option(
-    "--key",
-    "keys",
-    metavar="NAME",
-    multiple=True,
-    help="Only this array, or all arrays below this entry; repeatable.",
-)
-_strip_option = click.option(
-    "--strip", is_flag=True, help="Remove the --key from the front of names: 'model/' or 'model.'."
-)
-_dtype_option = click.option(
-    "--dtype", type=click.Choice(["float32"]), help="Write bfloat16 arrays as float32."
+@dataclass(frozen=True)
+class Output:
+    """The file that a state is written to, and which of its arrays."""
+
+    path: Path
+    keys: tuple[str, ...]  # by default all
+    strip: bool  # whether they are removed from the front of names
+    dtype: Literal["float32"] | None  # of bfloat16; by default bits, which need no ml_dtypes
+
+    def __post_init__(self) -> None:
+        check_suffix(self.path, write=True)
+        if self.strip and not self.keys:
+            raise click.UsageError("--strip needs --key: it removes the key from the front of names")
+
+    def names(self, file: OpenState) -> list[str] | None:
+        """Return names for the keys. One without an entry means arrays that start so, with a dot.
+
+        If the file is an HDF5 file, and the state is from one, what belongs to every array of that
+        is among them: its coordinates, and what it has besides arrays.
+        """
+        arrays = file.keys()
+        names = []
+        for key in self.keys:
+            entry = any(name == key or name.startswith(f"{key}/") for name in arrays)
+            dotted = [name for name in arrays if name.startswith(f"{key.removesuffix('.')}.")]
+            names += [key] if entry or not dotted else dotted
+        if names and not self.strip and self.path.suffix in HDF5 and f"{ENTRY}/runs" in arrays:
+            declared = parse(file.state([ENTRY]).get("/".join(DECLARED)))
+            names += [ENTRY, *(name for name, told in declared.items() if told.exact and name in arrays)]
+        return names or None
+
+    def write(self, state: Any, metadata: dict[str, str], shard_bytes: int = SHARD_BYTES) -> dict[str, Any]:
+        """Write a state, or its arrays of these names; return as `save_output`."""
+        if self.keys:
+            state, metadata = choose(state, metadata, self.keys if self.strip else ())
+        return save_output(state, self.path, metadata, shard_bytes)
+
+
+output_options = grouped(
+    "output",
+    Output,
+    click.option(
+        "-o",
+        "--output",
+        "path",
+        metavar="FILE",
+        type=NEW,
+        required=True,
+        help="A .npz, .safetensors, .pt, .h5 or .lcc.h5 file.",
+    ),
+    click.option(
+        "--key",
+        "keys",
+        metavar="NAME",
+        multiple=True,
+        help="Only this array, or all arrays below this entry; repeatable.",
+    ),
+    click.option(
+        "--strip", is_flag=True, help="Remove the --key from the front of names: 'model/' or 'model.'."
+    ),
+    click.option("--dtype", type=click.Choice(["float32"]), help="Write bfloat16 arrays as float32."),
 )
 
 
@@ -383,13 +416,8 @@ def _step_list(
     help="Whether to keep the newest state bit for bit in an extra file, if anything may be lost."
     "  [default: as the chain was saved before; exact for a new one]",
 )
-@click.option(
-    "--hindsight",
-    type=click.IntRange(2),
-    is_flag=False,
-    flag_value=GROUP,
-    metavar="[N]",
-    help=f"Save in groups of N: once a group is complete, what lies within it is encoded again.  [{GROUP}]",
+@hindsight_option(
+    "Save in groups of N: once a group is complete, what lies within it is encoded again.", GROUP
 )
 @only_option
 @workers_option
@@ -492,10 +520,7 @@ def save(  # one parameter for each option: click passes them by name
 @verb
 @place_argument
 @step_option
-@_output_option
-@_key_option
-@_strip_option
-@_dtype_option
+@output_options
 @history_option
 @click.option(
     "--fallback", is_flag=True, help="If the step is damaged, restore the newest intact step before it."
@@ -505,10 +530,7 @@ def save(  # one parameter for each option: click passes them by name
 def restore(  # one parameter for each option: click passes them by name
     place: Place,
     step: int | None,
-    output: Path,
-    keys: tuple[str, ...],
-    strip: bool,
-    dtype: Literal["float32"] | None,
+    output: Output,
     history: bool,
     fallback: bool,
     shard_bytes: int,
@@ -524,7 +546,6 @@ def restore(  # one parameter for each option: click passes them by name
     --strip. Into an HDF5 or netCDF file, what the state's own file has besides arrays comes along,
     with its coordinates. The newest step comes from the exact file, if the chain has one.
     """
-    _check_output(output, keys, strip)
 
     def before() -> list[int]:
         return steps_until(steps_of(place), step)
@@ -536,19 +557,17 @@ def restore(  # one parameter for each option: click passes them by name
         def read(step_read: int | None) -> tuple[CheckpointInfo, dict[str, str], Any]:
             with open_whole(place, step=step_read, exact=not history, bounds=bounds) as file:
                 file.show(update)
-                if fallback and keys:
+                if fallback and output.keys:
                     file.verify()
-                # bfloat16 as bits can be written without ml_dtypes.
-                state = file.state(_names(file, keys, None if strip else output) or None, dtype or "bits")
+                state = file.state(output.names(file), output.dtype or "bits")
                 return file.info(), file.metadata(), state
 
         info, metadata, state = newest_whole(place, steps, read) if steps else read(step)
-    if keys:
-        state, metadata = choose(state, metadata, keys if strip else ())
-    written = save_output(state, output, metadata, shard_bytes)
+    written = output.write(state, metadata, shard_bytes)
     document = {"directory": str(place), "step": info.step, "exact": info.exact, **written}
     kind = ", exact" if info.exact else ""
-    say_result(as_json, document, f"step {info.step}{kind}: {written['bytes']:,} bytes  {printable(output)}")
+    file = printable(output.path)
+    say_result(as_json, document, f"step {info.step}{kind}: {written['bytes']:,} bytes  {file}")
 
 
 @verb
@@ -569,10 +588,7 @@ def restore(  # one parameter for each option: click passes them by name
     show_default=True,
     help="Average arrays of this role; repeatable.",
 )
-@_output_option
-@_key_option
-@_strip_option
-@_dtype_option
+@output_options
 @bounds_options
 def average(  # one parameter for each option: click passes them by name
     directory: Place,
@@ -580,10 +596,7 @@ def average(  # one parameter for each option: click passes them by name
     steps: tuple[int, ...],
     decay: float | None,
     roles: tuple[Role, ...],
-    output: Path,
-    keys: tuple[str, ...],
-    strip: bool,
-    dtype: Literal["float32"] | None,
+    output: Output,
     bounds: Bounds,
     as_json: bool,
 ) -> None:
@@ -593,44 +606,16 @@ def average(  # one parameter for each option: click passes them by name
     steps; so the statistics of BatchNorm must be estimated again with data. --key and --strip are
     as in restore.
     """
-    _check_output(output, keys, strip)
     store = writable_store(directory)
     shares = select_shares(store, steps or None, last, decay=decay)
     newest = max(shares)
     with open_path(directory, step=newest, exact=False) as file:
-        names = _names(file, keys, None if strip else output) or None
+        names = output.names(file)
     with render.progress("averaging") as update:
-        averaged = average_steps(store, shares, roles, names, dtype or "bits", update, bounds)
-    state, metadata = averaged.state, averaged.metadata
-    if keys:
-        state, metadata = choose(state, metadata, keys if strip else ())
-    written = save_output(state, output, metadata)
+        averaged = average_steps(store, shares, roles, names, output.dtype or "bits", update, bounds)
+    written = output.write(averaged.state, averaged.metadata)
     document = {"directory": str(directory), "steps": list(shares), "shares": list(shares.values())}
     what = f"mean of {len(shares)} steps, {min(shares)} to {newest}" if len(shares) > 1 else f"step {newest}"
     count = f"arrays averaged: {len(averaged.arrays)}, others of step {newest}"
-    text = f"{what}: {written['bytes']:,} bytes, {count}  {printable(output)}"
+    text = f"{what}: {written['bytes']:,} bytes, {count}  {printable(output.path)}"
     say_result(as_json, {**document, "averaged": averaged.arrays, **written}, text)
-
-
-def _check_output(output: Path, keys: tuple[str, ...], strip: bool) -> None:
-    check_suffix(output, write=True)
-    if strip and not keys:
-        raise click.UsageError("--strip needs --key: it removes the key from the front of names")
-
-
-def _names(file: OpenState, keys: tuple[str, ...], output: Path | None) -> list[str]:
-    """Return names for keys. A key without an entry means arrays that start with it and a dot.
-
-    If the output is an HDF5 file, and the state is from one, what belongs to every array of that
-    file is among them: its coordinates, and what it has besides arrays.
-    """
-    arrays = file.keys()
-    names = []
-    for key in keys:
-        entry = any(name == key or name.startswith(f"{key}/") for name in arrays)
-        dotted = [name for name in arrays if name.startswith(f"{key.removesuffix('.')}.")]
-        names += [key] if entry or not dotted else dotted
-    if names and output is not None and output.suffix in HDF5 and f"{ENTRY}/runs" in arrays:
-        declared = parse(file.state([ENTRY]).get("/".join(DECLARED)))
-        names += [ENTRY, *(name for name, told in declared.items() if told.exact and name in arrays)]
-    return names

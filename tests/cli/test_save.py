@@ -21,46 +21,46 @@ from ..support.tuning import tune
 STATE = {"weight": np.linspace(-1, 1, 300, dtype=np.float32).reshape(3, 100), "running_mean": np.ones(3)}
 
 
-@pytest.fixture(name="files")
-def _files(tmp_path):
+@pytest.fixture
+def states(tmp_path):
     for number, state in enumerate(run_states(3)):
         save_file(arrays_of(state), tmp_path / f"state-{number}.npz", {})
     return sorted(tmp_path.glob("*.npz"))
 
 
-def test_a_plan_is_what_the_save_does(files, tmp_path):
-    run("save", tmp_path / "run", files[0], files[1], "--policy", "balanced")
+def test_a_plan_is_what_the_save_does(states, tmp_path):
+    run("save", tmp_path / "run", states[0], states[1], "--policy", "balanced")
     before = sorted((tmp_path / "run").iterdir())
-    document = run_json("plan", tmp_path / "run", files[2])
+    document = run_json("plan", tmp_path / "run", states[2])
     assert sorted((tmp_path / "run").iterdir()) == before
-    run("save", tmp_path / "run", files[2])
+    run("save", tmp_path / "run", states[2])
     info = lccodec.Chain(tmp_path / "run").info(2)
     assert document["parent"] == info.parent == 1
     for planned, saved in zip(document["arrays"], info.arrays, strict=True):
         assert (planned["name"], planned["role"], planned["why"]) == (saved.name, saved.role, saved.why)
         assert planned["estimated_bytes"] == pytest.approx(saved.stored_bytes, abs=1)
         assert (planned["stored"] == "unchanged") == (saved.method == "unchanged")
-    assert "about " in run("plan", tmp_path / "run", files[2])[0]
+    assert "about " in run("plan", tmp_path / "run", states[2])[0]
     assert document["last"]["step"] == 1
     assert document["last"]["figures"]["weight"]["error"] > 0
 
 
-def test_a_newest_checkpoint_that_cannot_be_read(files, tmp_path):
-    run("save", tmp_path / "run", files[0], files[1], "--policy", "balanced", "--newest", "history")
+def test_a_newest_checkpoint_that_cannot_be_read(states, tmp_path):
+    run("save", tmp_path / "run", states[0], states[1], "--policy", "balanced", "--newest", "history")
     newest = max((tmp_path / "run").glob("*.lcc.h5"))
     newest.write_bytes(newest.read_bytes()[:-1])
-    document = run_json("plan", tmp_path / "run", files[2])
+    document = run_json("plan", tmp_path / "run", states[2])
     assert (document["parent"], document["last"]) == (None, None)
 
 
-def test_a_new_chain(files, tmp_path):
-    document = run_json("plan", tmp_path / "new", files[0])
+def test_a_new_chain(states, tmp_path):
+    document = run_json("plan", tmp_path / "new", states[0])
     assert not (tmp_path / "new").exists()
     assert document["last"] is None
     assert (document["parent"], {array["estimated_error"] for array in document["arrays"]}) == (None, {0.0})
-    lossy = run_json("plan", tmp_path / "new", files[0], "--policy", "small")
+    lossy = run_json("plan", tmp_path / "new", states[0], "--policy", "small")
     assert lossy["totals"]["estimated_bytes"] < document["totals"]["estimated_bytes"]
-    assert "This would be a keyframe" in run("plan", tmp_path / "new", files[0])[0]
+    assert "This would be a keyframe" in run("plan", tmp_path / "new", states[0])[0]
 
 
 def test_roles_of_a_file_of_torch(tmp_path):
@@ -165,18 +165,18 @@ def test_a_bound_alone_means_fields(tmp_path):
     for step in range(2):
         wave = np.sin(x + 0.1 * step)[:, None] * np.cos(x)
         np.savez(tmp_path / f"state-{step}.npz", wave=wave, ids=np.arange(3000))
-    files = sorted(tmp_path.glob("*.npz"))
-    document = run_json("plan", tmp_path / "run", files[0], "--relative-error", 1e-4)
+    states = sorted(tmp_path.glob("*.npz"))
+    document = run_json("plan", tmp_path / "run", states[0], "--relative-error", 1e-4)
     assert [array["lossy"] for array in document["arrays"]] == [True, False]
-    assert run_json("plan", tmp_path / "run", files[0], "--policy", "fields", "--max-error", 1e-4)["arrays"]
-    forecast = run_json("save", tmp_path / "run", *files, "--dry-run", "--max-error", 1e-3)["forecasts"]
+    assert run_json("plan", tmp_path / "run", states[0], "--policy", "fields", "--max-error", 1e-4)["arrays"]
+    forecast = run_json("save", tmp_path / "run", *states, "--dry-run", "--max-error", 1e-3)["forecasts"]
     assert [each["policy"] for each in forecast] == ["lossless", "balanced", "fields"]
-    run("save", tmp_path / "run", *files, "--relative-error", 1e-4, "--newest", "history")
+    run("save", tmp_path / "run", *states, "--relative-error", 1e-4, "--newest", "history")
     restored = lccodec.Chain(tmp_path / "run").restore(1)
     assert abs(restored["wave"] - wave).max() <= 1e-4 * np.ptp(wave)
-    run("plan", tmp_path / "run", files[0], "--policy", "fields", code=2)
-    run("plan", tmp_path / "run", files[0], "--policy", "small", "--max-error", 1, code=2)
-    run("plan", tmp_path / "run", files[0], "--max-error", 0, code=2)
+    run("plan", tmp_path / "run", states[0], "--policy", "fields", code=2)
+    run("plan", tmp_path / "run", states[0], "--policy", "small", "--max-error", 1, code=2)
+    run("plan", tmp_path / "run", states[0], "--max-error", 0, code=2)
 
 
 @pytest.fixture
