@@ -131,9 +131,10 @@ def grouped(
             made = make(**{key: named.pop(key) for key in keys})
             return command(*args, **{name: made}, **named)
 
+        decorated: _Command = called
         for option in reversed(options):
-            called = option(called)
-        return called
+            decorated = option(decorated)
+        return decorated
 
     return decorate
 

@@ -641,7 +641,7 @@ class Layers:
                         self._wait(layer)
             elif isinstance(part, torch.Tensor) and not part.is_meta and id(own) in self._hollow:
                 self.tensors.add(id(part))
-                self._wait(_Layer({"": own}, 0, lambda entries, part=part: copy_into(part, entries[""])))
+                self._wait(_Layer({"": own}, 0, partial(_set, part)))
 
     def _wait(self, layer: _Layer) -> None:
         different = {id(entry) for entry in layer.entries.values()}
@@ -649,6 +649,10 @@ class Layers:
         for entry in different:
             self._waiting.setdefault(entry, []).append(layer)
             self._uses[entry] += 1
+
+
+def _set(target: torch.Tensor, entries: dict[str, Any]) -> None:
+    copy_into(target, entries[""])
 
 
 def _layers_of(target: torch.nn.Module, state: Mapping[str, Any]) -> list[_Layer] | None:
