@@ -269,7 +269,7 @@ def summary_text(array: ArrayInfo, step: int | None, figures: ArraySummary, exac
     return facts_text(facts) + ("\n\n" + _histogram(spread.histogram) if spread is not None else "")
 
 
-def course_text(steps: Sequence[int], figures: dict[str, Sequence[float | None]]) -> str:
+def course_text(steps: Sequence[int], figures: Mapping[str, Sequence[float | None]]) -> str:
     """Return figures of an array over the steps, each as a sparkline with its range."""
     lines = [f"over {len(steps)} steps, {steps[0]} to {steps[-1]}" if steps else "at no step"]
     for name, series in figures.items():
