@@ -70,7 +70,7 @@ from ..errors import (
 from ..policy.policy import Policy
 from ..policy.roles import Assignment, assign_roles
 from .chains import ChainOptions, LinkSaver, OtherOptions
-from .files.steps import number_files
+from .files.formats import number_files
 from .jax import described, leaves, roles
 from .link import open_linked
 from .matching import check_same

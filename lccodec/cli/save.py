@@ -9,10 +9,9 @@ from typing import Any, Final, Literal, TypeAlias
 
 import click
 
-from ..adapters.files.formats import HDF5, check_suffix
+from ..adapters.files.formats import HDF5, check_suffix, files_below, number_files
 from ..adapters.files.shards import SHARD_BYTES
 from ..adapters.files.states import FileOriginals, load_with_roles
-from ..adapters.files.steps import files_below, number_files
 from ..adapters.files.structure import choose
 from ..adapters.whole import OpenState, open_whole
 from ..chain.bounds import Bounds

@@ -1,7 +1,7 @@
 """Files of every format: read, written, and converted for another framework.
 
-`states` reads, writes and converts; `formats` tells what a file is by its suffix and its first
-bytes, and `steps` which step it has by its name. `structure` (names, and what names alone do not
-say), `header`, `shards`, `zip_archive` and `disk` are what the formats have in common. Imports the
-chain, the exchange and `adapters/tree`; npz, HDF5 and safetensors import it.
+`states` reads, writes and converts; `formats` tells by its name and its first bytes what a file is,
+and which step it has. `structure` (names, and what names alone do not say), `header`, `shards`,
+`zip_archive` and `disk` are what the formats have in common. Imports the chain, the exchange and
+`adapters/tree`; npz, HDF5 and safetensors import it.
 """

@@ -46,12 +46,13 @@ from .formats import (
     WRITTEN_BY_TORCH,
     Kind,
     check_suffix,
+    files_below,
     is_checkpoint,
+    number_files,
     recognize,
 )
 from .header import is_index
 from .shards import SHARD_BYTES
-from .steps import files_below, number_files
 from .structure import plain_names
 
 

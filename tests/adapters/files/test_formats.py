@@ -23,9 +23,8 @@ import torch
 
 import lccodec
 from lccodec.adapters import hdf5, npz, safetensors
-from lccodec.adapters.files.formats import KINDS, check_suffix, recognize
+from lccodec.adapters.files.formats import KINDS, check_suffix, files_below, recognize
 from lccodec.adapters.files.states import load_file, load_with_roles, save_file
-from lccodec.adapters.files.steps import files_below
 from lccodec.errors import ArgumentError, LccodecWarning, StorageError
 from lccodec.policy.declared import DECLARED, ENTRY, parse
 
