@@ -16,7 +16,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name must not fail on a narrow encoding
-    from .cli.verbs import program
+    from .cli.program import program
 
     program(prog_name="lccodec")
 

@@ -23,7 +23,7 @@ from lccodec.byteorder import little_endian, read_numbers, stored_bytes, stored_
 from lccodec.element_table import ELEMENT_TYPES
 from lccodec.element_types import components, in_host_order
 from lccodec.frame import content
-from lccodec.inspect.summary import summarize
+from lccodec.inspect.difference import summarize
 from lccodec.quantizers.clusters import Clusters
 
 from .support.strategies import ALL_DTYPES, array_and_reference, bits_of, random_array
@@ -74,17 +74,17 @@ ALLOWED = {
         "left.tobytes()": "compared with the bytes of another array of the host's order",
         "right.tobytes()": "the same",
     },
-    "exchange/layouts": {
+    "exchange/rules": {
         "other.tobytes()": "compared with the bytes of another array of the host's order",
         "first.tobytes()": "the same",
     },
-    "adapters/files/skeleton": {
+    "adapters/hdf5": {
         "filled.tobytes()": "compared with the bytes of another value of the file's order",
         "block.tobytes()": "the same",
+        "value.tobytes()": "opaque bytes, as the file has them",
     },
-    "adapters/hdf5": {"value.tobytes()": "opaque bytes, as the file has them"},
     "adapters/torch/target": {"now.data": "a tensor's", "tensor.data": "the same"},
-    "adapters/dcp/reader": {"array.tobytes()": "a pickle: uint8"},
+    "adapters/dcp": {"array.tobytes()": "a pickle: uint8"},
     "adapters/npz": {"array.view(np.uint8)": "read as the header of the member says"},
     "adapters/torch/pickled": {"np.frombuffer(data, kind.dtype)": "in the order that the file says"},
     "chain/save/state_copy": {
@@ -112,8 +112,8 @@ ALLOWED = {
     "chain/save/measurement": {
         "np.ndarray((rows + (rest > 0), _ROW), bounds.dtype, bounds, shift * step, steps)": "a view"
     },
-    "adapters/jax/states": {"array.view(np.uint8)": "of a type of one byte"},
-    "adapters/orbax/pytree": {
+    "adapters/jax": {"array.view(np.uint8)": "of a type of one byte"},
+    "adapters/orbax": {
         "array.view(np.uint8)": "of a type of one byte",
         "shard.data": "an array of JAX",
     },

@@ -30,7 +30,8 @@ OPTIONAL = {
     "ml_dtypes": {"element_table", "adapters/jax", "adapters/orbax"},
     "jax": {"adapters/jax", "adapters/orbax"},
     "safetensors": {"adapters/safetensors", "adapters/huggingface"},
-    "torch": {"adapters/torch", "adapters/dcp", "adapters/huggingface", "adapters/lightning"},
+    "torch": {"adapters/torch", "adapters/dcp", "adapters/rank_parity"}
+    | {"adapters/huggingface", "adapters/lightning"},
     "orbax": {"adapters/orbax"},
     "lightning": {"adapters/lightning"},
     "transformers": {"adapters/transformers"},
@@ -149,10 +150,7 @@ def test_a_folder_says_what_lives_in_it(name: str) -> None:
 
 
 def test_only_plain_hdf5_goes_through_h5py() -> None:
-    assert [m for m in modules() if "h5py" in imports(m)[1]] == [
-        "adapters/files/skeleton",
-        "adapters/hdf5",
-    ]
+    assert [m for m in modules() if "h5py" in imports(m)[1]] == ["adapters/hdf5"]
 
 
 def test_one_function_of_the_program_prints() -> None:

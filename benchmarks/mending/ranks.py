@@ -42,7 +42,7 @@ def measure_ranks(size: int, files: int, rounds: int) -> dict[str, dict[str, flo
                 chain.save(0, {"w": numbers})
         # A fork of this process, with its threads, may hang. The server imports torch once for all.
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["lccodec.adapters.dcp.behind", __name__])
+        context.set_forkserver_preload(["lccodec.adapters.rank_parity", __name__])
         found: dict[str, dict[str, float]] = {}
         for name, way in (("all ranks", _by_all), ("one gathers", _by_one)):
             answers: SimpleQueue[Any] = context.SimpleQueue()
@@ -83,7 +83,7 @@ def _run(
     import torch
     import torch.distributed as dist
 
-    from lccodec.adapters.dcp.behind import TorchPeers
+    from lccodec.adapters.rank_parity import TorchPeers
 
     torch.set_num_threads(1)
     place = f"file://{directory}/{way.__name__}"

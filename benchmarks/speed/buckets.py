@@ -20,7 +20,7 @@ from click.testing import CliRunner
 
 import lccodec
 from lccodec.chain.store.bucket.backend import FsspecBackend, ObstoreBackend, PatientBackend
-from lccodec.cli.verbs.listing import ls
+from lccodec.cli.listing import ls
 
 from .many import state
 

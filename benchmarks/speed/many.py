@@ -20,7 +20,7 @@ import numpy as np
 from click.testing import CliRunner
 
 import lccodec
-from lccodec.cli.verbs.listing import ls
+from lccodec.cli.listing import ls
 
 #: Seconds that each action may take with 1,000 checkpoints; None where there is no bound.
 BOUNDS: Final[dict[str, float | None]] = {

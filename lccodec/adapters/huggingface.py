@@ -32,9 +32,9 @@ from . import torch as adapter
 from .chains import LinkSaver
 from .files.disk import replacing
 from .link import open_linked, save_linked
+from .matching import unwrapped
 from .torch.archive import load_archive
-from .torch.roles import module_roles
-from .tree.matching import unwrapped
+from .torch.states import module_roles
 from .whole import PACKED
 
 _RULE: Final = "folder"
@@ -55,19 +55,9 @@ def pack(
 ) -> list[Path]:
     """Store the tensors of a folder's large files in one checkpoint; return the files it removes.
 
-    Parameters
-    ----------
-    chain
-        The chain that stores them as deltas; without it the checkpoint stands alone.
-    models
-        The modules of the weights, if they are at hand: their types show what is trained.
-
-    Raises
-    ------
-    ArgumentError
-        If a file holds something that cannot be stored. The message names it; nothing is removed.
-    DataError, StorageError
-        If a file is damaged, or the operating system refuses.
+    The chain stores them as deltas; without it the checkpoint stands alone. `models` are the
+    modules of the weights, if they are at hand: their types show what is trained. An
+    ``ArgumentError`` names what cannot be stored; then nothing is removed.
     """
     contents = _read(checked_path(folder), models)
     if contents is None:
@@ -173,14 +163,8 @@ def _model_roles(
 def unpack(folder: str | os.PathLike[str]) -> list[Path]:
     """Write the files that `pack` removed, and return them. Existing files are left as they are.
 
-    Raises
-    ------
-    ChainError
-        If the folder's checkpoint is missing from its chain.
-    DataError
-        If stored bytes break a rule, or name a file outside the folder.
-    StorageError
-        If the operating system refuses, or there is no such checkpoint.
+    A ``ChainError`` says that the checkpoint is missing from its chain, a ``DataError`` that stored
+    bytes break a rule, or name a file outside the folder.
     """
     folder = checked_path(folder)
     with open_linked(folder / PACKED) as file:

@@ -12,7 +12,7 @@
 {'epoch': 1, 'state_dict': {'w': tensor([1., 1., 1.])}}
 
 `Trainer.fit(ckpt_path=...)` resumes from such a file. A checkpoint may hold what a `state_dict`
-holds: tensors and plain values (:mod:`lccodec.adapters.tree.values`) in dicts and lists, but no
+holds: tensors and plain values (:mod:`lccodec.adapters.tree`) in dicts and lists, but no
 objects. With `LCCheck` among the callbacks of the trainer, a checkpoint that holds more is refused
 before the first step. Each checkpoint is a whole file (`lccodec.adapters.link`), exact also where
 the chain is lossy: it may be copied, uploaded and deleted as any other. With a chain it is a step

@@ -55,10 +55,9 @@ def prune_named(
 
     Raises
     ------
-    ArgumentError
-        If there is no chain, or nothing names a step of one of them. Nothing is removed then.
-    DataError
-        If a file is damaged, so that nobody knows what it names. Nothing is removed then.
+    ArgumentError, DataError
+        If there is no chain, nothing names a step of one of them, or a file is damaged, so that
+        nobody knows what it names. Nothing is removed then.
     """
     places = list(places)
     named, roots = named_steps(places), _whole_roots(places)
@@ -66,7 +65,10 @@ def prune_named(
     for chain in chains_below(directory):
         store = DirectoryStore(chain)
         steps = named.get(chain.resolve(), set()) & store.steps().keys()
-        steps |= {step for step, name in store.steps().items() if _exact_root(store, name) in roots}
+        for step, name in store.steps().items():
+            with store.open(name) as reader:  # the exact file that it names, or is
+                if (reader.root if reader.manifest.is_exact else reader.manifest.exact) in roots:
+                    steps.add(step)
         if not steps:
             raise ArgumentError(f"no file at the given places names a step of {chain}")
         # A step that only the exact file has stays in any case, and a prune keeps the newest.
@@ -134,12 +136,6 @@ def _whole_roots(places: Iterable[Path]) -> set[bytes]:
         with suppress(FormatError), open_checkpoint(path) as reader:
             roots |= {reader.root} if reader.manifest.is_exact else set()
     return roots
-
-
-def _exact_root(store: DirectoryStore, name: str) -> bytes | None:
-    """Return the root of the exact file that a checkpoint names, or is."""
-    with store.open(name) as reader:
-        return reader.root if reader.manifest.is_exact else reader.manifest.exact
 
 
 def _files(place: Path) -> Iterator[Path]:

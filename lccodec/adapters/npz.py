@@ -23,7 +23,7 @@ from ..errors import ArgumentError, FormatError, LimitError
 from .files.disk import replacing
 from .files.structure import named_leaves
 from .files.zip_archive import Member, read_members
-from .seals.reading import sealed_file
+from .seals import sealed_file
 
 __all__ = ["load_file", "save_file"]
 
@@ -46,20 +46,9 @@ _MAX_NAME_BYTES: Final = 0xFFFF - len(_MEMBER_SUFFIX)
 def load_file(path: str | os.PathLike[str]) -> dict[str, Array]:
     """Return the arrays of an ``.npz`` file by name, in file order.
 
-    Raises
-    ------
-    ChecksumError
-        If it is not as it was sealed (`lccodec.adapters.seals`).
-    FormatError
-        If the file is not an archive of arrays, is damaged, or holds Python objects. The message
-        names the array.
-    LimitError
-        If an array declares more than its stored bytes can hold, or than fits in memory. An archive
-        has at most 1,032 times the bytes of its file.
-    UnsupportedError
-        If an array is encrypted, or packed by another method than deflate.
-    StorageError
-        If the operating system cannot read the file.
+    A ``DataError`` says that it is not as it was sealed (`lccodec.adapters.seals`), is not an
+    archive of arrays, is damaged, holds Python objects, or declares more than its stored bytes can
+    hold or than fits in memory: an archive has at most 1,032 times the bytes of its file.
     """
     arrays: dict[str, Array] = {}
     with sealed_file(path) as file:
@@ -127,21 +116,10 @@ def _header(head: bytes, where: str) -> tuple[np.dtype[Any], tuple[int, ...], bo
 def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str] | None = None) -> None:
     """Write the arrays of a state to an ``.npz`` file atomically; an existing file is replaced.
 
-    Parameters
-    ----------
-    state
-        A nested dict, list or tuple. It is flattened to names such as ``"optimizer/0/m"``. An int,
-        float or bool becomes an array without dimensions.
-    metadata
-        None or empty: the format has no place for metadata.
-
-    Raises
-    ------
-    ArgumentError
-        For metadata, a bfloat16 array, a str, bytes or None in the state, or two entries with the
-        same name.
-    StorageError
-        If the operating system refuses. An existing file is unchanged.
+    A nested dict, list or tuple is flattened to names such as ``"optimizer/0/m"``. An int, float or
+    bool becomes an array without dimensions. An ``ArgumentError`` is for metadata, for which the
+    format has no place, a bfloat16 array, a str, bytes or None in the state, or two entries of one
+    name.
     """
     if metadata_strings(metadata):
         raise ArgumentError("an .npz file has no place for metadata; write a .safetensors file")

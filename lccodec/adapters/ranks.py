@@ -172,7 +172,7 @@ def repairable(path: Place, bounds: Bounds = UNBOUNDED) -> str | None:
     outcome = repair_together(path, dry_run=True, bounds=bounds)
     places = [store, *map(DirectoryStore, _saves_below(store))]
     if not outcome.mended and all(
-        recorded(each, of_ranks=flag) is None for each in places for flag in (False, True)
+        recorded(place, of_ranks=flag) is None for place in places for flag in (False, True)
     ):
         return None
     return "yes" if not outcome.lost else "in part" if outcome.mended else "no"

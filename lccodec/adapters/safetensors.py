@@ -3,7 +3,7 @@
 The format has bfloat16. Without ml_dtypes, a bfloat16 array has the dtype
 :data:`lccodec.BFLOAT16_BITS`. A float8 tensor becomes an array of its bit patterns (uint8) and a
 note in the metadata, which the adapters of frameworks understand (see
-:mod:`lccodec.adapters.tree.plain`). An array with such a note is written as float8. The index of a
+:mod:`lccodec.adapters.tree`). An array with such a note is written as float8. The index of a
 sharded state (``model.safetensors.index.json``) is read as one file, and written with its shards.
 Needs the extra ``safetensors``, but no framework.
 """
@@ -27,11 +27,11 @@ from ..element_table import ELEMENT_TYPES
 from ..element_types import Array, components, from_components
 from ..errors import ArgumentError, DependencyError, FormatError, StorageError
 from .files.disk import replacing
-from .files.header import DTYPE_NAMES, FLOAT8_NAMES
-from .files.shards import SHARD_BYTES, is_index, load_shards, read_index, save_shards
+from .files.header import DTYPE_NAMES, FLOAT8_NAMES, is_index
+from .files.shards import SHARD_BYTES, load_shards, read_index, save_shards
 from .files.structure import STATE, named_leaves, plain_names, rebuild, with_structure
-from .seals.reading import read_sealed, sealed_file
-from .tree.plain import names_by_type, read_types, with_types
+from .seals import read_sealed, sealed_file
+from .tree import names_by_type, read_types, with_types
 
 try:
     import safetensors as library
@@ -48,17 +48,10 @@ _ELEMENT_TYPES: Final = {kind.name: kind for kind in ELEMENT_TYPES if kind.name 
 def load_file(path: str | os.PathLike[str]) -> dict[str, Array]:
     """Return the tensors of a ``.safetensors`` file or an index by name, in header order.
 
-    Raises
-    ------
-    ChecksumError
-        If a file is not as it was sealed (`lccodec.adapters.seals`). The message names the damaged
-        tensors.
-    ArgumentError
-        For a tensor of a dtype that lccodec cannot hold, such as F4. The message names both.
-    FormatError
-        If the file is not a .safetensors file or is damaged, or an index and its shards do not fit.
-    StorageError
-        If the operating system cannot read the file, or a shard is missing.
+    A ``ChecksumError`` names the tensors that are not as they were sealed
+    (`lccodec.adapters.seals`), an ``ArgumentError`` one of a dtype that lccodec cannot hold, such
+    as F4. A ``FormatError`` says that a file is damaged or another one, or that an index and its
+    shards do not fit.
     """
     if is_index(path):
         return load_shards(path, load_file)
@@ -97,10 +90,7 @@ def _array(path: str | os.PathLike[str], name: str, tensor: dict[str, Any]) -> A
 def load_state(path: str | os.PathLike[str]) -> tuple[Any, dict[str, str]]:
     """Return the state that `save_file` wrote, with its structure and scalars, and its metadata.
 
-    Raises
-    ------
-    ArgumentError, FormatError, LimitError, StorageError
-        As `load_file`; also if the note of the structure is malformed.
+    Errors are those of `load_file`, also if the note of the structure is malformed.
     """
     of_files: list[dict[str, str]] = []
 
@@ -115,13 +105,7 @@ def load_state(path: str | os.PathLike[str]) -> tuple[Any, dict[str, str]]:
 
 
 def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Return the metadata of a ``.safetensors`` file or an index; errors as `load_file`.
-
-    Returns
-    -------
-    dict
-        With the note of float8 tensors; empty if there is nothing.
-    """
+    """Return the metadata of a file or an index, with the note of float8; errors as `load_file`."""
     if is_index(path):
         files, metadata = read_index(path)
         return _together([load_metadata(file) for file in files], metadata)
@@ -168,15 +152,12 @@ def save_file(
     metadata
         Strings to store with it. Arrays that its note calls float8 become float8 tensors.
     max_shard_bytes
-        If `path` is an index: the bytes of the tensors of one shard. A larger tensor has a shard of
-        its own.
+        If `path` is an index: the bytes of the tensors of one shard. A larger tensor has one alone.
 
     Raises
     ------
     ArgumentError
         For a complex128 array, two entries with the same name, or an entry named ``__metadata__``.
-    StorageError
-        If the operating system refuses. An existing file is unchanged.
     """
     metadata = metadata_strings(metadata)
     arrays, scalars = named_leaves(state)

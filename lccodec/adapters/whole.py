@@ -138,7 +138,7 @@ def _recorded(place: Path, info: CheckpointInfo) -> Together:
 def _of_processes(place: Path, info: CheckpointInfo) -> Together:
     """Put a checkpoint of Orbax together."""
     from . import jax
-    from .orbax.pytree import read_tree
+    from .orbax import read_tree
 
     tree = read_tree(place.parent)
     return Together(*jax.to_numpy(tree), info, jax.roles(tree))

@@ -1,5 +1,9 @@
 """The command ``lccodec``: its verbs, its output, the demo and the network that the demo trains.
 
-A new verb goes into a module of ``verbs``. Nothing imports this folder. It may import everything
-but frameworks; adapters import those when they are used.
+- `program` finds a verb and reports errors; `parameters` and `render` are what several verbs have.
+- Verbs by purpose: `look`, `listing`, `save`, `keep`, `mend`, `share`, `convert`; and the
+  `demonstration`.
+
+Nothing imports this folder. It may import everything but frameworks; adapters import those when
+they are used.
 """

@@ -8,12 +8,14 @@ from typing import Any
 
 import click
 
-from ..adapters.files.formats import Kind, recognize, save_file
-from ..adapters.files.shards import SHARD_BYTES, is_index, read_index
+from ..adapters.files.formats import Kind, recognize
+from ..adapters.files.header import is_index
+from ..adapters.files.shards import SHARD_BYTES, read_index
+from ..adapters.files.states import save_file
 from ..printable import printable
 from . import render
+from .parameters import Size
 from .program import tell
-from .verbs.parameters import Size
 
 
 def describe_foreign(path: Path) -> dict[str, Any] | None:

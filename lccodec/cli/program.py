@@ -1,16 +1,20 @@
-"""The command ``lccodec`` without its verbs: how a verb is made, and how its errors are reported.
+"""The command ``lccodec``: how a verb is made and found, and how its errors are reported.
 
-An error is one line on standard error. With ``--json`` it is also a document ``{"error": ...}``
-on standard output.
+A module is loaded for its verbs, or to show what they do: what all of them need takes longer than
+most of them. An error is one line on standard error. With ``--json`` it is also a document
+``{"error": ...}`` on standard output.
+
+Exit codes: 0 fine, 1 problems found (in data, a chain or storage), 2 usage.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from typing import Any, Final, TypeVar
 
 import click
@@ -28,7 +32,44 @@ _LONGEST_SENTENCE: Final = 400  # of the help
 
 _STYLES: Final = re.compile("(\x1b\\[[01]m)")  # of the headers of a table
 
+#: The verbs of each module.
+_MODULES: Final = {
+    "convert": ("convert",),
+    "demonstration": ("demo",),
+    "keep": ("rollback", "rolled-back", "fork", "prune", "compact", "pin", "unpin"),
+    "listing": ("ls",),
+    "look": ("info", "show", "diff", "check", "report"),
+    "mend": ("protect", "repair", "mirror", "seal"),
+    "save": ("save", "plan", "restore", "average"),
+    "share": ("bundle", "unbundle", "publish", "pull"),
+}
+
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class _Verbs(MutableMapping[str, click.Command]):
+    """The verbs by name. Each is loaded when it is first asked for, and adds itself."""
+
+    def __init__(self) -> None:
+        self._modules = {name: module for module, names in _MODULES.items() for name in names}
+        self._loaded: dict[str, click.Command] = {}
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name in self._modules and name not in self._loaded:
+            importlib.import_module(f".{self._modules[name]}", __package__)
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, verb: click.Command) -> None:
+        self._loaded[name] = verb
+
+    def __delitem__(self, name: str) -> None:
+        del self._modules[name], self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
 
 
 class _Program(click.Group):
@@ -127,6 +168,9 @@ def program() -> None:
 
     Exit codes: 0 fine, 1 problems found, 2 usage.
     """
+
+
+program.commands = _Verbs()
 
 
 def verb(function: Function) -> click.Command:

@@ -35,8 +35,7 @@ from ..printable import printable
 from ..table import evenly_spaced, facts_text, ratio, shape_text, size_text, times_text
 
 if TYPE_CHECKING:
-    from ..inspect.difference import Difference
-    from ..inspect.summary import ArraySummary, Bin
+    from ..inspect.difference import ArraySummary, Bin, Difference
 
 
 class Table(plain.Table):
@@ -68,8 +67,6 @@ def sparkline(values: Sequence[float | None], *, logarithmic: bool = False, widt
     Blanks stand for ``None`` and what is not finite. Of a longer series, evenly spaced numbers are
     shown. On a `logarithmic` scale, what is not above 0 has the lowest character.
 
-    Examples
-    --------
     >>> len(sparkline([1, 2, None, 8])), sparkline([1, None])[1]
     (4, ' ')
     """
@@ -143,8 +140,6 @@ _MAX_BAR_CHARACTERS: Final = 40  # of a histogram
 def dump_json(document: Any) -> str:
     """Return a document as JSON; NaN and infinities become strings, bytes ``{"base64": ...}``.
 
-    Examples
-    --------
     >>> print(dump_json({"loss": float("inf"), "key": b"ab"}))
     {
       "loss": "Infinity",
@@ -213,8 +208,6 @@ def checkpoints_text(infos: Sequence[CheckpointInfo | CheckpointSummary]) -> str
 def steps_text(steps: Sequence[int]) -> str:
     """Return how many checkpoints there are, and their range.
 
-    Examples
-    --------
     >>> steps_text([10, 20, 30])
     '3 checkpoints, steps 10 to 30'
     >>> steps_text([5])
@@ -276,7 +269,7 @@ def summary_text(array: ArrayInfo, step: int | None, figures: ArraySummary, exac
     return facts_text(facts) + ("\n\n" + _histogram(spread.histogram) if spread is not None else "")
 
 
-def course_text(steps: Sequence[int], figures: dict[str, Sequence[float | None]]) -> str:
+def course_text(steps: Sequence[int], figures: Mapping[str, Sequence[float | None]]) -> str:
     """Return figures of an array over the steps, each as a sparkline with its range."""
     lines = [f"over {len(steps)} steps, {steps[0]} to {steps[-1]}" if steps else "at no step"]
     for name, series in figures.items():

@@ -26,9 +26,7 @@ True
 README.md beside this file says what is mapped, what is not, and how a rule is found.
 """
 
-from .adam import adam_to_flax, adam_to_torch
-from .layouts import LAYOUTS
-from .mapping import to_flax, to_torch
-from .rules import RULES, Rule, load_rules
+from .mapping import adam_to_flax, adam_to_torch, to_flax, to_torch
+from .rules import LAYOUTS, RULES, Rule, load_rules
 
 __all__ = ["LAYOUTS", "RULES", "Rule", "adam_to_flax", "adam_to_torch", "load_rules", "to_flax", "to_torch"]

@@ -1,19 +1,105 @@
-"""States of modules from torch to Flax NNX and back, entry by entry, by rules."""
+"""States of modules from torch to Flax NNX and back, entry by entry, by rules; and Adam's moments.
+
+Moments have the layouts of their parameters. torch keeps ``exp_avg``, ``exp_avg_sq`` and ``step``
+for each parameter, by its number. optax keeps one ``ScaleByAdamState``: a ``count`` and two trees,
+``mu`` and ``nu``. Both do the same computation (if optax's ``eps_root`` is 0, the default), so
+training can continue. Learning rates, betas, weight decay and the counts of optax's schedules come
+from the new optimizer.
+"""
 
 from __future__ import annotations
 
+import reprlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
+from ..constants import MAX_NESTING
 from ..element_types import in_host_order, is_bfloat16_bits
 from ..errors import ArgumentError
-from .layouts import Shape
-from .rules import MODULE, RULES, SEPARATORS, TIED, Rule, Side, fill, match, translated
-from .trees import leaves, nested, replaced
+from .rules import MODULE, RULES, SEPARATORS, TIED, Rule, Shape, Side, fill, match, translated
+
+
+def children(node: Any) -> list[tuple[str, Any]] | None:
+    """Return the children of a container by key, field or position; None for a leaf."""
+    if isinstance(node, Mapping):
+        return [(str(key), child) for key, child in node.items()]
+    if isinstance(node, list | tuple):
+        names = getattr(node, "_fields", map(str, range(len(node))))
+        return list(zip(names, node, strict=True))
+    return None
+
+
+def leaves(tree: Any, separator: str) -> dict[str, Any]:
+    """Return the leaves of nested containers by name; None is not a leaf.
+
+    >>> leaves({"a": {0: 1, "b/c": 2}, "d": None}, "/")
+    {'a/0': 1, 'a/b/c': 2}
+    """
+    flat: dict[str, Any] = {}
+    for keys, leaf in _walk(tree, ()):
+        if (name := separator.join(keys)) in flat:
+            raise ArgumentError(f"two entries of the state have the name {name!r}")
+        flat[name] = leaf
+    return flat
+
+
+def _walk(node: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    inner = children(node)
+    if inner is None:
+        if node is not None:
+            yield keys, node
+        return
+    if len(keys) >= MAX_NESTING:
+        raise ArgumentError(f"the state nests deeper than {MAX_NESTING} containers, or contains itself")
+    for key, child in inner:
+        yield from _walk(child, (*keys, key))
+
+
+def nested(flat: Mapping[str, Any], separator: str) -> dict[str, Any]:
+    """Return leaves by name as nested dicts.
+
+    >>> nested({"a/b": 1, "a/c": 2}, "/")
+    {'a': {'b': 1, 'c': 2}}
+    """
+    tree: dict[str, Any] = {}
+    for name, leaf in flat.items():
+        *path, last = name.split(separator)
+        node: Any = tree
+        for key in path:
+            node = node.setdefault(key, {}) if isinstance(node, dict) else None
+        if not isinstance(node, dict) or last in node:
+            raise ArgumentError(f"{name!r} is the name of an array, and also the path of others")
+        node[last] = leaf
+    return tree
+
+
+def replaced(tree: Any, separator: str, values: Mapping[str, Any]) -> Any:
+    """Return containers with the structure of a tree and other leaves: the inverse of `leaves`.
+
+    >>> replaced({"a": [1, None]}, ".", {"a.0": 5})
+    {'a': [5, None]}
+    """
+
+    def build(node: Any, keys: tuple[str, ...]) -> Any:
+        inner = children(node)
+        if inner is None:
+            return None if node is None else values[separator.join(keys)]
+        return rebuilt(node, [build(child, (*keys, key)) for key, child in inner])
+
+    return build(tree, ())
+
+
+def rebuilt(node: Any, inner: list[Any]) -> Any:
+    """Return a container of the same kind with other children; for a mapping, a dict."""
+    if isinstance(node, Mapping):
+        return dict(zip(node, inner, strict=True))
+    if hasattr(node, "_fields"):
+        return type(node)(*inner)
+    return tuple(inner) if isinstance(node, tuple) else inner
 
 
 def to_flax(state: Any, rules: Iterable[Rule] = (), like: Any = None) -> Any:
@@ -251,13 +337,14 @@ class _Exchange:
             if not rule.patterns(self.other):
                 return _Move(rule, (name,), ())
             there = translated(binding, self.rules, self.side, self.other)
-            sources = [fill(each, binding, self.side) for each in rule.patterns(self.side)]
-            targets = [fill(each, there, self.other) for each in rule.patterns(self.other)]
+            sources = [fill(pattern, binding, self.side) for pattern in rule.patterns(self.side)]
+            targets = [fill(pattern, there, self.other) for pattern in rule.patterns(self.other)]
             if rule.layout == TIED:  # a file may have only one of the tied names
-                sources = [each for each in sources if each in self.source]
-                targets = [each for each in targets if each in (self.target or targets)] or targets
+                sources = [source for source in sources if source in self.source]
+                targets = [target for target in targets if target in (self.target or targets)] or targets
             if all(
-                each in self.source and rule.takes(_rank(self.source[each]), self.side) for each in sources
+                source in self.source and rule.takes(_rank(self.source[source]), self.side)
+                for source in sources
             ):
                 return _Move(rule, tuple(sources), tuple(targets))
         return None
@@ -331,3 +418,189 @@ def _listed(names: Sequence[str]) -> str:
 
 def _places(moves: Iterable[_Move]) -> str:
     return " or ".join(f"{_listed(move.targets) or 'left out'} ({move.rule.layout})" for move in moves)
+
+
+#: The names of the moments in torch and in optax.
+_MOMENT_NAMES: Final = {"exp_avg": "mu", "exp_avg_sq": "nu"}
+_FLAX_SEPARATOR: Final = SEPARATORS["flax"]
+
+
+def adam_to_flax(
+    optimizer: Any, names: Sequence[str] | None = None, rules: Iterable[Rule] = (), like: Any = None
+) -> Any:
+    """Return the moments of a torch Adam or AdamW as the state of optax's Adam.
+
+    Parameters
+    ----------
+    optimizer
+        The optimizer's ``state_dict``, with NumPy arrays.
+    names
+        The names of the parameters in the optimizer's order: ``[name for name, _ in
+        module.named_parameters()]``. None if the state of the optimizer holds the names.
+    rules
+        Rules that come before `RULES`, as for the weights.
+    like
+        The target: an optax state that contains Adam's state. The result has its structure, and its
+        values for everything else. It is needed whenever `to_flax` needs one.
+
+    Returns
+    -------
+    nested containers
+        The structure of `like`, with its named tuples; without `like`, a dict of ``count``, ``mu``
+        and ``nu``.
+
+    Raises
+    ------
+    ArgumentError
+        If a parameter has no moments, or the steps differ; for AMSGrad, because torch takes the
+        maximum before bias correction and optax after it; and as `to_flax`.
+    """
+    entries = _entries(optimizer, _names(optimizer, names))
+    steps = {_count(entry["step"], f"the step of {name!r}") for name, entry in entries.items()}
+    if len(steps) != 1:
+        raise ArgumentError(
+            f"all parameters must have the same step, because optax has one; got {sorted(steps)}"
+        )
+    adam: dict[str, Any] = {"count": np.array(steps.pop(), np.int32)}
+    template = None if like is None else _adam(like)
+    for ours, theirs in _MOMENT_NAMES.items():
+        source = {name: entry[ours] for name, entry in entries.items()}
+        target = None if template is None else leaves(template[theirs], _FLAX_SEPARATOR)
+        made = exchange(source, target, tuple(rules), "torch", moments=True)
+        adam[theirs] = (
+            nested(made, _FLAX_SEPARATOR)
+            if template is None
+            else replaced(template[theirs], _FLAX_SEPARATOR, made)
+        )
+    return adam if like is None else _with_adam(like, adam)
+
+
+def adam_to_torch(
+    state: Any, names: Sequence[str] | None = None, rules: Iterable[Rule] = (), like: Any = None
+) -> dict[str, Any]:
+    """Return optax's Adam state as the state of a torch Adam or AdamW: inverse of `adam_to_flax`.
+
+    Parameters
+    ----------
+    state
+        An optax state of NumPy arrays that contains Adam's state.
+    names
+        The names of the parameters in the optimizer's order; None if `like` has them.
+    rules
+        Rules that come before `RULES`, as for the weights.
+    like
+        The target: the ``state_dict`` of the torch optimizer. The result has its ``param_groups``,
+        without which torch cannot load it. If the optimizer has taken a step, shapes are checked.
+
+    Returns
+    -------
+    dict
+        ``state`` by parameter number, and the ``param_groups`` of `like`.
+
+    Raises
+    ------
+    ArgumentError
+        As `to_torch`.
+    """
+    adam = _adam(state)
+    names = _names(like, names)
+    known = {} if like is None else _field(like, "state")
+    target = {name: _by_number(known, number).get("exp_avg") for number, name in enumerate(names)}
+    step = np.array(_count(adam["count"], "optax's count"), np.float32)
+    entries = {name: {"step": step.copy()} for name in names}
+    for ours, theirs in _MOMENT_NAMES.items():
+        made = exchange(leaves(adam[theirs], _FLAX_SEPARATOR), target, tuple(rules), "flax", moments=True)
+        for name in names:
+            entries[name][ours] = made[name]
+    groups = {} if like is None else {"param_groups": _field(like, "param_groups")}
+    return {"state": dict(enumerate(entries.values())), **groups}
+
+
+def _names(optimizer: Any, names: Sequence[str] | None) -> list[str]:
+    if names is not None:
+        return list(names)
+    known: dict[int, str] = {}
+    for group in _field(optimizer, "param_groups"):
+        numbers, labels = (_items(group, key) for key in ("params", "param_names"))
+        known |= {
+            n: name for n, name in zip(numbers, labels, strict=False) if type(n) is int and type(name) is str
+        }
+    if not known:
+        raise ArgumentError(
+            "the optimizer's state has no names of parameters: give them, or make the optimizer with"
+            " module.named_parameters()"
+        )
+    return [known[number] for number in sorted(known)]
+
+
+def _items(group: Any, key: str) -> Sequence[Any]:
+    items = group.get(key) if isinstance(group, Mapping) else None
+    return items if isinstance(items, list | tuple) else ()
+
+
+def _entries(optimizer: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Return the entries of a torch optimizer for each parameter, by its name."""
+    state = _field(optimizer, "state")
+    wanted = {"step", *_MOMENT_NAMES}
+    entries = {name: _by_number(state, number) for number, name in enumerate(names)}
+    problems = [
+        f"parameter {name!r} has {', '.join(sorted(map(str, entry))) or 'no state'}"
+        for name, entry in entries.items()
+        if set(entry) != wanted
+    ]
+    if len(state) > len(names):
+        problems.append(f"there are {len(state)} parameters but {len(names)} names")
+    if problems:
+        keys = ", ".join(sorted(wanted))
+        raise ArgumentError(f"each parameter must have exactly {keys}, as in Adam: {'; '.join(problems)}")
+    return entries
+
+
+def _field(optimizer: Any, name: str) -> Any:
+    field = optimizer.get(name) if isinstance(optimizer, Mapping) else None
+    if not isinstance(field, Mapping if name == "state" else list):
+        raise ArgumentError(f"the state of the optimizer must be a torch state_dict; it has no {name}")
+    return field
+
+
+def _by_number(state: Mapping[Any, Any], number: int) -> Any:
+    """Return a parameter's entry. Files that allow only string keys have its number as a string."""
+    entry = state.get(number, state.get(str(number)))
+    return entry if isinstance(entry, Mapping) else {}
+
+
+def _count(value: Any, what: str) -> int:
+    number = np.asarray(value)
+    if number.shape or number.dtype.kind not in "uif" or not 0 <= number < 2**31 or number % 1:
+        raise ArgumentError(f"{what} must be a number of steps; got {reprlib.repr(value)}")
+    return int(number)
+
+
+def _is_adam(node: Any) -> bool:
+    return {name for name, _ in children(node) or ()} == {"count", *_MOMENT_NAMES.values()}
+
+
+def _adam(tree: Any) -> dict[str, Any]:
+    """Return the fields of the single Adam state in nested containers."""
+    adams = list(_adams(tree))
+    if len(adams) != 1:
+        raise ArgumentError(f"the optax state must hold one Adam state (count, mu and nu); got {len(adams)}")
+    return dict(children(adams[0]) or ())
+
+
+def _adams(node: Any) -> Iterator[Any]:
+    if _is_adam(node):
+        yield node
+    else:
+        for _, child in children(node) or ():
+            yield from _adams(child)
+
+
+def _with_adam(node: Any, adam: dict[str, Any]) -> Any:
+    """Return nested containers with new fields in their Adam state."""
+    inner = children(node)
+    if inner is None:
+        return node
+    if _is_adam(node):
+        return rebuilt(node, [adam[name] for name, _ in inner])
+    return rebuilt(node, [_with_adam(child, adam) for _, child in inner])

@@ -41,15 +41,18 @@ from .findings import (
 )
 from .inventory import Inventory, Source, open_source
 from .loss import ChainOriginals, ExactOriginals, Originals, original_bits
-from .picture import MAX_PICTURES, Picture, is_pictured, picture
 from .report import (
     MAX_CHECKPOINTS,
+    MAX_PICTURES,
     Checkpoint,
     Compared,
     Comparison,
+    Picture,
     Report,
     Run,
+    is_pictured,
     largest,
+    picture,
     series_of,
     step_limit,
 )
@@ -89,7 +92,9 @@ def compare(
         appeared=difference.appeared,
         disappeared=difference.disappeared,
         replaced=difference.replaced,
-        scalars=[Replacement(each.name, repr(each.old), repr(each.new)) for each in difference.scalars],
+        scalars=[
+            Replacement(scalar.name, repr(scalar.old), repr(scalar.new)) for scalar in difference.scalars
+        ],
     )
 
 
@@ -196,7 +201,9 @@ def _run(
             opened.enter_context(closing(exact))
         trajectory = Trajectory(rows, originals or exact)
         problems: dict[int, list[str]] = {}
-        pictured, pictures = _pictured_step(shown, originals or exact), list[Picture]()
+        known = shown.intersection(() if (beside := originals or exact) is None else beside.steps)
+        pictured = max(known or shown, default=None)  # the newest step, with an original if one has it
+        pictures: list[Picture] = []
         for number, visit in source.visits(decode=inventory.to_decode() if originals is None else True):
             problems[number] = _problems(source, visit)
             if number in shown and visit.error is None:
@@ -274,15 +281,9 @@ def _add(trajectory: Trajectory, number: int, visit: Visit, arrays: _Arrays) -> 
         lossy = {array.name for array in visit.info().arrays if array.lossy}
     except LccodecError:  # a header is broken: what has no figures may have lost something
         lossy = set(figures)
-    told = {name: SavedFigures.of(each, name in lossy) for name, each in figures.items()}
+    told = {name: SavedFigures.of(known, name in lossy) for name, known in figures.items()}
     sizes = {name: math.prod(shape) for name, (_, shape) in visit.verified().items()}
     trajectory.add(number, arrays, told, since, sizes)
-
-
-def _pictured_step(shown: set[int], originals: Originals | None) -> int | None:
-    """Return the newest step that has an original, or else the newest step."""
-    known = shown.intersection(originals.steps) if originals is not None else set()
-    return max(known or shown, default=None)
 
 
 def _pictures(
@@ -290,19 +291,19 @@ def _pictures(
 ) -> list[Picture]:
     """Return pictures of the largest fields of a step, beside the original that it has."""
     try:
-        infos = [each for each in visit.info().arrays if each.lossy and is_pictured(each)]
+        infos = [info for info in visit.info().arrays if info.lossy and is_pictured(info)]
     except LccodecError:  # a header is broken
         return []
-    large = sorted(infos, key=lambda each: -each.nbytes)[:MAX_PICTURES]
-    missing = {each.name for each in large if each.name not in arrays}
+    large = sorted(infos, key=lambda info: -info.nbytes)[:MAX_PICTURES]
+    missing = {info.name for info in large if info.name not in arrays}
     arrays = {**arrays, **(_decoded(source, number, visit, missing) if missing else {})}
     pictures = []
-    for info in (each for each in infos if each in large):
+    for info in filter(large.__contains__, infos):
         array = arrays.get(info.name)
         if isinstance(array, DecodedArray):
             exact = original_bits(trajectory.original or {}, info.name, array)
             pictures.append(picture(info.name, number, array, exact, info.figures.error))
-    return [each for each in pictures if each is not None]
+    return [shown for shown in pictures if shown is not None]
 
 
 def _shown_steps(

@@ -91,9 +91,9 @@ def _range(numbers: Sequence[float]) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    between = "; " if any(", " in name for name in names) else ", "
+    separator = "; " if any(", " in name for name in names) else ", "
     more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-    return between.join(names[:_NAMED]) + more
+    return separator.join(names[:_NAMED]) + more
 
 
 #: Words in the name of a number that should fall, and that should rise.
@@ -124,10 +124,13 @@ def calmed(flags: Sequence[Flag], scalars: Mapping[str, Series], steps: Sequence
     """Return flags; what explodes is a warning if the loss goes on falling all the same."""
     goals = [(sign, _points(series, steps)) for name, series in scalars.items() if (sign := good(name))]
 
+    def is_better(sign: int, points: Points, step: int | None) -> bool:
+        """Return whether the last number is better than the last one before a step."""
+        before = [x for at, x in points if step is not None and at < step]
+        return bool(before) and math.isfinite(points[-1][1]) and sign * (points[-1][1] - before[-1]) > 0
+
     def goes_on(step: int | None) -> bool:
-        return any(points for _, points in goals) and all(
-            _better_than_before(sign, points, step) for sign, points in goals
-        )
+        return any(points for _, points in goals) and all(is_better(*goal, step) for goal in goals)
 
     return [
         replace(flag, severity="warning")
@@ -157,12 +160,6 @@ def course(scalars: Mapping[str, Series]) -> str | None:
 
 def _points(series: Series, steps: Sequence[int | None]) -> list[tuple[int, float]]:
     return [(step, x) for step, x in zip(steps, series, strict=True) if step is not None and x is not None]
-
-
-def _better_than_before(sign: int, points: Points, step: int | None) -> bool:
-    """Return whether the last number is better than the last one before a step."""
-    before = [x for at, x in points if step is not None and at < step]
-    return bool(before) and math.isfinite(points[-1][1]) and sign * (points[-1][1] - before[-1]) > 0
 
 
 def _number_flags(name: str, series: Series, steps: Sequence[int | None]) -> Iterator[Flag]:
@@ -324,12 +321,8 @@ def shifts(
 ) -> list[Shift]:
     """Return at most a shift for each role: where most of its arrays rise for the first time.
 
-    Parameters
-    ----------
-    rows, steps, figures
-        The arrays, the shown steps, and figures at these.
-    saved
-        All steps of the run. Movements are compared where as many steps lie between saves.
+    `steps` are the shown ones, which the figures are of, and `saved` all steps of the run.
+    Movements are compared where as many steps lie between saves.
     """
     before = dict(zip(saved[1:], saved, strict=False))
     intervals = [step - before[step] if step in before else None for step in steps]
@@ -350,18 +343,12 @@ def shifts(
 
 def shift_flags(jumps: Sequence[Shift], steps: Sequence[int]) -> list[Flag]:
     """Return the flags of shifts."""
-    return [
-        Flag(
-            "warning",
-            "shifting",
-            None,
-            steps[shift.place],
-            shift.sentence,
-            steps[shift.place - 1],
-            [row.name for row in shift.rows],
-        )
-        for shift in jumps
-    ]
+    flags = []
+    for shift in jumps:
+        step, since = steps[shift.place], steps[shift.place - 1]
+        names = [row.name for row in shift.rows]
+        flags.append(Flag("warning", "shifting", None, step, shift.sentence, since, names))
+    return flags
 
 
 def _counts(rise: float | None) -> bool:
@@ -375,8 +362,8 @@ def _log(value: float | None) -> float | None:
 def _rises(logarithms: Sequence[Sequence[float | None]]) -> Iterator[tuple[int, list[float | None]]]:
     """Yield places at which most arrays rise far above their noise, and how far each."""
     changes = [
-        statistics.median(abs(change) for change in each) if each else None
-        for each in (_known(_differences(then, now)) for then, now in pairwise(logarithms))
+        statistics.median(abs(change) for change in steps_apart) if steps_apart else None
+        for steps_apart in (_known(_differences(then, now)) for then, now in pairwise(logarithms))
     ]
     for place in range(_EARLIER_MOVES + 1, len(logarithms)):
         recent = [x for x in changes[max(place - 1 - _RECENT_MOVES, 0) : place - 1] if x is not None]
@@ -414,19 +401,11 @@ def change_flags(
 ) -> list[Flag]:
     """Return a flag for each step from which on the state has other arrays.
 
-    Arrays that replace others are named by the parts of their names that the others do not have.
+    `changes` has steps, the names of arrays that are new at each, and of those that are gone.
+    Arrays that replace others are named by the parts of their names that the others do not have. If
+    by their `roles` all that change are moments, the optimizer was exchanged. `steps` are all of
+    the run.
 
-    Parameters
-    ----------
-    changes
-        Steps, the names of arrays that are new at each, and of those that are gone.
-    steps
-        All steps of the run.
-    roles
-        The roles of arrays, by name. If all that change are moments, the optimizer was exchanged.
-
-    Examples
-    --------
     >>> change_flags([(40, ["opt/0/m", "opt/1/m"], ["opt/0/exp_avg", "opt/0/max"])])[0].sentence
     '2 arrays are new (m) and 2 are gone (exp_avg, max).'
     >>> change_flags([(40, ["model/head"], [])])[0].sentence
@@ -461,21 +440,21 @@ def _changes_sentence(new: Sequence[str], gone: Sequence[str]) -> str:
 
 def _apart(names: Sequence[str], others: Sequence[str]) -> Sequence[str]:
     """Return the parts of names that others do not have, if each of the names has one."""
+    parts = _own_parts(names, others)
+    return list(dict.fromkeys(own[0] for own in parts)) if others and all(parts) else names
+
+
+def _own_parts(names: Sequence[str], others: Sequence[str]) -> list[list[str]]:
     known = {part for name in others for part in unescaped(name).split("/")}
-    parts = [
+    return [
         [part for part in unescaped(name).split("/") if part not in known and not part.isdecimal()]
         for name in names
     ]
-    return list(dict.fromkeys(own[0] for own in parts)) if others and all(parts) else names
 
 
 def _kinds(names: Sequence[str], others: Sequence[str]) -> Sequence[str]:
     """Return what moments are called, by the last parts of their names that others do not have."""
-    known = {part for name in others for part in unescaped(name).split("/")}
-    parts = [
-        [part for part in unescaped(name).split("/") if part not in known and not part.isdecimal()]
-        for name in names
-    ]
+    parts = _own_parts(names, others)
     return list(dict.fromkeys(own[-1] for own in parts)) if all(parts) else names
 
 
@@ -649,7 +628,7 @@ def _stalled(row: ArrayRow, own: Mapping[str, Series], weights: Sequence[Series]
     for place in range(_STEPS_BEFORE, len(series) - _LEAST_STEPS + 1):
         before = _middle(series[:place])
         if all(x is None or x < _STALLED * before for x in series[place:]):
-            if any(_middle(each[place:]) > _MOVING * _middle(each[:place]) for each in weights):
+            if any(_middle(other[place:]) > _MOVING * _middle(other[:place]) for other in weights):
                 now = f"{_number(_middle(series[place:]))} of its size, before {_number(before)}"
                 one = f"hardly moves any more, while other weights do: {now}{_constant(own, place)}"
                 yield Finding("warning", "frozen", row, place, one, "hardly move any more, while others do")
@@ -739,19 +718,10 @@ _MOMENTS: Final[tuple[Role, ...]] = ("first_moment", "second_moment")
 def verdict(
     flags: Sequence[Flag], scalars: Mapping[str, Series], checkpoints: Sequence[Checkpoint] = ()
 ) -> Verdict:
-    """Return what a run looks like.
+    """Return what a run looks like, by its flags, the most severe ones first, and its numbers.
 
-    Parameters
-    ----------
-    flags
-        All of the run, the most severe ones first.
-    scalars
-        Numbers beside the arrays.
-    checkpoints
-        Those of the run. A healthy one says what these lost.
+    Of `checkpoints`, a healthy one says what they lost.
 
-    Examples
-    --------
     >>> verdict([], {"loss": [2.0, 1.0, 0.5]})
     Verdict(state='healthy', sentence='Healthy: loss falls from 2 to 0.5, and no array stands out.')
     """
@@ -778,7 +748,7 @@ def _told(grave: Sequence[Flag], first: Flag | None) -> list[Flag]:
     """
     told = grave[:1]
     for flag in (*([first] if first else []), *grave[1:]):
-        known = {name for each in told for name in each.arrays}
+        known = {name for flag in told for name in flag.arrays}
         if (
             flag not in told
             and len(told) < _SENTENCES

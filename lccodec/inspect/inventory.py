@@ -35,20 +35,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Source:
-    """Checkpoints, by the numbers that stand for them in a report.
-
-    Attributes
-    ----------
-    store
-        Where they are kept; of one file, its directory, which has its parents.
-    steps
-        The names of the files by rising step. A file without a step has the number 0.
-    """
+    """Checkpoints, by the numbers that stand for them in a report."""
 
     path: Place
     kind: Literal["chain", "bundle", "file"]
-    store: Store
-    steps: Mapping[int, str]
+    store: Store  # of one file, its directory, which has its parents
+    steps: Mapping[int, str]  # names of files by rising step; 0 for a file without one
 
     def close(self) -> None:
         """Close the bundle, if it is one."""
@@ -87,12 +79,8 @@ class Source:
 def open_source(path: Place) -> Source:
     """Open a chain, a bundle or a checkpoint file.
 
-    Raises
-    ------
-    ArgumentError
-        If a directory or a bundle holds no checkpoint, or its newest only names files elsewhere.
-    DataError, StorageError
-        If a file is neither a checkpoint nor a bundle, is damaged, or cannot be read.
+    An ``ArgumentError`` says that a directory or a bundle holds no checkpoint, or that its newest
+    only names files elsewhere; a ``DataError`` that a file is neither of these, or is damaged.
     """
     if not isinstance(path, Address) and not is_chain(path):
         with open_checkpoint(path) as reader:  # its error says why it is none
@@ -119,32 +107,18 @@ def _metadata(store: Store, name: str) -> Mapping[str, str]:
 
 @dataclass
 class Inventory:
-    """What is found in the checkpoints of a run, added one by one by rising step.
-
-    Attributes
-    ----------
-    checkpoints
-        Every checkpoint by its number, which is its step, or 0 for a file without one.
-    policies
-        The policies that were recorded, each once, by their JSON texts.
-    newest
-        The step of the newest checkpoint that can be read, and the root of its exact file.
-    lacking
-        Steps that cannot be restored because a parent is missing.
-    numbers
-        The numbers beside the arrays of each checkpoint that can be read, by its number.
-    changes
-        Where the state has other arrays than at the checkpoint before: its number, the names of
-        arrays that are new, and of those that are gone.
-    """
+    """What is found in the checkpoints of a run, added one by one by rising step."""
 
     pins: frozenset[int] = frozenset()
     protected: frozenset[int] = frozenset()
+    # by their numbers: steps, or 0
     checkpoints: dict[int, Checkpoint] = field(default_factory=dict)
-    policies: dict[str, Any] = field(default_factory=dict)
+    policies: dict[str, Any] = field(default_factory=dict)  # that were recorded, by their JSON
+    # that can be read, and the root of its exact file
     newest: tuple[int | None, bytes | None] = (None, None)
-    lacking: set[int] = field(default_factory=set)
-    numbers: dict[int, dict[str, float]] = field(default_factory=dict)
+    lacking: set[int] = field(default_factory=set)  # cannot be restored: a parent is missing
+    numbers: dict[int, dict[str, float]] = field(default_factory=dict)  # beside the arrays
+    # number, new and gone arrays
     changes: list[tuple[int, list[str], list[str]]] = field(default_factory=list)
     streams: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STREAMS, 0))
     _unmeasured: set[str] = field(default_factory=set)

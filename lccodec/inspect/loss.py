@@ -9,7 +9,7 @@ does: sums of squares are over the elements of all.
 
 Originals are the states as they were before anything was lost. They come from another chain, such
 as a lossless one of the same run, or from the exact file of the chain itself. Files of other
-formats are read by :mod:`lccodec.adapters.files.steps`. After an import, every step is compared
+formats are read by :mod:`lccodec.adapters.files.states`. After an import, every step is compared
 with its file; the movement of the first step is how far the original moves until the next.
 """
 
@@ -37,10 +37,9 @@ from ..errors import ArgumentError, LccodecError
 from ..policy.policy import Policy
 from ..policy.record import read_record
 from ..quantizers.base import Quantizer
-from .difference import Leaves
+from .difference import Leaves, numbers
 from .inventory import Source, open_source
 from .report import ArrayRow, Loss, RoleLoss, Series
-from .summary import numbers
 
 
 class Originals(Protocol):
@@ -55,13 +54,7 @@ class Originals(Protocol):
         """The steps that have an original."""
 
     def state(self, step: int) -> Mapping[str, Any]:
-        """Return the leaves of a step by name: arrays and scalars.
-
-        Raises
-        ------
-        LccodecError
-            If it cannot be read.
-        """
+        """Return the leaves of a step by name; raise `LccodecError` if it cannot be read."""
 
 
 class ChainOriginals:
@@ -143,15 +136,13 @@ NOTHING_KNOWN = Lost(None, None, None)
 def role_loss(steps: Sequence[Sequence[Lost]]) -> RoleLoss:
     """Return what the arrays of a role lost together: at each step, and the mean over the steps.
 
-    Examples
-    --------
     >>> one, other = Lost(0.5, -1.0, None, 1.0, 4.0), Lost(0.0, None, None, 0.0, 12.0)
     >>> role_loss([[one, other], [NOTHING_KNOWN] * 2])
     RoleLoss(error=0.25, bias=-0.5, steps=[0.25, None])
     """
     errors, biases = [], []
-    for each in steps:
-        measured = [lost for lost in each if lost.error is not None]
+    for row in steps:
+        measured = [lost for lost in row if lost.error is not None]
         squares, moved = sum(lost.squares for lost in measured), sum(lost.moved for lost in measured)
         products = sum((lost.bias or 0.0) * math.sqrt(lost.squares * lost.moved) for lost in measured)
         errors.append(math.sqrt(squares / moved) if 0 < moved < math.inf else None)
@@ -172,8 +163,6 @@ def measure_loss(
 
     Without that, movement and bias are those that the save `measured`.
 
-    Examples
-    --------
     >>> from lccodec.element_types import components
     >>> kind, original = components(np.array([1.0, 2.0]))
     >>> decoded = components(np.array([1.5, 2.0]))[1]
@@ -279,26 +268,14 @@ class ImportLoss:
     """What the lossy arrays of imported steps have lost.
 
     An error is the root mean square of the error of an array at a step, over that of its movement.
-
-    Parameters
-    ----------
-    typical, worst
-        The median of these errors, and the largest; ``None`` if no array moved.
-    name, step
-        Where the largest is.
-    unmoved
-        The number of arrays that lost something at a step at which they did not move.
-    unmeasured
-        The number of arrays that lost something at a step of which no movement is known, as there
-        is no step beside it.
     """
 
-    typical: float | None
-    worst: float | None
+    typical: float | None  # the median error; `None` if no array moved
+    worst: float | None  # the largest
     name: str = ""
-    step: int = 0
-    unmoved: int = 0
-    unmeasured: int = 0
+    step: int = 0  # where the largest is, with `name`
+    unmoved: int = 0  # arrays that lost something at a step at which they did not move
+    unmeasured: int = 0  # arrays that lost something at a step whose movement is not known
 
 
 def import_loss(

@@ -7,20 +7,31 @@ not finite is ``None``.
 Where there are more arrays and steps than a page can hold, the largest arrays are shown, and evenly
 spaced steps with the first and the last. The numbers that a user saves beside the arrays, such as a
 loss, are in the metadata as text, where ``metrics=`` of a save puts them, or scalars of the state.
+
+Pictures of fields show a slice as it was stored, what it is off by, and the spectrum of both. They
+are small, so that a page can hold several: `SIDE` pixels at most along each axis, of a byte
+each. Fill values and what is not finite have no colour, and count for no spectrum.
 """
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, TypeAlias
 
+import numpy as np
+
+from ..byteorder import stored_bytes
+from ..chain.read.info import ArrayInfo
+from ..chain.read.replay import DecodedArray
 from ..container.figures import Figures
 from ..container.tree import unescaped
+from ..element_types import Array
 from ..policy.roles import Role
+from ..quantizers.field import find_extent, wide
 from .difference import Replacement
-from .picture import Picture
 
 #: One number for each shown step; ``None`` where it is not defined or not finite.
 Series: TypeAlias = Sequence[float | None]
@@ -40,53 +51,24 @@ _DIGITS: Final = 5
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint as it was found, also one that cannot be read.
+    """A checkpoint as it was found, also one that cannot be read."""
 
-    Parameters
-    ----------
-    step
-        Its step; ``None`` for a single file without one.
-    kind
-        ``"keyframe"``, ``"delta"``, ``"interpolated"``, or ``"unreadable"``.
-    parent, depth
-        Step of the parent, and number of deltas that a restore replays.
-    bytes, nbytes
-        Bytes of the file, and of all arrays.
-    policy
-        Name of the policy that was recorded.
-    metadata
-        The user's strings.
-    sound
-        Whether all hashes hold, and what had to be decoded could be.
-    problems
-        What is wrong, in words.
-    exact
-        Whether an exact file holds its state bit for bit.
-    pinned
-        Whether the step is pinned.
-    protected
-        Whether its file has parity, from which it can be mended.
-    roles
-        Bytes stored in this file for the arrays of each role.
-    figures
-        What the save measured of the arrays of each role that has figures. A document has their
-        numbers by name.
-    """
-
-    step: int | None
+    step: int | None  # `None` for a single file without one
     kind: Literal["keyframe", "delta", "interpolated", "unreadable"]
     parent: int | None = None
-    depth: int = 0
-    bytes: int = 0
-    nbytes: int = 0
-    policy: str = ""
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    sound: bool = True
-    problems: Sequence[str] = ()
-    exact: bool = False
+    depth: int = 0  # deltas that a restore replays
+    bytes: int = 0  # of the file
+    nbytes: int = 0  # of all arrays
+    policy: str = ""  # the name that was recorded
+    metadata: Mapping[str, str] = field(default_factory=dict)  # the user's strings
+    sound: bool = True  # whether all hashes hold, and what had to be decoded could be
+    problems: Sequence[str] = ()  # in words
+    exact: bool = False  # whether an exact file holds its state bit for bit
     pinned: bool = False
-    protected: bool = False
+    protected: bool = False  # whether its file has parity
+    # bytes in this file for the arrays of each role
     roles: Mapping[Role, int] = field(default_factory=dict)
+    # what the save measured, by role; numbers by name in a document
     figures: Mapping[Role, Figures] = field(default_factory=dict)
 
 
@@ -130,44 +112,23 @@ class Histogram:
     counts: Sequence[Sequence[int]]
 
 
+FlagKind: TypeAlias = (
+    Literal["dead", "frozen", "exploding", "not finite", "damaged", "missing", "coarse"]
+    | (Literal["jumping", "changed", "shifting"])
+)
+
+
 @dataclass(frozen=True)
 class Flag:
-    """What should be looked at: of arrays, of a step, or of both.
-
-    Parameters
-    ----------
-    severity, kind
-        How grave it is, and what it is.
-    array
-        Its array; of several, the first one.
-    step
-        The step that shows it first; ``None`` if it is of no step.
-    sentence
-        What it is, in words that do not repeat the steps. Arrays are named by their labels.
-    since
-        The last step that does not show it: it happened behind that one, up to `step`.
-    arrays
-        All of its arrays.
-    """
+    """What should be looked at: of arrays, of a step, or of both."""
 
     severity: Literal["error", "warning", "note"]
-    kind: Literal[
-        "dead",
-        "frozen",
-        "exploding",
-        "not finite",
-        "damaged",
-        "missing",
-        "coarse",
-        "jumping",
-        "changed",
-        "shifting",
-    ]
-    array: str | None
-    step: int | None
-    sentence: str
-    since: int | None = None
-    arrays: Sequence[str] = ()
+    kind: FlagKind
+    array: str | None  # of several, the first one
+    step: int | None  # that shows it first; `None` if it is of no step
+    sentence: str  # what it is, without the steps; arrays are named by their labels
+    since: int | None = None  # the last step that does not show it
+    arrays: Sequence[str] = ()  # all of its arrays
 
     @property
     def when(self) -> str:
@@ -188,33 +149,15 @@ class RoleLoss:
 
 @dataclass(frozen=True)
 class Loss:
-    """What was lost, where originals are at hand. Each list has one row for each array.
+    """What was lost, where originals are at hand. Each list has one row for each array."""
 
-    Parameters
-    ----------
-    against
-        Which originals, in words.
-    steps
-        The steps that have an original.
-    error
-        Root mean square of ``decoded - original`` over that of the movement of the original since
-        the step shown before; see :mod:`lccodec.inspect.loss`.
-    bias
-        Correlation of error and movement. Errors that point back in time have a negative one.
-    largest
-        Largest absolute error.
-    bound
-        The bound of absolute errors that the quantizer guarantees.
-    roles
-        Error and bias by role.
-    """
-
-    against: str
-    steps: Sequence[int]
-    error: Sequence[Series]
+    against: str  # which originals, in words
+    steps: Sequence[int]  # that have an original
+    error: Sequence[Series]  # see :mod:`lccodec.inspect.loss`
+    # correlation of error and movement; negative if errors point back in time
     bias: Sequence[Series]
-    largest: Sequence[Series]
-    bound: Series
+    largest: Sequence[Series]  # absolute error
+    bound: Series  # of absolute errors, that the quantizer guarantees
     roles: Mapping[Role, RoleLoss]
 
 
@@ -230,54 +173,33 @@ class Verdict:
 class Run:
     """A chain, a bundle or a file.
 
-    Parameters
-    ----------
-    notes
-        What was left out, or could not be read, in sentences.
-    checkpoints
-        By rising step.
-    arrays
-        In the order of the states.
-    steps
-        The shown steps. Figures and histograms are of these.
-    figures
-        For each of `FIGURES` one series for each array. They are of the run itself, as its saves
-        measured it, and where nothing was lost of the decoded state. Where something was lost, and
-        the save measured nothing, they are of the decoded state, and have no movement, zeros and
-        rank. ``movement`` is in root mean squares of the values before, ``error`` in movements,
-        ``lag`` in intervals between saves.
-    histograms
-        One for each array, of the steps at which all of its elements are known; ``None`` if there
-        are none with a finite element.
-    quantiles
-        For each array, what its saves measured at the steps at which it lost something: the
-        smallest value, those of the shares `lccodec.container.figures.QUANTILES`, and the largest;
-        of other steps nothing. ``None`` if there is no such step.
-    streams
-        Bytes of all files by where they go (`STREAMS`).
-    scalars
-        Numbers that were saved beside the arrays, as metadata or in the state: by name, one for
-        each of `checkpoints`. Those that never change are left out.
-    verdict
-        Whether the run is healthy, and what stands out first.
-    pictures
-        Of the largest arrays that are stored as fields, at the newest shown step, or at the newest
-        that has an original.
+    For each of `FIGURES`, `figures` has one series for each array. They are of the run itself, as
+    its saves measured it, and where nothing was lost of the decoded state. Where something was
+    lost, and the save measured nothing, they are of the decoded state, and have no movement, zeros
+    and rank. ``movement`` is in root mean squares of the values before, ``error`` in movements,
+    ``lag`` in intervals between saves.
+
+    `histograms` has one for each array, of the steps at which all of its elements are known;
+    ``None`` if there are none with a finite element. `quantiles` has for each array what its saves
+    measured at the steps at which it lost something: the smallest value, those of the shares
+    `lccodec.container.figures.QUANTILES`, and the largest; of other steps nothing.
     """
 
     path: str
     kind: Literal["chain", "bundle", "file"]
-    notes: Sequence[str]
-    checkpoints: Sequence[Checkpoint]
-    arrays: Sequence[ArrayRow]
-    steps: Sequence[int]
+    notes: Sequence[str]  # what was left out, or could not be read, in sentences
+    checkpoints: Sequence[Checkpoint]  # by rising step
+    arrays: Sequence[ArrayRow]  # in the order of the states
+    steps: Sequence[int]  # the shown ones: figures and histograms are of these
     figures: Mapping[str, Sequence[Series]]
     histograms: Sequence[Histogram | None]
-    streams: Mapping[str, int]
+    streams: Mapping[str, int]  # bytes of all files by where they go (`STREAMS`)
     flags: Sequence[Flag] = ()
     loss: Loss | None = None
+    # beside the arrays, one for each checkpoint; without those that never change
     scalars: Mapping[str, Series] = field(default_factory=dict)
     verdict: Verdict = Verdict()
+    # of the largest fields, at the newest step, or that with an original
     pictures: Sequence[Picture] = ()
     quantiles: Sequence[Sequence[Sequence[float]] | None] = ()
 
@@ -323,8 +245,6 @@ def document(report: Report) -> dict[str, Any]:
 
     Floats are rounded to five significant digits.
 
-    Examples
-    --------
     >>> run = Run("run", "chain", [], [], [], [0], {"rms": [[1.23456789, float("inf")]]}, [], {})
     >>> document(Report("1.0", [], [run]))["runs"][0]["figures"]
     {'rms': [[1.2346, None]]}
@@ -361,16 +281,14 @@ def series_of(
     A number that never changes is not among them, nor is the step. Of names that always have the
     same number, the first one stands for all.
 
-    Examples
-    --------
     >>> numbers = [{"loss": 2.0, "lr": 0.1, "step": 5}, {"loss": 1.5, "lr": 0.1, "step": 10}]
     >>> series_of(numbers, [5, 10])
     {'loss': [2.0, 1.5]}
     """
     by_name: dict[str, list[float | None]] = {}
     seen = {repr([None if step is None else float(step) for step in steps])}
-    for name in dict.fromkeys(name for each in numbers for name in each):
-        series = [each.get(name) for each in numbers]
+    for name in dict.fromkeys(name for known in numbers for name in known):
+        series = [known.get(name) for known in numbers]
         text = repr([None if number is None else float(number) for number in series])  # NaN is NaN
         if len(set(map(repr, series)) - {"None"}) < 2 or text in seen:
             continue
@@ -398,3 +316,162 @@ def largest(rows: Sequence[ArrayRow], count: int = MAX_ARRAYS) -> list[ArrayRow]
 def step_limit(arrays: int) -> int:
     """Return how many steps of so many arrays are shown."""
     return min(MAX_STEPS, max(2, MAX_CELLS // max(arrays, 1)))
+
+
+#: Pixels along an axis, at most.
+SIDE: Final = 128
+#: How many arrays of a run have pictures.
+MAX_PICTURES: Final = 8
+
+_MIN_SIDE: Final = 8  # of a slice: less is no picture
+_MAX_TRANSFORMED: Final = 1024  # elements along an axis that a spectrum is of
+_MAX_RINGS: Final = 64  # of frequencies
+_GREYS: Final = 254  # distances from the darkest to the brightest pixel
+
+
+@dataclass(frozen=True)
+class Raster:
+    """Numbers as bytes."""
+
+    rows: int
+    columns: int  # of pixels
+    low: float  # of the byte 1; 0 stands for a pixel without a number
+    high: float  # of the byte 255
+    pixels: str  # Base64 of the bytes, row by row
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What a field looks like at a step: a slice in the middle of all axes but the two longest.
+
+    A pixel of `values` is one of its elements, a pixel of `error` (restored less original) the
+    farthest from 0 of its elements; the colours reach as far on both sides. Powers are means of
+    rings around the zero frequency, of the slice less its mean under a Hann window, in squares of
+    its range.
+    """
+
+    name: str
+    step: int
+    place: str  # the slice, as an index
+    values: Raster  # as restored
+    error: Raster | None  # `None` without an original
+    largest: float | None  # absolute error of the slice
+    measured: float | None  # root mean square of the error of the array, as its save measured it
+    frequencies: Sequence[float]  # cycles per element
+    power: Sequence[float]
+    original_power: Sequence[float] | None
+
+
+def is_pictured(array: ArrayInfo) -> bool:
+    """Return whether an array has a picture: by what it is coded with, and by its shape."""
+    shape = array.shape
+    return "Smooth(" in array.quantizer and 2 <= len(shape) <= 4 and sorted(shape)[-2] >= _MIN_SIDE
+
+
+def picture(
+    name: str, step: int, array: DecodedArray, original: Array | None, measured: float | None
+) -> Picture | None:
+    """Return the picture of an array; ``None`` if its slice has no number.
+
+    `original` has components, as the array has.
+    """
+    index, place = _middle(array.shape)
+    extent = find_extent(array.bits, array.kind)
+    fills = () if extent is None else extent.fills
+
+    def plane(bits: Array) -> Array:
+        values: Array = wide(bits.reshape(array.shape)[index], array.kind)
+        values[np.isin(values, fills) | ~np.isfinite(values)] = np.nan
+        return values
+
+    values = plane(array.bits)
+    known = np.isfinite(values)
+    exact = None if original is None else plane(original)
+    if exact is not None:
+        known &= np.isfinite(exact)
+    if not known.any():
+        return None
+    values[~known] = np.nan
+    low, high = float(values[known].min()), float(values[known].max())
+    power = None if exact is None else spectrum(exact, known, high - low)[1]
+    frequencies, own = spectrum(values, known, high - low)
+    error, largest = None, None
+    if exact is not None:
+        with np.errstate(all="ignore"):
+            off = np.where(known, values - exact, np.nan)
+        largest = float(np.nanmax(np.abs(off)))
+        error = _raster(_farthest(off), -largest, largest)
+    shown = _raster(values[np.ix_(*map(_sampled, values.shape))], low, high)
+    return Picture(name, step, place, shown, error, largest, measured, frequencies, own, power)
+
+
+def _middle(shape: Sequence[int]) -> tuple[Any, str]:
+    """Return the index of the slice in the middle of all axes but the two longest, and its text."""
+    longest = sorted(sorted(range(len(shape)), key=lambda axis: (shape[axis], axis))[-2:])
+    index = tuple(slice(None) if axis in longest else n // 2 for axis, n in enumerate(shape))
+    return index, f"[{', '.join(':' if isinstance(part, slice) else str(part) for part in index)}]"
+
+
+def _edges(extent: int) -> Array:
+    """Return where the pixels of an axis begin, and the end."""
+    pixels = min(extent, SIDE)
+    return np.arange(pixels + 1) * extent // pixels
+
+
+def _sampled(extent: int) -> Array:
+    edges = _edges(extent)
+    return (edges[:-1] + edges[1:] - 1) // 2
+
+
+def _farthest(plane: Array) -> Array:
+    """Return of the elements of each pixel the one that is farthest from 0; NaN if all are NaN."""
+    for axis in (0, 1):
+        starts = _edges(plane.shape[axis])[:-1]
+        most = np.fmax.reduceat(plane, starts, axis=axis)
+        least = np.fmin.reduceat(plane, starts, axis=axis)
+        plane = np.where(most >= -least, most, least)
+    return plane
+
+
+def _raster(plane: Array, low: float, high: float) -> Raster:
+    """Return numbers from `low` to `high` as bytes; NaN are 0."""
+    with np.errstate(all="ignore"):
+        shares = (plane / 2 - low / 2) / (high / 2 - low / 2) if high > low else np.zeros_like(plane)
+        greys = 1 + np.rint(np.clip(shares, 0, 1) * _GREYS)
+    pixels = np.where(np.isfinite(plane), greys, 0).astype(np.uint8)
+    rows, columns = pixels.shape
+    return Raster(rows, columns, low, high, base64.b64encode(stored_bytes(pixels)).decode())
+
+
+def spectrum(plane: Array, known: Array, unit: float) -> tuple[list[float], list[float]]:
+    """Return the frequencies of rings, and the mean power of each, of a plane of float64.
+
+    A large one is cut to its middle. What is not `known` is put at the mean; `unit` is what the
+    numbers are divided by.
+
+    >>> wave = np.sin(2 * np.pi * np.arange(64) / 8) + np.zeros((64, 1))
+    >>> frequencies, power = spectrum(wave, np.ones(wave.shape, bool), 2.0)
+    >>> frequencies[int(np.argmax(power))]
+    0.125
+    """
+    cut = tuple(
+        slice(max(n - _MAX_TRANSFORMED, 0) // 2, max(n - _MAX_TRANSFORMED, 0) // 2 + _MAX_TRANSFORMED)
+        for n in plane.shape
+    )
+    plane, known = plane[cut], known[cut]
+    if not (unit > 0 and np.isfinite(unit) and known.any()):
+        return [], []
+    values = np.where(known, plane / unit, 0.0)
+    mean = float(values[known].mean())
+    # A window takes away the jump from one border to the other, which is at all frequencies.
+    window = np.outer(*(np.hanning(n + 2)[1:-1] for n in plane.shape))
+    powers = np.abs(np.fft.rfft2(np.where(known, values - mean, 0.0) * window)) ** 2
+    powers /= (window**2).sum()
+    radius = np.hypot(np.fft.fftfreq(plane.shape[0])[:, None], np.fft.rfftfreq(plane.shape[1]))
+    rings = min(max(plane.shape) // 2, _MAX_RINGS)
+    ring = np.ceil(radius * (2 * rings) - 0.5).astype(np.int64)  # ring k: k / (2 * rings) in its middle
+    counts = np.bincount(ring.reshape(-1), minlength=rings + 1)[1 : rings + 1]
+    power = np.bincount(ring.reshape(-1), powers.reshape(-1), minlength=rings + 1)[1 : rings + 1]
+    some = counts > 0
+    middles = np.arange(1, rings + 1) / (2 * rings)
+    return middles[some].tolist(), (power[some] / counts[some]).tolist()

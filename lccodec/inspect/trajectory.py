@@ -54,11 +54,10 @@ from ..element_table import ElementType
 from ..element_types import Array, work
 from ..errors import LccodecError
 from ..parallel import WIDE_PIECE, slices
-from .difference import distance, magnitude
+from .difference import distance, magnitude, numbers
 from .inventory import array_row
 from .loss import NOTHING_KNOWN, LossTable, Lost, Originals, measure_loss, original_bits
 from .report import FIGURES, ArrayRow, Histogram
-from .summary import numbers
 
 MAX_BINS: Final = 32
 
@@ -70,8 +69,6 @@ _MOST_FACTOR_LOG2: Final = 1023  # a larger power of two is no float64
 class Bins:
     """Counts of values in bins of equal width; one row of counts for each step.
 
-    Examples
-    --------
     >>> bins = Bins()
     >>> for values in ([0.1, 0.3], [0.9, 3.5]):
     ...     bins.begin()
@@ -198,8 +195,6 @@ def measure(bits: Array, before: Array | None, kind: ElementType, bins: Bins | N
     `before` has those of the step before, if it has an array of this type and shape. `bins` counts
     the values in its last row.
 
-    Examples
-    --------
     >>> from lccodec.element_types import components
     >>> kind, bits = components(np.array([0, 3, 4, np.nan], np.float32))
     >>> measured = measure(bits, components(np.array([0, 3, 3, 1], np.float32))[1], kind)
@@ -346,21 +341,11 @@ def change_rank(
 ) -> float | None:
     """Return the effective rank of the difference of two arrays, given by their components.
 
-    Parameters
-    ----------
-    shape
-        Of the arrays. The first dimension is that of the rows, all others are columns.
-    rows
-        Most rows to take; by default as many as have a million elements.
+    The first dimension is that of the rows, all others are columns. At most `rows` are taken; by
+    default as many as have a million elements. ``None`` is returned for an array with less than two
+    dimensions that are not 1, that is not of floating point numbers, did not change, or has an
+    element that is not finite.
 
-    Returns
-    -------
-    float or None
-        ``None`` if the array has less than two dimensions that are not 1, is not of floating point
-        numbers, did not change, or has an element that is not finite.
-
-    Examples
-    --------
     >>> from lccodec.element_types import components
     >>> kind, before = components(np.zeros((200, 100)))
     >>> after = np.outer(np.arange(200.0), np.ones(100))
@@ -477,14 +462,9 @@ class Trajectory:
     ) -> None:
         """Add a step. Arrays that are missing, or are errors, have no figures at it.
 
-        Parameters
-        ----------
-        told
-            What is known of each array; those that it does not have count as exact.
-        since
-            The step that the movements begin at which the save measured.
-        sizes
-            The elements of arrays that were not decoded: all is known of them.
+        `told` is what is known of each array; those that it does not have count as exact. Movements
+        that the save measured begin at the step `since`. `sizes` are the elements of arrays that
+        were not decoded: all is known of them.
         """
         self.steps.append(step)
         originals = self.original = self._original(step)
@@ -665,10 +645,10 @@ def course(
 def _arrays(store: Store, name: str) -> Iterator[tuple[Link, DecodedArray]]:
     """Yield the array at every step. It is valid until the next one is asked for."""
     steps = store.steps()
-    between = Lineage.named(store, steps).interpolated()
-    waiting = iter(between)
+    interpolated = Lineage.named(store, steps).interpolated()
+    waiting = iter(interpolated)
     due = next(waiting, None)
-    for link, array in _lines(store, name, set(steps).difference(between)):
+    for link, array in _lines(store, name, set(steps).difference(interpolated)):
         while due is not None and due < (link.manifest.step or 0):  # interpolated, with a walk of its own
             yield from _line(store, due, {due}, name)
             due = next(waiting, None)

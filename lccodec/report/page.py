@@ -57,21 +57,9 @@ sys.stdout.buffer.write(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmb
 def write_page(document: Mapping[str, Any], path: str | os.PathLike[str]) -> int:
     """Write the report of a document as one HTML file; return its size in bytes.
 
-    Parameters
-    ----------
-    document
-        What :func:`lccodec.inspect.report.document` returns, and ``lccodec report --json`` prints.
-    path
-        The file. It is replaced when the whole page is written.
-
-    Raises
-    ------
-    DependencyError
-        If the extra ``report`` is not installed.
-    ArgumentError
-        If no file can have this name.
-    StorageError
-        If the operating system refuses to write. An existing file is unchanged.
+    The document is what :func:`lccodec.inspect.report.document` returns, and ``lccodec report
+    --json`` prints. The file is replaced when the whole page is written. A ``DependencyError`` says
+    that the extra ``report`` is not installed.
     """
     html = page(document, drawing_library()).encode()
     with replacing(path) as temporary:
@@ -168,8 +156,6 @@ class Planes:
 def rounded(values: Array) -> Array:
     """Return float64 values rounded to `MANTISSA_BITS`: their lower four bytes become zero.
 
-    Examples
-    --------
     >>> rounded(np.array([1.0, 0.1, np.nan])).tolist()
     [1.0, 0.09999990463256836, nan]
     """

@@ -36,7 +36,7 @@ from lccodec.adapters import accelerate as accelerate_adapter
 from lccodec.adapters import seals
 from lccodec.adapters.accelerate import register
 from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter
-from lccodec.adapters.files.formats import load_file, save_file
+from lccodec.adapters.files.states import load_file, save_file
 from lccodec.adapters.huggingface import pack, unpack
 from lccodec.adapters.lightning import LCCheckpointIO
 from lccodec.adapters.orbax import LCCheckpointHandler, LCRestore, LCSave

@@ -12,18 +12,18 @@ from accelerate import Accelerator
 from click.testing import CliRunner
 
 import lccodec
-from lccodec.adapters import files, hdf5, npz, safetensors, transformers
+from lccodec.adapters import hdf5, npz, safetensors, transformers
 from lccodec.adapters import huggingface as folder
 from lccodec.adapters import jax as in_jax
 from lccodec.adapters import torch as in_torch
 from lccodec.adapters.accelerate import register
 from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter
-from lccodec.adapters.files import shards, structure
+from lccodec.adapters.files import shards, states, structure
 from lccodec.adapters.files.formats import recognize
 from lccodec.adapters.lightning import LCCheckpointIO
 from lccodec.adapters.orbax import LCCheckpointHandler, LCRestore, LCSave
 from lccodec.adapters.torch.archive import load_archive
-from lccodec.cli.verbs import program
+from lccodec.cli.program import program
 from lccodec.container.system import checked_path
 from lccodec.errors import ArgumentError, LccodecError
 
@@ -59,8 +59,8 @@ DOORS = {
     "torch.load_file": in_torch.load_file,
     "jax.save_file": lambda path: in_jax.save_file(STATE, path),
     "jax.load_file": in_jax.load_file,
-    "files.save_file": lambda path: files.save_file(STATE, path, {}),
-    "files.load_file": files.load_file,
+    "files.save_file": lambda path: states.save_file(STATE, path, {}),
+    "files.load_file": states.load_file,
     "folder.pack": folder.pack,
     "folder.unpack": folder.unpack,
     "transformers.unpacked": transformers.unpacked,
@@ -144,7 +144,7 @@ def test_a_fifo_and_a_directory_are_told_and_do_not_hang(tmp_path, suffix):
     (tmp_path / f"directory{suffix}").mkdir()
     for name in ("fifo", "directory"):
         with pytest.raises(LccodecError):
-            files.load_file(tmp_path / f"{name}{suffix}")
+            states.load_file(tmp_path / f"{name}{suffix}")
     for load in (safetensors.load_file, safetensors.load_metadata, npz.load_file):
         with pytest.raises(LccodecError, match="not a regular file"):
             load(tmp_path / f"fifo{suffix}")
@@ -159,15 +159,15 @@ FUNCTIONS = {
     "hdf5.save_file": (hdf5.save_file, [STATE, "a.h5", {"k": "v"}]),
     "hdf5.load_state": (hdf5.load_state, ["there.h5"]),
     "hdf5.load_metadata": (hdf5.load_metadata, ["there.h5"]),
-    "files.save_file index": (files.save_file, [STATE, "a.safetensors.index.json", {}, 100]),
+    "files.save_file index": (states.save_file, [STATE, "a.safetensors.index.json", {}, 100]),
     "safetensors.save_file": (safetensors.save_file, [STATE, "a.safetensors", {"k": "v"}]),
     "safetensors.load_file": (safetensors.load_file, ["there.safetensors"]),
     "safetensors.load_metadata": (safetensors.load_metadata, ["there.safetensors"]),
-    "files.check_suffix": (files.check_suffix, ["a.npz"]),
-    "files.save_file npz": (files.save_file, [STATE, "a.npz", {}]),
-    "files.save_file safetensors": (files.save_file, [STATE, "a.safetensors", {}]),
-    "files.save_file lcc": (files.save_file, [STATE, "a.lcc.h5", {}]),
-    "files.load_file": (files.load_file, ["there.npz"]),
+    "files.check_suffix": (states.check_suffix, ["a.npz"]),
+    "files.save_file npz": (states.save_file, [STATE, "a.npz", {}]),
+    "files.save_file safetensors": (states.save_file, [STATE, "a.safetensors", {}]),
+    "files.save_file lcc": (states.save_file, [STATE, "a.lcc.h5", {}]),
+    "files.load_file": (states.load_file, ["there.npz"]),
     "shards.read_index": (shards.read_index, ["there.safetensors.index.json"]),
     "shards.load_shards": (
         lambda path: shards.load_shards(path, safetensors.load_file),
@@ -205,7 +205,7 @@ def test_odd_arguments_are_errors_of_the_taxonomy_or_fine(tmp_path, name):
     (tmp_path / "file").write_bytes(b"")
     (tmp_path / "folder").mkdir()
     for suffix in (".npz", ".safetensors", ".lcc.h5", ".h5"):
-        files.save_file({"w": np.ones(3, np.float32)}, f"there{suffix}", {})
+        states.save_file({"w": np.ones(3, np.float32)}, f"there{suffix}", {})
     index = {"weight_map": {"w": "there.safetensors"}}
     (tmp_path / "there.safetensors.index.json").write_text(json.dumps(index))
     if not name.startswith("folder.unpack"):

@@ -26,9 +26,8 @@ from torch.distributed.checkpoint.metadata import (
 import lccodec
 from lccodec import ArgumentError, Chain, FormatError
 from lccodec.adapters import torch as adapter
-from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter
-from lccodec.adapters.dcp.record import RankFile, Value, to_record
-from lccodec.adapters.files.formats import load_file
+from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter, RankFile, Value, to_record
+from lccodec.adapters.files.states import load_file
 from lccodec.adapters.huggingface import pack
 from lccodec.adapters.link import save_linked
 from lccodec.adapters.orbax import LCCheckpointHandler, LCSave

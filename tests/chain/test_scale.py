@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from lccodec import Keep
-from lccodec.cli.verbs.listing import ls
+from lccodec.cli.listing import ls
 from lccodec.container.system import System
 
 from ..support.chains import HistoryChain

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec.cli.verbs import demonstration as demo
+from lccodec.cli import demonstration as demo
 from lccodec.errors import ArgumentError
 
 pytestmark = pytest.mark.slow

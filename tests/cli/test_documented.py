@@ -24,7 +24,7 @@ import lccodec.adapters.torch as torch_adapter
 from lccodec import exchange
 from lccodec.adapters import npz, safetensors
 from lccodec.adapters.link import save_linked
-from lccodec.cli.verbs import program
+from lccodec.cli.program import program
 from lccodec.report.page import drawing_library
 
 from ..support.commands import run
@@ -34,7 +34,7 @@ ALL = all_shown()
 COMMANDS = list(dict.fromkeys(command for shown in ALL for command in shown.commands))
 
 #: Commands that are not run, and why.
-_FOLLOWS = "goes on until it is interrupted; tests/cli/verbs/test_weights.py runs it"
+_FOLLOWS = "goes on until it is interrupted; tests/cli/test_share.py runs it"
 _BUCKET = "needs a bucket; tests/chain/store/bucket/test_store.py runs it"
 ONLY_READ = {
     "demo": "trains a network for 10 s; .ci/run runs it on a fresh machine",

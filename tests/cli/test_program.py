@@ -1,14 +1,20 @@
-"""Errors of every verb are one line, and one document with --json; exit codes; closed streams."""
+"""Errors of every verb are one line, and one document with --json; exit codes; closed streams.
+
+The verbs that take long show how far they are.
+"""
 
 import os
 import re
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
+import lccodec
 from lccodec.adapters import npz
+from lccodec.cli import render
 
 from ..support.checkpoints import damage_array
 from ..support.commands import run, run_json, step_file
@@ -126,7 +132,7 @@ def test_what_the_operating_system_refuses(chain, monkeypatch):
     def refuse(*_):
         raise PermissionError(13, "Permission denied", "x")
 
-    monkeypatch.setattr("lccodec.cli.verbs.listing.open_store", refuse)
+    monkeypatch.setattr("lccodec.cli.listing.open_store", refuse)
     assert run("ls", chain, code=1)[1] == "lccodec: error: x: Permission denied\n"
 
 
@@ -134,7 +140,7 @@ def test_an_interrupt(chain, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lccodec.cli.verbs.listing.open_store", interrupt)
+    monkeypatch.setattr("lccodec.cli.listing.open_store", interrupt)
     assert "lccodec: interrupted" in run("ls", chain, code=130)[1]
 
 
@@ -159,3 +165,49 @@ def test_a_broken_file_of_torch(chain, tmp_path):
     assert "a.pt" in run("save", chain, tmp_path / "a.pt", code=1)[1]
     error = run_json("save", chain, tmp_path / "a.pt", code=1)["error"]
     assert (error["type"], error["rule"]) == ("FormatError", "torch.save")
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    """What each bar was told, by its label."""
+    told = {}
+
+    @contextmanager
+    def progress(label):
+        told[label] = []
+        yield lambda done, total: told[label].append((done, total))
+
+    monkeypatch.setattr(render, "progress", progress)
+    return told
+
+
+@pytest.mark.parametrize(
+    ("words", "labels"),
+    [
+        (["average", "run", "--last", 2, "-o", "a.lcc.h5"], {"averaging": 2, "writing": 2}),
+        (["bundle", "run", "-o", "run.lcc"], {"bundling": 3}),
+        (["compact", "run", "--keyframe-every", 0], {"compacting": 3}),
+        (["compact", "run", "--policy", "small", "-o", "new"], {"compacting": 3}),
+        (["convert", "run", "a.lcc.h5"], {"reading": 2, "writing": 2}),
+        (["convert", "m.lcc.h5", "n.lcc.h5"], {"reading": 2, "writing": 2}),
+        (["prune", "run", "--latest", 1, "--rewrite", "--grow"], {"pruning": 3}),
+        (["restore", "run", "-o", "a.lcc.h5"], {"restoring": 2, "writing": 2}),
+        (["unbundle", "given.lcc", "back"], {"unbundling": 3}),
+    ],
+)
+def test_a_bar_ends_where_all_is_done(chain, tmp_path, monkeypatch, shown, words, labels):
+    monkeypatch.chdir(tmp_path)
+    lccodec.save_file(lccodec.Chain(chain).restore(), "m.lcc.h5")
+    lccodec.bundle(chain, "given.lcc")
+    run(*words)
+    assert {label: told[-1] for label, told in shown.items()} == {
+        label: (total, total) for label, total in labels.items()
+    }
+
+
+def test_a_bar_goes_to_standard_error_alone(chain, tmp_path, monkeypatch):
+    quiet, _ = run("bundle", chain, "-o", tmp_path / "run.lcc")
+    monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True, raising=False)
+    stdout, stderr = run("bundle", chain, "-o", tmp_path / "run.lcc")
+    assert stdout == quiet
+    assert "bundling" in stderr

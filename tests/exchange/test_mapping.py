@@ -1,16 +1,112 @@
-"""Exactly one rule maps each entry; otherwise the error lists every entry without one."""
+"""Nested containers become leaves by name, and come back.
+
+Exactly one rule maps each entry; otherwise the error lists every entry without one.
+
+Adam's moments find their parameters and containers on both sides; errors name all others.
+"""
 
 import re
+from collections import OrderedDict, namedtuple
+from types import MappingProxyType
 
 import numpy as np
+import optax
 import pytest
 import torch
 from flax import nnx
+from hypothesis import given
+from hypothesis import strategies as st
 
+from lccodec.constants import MAX_NESTING
 from lccodec.errors import ArgumentError
-from lccodec.exchange import Rule, to_flax, to_torch
+from lccodec.exchange import Rule, adam_to_flax, adam_to_torch, to_flax, to_torch
+from lccodec.exchange.mapping import children, leaves, nested, rebuilt, replaced
 
-from ..support.networks import NETWORKS, bits, flax_state, torch_state
+from ..support.networks import LEARNING_RATE, NETWORKS, bits, flax_state, torch_state
+
+Moments = namedtuple("Moments", "mu nu")
+
+keys = st.text(st.sampled_from("ab0"), min_size=1, max_size=2)
+trees = st.dictionaries(
+    keys, st.recursive(st.integers(), lambda inner: st.dictionaries(keys, inner, min_size=1, max_size=3))
+)
+forms = st.recursive(
+    st.none() | st.integers(),
+    lambda inner: (
+        st.dictionaries(keys, inner, max_size=3)
+        | st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.builds(Moments, inner, inner)
+    ),
+)
+
+
+@given(trees, st.sampled_from(["/", "."]))
+def test_leaves_by_name_are_nested_again(tree, separator):
+    assert nested(leaves(tree, separator), separator) == tree
+
+
+@given(forms)
+def test_a_tree_whose_leaves_are_replaced_has_its_form(tree):
+    found = leaves(tree, "/")
+    other = {name: f"instead of {leaf}" for name, leaf in found.items()}
+    assert leaves(replaced(tree, "/", other), "/") == other
+    assert replaced(tree, "/", found) == tree
+
+
+@pytest.mark.parametrize(
+    ("node", "found"),
+    [
+        ({0: 1, "b": 2}, [("0", 1), ("b", 2)]),
+        (MappingProxyType({"a": 1}), [("a", 1)]),
+        ([3, None], [("0", 3), ("1", None)]),
+        ((3,), [("0", 3)]),
+        (Moments(1, 2), [("mu", 1), ("nu", 2)]),
+        ({}, []),
+        ("text", None),
+        (None, None),
+        ({1, 2}, None),
+    ],
+)
+def test_what_a_container_holds(node, found):
+    assert children(node) == found
+
+
+@pytest.mark.parametrize("node", [{"a": 1, 0: 2}, [1, 2], (1, 2), Moments(1, 2)])
+def test_a_container_is_rebuilt_as_its_kind(node):
+    made = rebuilt(node, [3, 4])
+    assert type(made) is type(node)
+    assert [child for _, child in children(made)] == [3, 4]
+    assert [name for name, _ in children(made)] == [name for name, _ in children(node)]
+
+
+def test_a_mapping_is_rebuilt_as_a_dict():
+    assert type(rebuilt(OrderedDict(a=1), [2])) is dict
+
+
+@pytest.mark.parametrize("tree", [{"a": {"b": 1}, "a/b": 2}, {0: 1, "0": 2}])
+def test_two_leaves_of_one_name_are_refused(tree):
+    with pytest.raises(ArgumentError, match="two entries of the state have the name"):
+        leaves(tree, "/")
+
+
+@pytest.mark.parametrize("found", [{"a": 1, "a/b": 2}, {"a/b": 1, "a": 2}, {"a": 1, "a/b/c": 2}])
+def test_a_name_that_is_a_leaf_and_a_path_is_refused(found):
+    with pytest.raises(ArgumentError, match="the name of an array, and also the path of others"):
+        nested(found, "/")
+
+
+def test_the_nesting_has_an_end():
+    def deep(depth):
+        tree = 1
+        for _ in range(depth):
+            tree = [tree]
+        return tree
+
+    assert len(leaves(deep(MAX_NESTING), "/")) == 1
+    with pytest.raises(ArgumentError, match=f"deeper than {MAX_NESTING}"):
+        leaves(deep(MAX_NESTING + 1), "/")
+
 
 F4 = np.float32
 LINEAR = Rule("**.weight", "**/kernel", "linear")
@@ -324,3 +420,155 @@ def test_layers_that_no_target_orders():
     }
     with pytest.raises(ArgumentError, match="may follow a flattened image of 16 channels"):
         to_torch(flax)
+
+
+RULES = [Rule("**.weight", "**/kernel", "linear")]
+NAMES = ["fc.weight", "fc.bias"]
+
+
+def entry(*shape, step=3.0):
+    rng = np.random.default_rng(len(shape))
+    return {"step": np.float32(step), "exp_avg": rng.normal(size=shape), "exp_avg_sq": rng.random(shape)}
+
+
+def optimizer(**changes):
+    state = {0: entry(2, 3), 1: entry(2)}
+    group = {"lr": 0.1, "params": [0, 1], "param_names": NAMES}
+    return {"state": state, "param_groups": [group], **changes}
+
+
+def test_without_a_target_and_back():
+    made = adam_to_flax(optimizer(), NAMES, RULES)
+    assert (made["count"], made["count"].dtype) == (3, np.int32)
+    assert np.array_equal(made["mu"]["fc"]["kernel"], entry(2, 3)["exp_avg"].T)
+    assert np.array_equal(made["nu"]["fc"]["bias"], entry(2)["exp_avg_sq"])
+    back = adam_to_torch(made, NAMES, RULES, optimizer())
+    assert bits(back["state"]) == bits(optimizer()["state"])
+    assert back["param_groups"] == optimizer()["param_groups"]
+    assert "param_groups" not in adam_to_torch(made, NAMES, RULES)
+    assert not np.shares_memory(back["state"][0]["step"], back["state"][1]["step"])
+
+
+def test_the_names_come_from_the_optimizer_or_the_caller():
+    by_text = {str(number): value for number, value in optimizer()["state"].items()}  # as in a file
+    expected = bits(adam_to_flax(optimizer(), NAMES, RULES))
+    assert bits(adam_to_flax(optimizer(), None, RULES)) == expected
+    assert bits(adam_to_flax(optimizer(state=by_text), None, RULES)) == expected
+    groups = [{"params": [1], "param_names": NAMES[1:]}, {"params": [0], "param_names": NAMES[:1]}]
+    assert bits(adam_to_flax(optimizer(param_groups=groups), None, RULES)) == expected
+    for groups in ([], [{"params": [0, 1]}], [5], [{"params": 5, "param_names": NAMES}]):
+        with pytest.raises(ArgumentError, match="has no names of parameters"):
+            adam_to_flax(optimizer(param_groups=groups), None, RULES)
+
+
+@pytest.mark.parametrize(
+    "transformation",
+    [
+        optax.adam(LEARNING_RATE),
+        optax.adamw(LEARNING_RATE),
+        optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(optax.linear_schedule(0.1, 0.0, 9))),
+        optax.inject_hyperparams(optax.adam)(learning_rate=0.1),
+    ],
+)
+def test_the_place_of_adam_in_a_real_optax_state(transformation):
+    parameters = {"fc": {"kernel": np.zeros((3, 2)), "bias": np.zeros(2)}}
+    like = transformation.init(parameters)
+    state = {
+        number: {key: np.float32(value) for key, value in each.items()}
+        for number, each in optimizer()["state"].items()
+    }
+    made = adam_to_flax(optimizer(state=state), NAMES, RULES, like)
+    gradient = {"fc": {"kernel": np.ones((3, 2), np.float32), "bias": np.ones(2, np.float32)}}
+    _, after = transformation.update(gradient, made, parameters)  # optax takes it as its own
+    assert type(after) is type(like)
+    back = adam_to_torch(made, NAMES, RULES)
+    assert bits(back["state"]) == bits(state)
+
+
+def test_amsgrad_and_other_optimizers_are_refused_by_name():
+    module = torch.nn.Linear(3, 2)
+    for kind, options in ((torch.optim.Adam, {"amsgrad": True}), (torch.optim.SGD, {"momentum": 0.9})):
+        torch_optimizer = kind(module.parameters(), lr=0.1, **options)
+        module(torch.ones(1, 3)).sum().backward()
+        torch_optimizer.step()
+        with pytest.raises(
+            ArgumentError, match=r"parameter 'fc\.weight' has .*(max_exp_avg_sq|momentum_buffer)"
+        ):
+            adam_to_flax(torch_state(torch_optimizer), NAMES, RULES)
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({}, "parameter 'fc.weight' has no state; parameter 'fc.bias' has no state"),
+        ({0: entry(2, 3)}, "parameter 'fc.bias' has no state"),
+        ({0: entry(2, 3), 1: entry(2, step=4)}, r"because optax has one; got \[3, 4\]"),
+        ({0: entry(2, 3), 1: entry(2), 2: entry(2)}, "there are 3 parameters but 2 names"),
+        ({0: entry(2, 3), 1: 5}, "parameter 'fc.bias' has no state"),
+        (
+            {0: entry(2, 3), 1: {**entry(2), "step": "x"}},
+            "the step of 'fc.bias' must be a number of steps; got 'x'",
+        ),
+        (
+            {0: entry(2, 3), 1: {**entry(2), "step": np.float32("nan")}},
+            "the step of 'fc.bias' must be a number",
+        ),
+        (
+            {0: entry(2, 3), 1: {**entry(2), "step": np.float32(2.5)}},
+            "the step of 'fc.bias' must be a number",
+        ),
+        (None, "must be a torch state_dict; it has no state"),
+    ],
+)
+def test_states_that_are_not_adams(state, message):
+    with pytest.raises(ArgumentError, match=message):
+        adam_to_flax(optimizer(state=state), NAMES, RULES)
+
+
+def test_more_shapes_and_names_that_do_not_fit():
+    adam = adam_to_flax(optimizer(), NAMES, RULES)
+    with pytest.raises(ArgumentError, match=r"the target has float64 \[5\]"):
+        adam_to_torch(adam, NAMES, RULES, optimizer(state={0: entry(2, 3), 1: entry(5)}))
+    with pytest.raises(ArgumentError, match="nothing would become 'other', which the target has"):
+        adam_to_torch(adam, [*NAMES, "other"], RULES)
+    with pytest.raises(ArgumentError, match=r"'fc/bias' .* would become 'fc\.bias'.*does not have"):
+        adam_to_torch(adam, NAMES[:1], RULES)
+
+
+@pytest.mark.parametrize("state", [{}, {"count": np.int32(1)}, 5, ({"count": 1, "mu": {}, "nu": {}},) * 2])
+def test_optax_states_without_the_one_adam(state):
+    with pytest.raises(ArgumentError, match=r"one Adam state \(count, mu and nu\); got"):
+        adam_to_torch(state, NAMES)
+    with pytest.raises(ArgumentError, match="one Adam state"):
+        adam_to_flax(optimizer(), NAMES, RULES, like=state)
+
+
+@pytest.mark.parametrize("count", ["x", 1.5, -1, 2**31, np.arange(2), None])
+def test_counts_that_are_none(count):
+    adam = {**adam_to_flax(optimizer(), NAMES, RULES), "count": count}
+    with pytest.raises(ArgumentError, match="optax's count must be a number of steps"):
+        adam_to_torch(adam, NAMES, RULES)
+
+
+def test_moments_of_summed_biases_are_refused():
+    names = [name for name, _ in torch.nn.LSTM(2, 2).named_parameters()]
+    state = dict(enumerate([entry(8, 2), entry(8, 2), entry(8), entry(8)]))
+    like = {
+        "count": 0,
+        "mu": nnx.to_pure_dict(nnx.state(nnx.RNN(nnx.OptimizedLSTMCell(2, 2, rngs=nnx.Rngs(0))), nnx.Param)),
+    }
+    like["nu"] = like["mu"]
+    with pytest.raises(
+        ArgumentError, match=r"'bias_ih_l0', 'bias_hh_l0'.*layout 'summed' cannot convert moments"
+    ):
+        adam_to_flax({"state": state}, names, like=like)
+
+
+def test_names_and_groups_of_a_torch_target():
+    adam = adam_to_flax(optimizer(), NAMES, RULES)
+    assert bits(adam_to_torch(adam, None, RULES, optimizer(state={}))) == bits(optimizer())
+    with pytest.raises(ArgumentError, match="it has no param_groups"):
+        adam_to_torch(adam, NAMES, RULES, {"state": {}})
+    for like in (None, 5, {"param_groups": []}):
+        with pytest.raises(ArgumentError, match=r"names|it has no"):
+            adam_to_torch(adam, None, RULES, like)

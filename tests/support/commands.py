@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from lccodec.cli.verbs import program
+from lccodec.cli.program import program
 
 # Before 8.2 click's runner had to be told to keep the two streams apart.
 SEPARATE = {"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}

@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 
-from lccodec.cli.verbs.demonstration import LEARNING_RATE, Network, Task
+from lccodec.cli.demonstration import LEARNING_RATE, Network, Task
 
 State = dict[str, dict[str, np.ndarray]]
 

@@ -8,7 +8,6 @@ from lccodec.chain.read.replay import DecodedArray
 from lccodec.container.figures import QUANTILES, Figures
 from lccodec.element_types import components
 from lccodec.inspect.difference import Replacement
-from lccodec.inspect.picture import Picture, picture
 from lccodec.inspect.report import (
     FIGURES,
     ArrayRow,
@@ -18,10 +17,12 @@ from lccodec.inspect.report import (
     Flag,
     Histogram,
     Loss,
+    Picture,
     Report,
     RoleLoss,
     Run,
     Verdict,
+    picture,
 )
 
 ROLES = ("weight", "first_moment", "second_moment", "other")

@@ -13,8 +13,8 @@ import pytest
 
 #: Where each of them stands, by the name that tests give it.
 TUNABLES: Final = {
-    "link_look_seconds": "lccodec.adapters.dcp.behind._LOOK_SECONDS",
-    "seal_piece_bytes": "lccodec.adapters.seals.reading._PIECE_BYTES",
+    "link_look_seconds": "lccodec.adapters.rank_parity._LOOK_SECONDS",
+    "seal_piece_bytes": "lccodec.adapters.seals._PIECE_BYTES",
     "version_piece_bytes": "lccodec.adapters.weights.versions._PIECE_BYTES",
     "archive_entries_per_byte": "lccodec.adapters.torch.archive._ENTRIES_PER_BYTE",
     "rank_lock_seconds": "lccodec.chain.mend.ranks._LOCK_SECONDS",

@@ -1,11 +1,7 @@
 """Files of every format: read, written, and converted for another framework.
 
-`formats` chooses the format by the suffix of a file, `steps` reads the steps of files from their
-names, and `conversion` converts a state. `structure` (names, and what names alone do not say),
-`shards` and `disk` are what the formats have in common. Imports the chain, the exchange and
-``adapters/tree``; npz and safetensors import it.
+`states` reads, writes and converts; `formats` tells by its name and its first bytes what a file is,
+and which step it has. `structure` (names, and what names alone do not say), `header`, `shards`,
+`zip_archive` and `disk` are what the formats have in common. Imports the chain, the exchange and
+`adapters/tree`; npz, HDF5 and safetensors import it.
 """
-
-from .formats import check_suffix, load_file, save_file
-
-__all__ = ["check_suffix", "load_file", "save_file"]

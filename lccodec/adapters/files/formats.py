@@ -1,28 +1,28 @@
-"""Files of every format: a state and its metadata are read and written.
+"""What files are, by their names and first bytes: which format a file has, and which step.
 
 The suffix gives the format. It may be wrong: Lightning gives the files of every plugin the suffix
 ``.ckpt``, and a checkpoint of lccodec is an HDF5 file. `recognize` tells what a file is by its
 first and last bytes, and nothing more. HDF5 files have many suffixes: a file of another suffix is
-read if its first bytes say that it is one, and the suffixes of `HDF5` are written.
+read if its first bytes say that it is one, and the suffixes of `HDF5` are written. A ``.ckpt``,
+``.h5`` or ``.hdf5`` file may also be a checkpoint.
 
-A ``.lcc.h5`` file is a checkpoint; it is written lossless. A ``.safetensors.index.json`` file comes
-with its shards, which are one state. A ``.pt`` or ``.pth`` file is one of ``torch.save``. It has no
-place for metadata, nor has an ``.npz`` file. A ``.ckpt``, ``.h5`` or ``.hdf5`` file may also be a
-checkpoint: Lightning gives every checkpoint the first suffix.
+Steps are read from the names of files, or of their folders. A number is a step only if it is a
+whole one, and if it is clear which number is meant. In a name with several, a word says it
+(`_STEP_WORDS`, the first kind that occurs); without such a word, it is the number in which the
+names differ. Nothing is guessed: decimals, dates, numbers after different words, and names with a
+number beside names without one are refused.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final, Literal
 
-from ...chain.caller import TYPES, Progress
-from ...chain.save.single_file import save_file as save_checkpoint
 from ...constants import (
     BUNDLE_MAGIC,
     CHECKPOINT_SUFFIX,
@@ -31,33 +31,29 @@ from ...constants import (
     TRAILER_MAGIC,
     TRAILER_SIZE,
 )
-from ...container.scalars import metadata_strings
-from ...container.system import StrPath, checked_path
-from ...errors import ArgumentError, DataError, warn
-from ...policy.declared import ENTRY
-from ...policy.roles import Assignment
-from ..whole import open_whole
+from ...container.system import StrPath, checked_path, storage_errors
+from ...errors import ArgumentError, DataError
 from .disk import regular_file
-from .shards import INDEX_SUFFIX, SHARD_BYTES, is_index
+from .header import INDEX_SUFFIX
 from .zip_archive import member_names
 
-_NPZ: Final = ".npz"
-_SAFETENSORS: Final = ".safetensors"
-_INDEX: Final = _SAFETENSORS + INDEX_SUFFIX
+NPZ: Final = ".npz"
+SAFETENSORS: Final = ".safetensors"
+INDEX: Final = SAFETENSORS + INDEX_SUFFIX
 #: Suffixes of HDF5 files: of netCDF-4, NeXus, CXI, anndata, PySCF, MATLAB and others.
 HDF5: Final = (
     *(".h5", ".hdf5", ".nc", ".nc4", ".chk", ".nxs", ".nx", ".nx5", ".nxspe", ".cxi", ".emd", ".hspy"),
     *(".hdf", ".he5", ".cdf", ".h5ad", ".h5mu", ".loom", ".cool", ".mcool", ".nwb", ".fast5", ".mat"),
     *(".cgns", ".exo", ".med", ".silo", ".ims", ".h5m", ".h5oina", ".jld2", ".dream3d"),
 )
-_TORCH: Final = (".pt", ".pth", ".ckpt")
+TORCH: Final = (".pt", ".pth", ".ckpt")
 #: Lightning's .ckpt files hold more than a state.
-_WRITTEN_BY_TORCH: Final = (".pt", ".pth")
-_WRITTEN: Final = (_NPZ, _SAFETENSORS, _INDEX, CHECKPOINT_SUFFIX, *HDF5, *_WRITTEN_BY_TORCH)
+WRITTEN_BY_TORCH: Final = (".pt", ".pth")
+_WRITTEN: Final = (NPZ, SAFETENSORS, INDEX, CHECKPOINT_SUFFIX, *HDF5, *WRITTEN_BY_TORCH)
 #: The suffixes that errors name.
-SHOWN: Final = (_NPZ, _SAFETENSORS, _INDEX, CHECKPOINT_SUFFIX, *HDF5[:3], *_WRITTEN_BY_TORCH)
+SHOWN: Final = (NPZ, SAFETENSORS, INDEX, CHECKPOINT_SUFFIX, *HDF5[:3], *WRITTEN_BY_TORCH)
 #: Suffixes of the files that can be read; HDF5 files are read under any suffix.
-READ: Final = tuple(dict.fromkeys((*_WRITTEN, *_TORCH)))
+READ: Final = tuple(dict.fromkeys((*_WRITTEN, *TORCH)))
 
 
 @dataclass(frozen=True)
@@ -128,7 +124,7 @@ def check_suffix(path: StrPath, write: bool = False) -> Path:
         raise ArgumentError(f"{path} is {kind.title}: {advice}")
     only = "is only read, as it holds more than a state; write .pt for torch.load: "
     why = only if write and path.name.endswith(READ) else ""
-    shown = SHOWN if write else (*SHOWN, *_TORCH[len(_WRITTEN_BY_TORCH) :])
+    shown = SHOWN if write else (*SHOWN, *TORCH[len(WRITTEN_BY_TORCH) :])
     raise ArgumentError(f"{path}: {why}not one of {', '.join(shown)}")
 
 
@@ -150,122 +146,13 @@ def _kind(path: Path) -> Kind | None:
     return None
 
 
-def load_file(path: StrPath, progress: Progress = False) -> tuple[Any, dict[str, str]]:
-    """Return the state in a file and its metadata; bfloat16 may be `lccodec.BFLOAT16_BITS`.
-
-    `progress` is as for `lccodec.load_file`; files of other formats tell nothing.
-
-    Raises
-    ------
-    ArgumentError
-        For another suffix, for a tensor of a dtype that lccodec cannot hold, and for an object in a
-        file of ``torch.save`` that is not loaded.
-    DataError, ChainError, StorageError
-        If the file is damaged, lacks a parent or a shard, or cannot be read.
-    """
-    state, metadata, _ = load_with_roles(path, progress)
-    return state, metadata
-
-
-def load_with_roles(
-    path: StrPath, progress: Progress = False
-) -> tuple[Any, dict[str, str], Mapping[str, Assignment]]:
-    """Return the state in a file, its metadata, and the roles that its structure says.
-
-    Only files of ``torch.save`` say more than names do: which tensor is the moment of which
-    parameter. Parameters and errors are those of `load_file`.
-    """
-    path = check_suffix(path)
-    if is_checkpoint(path):
-        with open_whole(path) as file:
-            file.show(progress)
-            return file.state(dtype="bits"), file.metadata(), getattr(file, "roles", {})
-    kind = recognize(path)
-    if kind is not None and kind.name == "netcdf3":
-        raise ArgumentError(f"{path} is {kind.title}: {kind.advice}")
-    if path.suffix in _TORCH and kind is not KINDS["hdf5"]:
-        from .. import torch
-        from ..torch.archive import load_archive
-
-        state = load_archive(path)
-        return *torch.to_numpy(state), torch.roles(state)
-    if path.absolute().parent.name.startswith("weight_v") and _is_delta(path):
-        raise ArgumentError(
-            f"{path} is of a delta between weight versions, and no model:"
-            " lccodec.adapters.weights.follow reads versions"
-        )
-    adapter = _adapter(path, kind)
-    if not hasattr(adapter, "load_state"):
-        return adapter.load_file(path), {}, {}
-    return *adapter.load_state(path), {}
-
-
-def _is_delta(path: Path) -> bool:
-    """Return whether a file is of a weight version that only has differences to another."""
-    from ..weights.versions import read_index_of
-
-    return path.name.endswith((_SAFETENSORS, _INDEX)) and read_index_of(path.parent) is not None
-
-
 def is_checkpoint(path: Path) -> bool:
     """Return whether `load_file` reads a file as a checkpoint: by its suffix, or what is in it."""
     if path.name.endswith(CHECKPOINT_SUFFIX):
         return True
-    if path.name.endswith(READ) and path.suffix not in (*HDF5, *_TORCH):
+    if path.name.endswith(READ) and path.suffix not in (*HDF5, *TORCH):
         return False
     return recognize(path) is KINDS["checkpoint"]
-
-
-def save_file(
-    state: Any,
-    path: StrPath,
-    metadata: dict[str, str],
-    max_shard_bytes: int = SHARD_BYTES,
-    progress: Progress = False,
-) -> dict[str, str]:
-    """Write a state to a file, replacing it; return the metadata that the format could store.
-
-    `max_shard_bytes` are the bytes of the tensors of a shard, if the file is an index.
-    `progress` is as for `lccodec.save_file`; files of other formats tell nothing.
-
-    Raises
-    ------
-    ArgumentError
-        For another suffix, or something that the format cannot hold. The message names it.
-    StorageError
-        If the operating system refuses. An existing file is unchanged.
-    """
-    path = check_suffix(path, write=True)
-    metadata = metadata_strings(metadata)
-    if path.name.endswith(CHECKPOINT_SUFFIX):
-        save_checkpoint(state, path, metadata, progress=progress)
-        return metadata
-    if path.suffix not in HDF5 and isinstance(state, Mapping) and ENTRY in state:
-        state = {key: value for key, value in state.items() if key != ENTRY}
-        warn(f"{path}: left out what an HDF5 file has besides arrays; .h5 and .lcc.h5 files keep it")
-    if path.suffix in _WRITTEN_BY_TORCH:
-        from ..torch.archive import save_archive
-
-        save_archive(state, path, metadata)
-        return {key: text for key, text in metadata.items() if key == TYPES}  # the state has these
-    adapter = _adapter(path)
-    kept = metadata if hasattr(adapter, "load_metadata") else {}
-    adapter.save_file(state, path, kept, *([max_shard_bytes] if is_index(path) else []))
-    return kept
-
-
-def _adapter(path: Path, kind: Kind | None = None) -> ModuleType:
-    if kind is KINDS["hdf5"] or path.suffix in HDF5:
-        from .. import hdf5
-
-        return hdf5
-    if path.suffix == _NPZ:
-        from .. import npz
-
-        return npz
-    from .. import safetensors
-
-    return safetensors
 
 
 def recognize(path: str | os.PathLike[str]) -> Kind | None:
@@ -317,3 +204,211 @@ def _archive_name(head: bytes, file: BinaryIO) -> str | None:
     if "config.json" in ends and any(name.endswith(".weights.h5") for name in names):
         return "keras"
     return "npz" if all(name.endswith(".npy") for name in names) else "zip"
+
+
+#: Words before a number, from the best on. Those of the second list end in the word.
+_STEP_WORDS: Final = (
+    re.compile(r"it|its|.*(?:steps?|iters?|iterations?|updates?)"),
+    re.compile(r".*(?:checkpoint|ckpt|chkpt)"),
+    re.compile(r"ep|.*epochs?"),
+)
+_ANY_WORD: Final = len(_STEP_WORDS)  # the rank of all other words
+
+_TOKEN: Final = re.compile(
+    r"(?P<word>[A-Za-z]*)[ _=.-]*"
+    r"(?:(?P<date>[0-9]{4}([-_.])[0-9]{1,2}\3[0-9]{1,2}(?![0-9])|[0-9]{1,2}([-_.])[0-9]{1,2}\4[0-9]{4}(?![0-9]))"
+    r"|(?P<decimal>[0-9]+(?:\.[0-9]+)+(?:[eE][-+]?[0-9]+)?|[0-9]+[eE]-?[0-9]+)"
+    r"|(?P<short>[0-9]+[kKmMbBtT])(?![A-Za-z0-9])"
+    r"|(?P<whole>[0-9]+))"
+)
+_SHARD: Final = re.compile(r"-[0-9]+-of-[0-9]+$")  # a part of a state, which an index names
+_MAX_FOLDERS_OF_ONE_FILE: Final = 2  # that are searched for its step, from the nearest on
+_MAX_SHOWN_FILES: Final = 5  # in one error
+
+Source = Literal["names", "folders"]
+
+
+@dataclass(frozen=True)
+class Numbering:
+    """Files by rising step, and where their numbers are: in their names, or in their folders'."""
+
+    steps: dict[int, Path]
+    source: Source
+
+
+@dataclass(frozen=True)
+class _Number:
+    """A number in a name. `step` is None if it is not a whole one; `word` may call it a step."""
+
+    text: str
+    word: str  # empty if it is not one of `_STEP_WORDS`
+    rank: int
+    step: int | None
+
+
+def number_files(paths: Sequence[Path]) -> Numbering | None:
+    """Return files by rising step; None if none of them has a number.
+
+    Names come first, without their suffixes; then the folders in which the paths differ, from the
+    nearest on. Of a single file, a folder counts if a word says that its number is a step, or if
+    the number is the whole name. Folders with such a word come before names with other numbers.
+
+    Raises
+    ------
+    ArgumentError
+        If it is not clear which numbers are the steps, if some names have none, or if two files
+        have the same step. The message names the files.
+
+    Examples
+    --------
+    >>> number_files([Path("v2_step10.npz"), Path("v2_step9.npz")]).steps  # doctest: +ELLIPSIS
+    {9: ...Path('v2_step9.npz'), 10: ...Path('v2_step10.npz')}
+    >>> numbering = number_files([Path("checkpoint-500/model.npz")])
+    >>> list(numbering.steps), numbering.source
+    ([500], 'folders')
+    >>> number_files([Path("final.npz")])
+    """
+    stems, folders = [_stem(path) for path in paths], _folders(paths)
+    for path, stem in zip(paths, stems, strict=True):
+        if _SHARD.search(stem):
+            raise ArgumentError(f"{path} is one shard of a state: give its index, *{INDEX_SUFFIX}")
+    if not any(map(_is_a_step, stems)):  # checkpoint-500/llama2.npz
+        for names in folders:
+            if all(map(_has_step_word, names)) and (file_numbers := _numbers(names, paths)) is not None:
+                return _numbering(file_numbers, paths, "folders")
+    numbers = _numbers(stems, paths)
+    # A number that all names share, and no word calls a step, says nothing: a/model2, b/model2.
+    alike = len(paths) > 1 and len({path.name for path in paths}) == 1 and not _is_a_step(stems[0])
+    if numbers is None or alike:
+        for names in folders:
+            if (file_numbers := _numbers(names, paths)) is not None:
+                return _numbering(file_numbers, paths, "folders")
+    return None if numbers is None else _numbering(numbers, paths, "names")
+
+
+def _stem(path: Path) -> str:
+    """Return the name of a file without the suffix of its format."""
+    suffix = max((ending for ending in READ if path.name.endswith(ending)), key=len, default=path.suffix)
+    return path.name.removesuffix(suffix)
+
+
+def _numbering(numbers: Sequence[int], paths: Sequence[Path], source: Source) -> Numbering:
+    by_number: dict[int, Path] = {}
+    for step, path in zip(numbers, paths, strict=True):
+        if step in by_number:
+            raise ArgumentError(f"by their names, {by_number[step]} and {path} are both of step {step}")
+        by_number[step] = path
+    return Numbering({step: by_number[step] for step in sorted(by_number)}, source)
+
+
+def _folders(paths: Sequence[Path]) -> list[list[str]]:
+    """Return the names of the folders that may have the steps, from the nearest on."""
+    above = [path.parts[-2::-1] for path in paths]
+    if len(paths) == 1:
+        near = [name for name in above[0][:_MAX_FOLDERS_OF_ONE_FILE] if _is_a_step(name)]
+        return [near[:1]] if near else []
+    levels = [list(level) for level in zip(*above, strict=False)]
+    return [level for level in levels if len(set(level)) > 1]
+
+
+def _is_a_step(name: str) -> bool:
+    return name.isdecimal() or _has_step_word(name)
+
+
+def _has_step_word(name: str) -> bool:
+    """Return whether a name has a number after a word such as step."""
+    return any(number.rank < _ANY_WORD for number in _tokens(name))
+
+
+def _numbers(names: Sequence[str], paths: Sequence[Path]) -> list[int] | None:
+    """Return the step in each name, or None if no name has a number."""
+    candidates = [_candidates(name) for name in names]
+    if not any(candidates):
+        return None
+    if lacking := [path for path, numbers in zip(paths, candidates, strict=True) if not numbers]:
+        other = next(path for path, numbers in zip(paths, candidates, strict=True) if numbers)
+        raise ArgumentError(f"{other} has a number, but {_listed(lacking)} has none: all files need one")
+    for path, numbers in zip(paths, candidates, strict=True):
+        if broken := next((number for number in numbers if number.step is None), None):
+            raise ArgumentError(f"{path}: a step must be a whole number; got {broken.text}")
+    columns = (
+        list(zip(*candidates, strict=True)) if len({len(numbers) for numbers in candidates}) == 1 else []
+    )
+    if len(columns) > 1:
+        columns = [column for column in columns if len({number.step for number in column}) > 1]
+    if len(columns) != 1:
+        path, numbers = next((p, e) for p, e in zip(paths, candidates, strict=True) if len(e) > 1)
+        texts = " and ".join(number.text for number in numbers)
+        raise ArgumentError(f"{path}: it is not clear which number is the step: {texts}")
+    if len({number.word for number in columns[0]}) > 1:
+        raise ArgumentError(
+            f"{_listed(paths)}: the numbers follow different words, and it is not clear which is the step"
+        )
+    return [number.step or 0 for number in columns[0]]
+
+
+def _candidates(name: str) -> list[_Number]:
+    """Return the numbers of a name that may be its step: those with the best word."""
+    tokens = _tokens(name)
+    best = [number for number in tokens if number.rank == min(token.rank for token in tokens)]
+    if best and best[0].rank == _ANY_WORD:  # a loss beside a number without a word is no step
+        best = [number for number in best if number.step is not None] or best
+    return best
+
+
+def _tokens(name: str) -> list[_Number]:
+    tokens = []
+    for match in _TOKEN.finditer(name):
+        word = (match["word"] or "").lower()
+        rank = next((r for r, words in enumerate(_STEP_WORDS) if words.fullmatch(word)), _ANY_WORD)
+        if match["short"] and rank == _ANY_WORD:
+            continue  # of a name, as in llama-7b
+        text = next(match[kind] for kind in ("date", "decimal", "short", "whole") if match[kind])
+        tokens.append(
+            _Number(text, word if rank < _ANY_WORD else "", rank, int(text) if match["whole"] else None)
+        )
+    return tokens
+
+
+def files_below(directory: Path) -> list[Path]:
+    """Return the files of states in a directory; without one, the only such file of each folder.
+
+    Parts of a state that an index names are left out. If there is no file, or a folder has several,
+    that is an ``ArgumentError``.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> run = Path(tempfile.mkdtemp())
+    >>> for step in (1, 2):
+    ...     (run / f"step{step}").mkdir()
+    ...     (run / f"step{step}" / "weights.npz").touch()
+    >>> sorted(path.relative_to(run).as_posix() for path in files_below(run))
+    ['step1/weights.npz', 'step2/weights.npz']
+    """
+    if files := _states_in(directory):
+        return files
+    with storage_errors("cannot list", directory):
+        folders = sorted(path for path in directory.iterdir() if path.is_dir() and path.name[0] != ".")
+    inner = {folder: states for folder in folders if (states := _states_in(folder))}
+    if not inner:
+        raise ArgumentError(f"{directory}: no file of a state ({', '.join(SHOWN)}) in it or in its folders")
+    for folder, states in inner.items():
+        if len(states) > 1:
+            names = _listed([path.relative_to(folder) for path in states])
+            raise ArgumentError(
+                f"{folder} has several files: {names}. Give those to save, as in"
+                f" {directory}/*/{states[0].name}"
+            )
+    return [path for states in inner.values() for path in states]
+
+
+def _states_in(directory: Path) -> list[Path]:
+    with storage_errors("cannot list", directory):
+        files = [path for path in sorted(directory.iterdir()) if is_state(path)]
+    return [path for path in files if not _SHARD.search(_stem(path))]
+
+
+def _listed(paths: Collection[Path]) -> str:
+    shown = ", ".join(map(str, list(paths)[:_MAX_SHOWN_FILES]))
+    return shown + (" and others" if len(paths) > _MAX_SHOWN_FILES else "")

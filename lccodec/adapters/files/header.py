@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -28,11 +29,18 @@ FLOAT8_NAMES: Final = {
 }  # fmt: skip
 
 
+#: The end of the name of an index of shards.
+INDEX_SUFFIX: Final = ".index.json"
 LENGTH_BYTES: Final = 8  # of the number in front of a header
 _RULE: Final = "safetensors"
 _MAX_HEADER_BYTES: Final = 100_000_000  # as in the library: more would only take memory
 _MAX_DIMENSIONS: Final = 64  # as in NumPy and torch: the time of a product grows with its square
 _KINDS: Final = {kind.name: kind for kind in ELEMENT_TYPES}
+
+
+def is_index(path: str | os.PathLike[str]) -> bool:
+    """Whether a path has the name of an index of shards."""
+    return str(path).endswith(INDEX_SUFFIX)
 
 
 @dataclass(frozen=True)
@@ -59,10 +67,7 @@ class Tensor:
 def read_header(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return the tensors of a ``.safetensors`` file in the order of their bytes, and its metadata.
 
-    Raises
-    ------
-    FormatError
-        If the header is damaged, or a tensor does not lie in its own part of the file.
+    A ``FormatError`` says that it is damaged, or that a tensor does not lie in its own part.
     """
     with regular_file(path) as stream:
         return header_of(stream, path)

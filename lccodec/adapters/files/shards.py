@@ -21,10 +21,10 @@ from ...container.folder import Folder
 from ...container.system import storage_errors
 from ...element_types import Array
 from ...errors import ArgumentError, DataError, FormatError, StorageError
-from ..seals.reading import read_sealed
+from ..seals import read_sealed
 from .disk import parsed, read_bounded, replacing
+from .header import INDEX_SUFFIX
 
-INDEX_SUFFIX: Final = ".index.json"
 SHARD_BYTES: Final = 5_000_000_000  # of the tensors in a shard, as in transformers
 MAX_INDEX_BYTES: Final = 100_000_000  # as of a header: more would only take memory
 _SIZE_KEY: Final = "total_size"  # of the metadata: the bytes of all tensors
@@ -34,21 +34,11 @@ SHARD_NAME: Final = re.compile(r"[^/\\:\0]+\.safetensors")  # no directory, no d
 Value = TypeVar("Value")
 
 
-def is_index(path: str | os.PathLike[str]) -> bool:
-    """Whether a path has the name of an index."""
-    return str(path).endswith(INDEX_SUFFIX)
-
-
 def read_index(path: str | os.PathLike[str]) -> tuple[dict[Path, list[str]], dict[str, str]]:
     """Return the files of an index with the names of their tensors, and its metadata.
 
-    Raises
-    ------
-    DataError
-        If it is not as it was sealed, has more than `MAX_INDEX_BYTES`, is not an index, or the name
-        of a file is not one in the same directory.
-    StorageError
-        If the operating system cannot read it.
+    A ``DataError`` says that it is not as it was sealed, is too large, is not an index, or that a
+    file is not named as one of the same directory.
     """
     return parse_index(path, read_sealed(path, MAX_INDEX_BYTES))
 
@@ -77,12 +67,8 @@ def parse_index(path: str | os.PathLike[str], text: bytes) -> tuple[dict[Path, l
 def load_shards(path: str | os.PathLike[str], load: Callable[[Path], dict[str, Value]]) -> dict[str, Value]:
     """Return the tensors of all shards of an index by name; `load` returns those of one file.
 
-    Raises
-    ------
-    FormatError
-        If the index and a shard do not have the same tensors. The message names them.
-    StorageError
-        If a shard is missing.
+    A ``FormatError`` names the tensors that only the index or a shard has; a ``StorageError`` says
+    that a shard is missing.
     """
     files, _ = read_index(path)
     # Path.is_file raises for a name that is too long.
@@ -113,13 +99,6 @@ def save_shards(
     index of this name uses. The shards get their names when all are written, the index comes last,
     and then the shards of the older index go. So whatever is killed, the index and its shards are
     of one state. Several processes that write into a directory wait for each other.
-
-    Raises
-    ------
-    ArgumentError
-        If `max_bytes` is not a positive integer, or `write` raises it.
-    StorageError
-        If the operating system refuses.
     """
     if type(max_bytes) is not int or max_bytes < 1:
         raise ArgumentError(f"the size of a shard must be a positive number of bytes; got {max_bytes!r}")

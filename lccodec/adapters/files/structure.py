@@ -7,7 +7,7 @@ through a chain and back.
 A .safetensors or HDF5 file has metadata, too. The note is a JSON object in it, under the key
 `STATE`. ``tree`` is the tree of a checkpoint (LCC-STA-01). ``scalars`` holds by name the
 scalars that no tensor can hold (None, str, bytes, an integer of more than 64 bits), written as in a
-manifest (LCC-STA-04). ``types`` is the note of :mod:`lccodec.adapters.tree.plain`. An int, float or
+manifest (LCC-STA-04). ``types`` is the note of :mod:`lccodec.adapters.tree`. An int, float or
 bool is a tensor without dimensions, so that other programs can read it. A flat dict of arrays needs
 no note.
 
@@ -28,7 +28,7 @@ from ...container.scalars import Json, parse_scalar, scalar_json, scalar_value
 from ...container.tree import flatten, leaf_name, leaves_of, parse_tree, unescaped, unflatten
 from ...element_types import Array, element_type
 from ...errors import ArgumentError, DataError, FormatError
-from ..tree.plain import names_by_type, read_types, with_types
+from ..tree import names_by_type, read_types, with_types
 
 Value = TypeVar("Value")
 
@@ -42,13 +42,8 @@ _SCALAR_KINDS: Final = {"int64": int, "uint64": int, "float64": float, "bool": b
 def plain_names(leaves: Mapping[str, Value]) -> dict[str, Value]:
     """Return leaves of a checkpoint under the names that they have in other formats.
 
-    Raises
-    ------
-    ArgumentError
-        If two leaves would have the same name, as in ``{"a": {"b": x}, "a/b": y}``.
+    If two would have the same name, as in ``{"a": {"b": x}, "a/b": y}``, that is an ArgumentError.
 
-    Examples
-    --------
     >>> plain_names({"model/w~1b": 1})
     {'model/w/b': 1}
     """
@@ -70,13 +65,7 @@ def named_leaves(state: Any) -> tuple[dict[str, Array], dict[str, Any]]:
 
     An int, float or bool becomes an array without dimensions (int64 or uint64, float64, bool). An
     array in two places has both names. The others are None, str, bytes and integers of more than 64
-    bits.
-
-    Raises
-    ------
-    ArgumentError
-        For names that collide, and for anything that a checkpoint cannot hold. The message names
-        the place.
+    bits. An ``ArgumentError`` names what collides, or what a checkpoint cannot hold.
     """
     flat = flatten(state)
     # The state gets a key of its own, so that an empty key inside it is not a special case.

@@ -68,13 +68,7 @@ class Member:
         return self.method == _DEFLATED
 
     def read(self, file: BinaryIO, rule: str, where: str) -> Iterator[bytes]:
-        """Yield its bytes in pieces of at most 64 KiB.
-
-        Raises
-        ------
-        FormatError
-            If its bytes are not as many as it declares, or others.
-        """
+        """Yield its bytes in pieces of at most 64 KiB; raise ``FormatError`` if they are others."""
         left, crc = self.size, 0
         pieces = self._pieces(file, rule, where)
         for piece in _inflated(pieces, rule, where) if self.packed else pieces:
@@ -126,18 +120,11 @@ def member_names(file: BinaryIO) -> list[str]:
 def read_members(file: BinaryIO, rule: str, where: str) -> list[Member]:
     """Return the members of an archive in the order of its directory.
 
-    The file has nothing but the archive. `rule` and `where` are for the errors.
-
-    Raises
-    ------
-    FormatError
-        If a header differs from the directory, members lie over each other or have the same name,
-        or the file has bytes that belong to none.
-    LimitError
-        If a member declares more bytes than its stored ones can inflate to. So all members together
-        have at most 1,032 times the bytes of the file.
-    UnsupportedError
-        If a member is encrypted, or packed by another method than deflate.
+    The file has nothing but the archive: a ``FormatError`` says that a header differs from the
+    directory, that members lie over each other or have the same name, or that bytes belong to none.
+    A ``LimitError`` says that a member declares more bytes than its stored ones can inflate to: so
+    all together have at most 1,032 times the bytes of the file. What is encrypted, or packed by
+    another method than deflate, is an ``UnsupportedError``. `rule` and `where` are for the errors.
     """
     return _Archive(file, rule, where).members()
 

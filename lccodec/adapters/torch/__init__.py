@@ -29,11 +29,9 @@ try:
 except ImportError:
     raise DependencyError("needs PyTorch: pip install 'lccodec[torch]'") from None
 
-from ..tree.matching import LoadReport
-from .roles import roles, roles_of
-from .states import OnDevice, check, from_numpy, load, load_file, save, save_file, to_numpy
-from .target import load_into
-from .update import apply_update, stage
+from ..matching import LoadReport
+from .states import OnDevice, check, from_numpy, load, load_file, roles, roles_of, save, save_file, to_numpy
+from .target import apply_update, load_into, stage
 
 __all__ = [
     "LoadReport",

@@ -4,7 +4,7 @@ Such a file is a pickle, and a pickle may run any code. The weights-only loader 
 plain values, and calls only functions that are registered. NumPy's own are not, because they make
 arrays of objects and of any size. Those of `VALUE_GLOBALS` are: they take bool, integer, floating
 point and complex types, and no more bytes than the file has. Of the values that a chain stores
-(:mod:`lccodec.adapters.tree.values`) those are registered whose constructors take plain values of
+(:mod:`lccodec.adapters.tree`) those are registered whose constructors take plain values of
 the file's size. An enum of the program looks a member up. The loader fills no deque and no
 defaultdict, and named tuples are classes of the program. An error names what was refused.
 
@@ -39,8 +39,8 @@ from ...element_types import Array
 from ...errors import ArgumentError, FormatError, LccodecError, LimitError
 from ..files.disk import MAX_FILE_EXPANSION, replacing
 from ..files.zip_archive import read_members
-from ..seals.reading import sealed_file
-from ..tree.values import enums
+from ..seals import sealed_file
+from ..tree import enums
 from .states import from_numpy
 from .wrappers import class_name
 

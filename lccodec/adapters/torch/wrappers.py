@@ -27,7 +27,7 @@ from ...errors import ArgumentError, warn
 
 #: The types of tensors that have values of their own.
 TENSOR_TYPES: Final = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-#: The kinds in the note of `lccodec.adapters.tree.plain`: a wrapper, and an instance of a dataclass
+#: The kinds in the note of `lccodec.adapters.tree`: a wrapper, and an instance of a dataclass
 #: or a named tuple in what a wrapper says about itself.
 WRAPPER: Final = "tensor subclass"
 INSTANCE: Final = "instance"

@@ -48,11 +48,9 @@ from ...parallel import slices
 from ..files.disk import parsed, read_bounded
 from ..files.header import Tensor
 from ..files.shards import SHARD_NAME
-from ..tree.matching import first_of
-from ..tree.plain import read_types
-from .layout import INDEX_NAME, Layout, Prefix, read_layout
-from .lock import NOTE_FOLDER, locked
-from .rounding import check_types, rounded
+from ..matching import first_of
+from ..tree import read_types
+from .layout import INDEX_NAME, NOTE_FOLDER, Layout, Prefix, check_types, locked, read_layout, rounded
 
 _NOTE_NAME: Final = "state.json"
 _SUFFIX: Final = re.compile(r"-step[0-9]{12,16}-[0-9a-f]{8}(?=\.safetensors$)")
@@ -485,7 +483,7 @@ def _noted(notes: Folder) -> list[dict[str, Any]]:
         if not stat.S_ISREG(entry.lstat().st_mode):
             return []
         entries = parsed(read_bounded(entry, _MAX_NOTE_BYTES, _NOTE_NAME), _NOTE_NAME, str(entry))
-        noted = [_entry(each["step"], each["root"], each["files"]) for each in entries]
+        noted = [_entry(item["step"], item["root"], item["files"]) for item in entries]
     except (OSError, DataError, ValueError, TypeError, KeyError):
         return []
     return noted if all(map(_is_sound, noted)) else []

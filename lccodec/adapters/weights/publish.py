@@ -43,11 +43,9 @@ from ...container.system import (
 from ...element_types import Array, components
 from ...errors import ArgumentError, ChainError, DataError, StorageError, warn
 from ..files.header import DTYPE_NAMES, FLOAT8_NAMES, read_header
-from ..tree.matching import first_of
-from ..tree.plain import read_types
-from .layout import SINGLE_NAME, Layout, Prefix, read_layout, tensor_file
-from .lock import locked
-from .rounding import check_types
+from ..matching import first_of
+from ..tree import read_types
+from .layout import SINGLE_NAME, Layout, Prefix, check_types, locked, read_layout, tensor_file
 from .versions import (
     FORMS,
     Checksum,
@@ -207,7 +205,7 @@ class Publisher:
         self._chain = run if isinstance(run, Chain) else None
         one = run.directory if isinstance(run, Chain) else run
         runs = [one] if isinstance(one, str | os.PathLike | Address) else one
-        self._places = [checked_place(each) for each in runs]
+        self._places = [checked_place(place) for place in runs]
         self._start = None if start is None else step_index(start)
         self._differ = Differ(encoding, checksum)
         self._exact, self._system = exact, system
@@ -691,7 +689,7 @@ def remove_leftovers(directory: Path, system: System) -> None:
             if not stat.S_ISDIR((folder / name).lstat().st_mode):
                 continue
             with folder.inner(name) as inner:
-                files = [each for each in inner.names() if stat.S_ISREG((inner / each).lstat().st_mode)]
+                files = [file for file in inner.names() if stat.S_ISREG((inner / file).lstat().st_mode)]
                 inner.remove(files)
             if not folder.remove_empty(name):
                 warn(f"{directory / name} stays: it has files that lccodec did not make")

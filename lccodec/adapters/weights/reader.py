@@ -35,7 +35,7 @@ from ...errors import (
 )
 from ..files.disk import regular_file
 from ..files.header import FLOAT8_NAMES, Tensor, read_header
-from ..tree.plain import names_by_type, with_types
+from ..tree import names_by_type, with_types
 from .layout import SINGLE_NAME, Layout, Prefix, read_layout
 from .versions import (
     RULE,
@@ -73,9 +73,9 @@ def follow(
     ArgumentError
         For paths and seconds that cannot be any.
     """
-    between, wait = checked_waits(poll, timeout)
+    pause, wait = checked_waits(poll, timeout)
     watch = _Versions(checked_path(versions), None if base is None else checked_path(base))
-    return Follower(watch, once=False, poll=between, timeout=wait)
+    return Follower(watch, once=False, poll=pause, timeout=wait)
 
 
 @dataclass
@@ -130,10 +130,10 @@ class _Delta(NamedTuple):
         if not digest or not self.adler32 or before.kind.components > 1:
             return None
         most = bits.size // SPARSE_RATIO
-        found = change_by(self._read(), bits, self.version.encoding, self.where, most)
-        if found is not None:
-            self._check(changed_adler32(digest, bits.nbytes, *found))
-        return found
+        changed = change_by(self._read(), bits, self.version.encoding, self.where, most)
+        if changed is not None:
+            self._check(changed_adler32(digest, bits.nbytes, *changed))
+        return changed
 
     def _read(self) -> bytes:
         with regular_file(self.path) as stream:
@@ -295,9 +295,9 @@ class _Versions:
             if not wanted():
                 raise CancelledError
             read, before = sources.get(name, []), state.arrays[name]
-            found = read[0].change(before, state.adler32.get(name)) if len(read) == 1 and not owns else None
-            if found is not None:
-                change = change_of(before, found.places, found.new)
+            sparse = read[0].change(before, state.adler32.get(name)) if len(read) == 1 and not owns else None
+            if sparse is not None:
+                change = change_of(before, sparse.places, sparse.new)
             else:
                 old = stored_view(before.bits)
                 if not owns and buffer.size < old.size:
@@ -322,13 +322,13 @@ class _Versions:
         self, indices: Sequence[VersionIndex], arrays: Mapping[str, DecodedArray]
     ) -> dict[str, list[_Delta]]:
         """Return the deltas of each tensor, in the order of their versions."""
-        found: dict[str, list[_Delta]] = {}
+        deltas: dict[str, list[_Delta]] = {}
         for index in indices:
             for delta in self._deltas_of(index):
-                found.setdefault(delta.name, []).append(delta)
-        if unknown := sorted(found.keys() - arrays.keys()):
-            raise FormatError(RULE, found[unknown[0]][0].where, "the version before has no such tensor")
-        return found
+                deltas.setdefault(delta.name, []).append(delta)
+        if unknown := sorted(deltas.keys() - arrays.keys()):
+            raise FormatError(RULE, deltas[unknown[0]][0].where, "the version before has no such tensor")
+        return deltas
 
     def _deltas_of(self, index: VersionIndex) -> Iterator[_Delta]:
         """Yield the deltas of the tensors of a version."""

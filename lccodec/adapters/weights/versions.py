@@ -173,13 +173,8 @@ class VersionIndex:
 def read_index_of(directory: Path) -> VersionIndex | None:
     """Return the index of a version; ``None`` if it is a full one.
 
-    Raises
-    ------
-    FormatError, LimitError, UnsupportedError
-        If the index is damaged or too large, or names an encoding, compression or digest that is
-        not known.
-    StorageError
-        If it is no regular file, or the operating system cannot read it.
+    A ``DataError`` says that the index is damaged or too large, or names an encoding, compression
+    or digest that is not known.
     """
     form = find_form([directory.name])
     path = directory / form.index
@@ -243,7 +238,7 @@ def encoded(old: Array, new: Array, encoding: Encoding) -> bytes:
 
 def compressed(data: Array) -> bytes:
     """Return bytes as a frame of zstd."""
-    return bytes(_compressor().compress(data.data))
+    return bytes(_library().ZstdCompressor(level=_LEVEL).compress(data.data))
 
 
 def make(
@@ -283,21 +278,10 @@ class Changed(NamedTuple):
 def change_by(
     data: bytes | memoryview, before: Array, encoding: Encoding, where: str, most: int
 ) -> Changed | None:
-    """Return what a delta changes of a tensor, without making it.
+    """Return what a delta changes of a tensor, without making it; errors call the delta `where`.
 
-    Parameters
-    ----------
-    data
-        The delta. Errors call it `where`.
-    before
-        Bits of the tensor, 1-D, in the host's byte order.
-    most
-        As many places as that take less time than :func:`make`.
-
-    Returns
-    -------
-    Changed or None
-        None if there are more places than `most`, or if they are not in order.
+    `before` are the bits of the tensor, 1-D, in the host's byte order. ``None`` is returned for
+    more places than `most`, which take as much time as :func:`make`, and for places out of order.
     """
     if encoding == "xor":
         return _changed_by_xor(data, before, where, most)
@@ -318,7 +302,7 @@ def change_by(
 
 def _changed_by_xor(data: bytes | memoryview, before: Array, where: str, most: int) -> Changed | None:
     places, differences = [np.zeros(0, np.int64)], [before[:0]]
-    done, found, rest = 0, 0, np.zeros(0, np.uint8)  # bytes of a number whose others are in the next piece
+    done, changes, rest = 0, 0, np.zeros(0, np.uint8)  # bytes of a number whose others are in the next piece
     for piece in _decompressed(data, before.nbytes, where):
         own = np.concatenate([rest, piece]) if rest.size else piece
         whole = own.size - own.size % before.itemsize
@@ -327,8 +311,8 @@ def _changed_by_xor(data: bytes | memoryview, before: Array, where: str, most: i
         differences.append(words.take(some))
         some += done // before.itemsize
         places.append(some)
-        done, found = done + whole, found + some.size
-        if found > most:
+        done, changes = done + whole, changes + some.size
+        if changes > most:
             return None
     if done != before.nbytes or rest.size:
         raise FormatError(RULE, where, f"{done + rest.size} bytes for a tensor of {before.nbytes}")
@@ -340,14 +324,14 @@ def _changed_by_xor(data: bytes | memoryview, before: Array, where: str, most: i
 def _overwritten(data: bytes | memoryview, nbytes: int, where: str) -> tuple[Array, Array]:
     """Return the places and the new values of the bytes that a delta overwrites."""
     pieces = [piece.copy() for piece in _decompressed(data, 4 + 5 * nbytes, where)]
-    found = np.concatenate(pieces) if pieces else np.empty(0, np.uint8)
-    count = int(found[:4].view("<u4")[0]) if found.size >= 4 else -1
-    if found.size != 4 + 5 * count:
-        raise FormatError(RULE, where, f"{found.size} bytes for {count} places")
-    places = found[4 : 4 + 4 * count].view("<u4")
+    stored = np.concatenate(pieces) if pieces else np.empty(0, np.uint8)
+    count = int(stored[:4].view("<u4")[0]) if stored.size >= 4 else -1
+    if stored.size != 4 + 5 * count:
+        raise FormatError(RULE, where, f"{stored.size} bytes for {count} places")
+    places = stored[4 : 4 + 4 * count].view("<u4")
     if count and int(places.max()) >= nbytes:
         raise FormatError(RULE, where, f"a place behind the end of a tensor of {nbytes} bytes")
-    return places, found[4 + 4 * count :]
+    return places, stored[4 + 4 * count :]
 
 
 def digest_of(checksum: Checksum, data: Array) -> str:
@@ -421,10 +405,6 @@ def _decompressed(data: bytes | memoryview, most: int, where: str) -> Iterator[A
                 yield room[:size]
     except zstd.ZstdError as error:
         raise FormatError(RULE, where, f"not whole frames of zstd: {error}") from None
-
-
-def _compressor() -> Any:
-    return _library().ZstdCompressor(level=_LEVEL)
 
 
 def _library() -> Any:

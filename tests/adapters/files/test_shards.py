@@ -1,21 +1,188 @@
-"""Index files of sharded states: the shards are one state, and hostile indices are refused."""
+"""Only regular files are read; a file is written whole, or what was there stays.
+
+Headers of .safetensors files are read without the library; damaged ones are refused.
+
+Index files of sharded states: the shards are one state, and hostile indices are refused.
+"""
+
+from __future__ import annotations
 
 import errno
 import json
 import os
+import struct
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from lccodec.adapters import safetensors as adapter
 from lccodec.adapters.files import shards
+from lccodec.adapters.files.disk import parsed, read_bounded, regular_file, replacing
+from lccodec.adapters.files.header import Tensor, header_of, read_header
 from lccodec.adapters.files.shards import save_shards
 from lccodec.errors import ArgumentError, FormatError, LimitError, StorageError
 
 from ...support.crashes import tried
 from ...support.profiles import LONG
+
+
+@pytest.mark.parametrize("kind", ["directory", "fifo", "missing"])
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path, kind):
+    path = tmp_path / "x"
+    if kind == "directory":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    with pytest.raises(StorageError, match="cannot read") as caught, regular_file(path):
+        pass
+    assert caught.value.filename == str(path)
+
+
+def test_a_file_takes_the_place_of_another_once_it_is_written(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+    with replacing(path) as temporary:
+        temporary.write_bytes(b"new")
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "full"), ValueError("x")])
+def test_what_fails_leaves_what_was_there_and_no_temporary(tmp_path, error):
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+    kind = StorageError if isinstance(error, OSError) else type(error)
+    with pytest.raises(kind), replacing(path) as temporary:
+        temporary.write_bytes(b"new")
+        raise error
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_new_file_has_ordinary_permissions(tmp_path):
+    (tmp_path / "usual").touch()
+    with replacing(tmp_path / "a") as temporary:
+        temporary.write_bytes(b"new")
+        temporary.chmod(0o600)  # as a library does that writes a file of its own
+    assert (tmp_path / "a").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_what_is_written_is_never_open_to_more_readers_than_the_file(tmp_path):
+    path = tmp_path / "secret"
+    path.write_bytes(b"")
+    path.chmod(0o600)
+    with replacing(path) as temporary:
+        assert temporary.stat().st_mode & 0o777 == 0o600
+    (tmp_path / "link").symlink_to(path)
+    with replacing(tmp_path / "link") as temporary:
+        assert temporary.stat().st_mode & 0o777 == 0o600
+        temporary.write_bytes(b"new")
+    assert not (tmp_path / "link").is_symlink()  # the link is replaced, not what it points to
+    assert path.read_bytes() == b""
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    with replacing(tmp_path / "dangling") as temporary:
+        temporary.write_bytes(b"new")
+    assert (tmp_path / "dangling").read_bytes() == b"new"
+
+
+def test_no_crash_loses_a_file_that_was_written(tmp_path):
+    (tmp_path / "root").mkdir()
+    path = tmp_path / "root" / "a"
+    path.write_bytes(b"old")
+
+    def work(replay):
+        with replacing(path) as temporary:
+            temporary.write_bytes(b"new")
+        replay.done()
+
+    def check(reported, place):
+        assert (place / "a").read_bytes() in ([b"new"] if reported else [b"old", b"new"])
+
+    assert tried(tmp_path / "root", work, check) == []
+    for ignore in ("sync", "sync directory"):
+        path.write_bytes(b"old")
+        assert len(tried(tmp_path / "root", work, check, ignore=ignore)) == 1
+
+
+def test_what_is_too_long_or_is_not_json_is_told(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_bytes(b"[1, 2]")
+    assert parsed(read_bounded(path, 6, "rule"), "rule", "a.json") == [1, 2]
+    with pytest.raises(LimitError, match=r"a\.json: more than 5 bytes \[rule\]"):
+        read_bounded(path, 5, "rule")
+    for text in (b"", b"\xff", b"[" * 100_000, b'{"a":' * 100_000):
+        with pytest.raises(FormatError, match="not JSON, or nested too deeply"):
+            parsed(text, "rule", "a.json")
+
+
+def write(path: Path, header: Any, data: bytes = bytes(8)) -> Path:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+    return path
+
+
+def entry(**change: Any) -> dict[str, Any]:
+    return {"dtype": "F32", "shape": [2], "data_offsets": [0, 8], **change}
+
+
+def test_tensors_are_in_the_order_of_their_bytes(tmp_path: Path) -> None:
+    header = {"__metadata__": {"k": "v"}, "b": entry(data_offsets=[8, 16]), "a": entry()}
+    path = write(tmp_path / "model.safetensors", header, bytes(16))
+    start = path.stat().st_size - 16
+    tensors, metadata = read_header(path)
+    assert metadata == {"k": "v"}
+    assert list(tensors) == ["a", "b"]
+    assert tensors["b"] == Tensor("model.safetensors", start + 8, 8, "F32", (2,))
+    with path.open("rb") as stream:
+        assert header_of(stream, path) == (tensors, metadata)
+
+
+def repr_short(header: Any) -> str:
+    return repr(header)[:40]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"no JSON",
+        [],
+        {"x": 1},
+        {"x": {"dtype": "F32", "shape": [2]}},
+        {"x": entry(data_offsets=[0, 9])},
+        {"x": entry(data_offsets=[1, 9])},
+        {"x": entry(data_offsets=[-8, 0])},
+        {"x": entry(data_offsets=[8, 0])},
+        {"x": entry(data_offsets=[0])},
+        {"x": entry(data_offsets=[0.0, 8.0])},
+        {"x": entry(shape=[3])},
+        {"x": entry(shape=[-2])},
+        {"x": entry(dtype=5)},
+        {"__metadata__": 3, "x": entry()},
+        {"__metadata__": {"a": 3}, "x": entry()},
+        {"__metadata__": [["a", "b"]] * 2, "x": entry()},
+        {"x": entry(shape=[2] + [1] * 64)},
+        {"x": entry(shape=[0, 1 << 50], data_offsets=[0, 0])},
+        {"x": entry(dtype="?", shape=[3] * 200_000)},
+        {"x": entry(shape=[9] * 1_000_000)},
+        {"x": entry(shape=[1 << 200] * 20_000 + [0], data_offsets=[0, 0])},
+        {"x": entry(), "y": entry(data_offsets=[7, 8], dtype="U8", shape=[1])},
+    ],
+    ids=repr_short,
+)
+def test_damaged_headers(tmp_path: Path, header: Any) -> None:
+    with pytest.raises(FormatError, match="the header is damaged, or a tensor"):
+        read_header(write(tmp_path / "model.safetensors", header))
+
+
+@pytest.mark.parametrize("data", [b"", b"1234567", struct.pack("<Q", 99), struct.pack("<Q", 1 << 62) + b"{}"])
+def test_a_header_that_is_longer_than_the_file(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "model.safetensors").write_bytes(data)
+    with pytest.raises(FormatError, match="a header of"):
+        read_header(tmp_path / "model.safetensors")
 
 
 def _shards(directory: Path, **index: object) -> Path:

@@ -7,8 +7,8 @@ import pytest
 
 import lccodec
 from lccodec import ArgumentError
-from lccodec.adapters.files.formats import save_file
-from lccodec.adapters.files.steps import files_below, number_files, open_originals
+from lccodec.adapters.files.formats import files_below, number_files
+from lccodec.adapters.files.states import open_originals, save_file
 from lccodec.inspect.examination import examine
 
 from ...support.commands import run

@@ -16,11 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lccodec
-from lccodec.adapters import files, npz
+from lccodec.adapters import npz
 from lccodec.adapters import safetensors as adapter
 from lccodec.adapters import torch as in_torch
+from lccodec.adapters.files import states
 from lccodec.adapters.files.structure import choose, named_leaves, plain_names
-from lccodec.cli.verbs import program
+from lccodec.cli.program import program
 from lccodec.container.tree import leaf_name
 from lccodec.errors import ArgumentError, LccodecError
 
@@ -111,7 +112,7 @@ def test_a_note_of_other_tensors_is_passed_over(tmp_path):
         changed = dict(tensors)
         change(changed)
         safetensors.numpy.save_file(changed, path, note)
-        state, metadata = files.load_file(path)
+        state, metadata = states.load_file(path)
         assert set(state) == {*changed, "none", "text", "bytes", "numbers/4", "nested/3/", ""}
         assert state["text"] == "ü"
         assert metadata == {}
@@ -133,7 +134,7 @@ def test_a_note_that_is_none_never_stops_the_reader(tmp_path, note):
     path = tmp_path / "a.safetensors"
     safetensors.numpy.save_file({"w": np.ones(2)}, path, {"lccodec.state": note})
     try:
-        state, _ = files.load_file(path)
+        state, _ = states.load_file(path)
         assert "w" in state
     except LccodecError as error:
         assert "lccodec.state" in str(error)

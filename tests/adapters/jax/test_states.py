@@ -1,18 +1,35 @@
-"""A tree of JAX comes back as it was saved: every type and bit, on every device."""
+"""A tree of JAX comes back as it was saved: every type and bit, on every device.
+
+Trees of any nodes come back in plain containers, or with the types of a target.
+
+A state gets the structure and types of a target, or an error lists all that does not fit.
+
+Types narrower than a byte that JAX makes no arrays of come back as NumPy arrays.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import os
+from collections import OrderedDict, deque
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
+import optax
 import pytest
+from flax import nnx
 
 import lccodec
+from lccodec import Chain, ChecksumError
 from lccodec.adapters import jax as adapter
-from lccodec.adapters.jax import states
-from lccodec.errors import ArgumentError, FormatError
+from lccodec.adapters import jax as states
+from lccodec.adapters import torch as in_torch
+from lccodec.adapters.jax import leaves
+from lccodec.chain.read import replay
+from lccodec.errors import ArgumentError, FormatError, LccodecWarning
 
 from ...support.jax_processes import be_quick, coordinator, finish, run, with_quick_flags
 from ...support.jax_trees import (
@@ -20,8 +37,12 @@ from ...support.jax_trees import (
     DTYPES,
     FLOATS,
     INTEGERS,
+    Unkeyed,
     assert_same,
+    assert_same_tree,
+    parts,
     random_array,
+    train,
 )
 
 
@@ -309,3 +330,347 @@ def test_flags_of_a_user_stay_and_come_last(monkeypatch: pytest.MonkeyPatch) -> 
         be_quick()
         assert os.environ["XLA_FLAGS"] == with_quick_flags("--xla_dump_to=/somewhere")
         assert os.environ["XLA_FLAGS"].endswith("--xla_dump_to=/somewhere")
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Layer:
+    w: Any
+    scale: Any
+    name: str = dataclasses.field(metadata={"static": True}, default="layer")
+
+
+def tree_of_everything() -> dict[str, Any]:
+    w = jnp.arange(6.0).reshape(2, 3)
+    return {
+        "point": Point(w, [1, 2.5, None, "text", b"bytes", True]),
+        "layer": Layer(w + 1, {3: jnp.ones(2), -1: ()}, "own"),
+        "unkeyed": Unkeyed(jnp.ones(1), {"a/b": jnp.zeros((0, 2))}),
+        "numpy": np.arange(4, dtype=np.float64),
+        "ordered": OrderedDict(b=jnp.ones(1, jnp.bfloat16), a=np.float32(3)),
+        "keys": jax.random.split(jax.random.key(7), 3),
+        "rbg": jax.random.key(7, impl="rbg"),
+        "raw": jax.random.PRNGKey(3),
+        "empty": optax.EmptyState(),
+        "tied": w,
+    }
+
+
+def test_without_a_target_a_tree_comes_back_in_plain_containers():
+    tree = tree_of_everything()
+    back = adapter.load(adapter.save(tree))
+    assert list(back) == list(tree)
+    assert_same(back["point"], {"x": tree["point"].x, "y": tree["point"].y})
+    assert_same(back["layer"], {"w": tree["layer"].w, "scale": tree["layer"].scale})
+    assert_same(back["unkeyed"], tree["unkeyed"].items)
+    assert_same(back["ordered"], tree["ordered"])
+    assert back["empty"] == {}
+    for name in ("numpy", "keys", "rbg", "raw", "tied"):
+        assert_same(back[name], tree[name])
+    assert back["tied"] is back["point"]["x"]
+
+
+def test_with_a_target_a_tree_has_its_types(tmp_path):
+    tree = tree_of_everything()
+    adapter.save_file(tree, tmp_path / "a.lcc.h5")
+    back = adapter.load_file(tmp_path / "a.lcc.h5", target=tree)
+    assert_same_tree(back, tree)
+    assert back["layer"].name == "own"
+    assert_same_tree(adapter.load_into(tree, adapter.load_file(tmp_path / "a.lcc.h5")), back)
+
+
+def test_nnx_states_have_the_names_of_their_pure_dicts(tmp_path):
+    model, optimizer = parts(0)
+    train(model, optimizer, range(2))
+    tree = {"model": nnx.state(model), "optimizer": nnx.state(optimizer)}
+    path = tmp_path / "a.lcc.h5"
+    adapter.save_file(tree, path)
+    with lccodec.open(path) as file:
+        assert {"model/layers/0/kernel", "optimizer/opt_state/0/mu/layers/1/bias"} < set(file.keys())
+    plain = adapter.load_file(path)
+    pure = nnx.to_pure_dict(tree["model"])
+    assert jax.tree_util.tree_structure(plain["model"]) == jax.tree_util.tree_structure(pure)
+    other, other_optimizer = parts(1)
+    abstract = jax.eval_shape(lambda: {"model": nnx.state(other), "optimizer": nnx.state(other_optimizer)})
+    back = adapter.load_file(path, target=abstract)
+    assert_same_tree(back, tree)
+    nnx.update(other, back["model"])
+    nnx.update(other_optimizer, back["optimizer"])
+    train(model, optimizer, range(2, 4))
+    train(other, other_optimizer, range(2, 4))
+    assert_same_tree(nnx.state(other), nnx.state(model))
+    params, rest = nnx.split_state(nnx.state(model), nnx.Param, ...)
+    assert_same_tree(adapter.load(adapter.save([params, rest]), target=[params, rest]), [params, rest])
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        optax.sgd(0.1, momentum=0.9),
+        optax.adamw(1e-3),
+        optax.chain(optax.clip_by_global_norm(1.0), optax.amsgrad(1e-3)),
+        optax.adafactor(1e-3),
+        optax.masked(optax.adam(1e-3), {"w": True, "b": False}),
+        optax.multi_transform({"a": optax.adam(1e-3), "b": optax.sgd(1e-3)}, {"w": "a", "b": "b"}),
+        optax.inject_hyperparams(optax.adam)(learning_rate=optax.linear_schedule(1.0, 0.0, 9)),
+        optax.MultiSteps(optax.lion(1e-3), every_k_schedule=2),
+        optax.contrib.schedule_free_adamw(),
+    ],
+)
+def test_optax_states(optimizer):
+    params = {"w": jnp.ones((200, 150)), "b": jnp.ones(3)}
+    state = optimizer.init(params)
+    _, state = optimizer.update(jax.tree_util.tree_map(lambda p: p / 7, params), state, params)
+    back = adapter.load(adapter.save(state), target=jax.eval_shape(lambda: state))
+    assert_same_tree(back, state)
+    assert set(adapter.roles(state)) <= {name for name, _ in leaves(state)}
+
+
+def test_a_tree_that_contains_itself_is_refused():
+    tree: dict[str, Any] = {}
+    tree["a"] = tree
+    for function in (adapter.save, adapter.roles, lambda t: adapter.load_into(t, {})):
+        with pytest.raises(ArgumentError, match="deeper"):
+            function(tree)
+
+
+@pytest.mark.parametrize("step", [0, 3, jnp.int32(3)])
+def test_a_train_state_of_linen_goes_on(tmp_path, step):
+    from flax import linen
+    from flax.training.train_state import TrainState
+
+    model = linen.Dense(2)
+    params = model.init(jax.random.key(0), jnp.ones((1, 3)))["params"]
+
+    def fresh():
+        return TrainState.create(apply_fn=model.apply, params=params, tx=optax.adam(0.1))
+
+    @jax.jit
+    def update(state):
+        loss = lambda p: state.apply_fn({"params": p}, jnp.ones((1, 3))).sum()  # noqa: E731
+        return state.apply_gradients(grads=jax.grad(loss)(state.params))
+
+    whole = update(update(fresh().replace(step=step)))
+    saved = fresh().replace(step=step)
+    path = tmp_path / "a.lcc.h5"
+    adapter.save_file(saved, path)
+    for target in (fresh(), jax.eval_shape(fresh), fresh().replace(step=jnp.int32(9))):
+        back = adapter.load_file(path, target)
+        assert type(back) is TrainState
+        assert back.tx is target.tx
+        assert back.apply_fn == model.apply
+        assert int(back.step) == int(step)
+        assert_same_tree(update(update(back)).params, whole.params)
+    adapter.save_file(whole, path)  # after a step, it is an array
+    back = adapter.load_into(fresh(), adapter.load_file(path))
+    assert type(back.step) is int
+    assert back.step == int(step) + 2
+
+
+def test_all_mismatches_are_listed():
+    tree = {"a": jnp.ones((2, 3)), "b": {"c": jnp.ones(4), "gone": 1}, "key": jax.random.key(0), "n": 3}
+    target = {
+        "a": jax.ShapeDtypeStruct((3, 2), jnp.float32),
+        "b": {"c": jax.ShapeDtypeStruct((4,), jnp.bfloat16), "new": jax.ShapeDtypeStruct((), jnp.int32)},
+        "key": jax.eval_shape(lambda: jax.random.key(0, impl="rbg")),
+        "n": jnp.ones(()),
+    }
+    for load in (
+        lambda: adapter.load_into(target, tree),
+        lambda: adapter.load(adapter.save(tree), target=target),
+    ):
+        with pytest.raises(ArgumentError) as caught:
+            load()
+        assert str(caught.value).splitlines() == [
+            "the state does not fit the target: strict=False skips what only one of the two has",
+            "  missing: b/new (int32 ())",
+            "  unexpected: b/gone (no array)",
+            "  a: float32 (2, 3), where the target has float32 (3, 2)",
+            "  b/c: float32 (4,), where the target has bfloat16 (4,)",
+            "  key: key<fry> (), where the target has key<rbg> ()",
+            "  n: no array, where the target has float32 ()",
+        ]
+
+
+def test_a_number_and_an_array_of_one_fit_if_no_bit_is_lost():
+    target = {
+        "i": 0,
+        "f": 0.0,
+        "b": False,
+        "a": jnp.int32(0),
+        "n": np.zeros((), np.int64),
+        "s": np.float32(0),
+    }
+    state = {"i": jnp.int32(3), "f": jnp.float32(0.5), "b": jnp.array(True), "a": 4, "n": 5, "s": 0.5}
+    back = adapter.load_into(target, state)
+    assert {key: type(value) for key, value in back.items()} == {k: type(v) for k, v in target.items()}
+    assert {key: float(value) for key, value in back.items()} == {k: float(v) for k, v in state.items()}
+    for wanted, found in [
+        (0, jnp.float32(1)),
+        (0.0, jnp.int32(1)),
+        (True, jnp.int32(1)),
+        (0, jnp.ones(1, int)),
+        (jnp.int8(0), 300),
+        (jnp.float16(0), 0.1),
+        (jnp.uint8(0), -1),
+        (jnp.int32(0), True),
+        (jnp.int32(0), "3"),
+        ("3", jnp.int32(3)),
+        (jnp.ones(1), 1.0),
+    ]:
+        with pytest.raises(ArgumentError, match="x: "):
+            adapter.load_into({"x": wanted}, {"x": found})
+
+
+def test_leaves_of_a_chain_go_to_the_target_as_they_arrive(tmp_path, monkeypatch):
+    key = jax.random.key(3)
+    tied = np.ones(4, np.float32)
+    tree = {
+        "large": {"a": jnp.arange(40000.0), "b": -jnp.arange(40000.0, dtype=jnp.bfloat16)},
+        "few": (jnp.int8([1, 2]), [jnp.zeros((0, 3))], 4, None),
+        "key": key,
+        "host": np.float32([2.5]),
+        "scalar": np.float32(0.5),
+        "tied": [tied, tied],
+        "queue": deque([np.ones(2), 3]),
+        "step": 7,
+    }
+    with Chain(tmp_path, "lossless", adapter=adapter) as chain:
+        chain.save(0, {**tree, "large": {"a": jnp.zeros(40000), "b": jnp.zeros(40000, jnp.bfloat16)}})
+        chain.save(1, tree)
+    sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    target = {
+        **tree,
+        "large": jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree["large"]
+        ),
+        "step": jnp.int32(0),
+    }
+    placed, decode = [], replay.decode_components
+    monkeypatch.setattr("lccodec.adapters.jax.placed", lambda value, *_: placed.append(value) or value)
+    seen = []
+    monkeypatch.setattr(
+        replay, "decode_components", lambda *a, **o: seen.append(len(placed)) or decode(*a, **o)
+    )
+    adapter.load_into(target, chain.restore_iter())
+    assert seen[:4] == [0, 0, 1, 1]
+    monkeypatch.undo()
+    whole = adapter.load_into(target, chain.restore())
+    back = adapter.load_into(target, chain.restore_iter())
+    assert jax.tree.structure(back) == jax.tree.structure(whole)
+    queue, other = back.pop("queue"), whole.pop("queue")
+    assert (queue[0].tolist(), queue[1]) == (other[0].tolist(), other[1])
+    for found, wanted in zip(jax.tree.leaves(back), jax.tree.leaves(whole), strict=True):
+        assert type(found) is type(wanted)
+        assert getattr(found, "dtype", None) == getattr(wanted, "dtype", None)
+        assert (found == wanted).all() if hasattr(found, "all") else found == wanted
+    part = adapter.load_into({"large": target["large"]}, chain.restore_iter(keys="large"))
+    assert (part["large"]["a"] == tree["large"]["a"]).all()
+
+
+def test_leaves_that_do_not_fit_are_refused_before_anything_is_decoded(tmp_path):
+    with Chain(tmp_path, "lossless", adapter=adapter) as chain:
+        chain.save(0, {"a": jnp.float32([1, 2, 3]), "n": 1})
+    path = next(tmp_path.iterdir())
+    data = bytearray(path.read_bytes())
+    data[data.index(np.float32([1, 2, 3]).tobytes())] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ArgumentError) as caught:
+        adapter.load_into({"a": jnp.ones(4)}, chain.restore_iter())
+    assert str(caught.value).splitlines()[1:] == [
+        "  unexpected: n (no array)",
+        "  a: float32 (3,), where the target has float32 (4,)",
+    ]
+    with pytest.raises(ChecksumError):
+        adapter.load_into({"a": jnp.ones(3), "n": 1}, chain.restore_iter())
+
+
+def layered(value=1.0):
+    return {
+        "enc": {"w": jnp.full((2, 3), value), "b": jnp.full(3, value)},
+        "head": jnp.full(4, value),
+        "step": 3,
+    }
+
+
+@pytest.mark.parametrize("arriving", [False, True])
+def test_not_strict_keeps_the_values_of_the_target(tmp_path, arriving):
+    with Chain(tmp_path, "lossless", adapter=adapter) as chain:
+        chain.save(0, {**layered(), "old": jnp.ones(2)})
+        state = chain.restore_iter() if arriving else chain.restore()
+        reports = []
+        target = {**layered(0.0), "new": jnp.full(5, 7.0), "also": 9}
+        with pytest.warns(
+            LccodecWarning, match=r"2 that the state lacks \((new, also|also, new)\), 1 that .*old"
+        ):
+            back = adapter.load_into(target, state, strict=False, report=reports.append)
+        assert back["new"].tolist() == [7.0] * 5
+        assert back["also"] == 9
+        assert back["head"].tolist() == [1.0] * 4
+        assert (reports[0].left_over, sorted(reports[0].missing)) == (["old"], ["also", "new"])
+        assert sorted(reports[0].loaded) == ["enc/b", "enc/w", "head", "step"]
+        abstract = {**target, "new": jax.ShapeDtypeStruct((5,), jnp.float32)}
+        with pytest.raises(ArgumentError, match="new: is not in the state, and has no value"):
+            adapter.load_into(abstract, chain.restore(), strict=False)
+        with pytest.raises(ArgumentError, match=r"head: .*where the target has"):
+            adapter.load_into({**target, "head": jnp.ones(5)}, chain.restore(), strict=False)
+        with pytest.raises(ArgumentError, match="not one array of the state fits"):
+            adapter.load_into({"other": jnp.ones(3), "step": 0}, chain.restore(), strict=False)
+
+
+@pytest.mark.parametrize("arriving", [False, True])
+def test_renamed_leaves_and_a_part_of_the_state(tmp_path, arriving):
+    with Chain(tmp_path, "lossless", adapter=adapter) as chain:
+        chain.save(0, {"run": {"params": layered(), "opt": jnp.ones(2)}})
+
+        def state():
+            return chain.restore_iter() if arriving else chain.restore()
+
+        reports = []
+        target = {"encoder": {"w": jnp.zeros((2, 3)), "b": jnp.zeros(3)}, "head": jnp.zeros(4), "step": 0}
+        rename = {"enc/*": "encoder/*"}
+        back = adapter.load_into(target, state(), prefix="run/params", rename=rename, report=reports.append)
+        assert back["encoder"]["w"].tolist() == [[1.0] * 3] * 2
+        assert reports[0].renamed == {
+            "run/params/enc/w": "encoder/w", "run/params/enc/b": "encoder/b"
+        }  # fmt: skip
+        for options, match in (
+            ({"prefix": "run/param"}, "nothing under the prefix"),
+            ({"prefix": 3}, "prefix must be a string"),
+            ({"prefix": "run/params", "rename": {"x*": "y*"}}, "no name of the state fits 'x"),
+            ({"prefix": "run/params", "rename": {"enc/w": "enc/b"}}, "would both be 'enc/b'"),
+            ({"report": 1}, "report must be a function"),
+        ):
+            with pytest.raises(ArgumentError, match=match):
+                adapter.load_into(target, state(), **options)
+        assert chain.restore(keys=["run/params/enc/*"]).keys() == {"run/params/enc/w", "run/params/enc/b"}
+
+
+def test_functions_stay_where_a_filter_left_none():
+    target = {"activation": jnp.tanh, "w": jnp.zeros(2), "nothing": None}
+    reports = []
+    made = adapter.load_into(
+        target, {"activation": None, "w": jnp.ones(2), "nothing": None}, report=reports.append
+    )
+    assert made["activation"] is jnp.tanh
+    assert (made["w"].tolist(), made["nothing"]) == ([1, 1], None)
+    assert (reports[0].loaded, reports[0].missing) == (["w", "nothing"], [])
+
+
+@pytest.mark.parametrize("name", ["float6_e2m3fn", "float6_e3m2fn", "int1", "uint1"])
+def test_every_value_comes_back(tmp_path, name):
+    width = 6 if name.startswith("float6") else 1
+    codes = np.arange(2**width, dtype=np.uint8).view(getattr(ml_dtypes, name))
+    states = [{"w": np.resize(codes, 200)}, {"w": np.resize(codes[::-1], 200)}]
+    with lccodec.Chain(tmp_path, policy="lc-2", adapter=adapter) as chain:
+        for step, state in enumerate(states):
+            chain.save(step, state)
+        assert_same(chain.restore(0), states[0])
+        assert_same(adapter.load_into(states[0], chain.restore_iter(1)), states[1])
+    with pytest.raises(ArgumentError, match=f"{name}, which PyTorch does not have"):
+        in_torch.load(adapter.save(states[0]))

@@ -21,7 +21,7 @@ import zstandard  # noqa: F401 - what is published is compressed with it
 
 from lccodec import Chain, LccodecError, LccodecWarning, StorageError
 from lccodec.adapters import seals
-from lccodec.adapters.files.formats import save_file
+from lccodec.adapters.files.states import save_file
 from lccodec.adapters.weights import follow, publish, pull
 
 from ...support.models import bytes_of, read_model, write_model

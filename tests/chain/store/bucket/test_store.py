@@ -25,7 +25,7 @@ from lccodec.chain.store.bucket.store import BucketStore, connect
 from lccodec.chain.store.claim import Use
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.store import Store, checkpoint_name
-from lccodec.cli.verbs import program
+from lccodec.cli.program import program
 from lccodec.constants import EXACT_NAME
 from lccodec.container.checkpoint import open_bytes
 from lccodec.container.system import Address

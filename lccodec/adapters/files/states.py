@@ -1,0 +1,320 @@
+"""States in files of every format: read, written, and converted for another framework.
+
+A ``.lcc.h5`` file is a checkpoint; it is written lossless. A ``.safetensors.index.json`` file comes
+with its shards, which are one state. A ``.pt`` or ``.pth`` file is one of ``torch.save``. It has no
+place for metadata, nor has an ``.npz`` file. `convert` goes by the rules of `lccodec.exchange`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import numpy as np
+
+from ...chain.caller import TYPES, Progress
+from ...chain.save.single_file import save_file as save_checkpoint
+from ...chain.store.directory import DirectoryStore
+from ...chain.store.opening import is_chain
+from ...constants import (
+    CHECKPOINT_SUFFIX,
+)
+from ...container.scalars import metadata_strings
+from ...container.system import Place, StrPath
+from ...container.tree import array_names, flatten
+from ...errors import ArgumentError, warn
+from ...exchange import Rule, adam_to_flax, adam_to_torch, to_flax, to_torch
+from ...exchange.mapping import leaves
+from ...exchange.rules import SEPARATORS
+from ...inspect.loss import Originals
+from ...policy.declared import ENTRY
+from ...policy.roles import Assignment
+from ..tree import BYTE_TYPES, from_plain, to_plain
+from ..whole import open_whole
+from .formats import (
+    HDF5,
+    INDEX,
+    KINDS,
+    NPZ,
+    SAFETENSORS,
+    TORCH,
+    WRITTEN_BY_TORCH,
+    Kind,
+    check_suffix,
+    files_below,
+    is_checkpoint,
+    number_files,
+    recognize,
+)
+from .header import is_index
+from .shards import SHARD_BYTES
+from .structure import plain_names
+
+
+def load_file(path: StrPath, progress: Progress = False) -> tuple[Any, dict[str, str]]:
+    """Return the state in a file and its metadata; bfloat16 may be `lccodec.BFLOAT16_BITS`.
+
+    `progress` is as for `lccodec.load_file`; files of other formats tell nothing. An
+    ``ArgumentError`` is for another suffix, a dtype that lccodec cannot hold, and an object that is
+    not loaded.
+    """
+    state, metadata, _ = load_with_roles(path, progress)
+    return state, metadata
+
+
+def load_with_roles(
+    path: StrPath, progress: Progress = False
+) -> tuple[Any, dict[str, str], Mapping[str, Assignment]]:
+    """Return the state in a file, its metadata, and the roles that its structure says.
+
+    Only files of ``torch.save`` say more than names do: which tensor is the moment of which
+    parameter. Parameters and errors are those of `load_file`.
+    """
+    path = check_suffix(path)
+    if is_checkpoint(path):
+        with open_whole(path) as file:
+            file.show(progress)
+            return file.state(dtype="bits"), file.metadata(), getattr(file, "roles", {})
+    kind = recognize(path)
+    if kind is not None and kind.name == "netcdf3":
+        raise ArgumentError(f"{path} is {kind.title}: {kind.advice}")
+    if path.suffix in TORCH and kind is not KINDS["hdf5"]:
+        from .. import torch
+        from ..torch.archive import load_archive
+
+        state = load_archive(path)
+        return *torch.to_numpy(state), torch.roles(state)
+    if path.absolute().parent.name.startswith("weight_v") and _is_delta(path):
+        raise ArgumentError(
+            f"{path} is of a delta between weight versions, and no model:"
+            " lccodec.adapters.weights.follow reads versions"
+        )
+    adapter = _adapter(path, kind)
+    if not hasattr(adapter, "load_state"):
+        return adapter.load_file(path), {}, {}
+    return *adapter.load_state(path), {}
+
+
+def _is_delta(path: Path) -> bool:
+    """Return whether a file is of a weight version that only has differences to another."""
+    from ..weights.versions import read_index_of
+
+    return path.name.endswith((SAFETENSORS, INDEX)) and read_index_of(path.parent) is not None
+
+
+def save_file(
+    state: Any,
+    path: StrPath,
+    metadata: dict[str, str],
+    max_shard_bytes: int = SHARD_BYTES,
+    progress: Progress = False,
+) -> dict[str, str]:
+    """Write a state to a file, replacing it; return the metadata that the format could store.
+
+    `max_shard_bytes` are the bytes of the tensors of a shard, if the file is an index. `progress`
+    is as for `lccodec.save_file`. An ``ArgumentError`` names what the format cannot hold.
+    """
+    path = check_suffix(path, write=True)
+    metadata = metadata_strings(metadata)
+    if path.name.endswith(CHECKPOINT_SUFFIX):
+        save_checkpoint(state, path, metadata, progress=progress)
+        return metadata
+    if path.suffix not in HDF5 and isinstance(state, Mapping) and ENTRY in state:
+        state = {key: value for key, value in state.items() if key != ENTRY}
+        warn(f"{path}: left out what an HDF5 file has besides arrays; .h5 and .lcc.h5 files keep it")
+    if path.suffix in WRITTEN_BY_TORCH:
+        from ..torch.archive import save_archive
+
+        save_archive(state, path, metadata)
+        return {key: text for key, text in metadata.items() if key == TYPES}  # the state has these
+    adapter = _adapter(path)
+    kept = metadata if hasattr(adapter, "load_metadata") else {}
+    adapter.save_file(state, path, kept, *([max_shard_bytes] if is_index(path) else []))
+    return kept
+
+
+def _adapter(path: Path, kind: Kind | None = None) -> ModuleType:
+    if kind is KINDS["hdf5"] or path.suffix in HDF5:
+        from .. import hdf5
+
+        return hdf5
+    if path.suffix == NPZ:
+        from .. import npz
+
+        return npz
+    from .. import safetensors
+
+    return safetensors
+
+
+class FileOriginals:
+    """Exact states in files of any format, by step; `label` says in words which they are.
+
+    Names of arrays must be those in the chain, as they are if `lccodec save` has saved these files.
+    A flat file, such as `lccodec restore` has written, has the names of a nested state.
+    """
+
+    def __init__(self, paths: Mapping[int, Path], label: str) -> None:
+        self.label = label
+        self._paths = paths
+
+    @property
+    def steps(self) -> Collection[int]:
+        """The steps of the files."""
+        return self._paths.keys()
+
+    def state(self, step: int) -> Mapping[str, Any]:
+        """Return the arrays of a file by name."""
+        state, _ = load_file(self._paths[step])
+        flat = flatten(state)
+        tree = {"": flat.tree}  # below a key of its own: the state may be one array, or have the key ""
+        arrays = {name[1:]: flat.arrays[index] for name, index in array_names(tree).items()}
+        return {**plain_names(arrays), **arrays}
+
+
+def open_originals(path: Place) -> Originals | Place:
+    """Return originals as :func:`lccodec.inspect.examination.examine` takes them.
+
+    These are the files of a directory, or one in each of its folders; a chain or a bundle is its
+    own path. If there are none, or their steps are not clear, that is an ``ArgumentError``.
+    """
+    if isinstance(path, Path) and path.is_dir() and not DirectoryStore(path).checkpoints():
+        numbering = number_files(files_below(path))
+        if numbering is None:
+            raise ArgumentError(
+                f"{path} is not a chain, and its files have no numbers in their names: name each by its"
+                " step, as in step100.npz"
+            )
+        return FileOriginals(numbering.steps, f"the files in {path}")
+    if not is_chain(path):
+        raise ArgumentError(f"originals must be a directory of files, a chain or a bundle; got {path}")
+    return path
+
+
+#: The last parts of names in a module's state that are no parameters.
+_BUFFERS: Final = ("running_mean", "running_var", "num_batches_tracked")
+#: Entries that only the state of an optimizer has: torch's, and that of NNX.
+_OPTIMIZER: Final = frozenset(["param_groups", "opt_state"])
+#: Types that are stored as arrays with other elements: no layout applies to these.
+_TYPES_AS_BITS: Final = BYTE_TYPES | {"complex32"}
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """How to convert a state from one framework to the other.
+
+    `model` and `optimizer` are the entry of the state that holds the module's state and, for Adam's
+    moments, the entry of the optimizer's state; `like` has the same entries. Without `model` the
+    whole state is the module's. If torch's optimizer has no names of parameters, they are those of
+    the model in its order, and a warning says so.
+    """
+
+    source: str  # the framework of the state: torch or flax
+    rules: tuple[Rule, ...] = ()  # that come before the common rules
+    like: Path | None = None  # a file of the other framework, whose structure the result gets
+    model: str | None = None
+    optimizer: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.optimizer is not None and self.model is None:
+            raise ArgumentError("an optimizer's entry needs the model's entry; got no model")
+
+
+def convert(
+    state: Any, metadata: Mapping[str, str], exchange: Exchange
+) -> tuple[Any, dict[str, str], list[str]]:
+    """Return the state of a file as a state of the other framework.
+
+    With it come the metadata to store with it, and the entries of the old state that were left out.
+    Errors are those of `lccodec.exchange`; an ``ArgumentError`` also for missing entries and for
+    arrays of a type that is stored as bits, a ``FormatError`` if the metadata do not fit the state.
+    """
+    state, kinds = _typed(state, metadata)
+    if unfit := sorted(set(kinds.values()) & _TYPES_AS_BITS):
+        raise ArgumentError(f"arrays of {', '.join(unfit)} are stored as bits, which no rule can lay out")
+    like, kinds = (None, {}) if exchange.like is None else _typed(*load_file(exchange.like))
+    to_other, adam_to_other = (
+        (to_flax, adam_to_flax) if exchange.source == "torch" else (to_torch, adam_to_torch)
+    )
+    rules, model, optimizer = exchange.rules, exchange.model, exchange.optimizer
+    left_out: list[str] = []
+    if model is None:
+        _check_module(state)
+        made = to_other(state, rules, like)
+    else:
+        made = {model: to_other(_entry(state, model), rules, _entry(like, model))}
+        if optimizer is not None:
+            torch_state = state if exchange.source == "torch" else like
+            names = _names(_entry(torch_state, model), _entry(torch_state, optimizer), model, optimizer)
+            made[optimizer] = adam_to_other(_entry(state, optimizer), names, rules, _entry(like, optimizer))
+        left_out = [key for key in state if key not in made]
+    plain, kept = to_plain(made, metadata, lambda value: value, lambda leaf, _: (leaf, kinds.get(id(leaf))))
+    return plain, kept, left_out
+
+
+def _check_module(state: Any) -> None:
+    """Raise ``ArgumentError`` if a state is a training state: no rule maps all of its entries."""
+    entries = state if isinstance(state, Mapping) else {}
+    for name, entry in entries.items():
+        if isinstance(entry, Mapping) and not _OPTIMIZER.isdisjoint(entry):
+            others = ", ".join(repr(other) for other in entries if other != name) or "none"
+            raise ArgumentError(
+                f"entry {name!r} is the state of an optimizer: name the module's entry with --model (the"
+                f" others are {others}), and this one with --optimizer"
+            )
+
+
+def _typed(state: Any, metadata: Mapping[str, str]) -> tuple[Any, dict[int, str]]:
+    """Return a state with its integer keys, and by identity the types of arrays in its note."""
+    kinds: dict[int, str] = {}
+
+    def leaf(array: Any, kind: str | None, _: str) -> Any:
+        if kind is not None:
+            kinds[id(array)] = kind
+        return array
+
+    return from_plain(state, metadata, "", leaf), kinds
+
+
+def _entry(state: Any, name: str) -> Any:
+    if state is None:
+        return None
+    if not isinstance(state, Mapping) or name not in state:
+        raise ArgumentError(f"the state has no entry {name!r}")
+    return state[name]
+
+
+def _names(model: Any, optimizer: Any, model_name: str, optimizer_name: str) -> list[str] | None:
+    """Return the names of the parameters of a torch optimizer; None if it has them itself.
+
+    An optimizer of ``module.parameters()`` has numbers, in the order of the module's state. That
+    its parameters have the shapes of the module's is checked.
+    """
+    if not isinstance(optimizer, Mapping) or not isinstance(model, Mapping):
+        return None
+    groups, state = optimizer.get("param_groups"), optimizer.get("state")
+    if not isinstance(groups, list) or not isinstance(state, Mapping):
+        return None  # adam's error says what it is not
+    if len(groups) != 1 or not isinstance(groups[0], Mapping) or "param_names" in groups[0]:
+        return None
+    numbers = groups[0].get("params")
+    shapes = {name: np.shape(leaf) for name, leaf in leaves(model, SEPARATORS["torch"]).items()}
+    names = [name for name in shapes if name.rpartition(".")[2] not in _BUFFERS]
+    where = f"the parameters of {optimizer_name!r}, which have no names, are not those of {model_name!r}"
+    advice = "make the optimizer with module.named_parameters()"
+    if not isinstance(numbers, list) or len(numbers) != len(names):
+        count = len(numbers) if isinstance(numbers, list) else 0
+        raise ArgumentError(f"{where} in order: {count} and {len(names)}; {advice}")
+    for number, name in zip(numbers, names, strict=True):
+        entry = state.get(number, state.get(str(number)))
+        moment = entry.get("exp_avg") if isinstance(entry, Mapping) else None
+        if moment is not None and np.shape(moment) != shapes[name]:
+            raise ArgumentError(f"{where}: {number} is {np.shape(moment)}, {name!r} {shapes[name]}; {advice}")
+    warn(
+        f"{optimizer_name!r} has no names of parameters: they are taken to be those of {model_name!r}, in"
+        " its order; their shapes agree"
+    )
+    return names

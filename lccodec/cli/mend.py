@@ -1,0 +1,169 @@
+"""The verbs against damage: protect, repair, mirror, seal."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from ..adapters import seals
+from ..adapters.ranks import protect_together, repair_together
+from ..chain.caller import UNBOUNDED, Bounds
+from ..chain.chain import Chain
+from ..chain.life.rollback import rollback
+from ..chain.mend.mirror import Mirror, MirrorUpkeep
+from ..chain.mend.parity_folder import directory_of
+from ..chain.mend.protect import Protection, parse_redundancy, unprotect
+from ..chain.mend.repair import Repair, Salvage
+from ..chain.store.opening import writable_store
+from ..container.system import Place
+from ..errors import ChainError
+from ..printable import printable
+from . import render
+from .parameters import FILE_OR_FOLDER, NEW, PLACE, bounds_options, chain_argument, threads_option
+from .program import say_result, tell, verb
+
+
+@verb
+@chain_argument
+@click.option("--redundancy", metavar="PERCENT", help="Protect against damage to a share, as in: 5%")
+@click.option("--files", type=int, help="Protect against the loss of this many files of each 64.")
+@click.option("--remove", is_flag=True, help="Remove all parity.")
+def protect(directory: Place, redundancy: str | None, files: int | None, remove: bool, as_json: bool) -> None:
+    """Write parity files beside the checkpoints of DIR, from which repair mends them.
+
+    They lie in DIR/.parity, are never needed to read, and may be removed at any time.
+    """
+    if (redundancy is not None) + (files is not None) + remove != 1:
+        raise click.UsageError("give one of --redundancy, --files and --remove")
+    store = directory_of(writable_store(directory))
+    if remove:
+        freed = unprotect(store)
+        document = {"directory": str(directory), "removed": True, "bytes": freed}
+        say_result(as_json, document, f"parity removed: {freed:,} bytes")
+        return
+    protection = protect_together(directory, parse_redundancy(redundancy if files is None else files))
+    say_result(as_json, {"directory": str(directory), **asdict(protection)}, _protection_text(protection))
+
+
+def _protection_text(protection: Protection) -> str:
+    lines = [
+        f"{len(protection.files)} files of {protection.bytes:,} bytes are protected"
+        f" ({protection.redundancy}), in {protection.groups} groups,"
+        f" by {protection.parity_bytes:,} bytes of parity"
+    ]
+    lines += [f"{name}: not protected: {printable(text)}" for name, text in protection.unprotected.items()]
+    return "\n".join(lines)
+
+
+@verb
+@chain_argument
+@click.option("--dry-run", is_flag=True, help="Only show what can be mended.")
+@click.option("--mirror", "mirrors", multiple=True, type=PLACE, help="Take what is lost from this mirror.")
+@click.option(
+    "--salvage", "target", metavar="NEW", type=NEW, help="Save what can still be read to a new chain instead."
+)
+@bounds_options
+def repair(
+    directory: Place,
+    dry_run: bool,
+    mirrors: tuple[Place, ...],
+    target: Path | None,
+    bounds: Bounds,
+    as_json: bool,
+) -> int:
+    """Mend the damaged and missing files of DIR, bit for bit, from its parity or a mirror.
+
+    From a mirror also come the steps that follow the newest one of DIR. What is left of the newest
+    step is mended from its exact file: a lost checkpoint is written anew, as a keyframe of the
+    exact state. A lost exact file is written anew from a checkpoint that has lost nothing.
+
+    What cannot be mended stays as it is, and is named; the exit code is 1 then. With --max-bytes
+    or --max-deltas, nothing is written anew from a checkpoint that asks for more.
+    """
+    if target is not None:
+        if dry_run or mirrors or bounds != UNBOUNDED:
+            raise click.UsageError("--salvage can be combined with --json only")
+        saved = Chain(directory).salvage(target)
+        say_result(as_json, {"directory": str(directory), "new": str(target), **asdict(saved)}, _text(saved))
+        return 1 if saved.partial or saved.gone else 0
+    others = [writable_store(mirror) for mirror in mirrors]
+    outcome = repair_together(directory, dry_run=dry_run, mirrors=others, bounds=bounds)
+    document = {"directory": str(directory), "dry_run": dry_run, **asdict(outcome)}
+    say_result(as_json, document, _repair_text(outcome, dry_run))
+    if outcome.lost:
+        tell("note", "repair DIR --salvage NEW saves what can still be read to a new chain")
+    return 1 if outcome.lost else 0
+
+
+def _repair_text(outcome: Repair, dry_run: bool) -> str:
+    done = "can be mended" if dry_run else "mended"
+    places = {name: f" from {place}" for name, place in outcome.mirrored.items()}
+    places |= {name: f" {how}" for name, how in outcome.remade.items()}
+    lines = [f"{name}: {done}{places.get(name, '')}" for name in outcome.mended]
+    lines += [f"{name}: cannot be mended: {printable(text)}" for name, text in outcome.lost.items()]
+    lines += [f"{name}: this parity file is damaged" for name in outcome.parity]
+    lines += [f"parity group {group} is older than its files, and was not used" for group in outcome.stale]
+    return "\n".join(lines or ["nothing is damaged"])
+
+
+def _text(saved: Salvage) -> str:
+    lines = [f"{len(saved.whole)} steps are whole"]
+    for step, lost in saved.partial.items():
+        lines += [f"step {step}: {printable(name)} is lost: {printable(why)}" for name, why in lost.items()]
+    lines += [f"step {step}: lost: {printable(why)}" for step, why in saved.gone.items()]
+    return "\n".join(lines)
+
+
+@verb
+@chain_argument
+@click.argument("target", metavar="MIRROR", type=PLACE)
+@click.option("--dry-run", is_flag=True, help="Only show what the mirror lacks.")
+def mirror(directory: Place, target: Place, dry_run: bool, as_json: bool) -> int:
+    """Copy to MIRROR, a directory or an address, what it lacks of DIR, and verify it there.
+
+    If the chain was rolled back, the mirror is, too. Nothing else in it is changed. A mirror of
+    another chain, or of a newer one, is refused.
+    """
+    store = writable_store(directory)
+    if not store.steps():
+        raise ChainError(store.nothing())
+    mirrored = Mirror(store, writable_store(target), MirrorUpkeep(rollback))
+    mirrored.look()
+    before = mirrored.state()
+    state = before if dry_run else mirrored.bring()
+    mirrored.release()
+    copied = before.files - state.files
+    document = {"directory": str(directory), "dry_run": dry_run, "copied": copied, **asdict(state)}
+    lines = [f"{state}" if dry_run else f"{state}, after {copied:,} files were copied"]
+    lines += [f"{name}: not copied: {printable(text)}" for name, text in state.skipped.items()]
+    say_result(as_json, document, "\n".join(lines))
+    return 1 if state.skipped else 0
+
+
+@verb
+@click.argument("paths", metavar="PATH...", type=FILE_OR_FOLDER, nargs=-1, required=True)
+@click.option("--replace", is_flag=True, help="Replace seals of files that were meant to change.")
+@threads_option
+def seal(paths: tuple[Path, ...], replace: bool, threads: int, as_json: bool) -> None:
+    """Write the hashes of files of other formats, such as .safetensors and .pt, beside them.
+
+    A directory gets one file for all that is in it, which sha256sum can check too. The verbs
+    check, convert, save and plan verify it.
+    """
+    sealed = []
+    for path in paths:
+        with render.progress("sealing") as update:
+            sealed.append(seals.seal(path, replace=replace, threads=threads, progress=update))
+    say_result(
+        as_json,
+        {"seals": [{**asdict(made), "path": str(made.path)} for made in sealed]},
+        "\n".join(map(_seal_text, sealed)),
+    )
+
+
+def _seal_text(sealed: seals.Sealed) -> str:
+    files = f"{sealed.files:,} file{'s' if sealed.files > 1 else ''} of {sealed.nbytes:,} bytes"
+    tensors = f", with {sealed.tensors:,} tensors" if sealed.tensors else ""
+    return printable(f"{sealed.path}: {files}{tensors}")
