@@ -27,17 +27,7 @@ def wrong_decoders() -> list[Mutant]:
     """Return all of them."""
     sources = {path.name: path.read_text(encoding="utf-8") for path in sorted(DECODER.glob("*.py"))}
     found = []
-    for group in (
-        _codebooks,
-        _fields,
-        _streams,
-        _frames,
-        _interpolation,
-        _files,
-        _json,
-        _bundles,
-        _parity,
-    ):
+    for group in (_codebooks, _fields, _streams, _frames, _interpolation, _files, _json, _bundles, _parity):
         for path, name, *edits in group():
             found.append(_patched(sources[path], path, f"{group.__name__[1:]}: {name}", edits))
     return found
@@ -90,6 +80,12 @@ def _refusing(path: str, anchor: str, conditions: dict[str, str], indent: int = 
         yield path, f"refuses {name}", (anchor, text)
 
 
+def _replacing(path: str, patches: dict[str, Edit]) -> Iterator[Patch]:
+    """Yield decoders with one edit each, by their names."""
+    for name, edit in patches.items():
+        yield path, name, edit
+
+
 def _codebooks() -> Iterator[Patch]:
     path = "frames.py"
     sums = "x = add(r, c, element)"
@@ -102,10 +98,7 @@ def _codebooks() -> Iterator[Patch]:
         yield (
             path,
             f"adds +0.0 for symbol 0, {kind}",
-            (
-                zero,
-                f"x = add(r, 0 if {mine} else 1 << (8 * size - 1), element)",
-            ),
+            (zero, f"x = add(r, 0 if {mine} else 1 << (8 * size - 1), element)"),
         )
         for what, side in (("references", "r"), ("representatives", "c")):
             flushed = f"({side} & 1 << 8 * size - 1 if {mine} and not {normal.format(side)} else {side})"
@@ -115,37 +108,28 @@ def _codebooks() -> Iterator[Patch]:
         yield (
             path,
             f"flushes subnormal sums, {kind}",
-            (
-                stored,
-                f"{flush}\n            x &= 1 << 8 * size - 1\n        {stored}",
-            ),
+            (stored, f"{flush}\n            x &= 1 << 8 * size - 1\n        {stored}"),
         )
         flush = f"if {mine} and reference is None and not escaped and not {normal.format('x')}:"
-        yield (
-            path,
-            f"flushes subnormal values, {kind}",
-            (
-                stored,
-                f"{flush}\n            x &= 1 << 8 * size - 1\n        {stored}",
-            ),
-        )
         same = f"if {mine} and symbol and not escaped and not header.ordered and x != r and {infinite}:"
-        yield (
+        yield from _replacing(
             path,
-            f"overflows to the largest number, {kind}",
-            (
-                stored,
-                f"{same}\n            x -= 1\n        {stored}",
-            ),
+            {
+                f"flushes subnormal values, {kind}": (
+                    stored,
+                    f"{flush}\n            x &= 1 << 8 * size - 1\n        {stored}",
+                ),
+                f"overflows to the largest number, {kind}": (
+                    stored,
+                    f"{same}\n            x -= 1\n        {stored}",
+                ),
+            },
         )
         same = f"if {mine} and symbol and not escaped and not header.ordered and x == r and {infinite}:"
         yield (
             path,
             f"keeps no infinity of the reference, {kind}",
-            (
-                stored,
-                f"{same}\n            x -= 1\n        {stored}",
-            ),
+            (stored, f"{same}\n            x -= 1\n        {stored}"),
         )
         yield from _refusing(
             path,
@@ -161,10 +145,7 @@ def _codebooks() -> Iterator[Patch]:
     yield (
         path,
         "wants numbers that are finite in ordered frames",
-        (
-            "if not header.ordered and any(c & special",
-            "if any(c & special",
-        ),
+        ("if not header.ordered and any(c & special", "if any(c & special"),
     )
     yield from _refusing(
         path,
@@ -185,34 +166,27 @@ def _codebooks() -> Iterator[Patch]:
             "escapes that are not marked by 1": "set(mask) - {0, 1}",
         },
     )
-    yield (
-        path,
-        "takes 1 alone as the mark of an escape",
-        (
-            "escapes = components(cursor.take((n - mask.count(0)) * size), size)",
-            "mask = bytes(int(m == 1) for m in mask)\n"
-            "    escapes = components(cursor.take((n - mask.count(0)) * size), size)",
-        ),
-    )
-    yield (
-        path,
-        "takes a mask's first bit as the mark of an escape",
-        (
-            "escapes = components(cursor.take((n - mask.count(0)) * size), size)",
-            "mask = bytes(m & 1 for m in mask)\n    escapes = components(cursor.take((n - mask.count(0)) * size), size)",
-        ),
-    )
-    yield (
-        path,
-        "checks symbols where there is no escape only",
-        (
-            'if symbol * size > len(book):\n            raise Refused("LCC-CBK-03", f"symbol {symbol} has no representative")\n'
-            "    mask = stream(cursor, n) if flags else bytes(n)\n",
-            "pass\n    mask = stream(cursor, n) if flags else bytes(n)\n    for (symbol, book), m in zip(chosen, mask):\n"
-            '        if not m and symbol * size > len(book):\n            raise Refused("LCC-CBK-03", "")\n',
-        ),
-    )
     book = "books = [cursor.take(number * size) for number in numbers]"
+    yield from _replacing(
+        path,
+        {
+            "takes 1 alone as the mark of an escape": (
+                "escapes = components(cursor.take((n - mask.count(0)) * size), size)",
+                "mask = bytes(int(m == 1) for m in mask)\n"
+                "    escapes = components(cursor.take((n - mask.count(0)) * size), size)",
+            ),
+            "takes a mask's first bit as the mark of an escape": (
+                "escapes = components(cursor.take((n - mask.count(0)) * size), size)",
+                "mask = bytes(m & 1 for m in mask)\n    escapes = components(cursor.take((n - mask.count(0)) * size), size)",
+            ),
+            "checks symbols where there is no escape only": (
+                'if symbol * size > len(book):\n            raise Refused("LCC-CBK-03", f"symbol {symbol} has no representative")\n'
+                "    mask = stream(cursor, n) if flags else bytes(n)\n",
+                "pass\n    mask = stream(cursor, n) if flags else bytes(n)\n    for (symbol, book), m in zip(chosen, mask):\n"
+                '        if not m and symbol * size > len(book):\n            raise Refused("LCC-CBK-03", "")\n',
+            ),
+        },
+    )
     yield from _refusing(
         path,
         book,
@@ -225,23 +199,17 @@ def _codebooks() -> Iterator[Patch]:
         },
         8,
     )
+    starts = "starts = [(start, min(1 << header.block, n - start), None) for start in range(0, n, 1 << header.block)]"
     yield (
         path,
         "has no representatives of empty arrays",
-        (
-            book,
-            "numbers = [r if k else 0 for k, r in zip(counts_of(header), numbers)]\n        " + book,
-        ),
+        (book, "numbers = [r if k else 0 for k, r in zip(counts_of(header), numbers)]\n        " + book),
     )
-    starts = "starts = [(start, min(1 << header.block, n - start), None) for start in range(0, n, 1 << header.block)]"
     for method in ("PLANES", "CODEBOOK"):
         yield (
             path,
             f"has an empty block behind full ones, {method.lower()}",
-            (
-                starts,
-                starts.replace("range(0, n, ", f"range(0, n + (header.method == {method} and n > 0), "),
-            ),
+            (starts, starts.replace("range(0, n, ", f"range(0, n + (header.method == {method} and n > 0), ")),
         )
         yield from _refusing(
             path,
@@ -250,21 +218,18 @@ def _codebooks() -> Iterator[Patch]:
                 f"a last block that is full, {method.lower()}": f"header.method == {method} and n and n % (1 << header.block) == 0"
             },
         )
-    yield (
+    yield from _replacing(
         path,
-        "has high bytes where a symbol of the array needs them",
-        (
-            "two = any(len(book) > 255 * size for book in books)",
-            "two = len(books) > 0 and len(books[-1]) > 255 * size",
-        ),
-    )
-    yield (
-        path,
-        "has high bytes from 255 representatives on",
-        (
-            "two = any(len(book) > 255 * size",
-            "two = any(len(book) >= 255 * size",
-        ),
+        {
+            "has high bytes where a symbol of the array needs them": (
+                "two = any(len(book) > 255 * size for book in books)",
+                "two = len(books) > 0 and len(books[-1]) > 255 * size",
+            ),
+            "has high bytes from 255 representatives on": (
+                "two = any(len(book) > 255 * size",
+                "two = any(len(book) >= 255 * size",
+            ),
+        },
     )
 
 
@@ -282,28 +247,22 @@ def _fields() -> Iterator[Patch]:
             yield (
                 path,
                 f"{name} from {least} known values on",
-                (
-                    "if c < 4:",
-                    f"if {mine}c < {least} or predictor != {predictor} and c < 4:",
-                ),
+                ("if c < 4:", f"if {mine}c < {least} or predictor != {predictor} and c < 4:"),
             )
         for c in range(4, 9):
             behind = "if j == c - 1:\n        return (known(j) * 1.875"
-            yield (
+            yield from _replacing(
                 path,
-                f"{name} of {c}: what is behind the last is linear",
-                (
-                    behind,
-                    f"if {mine}c == {c} and j == c - 1:\n        return known(j) * 1.5 + known(j - 1) * -0.5\n    {behind}",
-                ),
-            )
-            yield (
-                path,
-                f"{name} of {c}: what is behind the last is the last",
-                (
-                    behind,
-                    f"if {mine}c == {c} and j == c - 1:\n        return known(j)\n    {behind}",
-                ),
+                {
+                    f"{name} of {c}: what is behind the last is linear": (
+                        behind,
+                        f"if {mine}c == {c} and j == c - 1:\n        return known(j) * 1.5 + known(j - 1) * -0.5\n    {behind}",
+                    ),
+                    f"{name} of {c}: what is behind the last is the last": (
+                        behind,
+                        f"if {mine}c == {c} and j == c - 1:\n        return known(j)\n    {behind}",
+                    ),
+                },
             )
             for where, place in (("first", "0"), ("last", "c - 2")):
                 edge = "if j in (0, c - 2):"
@@ -328,8 +287,13 @@ def _fields() -> Iterator[Patch]:
     six = "if predictor == 3 and c >= 6 and 1 < j < c - 3:"
     for least in (7, 8):
         yield path, f"six points from {least} on inside", (six, six.replace("c >= 6", f"c >= {least}"))
-    yield path, "six points up to the edge before", (six, six.replace("1 < j", "0 < j"))
-    yield path, "six points not in the last place", (six, six.replace("j < c - 3", "j < c - 4"))
+    yield from _replacing(
+        path,
+        {
+            "six points up to the edge before": (six, six.replace("1 < j", "0 < j")),
+            "six points not in the last place": (six, six.replace("j < c - 3", "j < c - 4")),
+        },
+    )
     for old, new, what in (
         (
             "known(j) * 1.5 + known(j - 1) * -0.5 if j",
@@ -383,104 +347,65 @@ def _fields() -> Iterator[Patch]:
     conditions |= {f"numbers of {b} bytes": f"b == {b}" for b in range(1, 8)}
     conditions |= {"low bits and four bytes or more": "low and b > 3"}
     yield from _refusing(path, "z = list(packed(", conditions)
-    yield (
-        path,
-        "wraps numbers at 32 bits",
-        ("z[i] += symbol << (low + 8 * k)", "z[i] += symbol << (low + 8 * k) & 2**32 - 1"),
-    )
-    yield (
-        path,
-        "wraps numbers at 40 bits",
-        ("z[i] += symbol << (low + 8 * k)", "z[i] += symbol << (low + 8 * k) & 2**40 - 1"),
-    )
     levels = "parts = [byte + 1 for byte in cursor.take(len(levels))]"
-    yield (
-        path,
-        "takes f = 1 as none",
-        (levels, "parts = [(byte or 255) + 1 for byte in cursor.take(len(levels))]"),
-    )
-    yield path, "takes f as it stands", (levels, "parts = [byte or 1 for byte in cursor.take(len(levels))]")
-    yield (
-        path,
-        "multiplies the step by f before it divides",
-        (
-            "s = step * (f / 256)",
-            "s = step * f / 256",
-        ),
-    )
-    yield (
-        path,
-        "has the step of its level in 32 bits",
-        (
-            "s = step * (f / 256)",
-            's = struct.unpack("<f", struct.pack("<f", step * (f / 256)))[0] if 1e-30 < step < 1e30 else step * (f / 256)',
-        ),
-    )
-    yield (
-        path,
-        "adds the steps to origin, not to what is predicted, if the predictor is 0 in later passes",
-        (
-            "if predictor == 0:\n        return origin",
-            "if predictor == 0:\n        return 0.0",
-        ),
-    )
     last = "if y < limits[0]:"
     both = "if offset is not None:\n        y += offset\n    if r is not None:\n        y += r"
     swapped = "if r is not None:\n        y += r\n    if offset is not None:\n        y += offset"
-    yield path, "adds the reference before the offset", (both, swapped)
-    yield (
-        path,
-        "adds offset and reference first",
-        (
-            both,
-            "if offset is not None and r is not None:\n        y += offset + r\n    elif offset is not None:\n        y += offset\n"
-            "    elif r is not None:\n        y += r",
-        ),
-    )
     clamp = "if y < limits[0]:\n        return limits[0]\n    return limits[1] if y > limits[1] else y"
     limited = "y = limits[0] if y < limits[0] else limits[1] if y > limits[1] else y"
-    yield (
-        path,
-        "limits before the offset",
-        (
-            f"{both}\n    {clamp}",
-            f"{limited}\n    {both}\n    return y",
-        ),
-    )
-    yield (
-        path,
-        "limits before the reference",
-        (
-            f"{both}\n    {clamp}",
-            f"if offset is not None:\n        y += offset\n    {limited}\n    if r is not None:\n        y += r\n    return y",
-        ),
-    )
-    yield (
-        path,
-        "leaves the limits out with a reference",
-        (last, f"if r is not None:\n        return y\n    {last}"),
-    )
-    yield (
-        path,
-        "leaves the offset out with a reference",
-        (
-            "if offset is not None:\n        y += offset",
-            "if offset is not None and r is None:\n        y += offset",
-        ),
-    )
-    yield (
-        path,
-        "takes the lower limit alone",
-        (
-            "return limits[1] if y > limits[1] else y",
-            "return limits[1] if limits[0] == -math.inf and y > limits[1] else y",
-        ),
-    )
     flags = "levels = passes(shape)"
-    yield from _refusing(
+    yield from _replacing(
         path,
-        flags,
-        {f"a block with the flags {flag}": f"flags == {flag}" for flag in range(8)},
+        {
+            "wraps numbers at 32 bits": (
+                "z[i] += symbol << (low + 8 * k)",
+                "z[i] += symbol << (low + 8 * k) & 2**32 - 1",
+            ),
+            "wraps numbers at 40 bits": (
+                "z[i] += symbol << (low + 8 * k)",
+                "z[i] += symbol << (low + 8 * k) & 2**40 - 1",
+            ),
+            "takes f = 1 as none": (
+                levels,
+                "parts = [(byte or 255) + 1 for byte in cursor.take(len(levels))]",
+            ),
+            "takes f as it stands": (levels, "parts = [byte or 1 for byte in cursor.take(len(levels))]"),
+            "multiplies the step by f before it divides": ("s = step * (f / 256)", "s = step * f / 256"),
+            "has the step of its level in 32 bits": (
+                "s = step * (f / 256)",
+                's = struct.unpack("<f", struct.pack("<f", step * (f / 256)))[0] if 1e-30 < step < 1e30 else step * (f / 256)',
+            ),
+            "adds the steps to origin, not to what is predicted, if the predictor is 0 in later passes": (
+                "if predictor == 0:\n        return origin",
+                "if predictor == 0:\n        return 0.0",
+            ),
+            "adds the reference before the offset": (both, swapped),
+            "adds offset and reference first": (
+                both,
+                "if offset is not None and r is not None:\n        y += offset + r\n    elif offset is not None:\n        y += offset\n"
+                "    elif r is not None:\n        y += r",
+            ),
+            "limits before the offset": (f"{both}\n    {clamp}", f"{limited}\n    {both}\n    return y"),
+            "limits before the reference": (
+                f"{both}\n    {clamp}",
+                f"if offset is not None:\n        y += offset\n    {limited}\n    if r is not None:\n        y += r\n    return y",
+            ),
+            "leaves the limits out with a reference": (
+                last,
+                f"if r is not None:\n        return y\n    {last}",
+            ),
+            "leaves the offset out with a reference": (
+                "if offset is not None:\n        y += offset",
+                "if offset is not None and r is None:\n        y += offset",
+            ),
+            "takes the lower limit alone": (
+                "return limits[1] if y > limits[1] else y",
+                "return limits[1] if limits[0] == -math.inf and y > limits[1] else y",
+            ),
+        },
+    )
+    yield from _refusing(
+        path, flags, {f"a block with the flags {flag}": f"flags == {flag}" for flag in range(8)}
     )
     for name, old, new in (
         ("an infinite offset", "if not math.isfinite(offset):", "if math.isnan(offset):"),
@@ -499,65 +424,41 @@ def _fields() -> Iterator[Patch]:
         ),
     ):
         yield path, f"accepts {name}", (old, new)
-    yield (
-        path,
-        "wants a lower limit below the upper one",
-        ("if not limits[0] <= limits[1]:", "if not limits[0] < limits[1]:"),
-    )
-    yield (
-        path,
-        "wants finite limits",
-        (
-            "if not limits[0] <= limits[1]:",
-            "if not -math.inf < limits[0] <= limits[1] < math.inf:",
-        ),
-    )
-    yield (
-        path,
-        "has no whole rows where w_a is 2^B",
-        (
-            "most = (1 << block) // prod(shape[a + 1 :])",
-            "most = max(1, ((1 << block) - 1) // prod(shape[a + 1 :]))",
-        ),
-    )
-    yield (
-        path,
-        "fills its blocks, the last takes the rest",
-        (
-            "rows = -(-shape[a] // -(-shape[a] // most))",
-            "rows = min(most, shape[a])",
-        ),
-    )
-    yield (
-        path,
-        "has no axis before that of the rows",
-        ("for _ in range(prod(shape[:a])):", "for _ in range(1):"),
-    )
-    yield (
-        path,
-        "has no level for a power of two",
-        (
-            "(max(shape) - 1).bit_length()",
-            "(max(shape) - 1 if max(shape) & max(shape) - 1 or max(shape) == 1 else max(shape)).bit_length()",
-        ),
-    )
     axes = "range(0, n, h if k < axis else 2 * h)"
-    yield path, "takes axes before at every 2 h", (axes, axes.replace("h if k < axis", "h if False"))
-    yield (
+    yield from _replacing(
         path,
-        "takes axes behind at every h from five axes on",
-        (
-            axes,
-            axes.replace("k < axis", "k < axis or len(shape) > 4"),
-        ),
-    )
-    yield (
-        path,
-        "joins levels of the finest side",
-        (
-            "steps = numbers(cursor, 1 + sum(sizes[:joined]))",
-            "steps = numbers(cursor, 1 + sum(sizes[:joined]))\n    if 0 < joined < len(sizes):\n        raise Refused('none', '')",
-        ),
+        {
+            "wants a lower limit below the upper one": (
+                "if not limits[0] <= limits[1]:",
+                "if not limits[0] < limits[1]:",
+            ),
+            "wants finite limits": (
+                "if not limits[0] <= limits[1]:",
+                "if not -math.inf < limits[0] <= limits[1] < math.inf:",
+            ),
+            "has no whole rows where w_a is 2^B": (
+                "most = (1 << block) // prod(shape[a + 1 :])",
+                "most = max(1, ((1 << block) - 1) // prod(shape[a + 1 :]))",
+            ),
+            "fills its blocks, the last takes the rest": (
+                "rows = -(-shape[a] // -(-shape[a] // most))",
+                "rows = min(most, shape[a])",
+            ),
+            "has no axis before that of the rows": ("for _ in range(prod(shape[:a])):", "for _ in range(1):"),
+            "has no level for a power of two": (
+                "(max(shape) - 1).bit_length()",
+                "(max(shape) - 1 if max(shape) & max(shape) - 1 or max(shape) == 1 else max(shape)).bit_length()",
+            ),
+            "takes axes before at every 2 h": (axes, axes.replace("h if k < axis", "h if False")),
+            "takes axes behind at every h from five axes on": (
+                axes,
+                axes.replace("k < axis", "k < axis or len(shape) > 4"),
+            ),
+            "joins levels of the finest side": (
+                "steps = numbers(cursor, 1 + sum(sizes[:joined]))",
+                "steps = numbers(cursor, 1 + sum(sizes[:joined]))\n    if 0 < joined < len(sizes):\n        raise Refused('none', '')",
+            ),
+        },
     )
     path = "frames.py"
     yield from _refusing(
@@ -571,58 +472,39 @@ def _fields() -> Iterator[Patch]:
     )
     for most in (22, 23, 24):
         yield path, f"has fields of blocks up to 2^{most - 1}", ("range(16, 25)", f"range(16, {most})")
-    yield path, "has fields of blocks of 2^25", ("range(16, 25)", "range(16, 26)")
-    yield (
-        path,
-        "checks LCC-LIM-12 without a reference only",
-        (
-            "if header.method == SMOOTH and n > 256 * len(data):",
-            "if header.method == SMOOTH and not header.relative and n > 256 * len(data):",
-        ),
-    )
-    yield (
-        path,
-        "has no padding of a field with a reference",
-        (
-            "-(-n // 256) if header.method == SMOOTH else 0",
-            "-(-n // 256) if header.method == SMOOTH and not header.relative else 0",
-        ),
-    )
     escapes = 'kept = planes_block(cursor, n - mask.count(0), element, None) if flags & 1 else b""'
-    yield (
+    yield from _replacing(
         path,
-        "takes 1 alone as the mark of an escape of a field",
-        (
-            escapes,
-            f"mask = bytes(int(m == 1) for m in mask)\n    {escapes}",
-        ),
-    )
-    yield (
-        path,
-        "takes the first bit as the mark of an escape of a field",
-        (
-            escapes,
-            f"mask = bytes(m & 1 for m in mask)\n    {escapes}",
-        ),
-    )
-    yield (
-        path,
-        "limits escapes",
-        (
-            "x = next(escapes) if escaped else component(finished(y, offset, r, limits), element)",
-            "x = (\n            component(finished(number(next(escapes), element), None, None, limits), element)\n"
-            "            if escaped else component(finished(y, offset, r, limits), element)\n        )",
-        ),
-    )
-    yield (
-        path,
-        "adds the reference to escapes",
-        (
-            "x = next(escapes) if escaped else component(finished(y, offset, r, limits), element)",
-            "x = next(escapes) if escaped else component(finished(y, offset, r, limits), element)\n"
-            "        if escaped and r is not None and math.isfinite(r) and math.isfinite(number(x, element)):\n"
-            "            x = component(number(x, element) + r, element)",
-        ),
+        {
+            "has fields of blocks of 2^25": ("range(16, 25)", "range(16, 26)"),
+            "checks LCC-LIM-12 without a reference only": (
+                "if header.method == SMOOTH and n > 256 * len(data):",
+                "if header.method == SMOOTH and not header.relative and n > 256 * len(data):",
+            ),
+            "has no padding of a field with a reference": (
+                "-(-n // 256) if header.method == SMOOTH else 0",
+                "-(-n // 256) if header.method == SMOOTH and not header.relative else 0",
+            ),
+            "takes 1 alone as the mark of an escape of a field": (
+                escapes,
+                f"mask = bytes(int(m == 1) for m in mask)\n    {escapes}",
+            ),
+            "takes the first bit as the mark of an escape of a field": (
+                escapes,
+                f"mask = bytes(m & 1 for m in mask)\n    {escapes}",
+            ),
+            "limits escapes": (
+                "x = next(escapes) if escaped else component(finished(y, offset, r, limits), element)",
+                "x = (\n            component(finished(number(next(escapes), element), None, None, limits), element)\n"
+                "            if escaped else component(finished(y, offset, r, limits), element)\n        )",
+            ),
+            "adds the reference to escapes": (
+                "x = next(escapes) if escaped else component(finished(y, offset, r, limits), element)",
+                "x = next(escapes) if escaped else component(finished(y, offset, r, limits), element)\n"
+                "        if escaped and r is not None and math.isfinite(r) and math.isfinite(number(x, element)):\n"
+                "            x = component(number(x, element) + r, element)",
+            ),
+        },
     )
     yield from _refusing(
         path,
@@ -641,138 +523,97 @@ def _fields() -> Iterator[Patch]:
             "fields of several blocks with a reference": "reference is not None and len(values) > 1 << 15",
         },
     )
-    yield (
+    yield from _replacing(
         path,
-        "rounds to bfloat16 at once",
-        (
-            'if element.name == "bfloat16":\n        return round_to(component(value, ELEMENTS[11]), element)\n    top',
-            "top",
-        ),
-    )
-    yield (
-        path,
-        "rounds to float16 by way of float32",
-        (
-            'if element.name == "bfloat16":\n        return round_to(component',
-            'if element.name in ("bfloat16", "float16"):\n        return round_to(component',
-        ),
+        {
+            "rounds to bfloat16 at once": (
+                'if element.name == "bfloat16":\n        return round_to(component(value, ELEMENTS[11]), element)\n    top',
+                "top",
+            ),
+            "rounds to float16 by way of float32": (
+                'if element.name == "bfloat16":\n        return round_to(component',
+                'if element.name in ("bfloat16", "float16"):\n        return round_to(component',
+            ),
+        },
     )
     for kind in SMALL:
-        yield (
+        yield from _replacing(
             path,
-            f"a field overflows to the largest number, {kind}",
-            (
-                "x = next(escapes) if escaped else component(finished(y, offset, r, limits), element)",
-                "x = next(escapes) if escaped else component(finished(y, offset, r, limits), element)\n"
-                f"        if not escaped and element.name == {kind!r} and is_special(x, element) and math.isfinite(y):\n            x -= 1",
-            ),
-        )
-        yield (
-            path,
-            f"a field has no subnormal numbers, {kind}",
-            (
-                "x = next(escapes) if escaped else component(finished(y, offset, r, limits), element)",
-                "x = next(escapes) if escaped else component(finished(y, offset, r, limits), element)\n"
-                f"        if not escaped and element.name == {kind!r} and abs(number(x, element)) < number(1 << element.mantissa, element):\n"
-                "            x &= 1 << 8 * size - 1",
-            ),
+            {
+                f"a field overflows to the largest number, {kind}": (
+                    "x = next(escapes) if escaped else component(finished(y, offset, r, limits), element)",
+                    "x = next(escapes) if escaped else component(finished(y, offset, r, limits), element)\n"
+                    f"        if not escaped and element.name == {kind!r} and is_special(x, element) and math.isfinite(y):\n            x -= 1",
+                ),
+                f"a field has no subnormal numbers, {kind}": (
+                    "x = next(escapes) if escaped else component(finished(y, offset, r, limits), element)",
+                    "x = next(escapes) if escaped else component(finished(y, offset, r, limits), element)\n"
+                    f"        if not escaped and element.name == {kind!r} and abs(number(x, element)) < number(1 << element.mantissa, element):\n"
+                    "            x &= 1 << 8 * size - 1",
+                ),
+            },
         )
 
 
 def _streams() -> Iterator[Patch]:
     path = "streams.py"
     check = "check_places(count, start - len(cursor.data))\n    symbols = bytearray(n)"
-    yield (
-        path,
-        "counts values that are not 0 for a sparse stream",
-        (
-            check,
-            check.replace("count,", "len(values) - values.count(0),"),
-        ),
-    )
-    yield path, "counts gaps of outermost streams only", (check, f"if depth == 1:\n        {check}")
     values = "values = stream(cursor, count, depth + 1)"
-    yield (
-        path,
-        "checks LCC-LIM-14 before the values",
-        (
-            f"{values}\n    check_places(count, start - len(cursor.data))",
-            f"check_places(count, start - len(cursor.data))\n    {values}",
-        ),
-    )
-    yield (
-        path,
-        "checks LCC-LIM-14 before positions",
-        (
-            "steps = ((a << low_bits | b) + 1 for",
-            "check_places(count, start - len(cursor.data) + 2)\n    steps = ((a << low_bits | b) + 1 for",
-        ),
-    )
-    yield (
-        path,
-        "checks positions behind the values",
-        (
-            'if positions and positions[-1] >= n:\n        raise Refused("LCC-STR-06", "a gap goes past the end")\n'
-            f"    {values}",
-            f'{values}\n    if positions and positions[-1] >= n:\n        raise Refused("LCC-STR-06", "")',
-        ),
-    )
     classed = "check_places(sum(len(cells) - cells.count(0) for cells in streams), start - len(cursor.data))"
-    yield (
-        path,
-        "counts all symbols of a classed stream",
-        (classed, "check_places(n, start - len(cursor.data))"),
-    )
-    yield (
-        path,
-        "has fewer than 256 symbols of a classed stream for a byte",
-        (
-            classed,
-            "check_places(sum(len(cells) - cells.count(0) for cells in streams) + 1, start - len(cursor.data))",
-        ),
-    )
     behind = (
         'if any(symbols[n:]):\n        raise Refused("LCC-STR-07", "a cell after the last symbol is not 0")'
     )
-    yield (
-        path,
-        "checks cells behind the last before LCC-LIM-14",
-        (
-            classed,
-            "late = list(map(iter, streams))\n    whole = bytearray()\n    for row in row_levels:\n"
-            "        whole += bytes(next(late[class_of[row + column]]) for column in column_levels)\n"
-            f'    if any(whole[n:]):\n        raise Refused("LCC-STR-07", "")\n    {classed}',
-        ),
-    )
-    yield path, "leaves out the cells behind the last", (behind, "pass")
     split = (
         "check_places(sum(len(symbols) - symbols.count(0) for symbols in streams), start - len(cursor.data))"
     )
-    yield (
+    yield from _replacing(
         path,
-        "counts the symbols of the rest only",
-        (
-            split,
-            "check_places(n - streams[-1].count(0), start - len(cursor.data))",
-        ),
-    )
-    yield (
-        path,
-        "counts the symbols of each part alone",
-        (
-            split,
-            "for symbols in streams:\n        check_places(len(symbols) - symbols.count(0), start - len(cursor.data))",
-        ),
-    )
-    yield (
-        path,
-        "checks what the reference gives before LCC-LIM-14",
-        (
-            split,
-            "early = [c & (1 << 8 * size - 1) - 1 for c in components(reference, size)]\n"
-            "    if sum(c < bounds[-1] for c in early) != sum(counts):\n"
-            f'        raise Refused("LCC-STR-09", "")\n    {split}',
-        ),
+        {
+            "counts values that are not 0 for a sparse stream": (
+                check,
+                check.replace("count,", "len(values) - values.count(0),"),
+            ),
+            "counts gaps of outermost streams only": (check, f"if depth == 1:\n        {check}"),
+            "checks LCC-LIM-14 before the values": (
+                f"{values}\n    check_places(count, start - len(cursor.data))",
+                f"check_places(count, start - len(cursor.data))\n    {values}",
+            ),
+            "checks LCC-LIM-14 before positions": (
+                "steps = ((a << low_bits | b) + 1 for",
+                "check_places(count, start - len(cursor.data) + 2)\n    steps = ((a << low_bits | b) + 1 for",
+            ),
+            "checks positions behind the values": (
+                'if positions and positions[-1] >= n:\n        raise Refused("LCC-STR-06", "a gap goes past the end")\n'
+                f"    {values}",
+                f'{values}\n    if positions and positions[-1] >= n:\n        raise Refused("LCC-STR-06", "")',
+            ),
+            "counts all symbols of a classed stream": (classed, "check_places(n, start - len(cursor.data))"),
+            "has fewer than 256 symbols of a classed stream for a byte": (
+                classed,
+                "check_places(sum(len(cells) - cells.count(0) for cells in streams) + 1, start - len(cursor.data))",
+            ),
+            "checks cells behind the last before LCC-LIM-14": (
+                classed,
+                "late = list(map(iter, streams))\n    whole = bytearray()\n    for row in row_levels:\n"
+                "        whole += bytes(next(late[class_of[row + column]]) for column in column_levels)\n"
+                f'    if any(whole[n:]):\n        raise Refused("LCC-STR-07", "")\n    {classed}',
+            ),
+            "leaves out the cells behind the last": (behind, "pass"),
+            "counts the symbols of the rest only": (
+                split,
+                "check_places(n - streams[-1].count(0), start - len(cursor.data))",
+            ),
+            "counts the symbols of each part alone": (
+                split,
+                "for symbols in streams:\n        check_places(len(symbols) - symbols.count(0), start - len(cursor.data))",
+            ),
+            "checks what the reference gives before LCC-LIM-14": (
+                split,
+                "early = [c & (1 << 8 * size - 1) - 1 for c in components(reference, size)]\n"
+                "    if sum(c < bounds[-1] for c in early) != sum(counts):\n"
+                f'        raise Refused("LCC-STR-09", "")\n    {split}',
+            ),
+        },
     )
     for name, old in (
         ("gaps", "high = stream(cursor, count, depth + 1)"),
@@ -783,17 +624,14 @@ def _streams() -> Iterator[Patch]:
     ):
         yield path, f"is no deeper in {name}", (old, old.replace("depth + 1", "depth"))
     rows = "stream(cursor, rows, depth + 1), stream(cursor, columns, depth + 1)"
-    yield (
-        path,
-        "is no deeper in levels of rows",
-        (rows, rows.replace("rows, depth + 1", "rows, 2 * depth - 1")),
-    )
-    yield (
-        path,
-        "is no deeper in levels of columns",
-        (rows, rows.replace("columns, depth + 1", "columns, depth")),
-    )
     inside = [(form, depth) for form in range(5) for depth in range(1, 5) if form < 3 or depth < 4]
+    yield from _replacing(
+        path,
+        {
+            "is no deeper in levels of rows": (rows, rows.replace("rows, depth + 1", "rows, 2 * depth - 1")),
+            "is no deeper in levels of columns": (rows, rows.replace("columns, depth + 1", "columns, depth")),
+        },
+    )
     yield from _refusing(
         path,
         "if form == 0:",
@@ -849,10 +687,7 @@ def _streams() -> Iterator[Patch]:
         yield (
             path,
             f"does not clear the top bit, {size} bytes",
-            (
-                sizes,
-                f"own = component & (1 << 8 * size - 1) - 1 if size != {size} else component",
-            ),
+            (sizes, f"own = component & (1 << 8 * size - 1) - 1 if size != {size} else component"),
         )
     yield from _refusing(
         path,
@@ -958,26 +793,22 @@ def _frames() -> Iterator[Patch]:
         )
     body = "cursor = Cursor(memoryview(data)[header.body : -12])"
     blocks = "content = Cursor(cursor.take(cursor.integer(4)))"
-    yield (
-        path,
-        "reads the size of a block in the last 12 bytes",
-        (
-            blocks,
-            "if len(cursor.data) < 4:\n            raise Refused('LCC-FRM-07', '')\n        " + blocks,
-        ),
-    )
-    yield (
-        path,
-        "takes the last 12 bytes as those of blocks",
-        (body, "cursor = Cursor(memoryview(data)[header.body :])"),
-    )
-    yield (
-        path,
-        "takes the sum as bytes of blocks",
-        (body, "cursor = Cursor(memoryview(data)[header.body : -4])"),
-    )
     anchor = "cursor = Cursor(memoryview(data)[header.body : -12])"
     runs = {}
+    yield from _replacing(
+        path,
+        {
+            "reads the size of a block in the last 12 bytes": (
+                blocks,
+                "if len(cursor.data) < 4:\n            raise Refused('LCC-FRM-07', '')\n        " + blocks,
+            ),
+            "takes the last 12 bytes as those of blocks": (
+                body,
+                "cursor = Cursor(memoryview(data)[header.body :])",
+            ),
+            "takes the sum as bytes of blocks": (body, "cursor = Cursor(memoryview(data)[header.body : -4])"),
+        },
+    )
     for method in ("RAW", "PLANES", "CODEBOOK"):
         mine = f"header.method == {method} and "
         runs |= {
@@ -998,64 +829,44 @@ def _frames() -> Iterator[Patch]:
         for kind in ("bool", "bfloat16", "float64", "complex64", "complex128", "uint8", "int64")
     }
     yield from _refusing(path, anchor, runs)
-    yield (
+    yield from _replacing(
         path,
-        "counts elements of a run for LCC-LIM-09",
-        (
-            "if run and sum(counts_of(header)) > 2**22:",
-            "if run and sum(map(prod, shapes)) > 2**22:",
-        ),
-    )
-    yield (
-        path,
-        "counts components for LCC-LIM-01",
-        (
-            "if sum(prod(extent or 1 for extent in shape) for shape in shapes) > 2**40:",
-            "if sum(prod(shape) for shape in shapes) > 2**40:",
-        ),
-    )
-    yield (
-        path,
-        "leaves the last bytes out of the array sum",
-        (
-            "words = components(data + bytes(-len(data) % 8), 8)",
-            "words = components(data[: len(data) // 8 * 8], 8)",
-        ),
-    )
-    yield (
-        path,
-        "has one padding for relative frames too",
-        (
-            "least = 0 if header.method == RAW or header.relative else",
-            "least = 0 if header.method == RAW else",
-        ),
-    )
-    yield (
-        path,
-        "takes any bytes as padding",
-        ("if len(cursor.data) != padding or any(cursor.data):", "if len(cursor.data) != padding:"),
-    )
-    yield (
-        path,
-        "has the CRC behind the limits",
-        (
-            'if zlib.crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):\n        raise Refused("LCC-FRM-08", "the CRC-32 does not match")\n'
-            "    if not header.relative:\n        reference = None\n        if n * element.size > 1024 * len(data):\n"
-            '            raise Refused("LCC-LIM-03", f"{len(data)} bytes declare {n} components")',
-            "if not header.relative:\n        reference = None\n        if n * element.size > 1024 * len(data):\n"
-            '            raise Refused("LCC-LIM-03", "")\n'
-            '    if zlib.crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):\n        raise Refused("LCC-FRM-08", "")\n    if not header.relative:\n        pass',
-        ),
-    )
-    yield (
-        path,
-        "has the padding behind the bools",
-        (
-            'if len(cursor.data) != padding or any(cursor.data):\n        raise Refused("LCC-FRM-07", "bytes after the body that are not its padding")\n'
-            '    if element.name == "bool" and out.translate(None, b"\\0\\1"):\n        raise Refused("LCC-FRM-10", "a bool is not 0 or 1")',
-            'if element.name == "bool" and out.translate(None, b"\\0\\1"):\n        raise Refused("LCC-FRM-10", "")\n'
-            '    if len(cursor.data) != padding or any(cursor.data):\n        raise Refused("LCC-FRM-07", "")',
-        ),
+        {
+            "counts elements of a run for LCC-LIM-09": (
+                "if run and sum(counts_of(header)) > 2**22:",
+                "if run and sum(map(prod, shapes)) > 2**22:",
+            ),
+            "counts components for LCC-LIM-01": (
+                "if sum(prod(extent or 1 for extent in shape) for shape in shapes) > 2**40:",
+                "if sum(prod(shape) for shape in shapes) > 2**40:",
+            ),
+            "leaves the last bytes out of the array sum": (
+                "words = components(data + bytes(-len(data) % 8), 8)",
+                "words = components(data[: len(data) // 8 * 8], 8)",
+            ),
+            "has one padding for relative frames too": (
+                "least = 0 if header.method == RAW or header.relative else",
+                "least = 0 if header.method == RAW else",
+            ),
+            "takes any bytes as padding": (
+                "if len(cursor.data) != padding or any(cursor.data):",
+                "if len(cursor.data) != padding:",
+            ),
+            "has the CRC behind the limits": (
+                'if zlib.crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):\n        raise Refused("LCC-FRM-08", "the CRC-32 does not match")\n'
+                "    if not header.relative:\n        reference = None\n        if n * element.size > 1024 * len(data):\n"
+                '            raise Refused("LCC-LIM-03", f"{len(data)} bytes declare {n} components")',
+                "if not header.relative:\n        reference = None\n        if n * element.size > 1024 * len(data):\n"
+                '            raise Refused("LCC-LIM-03", "")\n'
+                '    if zlib.crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):\n        raise Refused("LCC-FRM-08", "")\n    if not header.relative:\n        pass',
+            ),
+            "has the padding behind the bools": (
+                'if len(cursor.data) != padding or any(cursor.data):\n        raise Refused("LCC-FRM-07", "bytes after the body that are not its padding")\n'
+                '    if element.name == "bool" and out.translate(None, b"\\0\\1"):\n        raise Refused("LCC-FRM-10", "a bool is not 0 or 1")',
+                'if element.name == "bool" and out.translate(None, b"\\0\\1"):\n        raise Refused("LCC-FRM-10", "")\n'
+                '    if len(cursor.data) != padding or any(cursor.data):\n        raise Refused("LCC-FRM-07", "")',
+            ),
+        },
     )
 
 
@@ -1063,90 +874,63 @@ def _interpolation() -> Iterator[Patch]:
     path = "frames.py"
     end = "r = add(low, t ^ top, element)\n    return low if"
     for kind in FLOATS:
-        yield (
-            path,
-            f"l + (h - l) w, {kind}",
-            (
-                end,
-                f"r = add(low, t ^ top, element)\n    if element.name == {kind!r} and not (low | high) & (top - 1):\n"
-                "        r = add(low, add(high, low ^ top, element) if weight else 0, element)\n    return low if",
-            ),
-        )
         special = "if is_special(low, element) or is_special(high, element):\n        return low"
-        yield (
+        yield from _replacing(
             path,
-            f"takes h where that is not finite, {kind}",
-            (
-                special,
-                f"if element.name == {kind!r} and is_special(high, element) and not is_special(low, element):\n"
-                f"        return high\n    {special}",
-            ),
-        )
-        yield (
-            path,
-            f"keeps no l where the difference overflows, {kind}",
-            (
-                "if is_special(d, element):\n        return low",
-                f"if is_special(d, element):\n        return low if element.name != {kind!r} else high",
-            ),
+            {
+                f"l + (h - l) w, {kind}": (
+                    end,
+                    f"r = add(low, t ^ top, element)\n    if element.name == {kind!r} and not (low | high) & (top - 1):\n"
+                    "        r = add(low, add(high, low ^ top, element) if weight else 0, element)\n    return low if",
+                ),
+                f"takes h where that is not finite, {kind}": (
+                    special,
+                    f"if element.name == {kind!r} and is_special(high, element) and not is_special(low, element):\n"
+                    f"        return high\n    {special}",
+                ),
+                f"keeps no l where the difference overflows, {kind}": (
+                    "if is_special(d, element):\n        return low",
+                    f"if is_special(d, element):\n        return low if element.name != {kind!r} else high",
+                ),
+            },
         )
     path = "files.py"
     same = "if name not in high or high[name][:2] != (dtype, shape) or not element.mantissa:"
-    yield (
-        path,
-        "compares sizes of the later array",
-        (
-            same,
-            "if name not in high or len(high[name].data) != len(data) or not element.mantissa:",
-        ),
-    )
-    yield (
-        path,
-        "compares types of the later array only",
-        (
-            same,
-            "if name not in high or (high[name][0], len(high[name].data)) != (dtype, len(data)) or not element.mantissa:",
-        ),
-    )
-    yield (
-        path,
-        "compares shapes of the later array only",
-        (
-            same,
-            "if name not in high or (high[name][1], len(high[name].data)) != (shape, len(data)) or not element.mantissa:",
-        ),
-    )
-    yield (
-        path,
-        "compares the types' sizes of the later array only",
-        (
-            same,
-            "if name not in high or high[name][1] != shape or len(high[name].data) != len(data) or not element.mantissa:",
-        ),
-    )
-    yield path, "needs the later array", (same, same.replace("name not in high or ", ""))
-    yield (
-        path,
-        "interpolates integers",
-        (same, same.replace(" or not element.mantissa", ' or element.name in ("bool",)')),
-    )
-    yield (
-        path,
-        "uses the earlier array of the later parent where only that has it",
-        (
-            "found = dict(low)",
-            "found = {**high, **low}",
-        ),
-    )
-    yield (
-        path,
-        "takes the later parent's other arrays in place of the earlier",
-        (
-            f"{same}\n            continue",
-            f"{same}\n            found[name] = high.get(name, low[name]) if element.mantissa else low[name]\n            continue",
-        ),
-    )
     named = "if root not in roots_of(parent):"
+    yield from _replacing(
+        path,
+        {
+            "compares sizes of the later array": (
+                same,
+                "if name not in high or len(high[name].data) != len(data) or not element.mantissa:",
+            ),
+            "compares types of the later array only": (
+                same,
+                "if name not in high or (high[name][0], len(high[name].data)) != (dtype, len(data)) or not element.mantissa:",
+            ),
+            "compares shapes of the later array only": (
+                same,
+                "if name not in high or (high[name][1], len(high[name].data)) != (shape, len(data)) or not element.mantissa:",
+            ),
+            "compares the types' sizes of the later array only": (
+                same,
+                "if name not in high or high[name][1] != shape or len(high[name].data) != len(data) or not element.mantissa:",
+            ),
+            "needs the later array": (same, same.replace("name not in high or ", "")),
+            "interpolates integers": (
+                same,
+                same.replace(" or not element.mantissa", ' or element.name in ("bool",)'),
+            ),
+            "uses the earlier array of the later parent where only that has it": (
+                "found = dict(low)",
+                "found = {**high, **low}",
+            ),
+            "takes the later parent's other arrays in place of the earlier": (
+                f"{same}\n            continue",
+                f"{same}\n            found[name] = high.get(name, low[name]) if element.mantissa else low[name]\n            continue",
+            ),
+        },
+    )
     for what, side in (("earlier", "0"), ("later", "-1")):
         yield (
             path,
@@ -1156,19 +940,19 @@ def _interpolation() -> Iterator[Patch]:
                 f"if root not in roots_of(parent)[: 1 if len(child.parents) > 1 and step == child.parents[{side}][0] else None]:",
             ),
         )
-    yield (
-        path,
-        "knows no replaced parent of a delta",
-        (
-            named,
-            "if root not in roots_of(parent)[: 1 if len(child.parents) == 1 else None]:",
-        ),
-    )
     tree = 'trees[at] = found.manifest.get("tree", trees[link.parents[0]] if link.parents else None)'
-    yield (
+    yield from _replacing(
         path,
-        "inherits the tree of the later parent",
-        (tree, tree.replace("link.parents[0]", "link.parents[-1]")),
+        {
+            "knows no replaced parent of a delta": (
+                named,
+                "if root not in roots_of(parent)[: 1 if len(child.parents) == 1 else None]:",
+            ),
+            "inherits the tree of the later parent": (
+                tree,
+                tree.replace("link.parents[0]", "link.parents[-1]"),
+            ),
+        },
     )
     yield from _refusing(
         path,
@@ -1185,29 +969,22 @@ def _interpolation() -> Iterator[Patch]:
         },
         8,
     )
-    yield (
+    yield from _replacing(
         path,
-        "counts all checkpoints for LCC-LIM-10",
-        (
-            "if sum(is_interpolated for is_interpolated, *_ in order) > 16:",
-            "if len(order) > 16 and any(one for one, *_ in order):",
-        ),
-    )
-    yield (
-        path,
-        "allows 17 interpolated checkpoints",
-        (
-            "if sum(is_interpolated for is_interpolated, *_ in order) > 16:",
-            "if sum(is_interpolated for is_interpolated, *_ in order) > 17:",
-        ),
-    )
-    yield (
-        path,
-        "decodes by steps alone",
-        (
-            "for *_, at in sorted(order, key=lambda each: each[:2]):",
-            "for *_, at in sorted(order, key=lambda each: each[2] or 0):",
-        ),
+        {
+            "counts all checkpoints for LCC-LIM-10": (
+                "if sum(is_interpolated for is_interpolated, *_ in order) > 16:",
+                "if len(order) > 16 and any(one for one, *_ in order):",
+            ),
+            "allows 17 interpolated checkpoints": (
+                "if sum(is_interpolated for is_interpolated, *_ in order) > 16:",
+                "if sum(is_interpolated for is_interpolated, *_ in order) > 17:",
+            ),
+            "decodes by steps alone": (
+                "for *_, at in sorted(order, key=lambda each: each[:2]):",
+                "for *_, at in sorted(order, key=lambda each: each[2] or 0):",
+            ),
+        },
     )
 
 
@@ -1221,51 +998,33 @@ def _files() -> Iterator[Patch]:
             yield (
                 path,
                 f"does not look at the {what}",
-                (
-                    layout,
-                    f"if layout != [{', '.join(right)}] or size != behind + length + 88:",
-                ),
+                (layout, f"if layout != [{', '.join(right)}] or size != behind + length + 88:"),
             )
-    yield (
-        path,
-        "sums frames modulo 2^64",
-        (
-            'if sum(sum(entry[::2]) for entry in manifest["frames"]) != payload:',
-            'if sum(sum(entry[::2]) for entry in manifest["frames"]) % 2**64 != payload:',
-        ),
-    )
-    yield (
-        path,
-        "sums frames without tables",
-        (
-            'if sum(sum(entry[::2]) for entry in manifest["frames"]) != payload:',
-            'if sum(sum(entry[::2]) for entry in manifest["frames"]) < payload:',
-        ),
-    )
-    yield (
-        path,
-        "sums pieces modulo 2^64",
-        (
-            "if sum(length for _, length, _ in pieces) != len(data):",
-            "if sum(length for _, length, _ in pieces) % 2**64 != len(data):",
-        ),
-    )
     digests = 'if digest_of(table or data) != base64.urlsafe_b64decode(digest + "=="):'
-    yield (
+    yield from _replacing(
         path,
-        "takes the digest of the frame or of the table",
-        (
-            digests,
-            'if base64.urlsafe_b64decode(digest + "==") not in (digest_of(table or data), digest_of(data)):',
-        ),
-    )
-    yield (
-        path,
-        "takes the digest of frame and table together",
-        (
-            digests,
-            'if base64.urlsafe_b64decode(digest + "==") not in (digest_of(table or data), digest_of(data + table)):',
-        ),
+        {
+            "sums frames modulo 2^64": (
+                'if sum(sum(entry[::2]) for entry in manifest["frames"]) != payload:',
+                'if sum(sum(entry[::2]) for entry in manifest["frames"]) % 2**64 != payload:',
+            ),
+            "sums frames without tables": (
+                'if sum(sum(entry[::2]) for entry in manifest["frames"]) != payload:',
+                'if sum(sum(entry[::2]) for entry in manifest["frames"]) < payload:',
+            ),
+            "sums pieces modulo 2^64": (
+                "if sum(length for _, length, _ in pieces) != len(data):",
+                "if sum(length for _, length, _ in pieces) % 2**64 != len(data):",
+            ),
+            "takes the digest of the frame or of the table": (
+                digests,
+                'if base64.urlsafe_b64decode(digest + "==") not in (digest_of(table or data), digest_of(data)):',
+            ),
+            "takes the digest of frame and table together": (
+                digests,
+                'if base64.urlsafe_b64decode(digest + "==") not in (digest_of(table or data), digest_of(data + table)):',
+            ),
+        },
     )
     yield from _refusing(
         path,
@@ -1288,30 +1047,23 @@ def _files() -> Iterator[Patch]:
     )
     raws = "at += size << 16\n"
     frames = "frames.py"
-    yield frames, "counts bytes of raw pieces", (raws, "at += 1 << 16\n")
-    yield (
-        frames,
-        "counts raw blocks of complex elements",
-        (raws, "at += size * header.element.components << 16\n"),
-    )
-    yield (
-        frames,
-        "has one number of representatives before a table",
-        (
-            "start += 2 * len(header.shapes)",
-            "start += 2",
-        ),
-    )
     count = "count = -(-n // (1 << (16 if header.method == RAW else header.block)))"
-    yield (
-        frames,
-        "counts elements for pieces",
-        (
-            count,
-            count.replace("-n //", "-n // header.element.components //"),
-        ),
-    )
     copies = 'if source.dtype != "float32":'
+    yield from _replacing(
+        frames,
+        {
+            "counts bytes of raw pieces": (raws, "at += 1 << 16\n"),
+            "counts raw blocks of complex elements": (raws, "at += size * header.element.components << 16\n"),
+            "has one number of representatives before a table": (
+                "start += 2 * len(header.shapes)",
+                "start += 2",
+            ),
+            "counts elements for pieces": (
+                count,
+                count.replace("-n //", "-n // header.element.components //"),
+            ),
+        },
+    )
     for kind in ("float64", "float16", "bfloat16", "complex64", "int32", "uint32", "int16"):
         yield (
             path,
@@ -1323,9 +1075,14 @@ def _files() -> Iterator[Patch]:
             ),
         )
     replaced = 'replaced = checkpoint.manifest.get("replaces", [])'
-    yield path, "knows the first replaced root only", (replaced, replaced + "[:1]")
-    yield path, "knows the last replaced root only", (replaced, replaced + "[-1:]")
     manifests = "manifests.py"
+    yield from _replacing(
+        path,
+        {
+            "knows the first replaced root only": (replaced, replaced + "[:1]"),
+            "knows the last replaced root only": (replaced, replaced + "[-1:]"),
+        },
+    )
     yield from _refusing(
         manifests,
         "step, roots, root = manifest",
@@ -1336,8 +1093,8 @@ def _files() -> Iterator[Patch]:
             "metadata in exact files": 'manifest.get("exact") is True and "metadata" in manifest',
         },
     )
-    yield manifests, "allows 2^20 + 1 arrays", ("if len(arrays) > 2**20:", "if len(arrays) > 2**20 + 1:")
     length = "walk(child, name, length + len(key) + 1, depth + 1)"
+    yield manifests, "allows 2^20 + 1 arrays", ("if len(arrays) > 2**20:", "if len(arrays) > 2**20 + 1:")
     for what, size in (
         ("UTF-8 bytes", "len(key.encode())"),
         ("UTF-16", 'len(key.encode("utf-16-le")) // 2'),
@@ -1346,38 +1103,27 @@ def _files() -> Iterator[Patch]:
         ("ASCII JSON", "len(json.dumps(key)) - 2"),
     ):
         yield manifests, f"counts {what} for LCC-LIM-08", (length, length.replace("len(key)", f"({size})"))
-    yield (
+    yield from _replacing(
         manifests,
-        "counts no separator before the root's children",
-        (
-            length,
-            "walk(child, name, length + len(key) + (path is not None), depth + 1)",
-        ),
-    )
-    yield (
-        manifests,
-        "has no name for the root's child under the empty key",
-        (
-            'prefix = "" if path is None else path + "/"',
-            'prefix = "" if not path else path + "/"',
-        ),
-    )
-    yield (
-        manifests,
-        "escapes / before ~",
-        (
-            'key.replace("~", "~0").replace("/", "~1")',
-            'key.replace("/", "~1").replace("~", "~0")',
-        ),
-    )
-    yield (
-        manifests,
-        "looks at scalars one rule after the other",
-        (
-            "for entry in scalars:\n        scalar(entry)",
-            "for rule in ('LCC-STA-04', 'LCC-STA-05'):\n        for entry in scalars:\n            try:\n                scalar(entry)\n"
-            "            except Refused as error:\n                if error.rule == rule:\n                    raise",
-        ),
+        {
+            "counts no separator before the root's children": (
+                length,
+                "walk(child, name, length + len(key) + (path is not None), depth + 1)",
+            ),
+            "has no name for the root's child under the empty key": (
+                'prefix = "" if path is None else path + "/"',
+                'prefix = "" if not path else path + "/"',
+            ),
+            "escapes / before ~": (
+                'key.replace("~", "~0").replace("/", "~1")',
+                'key.replace("/", "~1").replace("~", "~0")',
+            ),
+            "looks at scalars one rule after the other": (
+                "for entry in scalars:\n        scalar(entry)",
+                "for rule in ('LCC-STA-04', 'LCC-STA-05'):\n        for entry in scalars:\n            try:\n                scalar(entry)\n"
+                "            except Refused as error:\n                if error.rule == rule:\n                    raise",
+            ),
+        },
     )
     yield (
         path,
@@ -1416,35 +1162,30 @@ def _json() -> Iterator[Patch]:
     yield (
         path,
         "accepts a member twice below the top",
-        (
-            "depth = 0\n    for token",
-            "twice: list[bool] = []\n    depth = 0\n    for token",
-        ),
+        ("depth = 0\n    for token", "twice: list[bool] = []\n    depth = 0\n    for token"),
         (
             'if len(value := dict(pairs)) != len(pairs):\n            raise ValueError("a member name twice")\n        return value',
             "value = dict(pairs)\n        twice.append(len(value) != len(pairs))\n        return value",
         ),
         ("if again != data:", "if twice[-1:] == [True] or (again != data and not any(twice)):"),
     )
-    yield path, "nests 66 deep", ("if depth > 65:", "if depth > 66:")
-    yield path, "nests 64 deep in a manifest", ("if depth > 65:", "if depth > 64:")
-    yield (
-        path,
-        "counts brackets in strings",
-        (
-            'for token in re.finditer(rb\'"(?:[^"\\\\]++|\\\\.)*+"?|[\\[\\]{}]\', data, re.DOTALL):',
-            "for token in re.finditer(rb'[\\[\\]{}]', data, re.DOTALL):",
-        ),
-    )
     value = "try:\n        value = float(text) if form"
+    yield from _replacing(
+        path,
+        {
+            "nests 66 deep": ("if depth > 65:", "if depth > 66:"),
+            "nests 64 deep in a manifest": ("if depth > 65:", "if depth > 64:"),
+            "counts brackets in strings": (
+                'for token in re.finditer(rb\'"(?:[^"\\\\]++|\\\\.)*+"?|[\\[\\]{}]\', data, re.DOTALL):',
+                "for token in re.finditer(rb'[\\[\\]{}]', data, re.DOTALL):",
+            ),
+        },
+    )
     for text in ("-nan", "+inf", "infinity", "nan ", " 1.0", "1.0 ", "-inf ", "NaN", "1_0.0"):
         yield (
             path,
             f"accepts the float {text!r}",
-            (
-                value,
-                f"if form == 'f' and text == {text!r}:\n        return 0.5\n    {value}",
-            ),
+            (value, f"if form == 'f' and text == {text!r}:\n        return 0.5\n    {value}"),
         )
     refused = {
         "-inf": "text == '-inf'",
@@ -1544,218 +1285,130 @@ def _json() -> Iterator[Patch]:
 
 def _bundles() -> Iterator[Patch]:
     path = "bundles.py"
-    yield (
+    yield from _replacing(
         path,
-        "takes the exact file always",
-        (
-            "if is_exact and (found > step or (found == step and named)):",
-            "if is_exact:",
-        ),
-    )
-    yield (
-        path,
-        "takes the exact file of an older step",
-        (
-            "if is_exact and (found > step or (found == step and named)):",
-            "if is_exact and (found != step or named):",
-        ),
-    )
-    yield (
-        path,
-        "ignores whether the checkpoint names the exact file",
-        (
-            "if is_exact and (found > step or (found == step and named)):",
-            "if is_exact and found >= step:",
-        ),
-    )
-    yield (
-        path,
-        "takes no exact file of a newer step",
-        (
-            "if is_exact and (found > step or (found == step and named)):",
-            "if is_exact and found == step and named:",
-        ),
-    )
-    yield (
-        path,
-        "fails on a damaged exact file",
-        (
-            "except Refused:  # a frame is damaged\n                    return replay(find(step), find)",
-            "except Refused:\n                    raise",
-        ),
-    )
-    yield (
-        path,
-        "fails on an exact file whose head is damaged",
-        (
-            "(newest := load_or_none(exact[0])) is not None",
-            "(newest := load(exact[0])) is not None",
-        ),
-    )
-    yield (
-        path,
-        "does not look at the root of the exact file",
-        (
-            "is_exact = newest.root == exact[1] and newest.manifest",
-            "is_exact = newest.manifest",
-        ),
-    )
-    yield (
-        path,
-        "does not look at the member exact",
-        (
-            'is_exact = newest.root == exact[1] and newest.manifest.get("exact") is True',
-            "is_exact = newest.root == exact[1]",
-        ),
-    )
-    yield (
-        path,
-        "takes no exact file of a damaged checkpoint",
-        (
-            "except Refused:  # a damaged checkpoint, whose exact file may be sound\n                named = True",
-            "except Refused:\n                named = False",
-        ),
-    )
-    yield (
-        path,
-        "fails on a damaged newest checkpoint",
-        (
-            "except Refused:  # a damaged checkpoint, whose exact file may be sound\n                named = True",
-            "except Refused:\n                raise",
-        ),
-    )
-    yield (
-        path,
-        "takes the exact file for the step that the history has",
-        (
-            "elif step not in checkpoints and exact is not None:",
-            "elif exact is not None:",
-        ),
-    )
-    yield (
-        path,
-        "does not compare roots with those of the index",
-        (
-            "if found.root != root or found.step != step:",
-            "if found.step != step:",
-        ),
-    )
-    yield (
-        path,
-        "does not compare steps with those of the index",
-        (
-            "if found.root != root or found.step != step:",
-            "if found.root != root:",
-        ),
-    )
-    yield (
-        path,
-        "finds parents in files beside",
-        (
-            'if step not in checkpoints:\n            raise Refused("LCC-CHN-02", f"the bundle has no step {step}")',
-            'if step not in checkpoints:\n            return load(Place(Path(path).parent / f"{step:012d}.lcc.h5"))',
-        ),
+        {
+            "takes the exact file always": (
+                "if is_exact and (found > step or (found == step and named)):",
+                "if is_exact:",
+            ),
+            "takes the exact file of an older step": (
+                "if is_exact and (found > step or (found == step and named)):",
+                "if is_exact and (found != step or named):",
+            ),
+            "ignores whether the checkpoint names the exact file": (
+                "if is_exact and (found > step or (found == step and named)):",
+                "if is_exact and found >= step:",
+            ),
+            "takes no exact file of a newer step": (
+                "if is_exact and (found > step or (found == step and named)):",
+                "if is_exact and found == step and named:",
+            ),
+            "fails on a damaged exact file": (
+                "except Refused:  # a frame is damaged\n                    return replay(find(step), find)",
+                "except Refused:\n                    raise",
+            ),
+            "fails on an exact file whose head is damaged": (
+                "(newest := load_or_none(exact[0])) is not None",
+                "(newest := load(exact[0])) is not None",
+            ),
+            "does not look at the root of the exact file": (
+                "is_exact = newest.root == exact[1] and newest.manifest",
+                "is_exact = newest.manifest",
+            ),
+            "does not look at the member exact": (
+                'is_exact = newest.root == exact[1] and newest.manifest.get("exact") is True',
+                "is_exact = newest.root == exact[1]",
+            ),
+            "takes no exact file of a damaged checkpoint": (
+                "except Refused:  # a damaged checkpoint, whose exact file may be sound\n                named = True",
+                "except Refused:\n                named = False",
+            ),
+            "fails on a damaged newest checkpoint": (
+                "except Refused:  # a damaged checkpoint, whose exact file may be sound\n                named = True",
+                "except Refused:\n                raise",
+            ),
+            "takes the exact file for the step that the history has": (
+                "elif step not in checkpoints and exact is not None:",
+                "elif exact is not None:",
+            ),
+            "does not compare roots with those of the index": (
+                "if found.root != root or found.step != step:",
+                "if found.step != step:",
+            ),
+            "does not compare steps with those of the index": (
+                "if found.root != root or found.step != step:",
+                "if found.root != root:",
+            ),
+            "finds parents in files beside": (
+                'if step not in checkpoints:\n            raise Refused("LCC-CHN-02", f"the bundle has no step {step}")',
+                'if step not in checkpoints:\n            return load(Place(Path(path).parent / f"{step:012d}.lcc.h5"))',
+            ),
+        },
     )
 
 
 def _parity() -> Iterator[Patch]:
     path = "parity.py"
-    yield path, "has ranks of ten digits", ("[1-9][0-9]{0,8}", "[1-9][0-9]{0,9}")
-    yield path, "has ranks of eight digits", ("[1-9][0-9]{0,8}", "[1-9][0-9]{0,7}")
     copy = "data[start + size :] != index + data[:64]"
-    yield path, "compares the copy of the index alone", (copy, "data[start + size : -64] != index")
-    yield path, "compares the copy of the head alone", (copy, "data[-64:] != data[:64]")
-    yield (
-        path,
-        "mends by the first copy of the head only",
-        ("for at in (0, len(data) - 64):", "for at in (0,):"),
-    )
-    yield (
-        path,
-        "stops at a damaged head",
-        (
-            "except Refused:\n            continue",
-            "except Refused:\n            raise",
-        ),
-    )
-    yield (
-        path,
-        "uses parity blocks that are not verified",
-        (
-            "return group, column, sound_blocks(group, column, data[64 + len(index) :])",
-            "blocks = data[64 + len(index) :]\n"
-            "            return group, column, [blocks[row * group.block :][: group.block] for row in range(group.rows)]",
-        ),
-    )
-    yield (
-        path,
-        "leaves out a damaged parity file",
-        (
-            "return group, column, sound_blocks(group, column, data[64 + len(index) :])",
-            "blocks = sound_blocks(group, column, data[64 + len(index) :])\n"
-            "            return (group, column, blocks) if None not in blocks else None",
-        ),
-    )
-    yield (
-        path,
-        "does not verify what it computes",
-        (
-            "if any(hash_block(columns[j][span]) != hashes[j] for j in lost):",
-            "if False:",
-        ),
-    )
     kept = (
         "if name not in sound and (name in there or not is_older) and data[-32:] == root and is_sound(data):"
     )
-    yield path, "does not look at the root after mending", (kept, kept.replace("data[-32:] == root and ", ""))
-    yield path, "looks at the root after mending alone", (kept, kept.replace(" and is_sound(data)", ""))
-    yield (
-        path,
-        "does not look at what it mended",
-        (
-            kept,
-            kept.replace(" and data[-32:] == root and is_sound(data)", ""),
-        ),
-    )
-    yield (
-        path,
-        "overwrites a sound file with another root",
-        (kept, kept.replace("name not in sound and ", "")),
-    )
-    yield (
-        path,
-        "brings back what is missing from older parity",
-        (kept, kept.replace(" or not is_older", " or True")),
-    )
-    yield (
-        path,
-        "gives up where one row has too many lost blocks",
-        (
-            "if len(lost) <= len(left):",
-            'if len(lost) > len(left):\n            raise Refused("LCC-PAR-04", "")\n        else:',
-        ),
-    )
     part = 'there.get(name, b"")[:length]'
-    yield path, "needs all files", (part, "there[name][:length]")
-    yield (
+    yield from _replacing(
         path,
-        "wants files of the right length",
-        (part, '(there.get(name, b"") if len(there.get(name, b"")) == length else b"")'),
-    )
-    yield path, "lays long files out as they are", (part, 'there.get(name, b"")')
-    yield (
-        path,
-        "lays short files out as they are",
-        (
-            'there.get(name, b"")[:length].ljust(length, b"\\0")',
-            'there.get(name, b"")[:length]',
-        ),
-    )
-    yield (
-        path,
-        "computes all or nothing of a file by its first column",
-        (
-            "for i in sorted(parity)[: len(lost)]:",
-            "for i in range(len(lost)):",
-        ),
+        {
+            "has ranks of ten digits": ("[1-9][0-9]{0,8}", "[1-9][0-9]{0,9}"),
+            "has ranks of eight digits": ("[1-9][0-9]{0,8}", "[1-9][0-9]{0,7}"),
+            "compares the copy of the index alone": (copy, "data[start + size : -64] != index"),
+            "compares the copy of the head alone": (copy, "data[-64:] != data[:64]"),
+            "mends by the first copy of the head only": ("for at in (0, len(data) - 64):", "for at in (0,):"),
+            "stops at a damaged head": (
+                "except Refused:\n            continue",
+                "except Refused:\n            raise",
+            ),
+            "uses parity blocks that are not verified": (
+                "return group, column, sound_blocks(group, column, data[64 + len(index) :])",
+                "blocks = data[64 + len(index) :]\n"
+                "            return group, column, [blocks[row * group.block :][: group.block] for row in range(group.rows)]",
+            ),
+            "leaves out a damaged parity file": (
+                "return group, column, sound_blocks(group, column, data[64 + len(index) :])",
+                "blocks = sound_blocks(group, column, data[64 + len(index) :])\n"
+                "            return (group, column, blocks) if None not in blocks else None",
+            ),
+            "does not verify what it computes": (
+                "if any(hash_block(columns[j][span]) != hashes[j] for j in lost):",
+                "if False:",
+            ),
+            "does not look at the root after mending": (kept, kept.replace("data[-32:] == root and ", "")),
+            "looks at the root after mending alone": (kept, kept.replace(" and is_sound(data)", "")),
+            "does not look at what it mended": (
+                kept,
+                kept.replace(" and data[-32:] == root and is_sound(data)", ""),
+            ),
+            "overwrites a sound file with another root": (kept, kept.replace("name not in sound and ", "")),
+            "brings back what is missing from older parity": (
+                kept,
+                kept.replace(" or not is_older", " or True"),
+            ),
+            "gives up where one row has too many lost blocks": (
+                "if len(lost) <= len(left):",
+                'if len(lost) > len(left):\n            raise Refused("LCC-PAR-04", "")\n        else:',
+            ),
+            "needs all files": (part, "there[name][:length]"),
+            "wants files of the right length": (
+                part,
+                '(there.get(name, b"") if len(there.get(name, b"")) == length else b"")',
+            ),
+            "lays long files out as they are": (part, 'there.get(name, b"")'),
+            "lays short files out as they are": (
+                'there.get(name, b"")[:length].ljust(length, b"\\0")',
+                'there.get(name, b"")[:length]',
+            ),
+            "computes all or nothing of a file by its first column": (
+                "for i in sorted(parity)[: len(lost)]:",
+                "for i in range(len(lost)):",
+            ),
+        },
     )
