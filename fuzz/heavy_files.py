@@ -20,13 +20,7 @@ import numpy as np
 from heaviest import KINDS, blocks, classed, constant, fields, finished, heavy_frames, split
 from heavy_foreign import hdf5_files, torch_files, weight_versions
 
-from lccodec.constants import (
-    BUNDLE_MAGIC,
-    MAX_EXPANSION,
-    METHOD_PLANES,
-    METHOD_SMOOTH,
-    ROOT_SIZE,
-)
+from lccodec.constants import BUNDLE_MAGIC, MAX_EXPANSION, METHOD_PLANES, METHOD_SMOOTH, ROOT_SIZE
 from lccodec.container.bundle import BundledFile, BundleIndex, BundleTrailer
 from lccodec.container.envelope import root_of
 from lccodec.container.manifest import INHERITED, Copy, Manifest, Parent

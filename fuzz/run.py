@@ -31,15 +31,7 @@ from typing import Any, NoReturn, Self
 
 HERE = Path(__file__).parent
 TARGETS = (
-    "frame",
-    "manifest",
-    "checkpoint",
-    "chain",
-    "follow",
-    "bundle",
-    "parity",
-    "foreign",
-    "skeleton",
+    *("frame", "manifest", "checkpoint", "chain", "follow", "bundle", "parity", "foreign", "skeleton"),
     "forms",
 )
 INPUT_SECONDS = 10

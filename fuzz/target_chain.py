@@ -14,7 +14,7 @@ the rest is, modulo 5:
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -142,16 +142,7 @@ def _repair(path: Path) -> None:
     repair(DirectoryStore(path))
 
 
-_VERBS: tuple[Callable[[Path], None], ...] = (
-    _list,
-    _validate,
-    _validate_deep,
-    _restore,
-    _open,
-    _average,
-    _follow,
-    _repair,
-)
+_VERBS = (_list, _validate, _validate_deep, _restore, _open, _average, _follow, _repair)
 
 
 # --- inputs ---------------------------------------------------------------------------------------

@@ -36,13 +36,7 @@ from scratch import new_directory
 
 import lccodec
 from lccodec.chain.read.checkpoint import OpenCheckpoint, open_data
-from lccodec.constants import (
-    FORMAT_MINOR,
-    MAX_EXPANSION,
-    PAYLOAD_OFFSET,
-    ROOT_SIZE,
-    TRAILER_SIZE,
-)
+from lccodec.constants import FORMAT_MINOR, MAX_EXPANSION, PAYLOAD_OFFSET, ROOT_SIZE, TRAILER_SIZE
 from lccodec.container.envelope import Trailer, skeleton
 from lccodec.policy.roles import Assignment
 
@@ -65,45 +59,12 @@ _WEIGHT = {"layer~11/0": Assignment("weight", "")}
 TOKENS = tuple(
     token.encode()
     for token in (
-        *(
-            "null",
-            "true",
-            "0",
-            "-1",
-            "1",
-            "2",
-            "65536",
-            "9007199254740992",
-            "1e400",
-            "-0.0",
-            "NaN",
-            "Infinity",
-        ),
-        *(
-            '"l"',
-            '"t"',
-            '["l"]',
-            '["t",0]',
-            '["l",null]',
-            "{}",
-            "[]",
-            '{"f":"nan"}',
-            '{"f":"0.1"}',
-            '{"b":""}',
-        ),
-        *(
-            '"lccodec":[1,0]',
-            '"lccodec":[1,1]',
-            '"lccodec":[1,2]',
-            '"tree":',
-            '"metadata":{"a":"b"},',
-            '"metadata":{},',
-            '"a":0,',
-            '\\"',
-            "\\ud800",
-            "\\u0000",
-            "é",
-        ),
+        *("null", "true", "0", "-1", "1", "2", "65536", "9007199254740992", "1e400", "-0.0", "NaN"),
+        "Infinity",
+        *('"l"', '"t"', '["l"]', '["t",0]', '["l",null]', "{}", "[]", '{"f":"nan"}', '{"f":"0.1"}'),
+        '{"b":""}',
+        *('"lccodec":[1,0]', '"lccodec":[1,1]', '"lccodec":[1,2]', '"tree":', '"metadata":{"a":"b"},'),
+        *('"metadata":{},', '"a":0,', '\\"', "\\ud800", "\\u0000", "é"),
         *("[" * 70, "]" * 70, '{"a":' * 70, "}" * 70, "9" * 4097, ",", '"', "\ufeff", " "),
         *(
             '"parent":null',

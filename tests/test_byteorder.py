@@ -26,7 +26,7 @@ from lccodec.frame import content
 from lccodec.inspect.summary import summarize
 from lccodec.quantizers.clusters import Clusters
 
-from .support.strategies import ALL_DTYPES, array_and_reference, bits_of, random_array
+from .support.strategies import ALL_DTYPES, Pair, array_and_reference, bits_of, random_array
 
 PACKAGE = Path(__file__).parents[1] / "lccodec"
 #: Expressions that the rules below would forbid, and why each does not depend on the host's order.
@@ -253,9 +253,7 @@ QUANTIZERS = [
 
 
 @given(array_and_reference(), st.sampled_from(QUANTIZERS))
-def test_frames_do_not_tell_the_byte_order(
-    pair: tuple[np.ndarray, np.ndarray | None], quantizer: lccodec.Quantizer
-) -> None:
+def test_frames_do_not_tell_the_byte_order(pair: Pair, quantizer: lccodec.Quantizer) -> None:
     array, reference = pair
     frame = lccodec.encode(array, quantizer, reference)
     other = None if reference is None else swapped(reference)
@@ -267,7 +265,7 @@ def test_frames_do_not_tell_the_byte_order(
 
 
 @given(array_and_reference(), st.booleans())
-def test_decode_into_the_other_byte_order(pair: tuple[np.ndarray, np.ndarray | None], in_place: bool) -> None:
+def test_decode_into_the_other_byte_order(pair: Pair, in_place: bool) -> None:
     array, reference = pair
     frame = lccodec.encode(array, lccodec.Lossless(), reference)
     other = None if reference is None else swapped(np.array(reference))  # of no dimensions it is a scalar

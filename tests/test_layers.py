@@ -160,10 +160,7 @@ def test_a_folder_says_what_lives_in_it(name: str) -> None:
 
 
 def test_only_plain_hdf5_goes_through_h5py() -> None:
-    assert [m for m in modules() if "h5py" in imports(m)[1]] == [
-        "adapters/files/skeleton",
-        "adapters/hdf5",
-    ]
+    assert [m for m in modules() if "h5py" in imports(m)[1]] == ["adapters/files/skeleton", "adapters/hdf5"]
 
 
 def test_one_function_of_the_program_prints() -> None:
@@ -176,12 +173,7 @@ def test_one_function_of_the_program_prints() -> None:
                 ("stdout.write", "stderr.write")
             ):
                 printing.append(module)
-    assert sorted(printing) == [
-        "__main__",
-        "adapters/chains",
-        "chain/save/background",
-        "cli/program",
-    ]
+    assert sorted(printing) == ["__main__", "adapters/chains", "chain/save/background", "cli/program"]
 
 
 @pytest.mark.parametrize("module", sorted(modules()))

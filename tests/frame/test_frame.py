@@ -33,7 +33,15 @@ from lccodec.frame.encode import Effort, encode_content
 from lccodec.frame.header import FrameHeader, parse_header
 
 from ..support.frames import sealed
-from ..support.strategies import ALL_DTYPES, INTEGERS, array_and_reference, bits_of, dtype_of, random_array
+from ..support.strategies import (
+    ALL_DTYPES,
+    INTEGERS,
+    Pair,
+    array_and_reference,
+    bits_of,
+    dtype_of,
+    random_array,
+)
 
 VECTORS = Path(__file__).parents[2] / "spec" / "vectors"
 LOSSY = [
@@ -46,7 +54,7 @@ LOSSY = [
 
 
 @given(array_and_reference())
-def test_lossless_is_bit_exact(pair: tuple[np.ndarray, np.ndarray | None]) -> None:
+def test_lossless_is_bit_exact(pair: Pair) -> None:
     array, reference = pair
     restored = decode(encode(array, Lossless(), reference), reference)
     assert restored.dtype == array.dtype
@@ -56,18 +64,14 @@ def test_lossless_is_bit_exact(pair: tuple[np.ndarray, np.ndarray | None]) -> No
 
 
 @given(array_and_reference(INTEGERS), st.sampled_from(LOSSY))
-def test_integers_are_exact_under_every_quantizer(
-    pair: tuple[np.ndarray, np.ndarray | None], quantizer: object
-) -> None:
+def test_integers_are_exact_under_every_quantizer(pair: Pair, quantizer: object) -> None:
     array, reference = pair
     restored = decode(encode(array, quantizer, reference), reference)  # type: ignore[arg-type]
     np.testing.assert_array_equal(restored, array)
 
 
 @given(array_and_reference(), st.sampled_from([*LOSSY, Lossless()]))
-def test_decoding_into_an_array_even_the_reference(
-    pair: tuple[np.ndarray, np.ndarray | None], quantizer: object
-) -> None:
+def test_decoding_into_an_array_even_the_reference(pair: Pair, quantizer: object) -> None:
     array, reference = pair
     frame = encode(array, quantizer, reference)  # type: ignore[arg-type]
     expected = bits_of(decode(frame, reference))
@@ -83,9 +87,7 @@ def test_decoding_into_an_array_even_the_reference(
 @given(
     array_and_reference(["float16", "bfloat16", "float32", "float64", "complex64"]), st.sampled_from(LOSSY)
 )
-def test_a_second_generation_decodes_to_itself(
-    pair: tuple[np.ndarray, np.ndarray | None], quantizer: object
-) -> None:
+def test_a_second_generation_decodes_to_itself(pair: Pair, quantizer: object) -> None:
     """Same bytes for the same array, whatever its layout."""
     array, reference = pair
     frame = encode(array, quantizer, reference)  # type: ignore[arg-type]

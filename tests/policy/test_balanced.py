@@ -7,14 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lccodec import (
-    POLICIES,
-    ArgumentError,
-    Balanced,
-    LogSteps,
-    Lossless,
-    UniformDeadzone,
-)
+from lccodec import POLICIES, ArgumentError, Balanced, LogSteps, Lossless, UniformDeadzone
 from lccodec.element_types import components
 from lccodec.policy.policy import Candidate
 from lccodec.policy.presets import resolve_policy

@@ -297,8 +297,7 @@ def test_given_roles_go_first() -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
-    [{"a": "weights"}, {1: "weight"}, {"a": None}, [("a", "weight")], {"a": []}],
+    "given", [{"a": "weights"}, {1: "weight"}, {"a": None}, [("a", "weight")], {"a": []}]
 )
 def test_unknown_roles_are_refused(given: object) -> None:
     with pytest.raises(ArgumentError, match=r"role"):

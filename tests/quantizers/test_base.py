@@ -11,15 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lccodec
-from lccodec import (
-    ArgumentError,
-    Balanced,
-    Chain,
-    ExponentBuckets,
-    LogSteps,
-    Policy,
-    UniformDeadzone,
-)
+from lccodec import ArgumentError, Balanced, Chain, ExponentBuckets, LogSteps, Policy, UniformDeadzone
 from lccodec.element_types import components
 from lccodec.frame.decode import decode_components
 from lccodec.inspect.loss import guaranteed_error

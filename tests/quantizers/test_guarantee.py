@@ -29,9 +29,9 @@ from lccodec.quantizers.guarantee import EXACT, Guarantee, negative, zero
 from lccodec.quantizers.weighted import Weighted
 
 from ..support.frames import encode_components
-from ..support.strategies import dtype_of, installed, random_array
+from ..support.strategies import REALS, Pair, dtype_of, installed, random_array
 
-FLOATS = installed(["float16", "bfloat16", "float32", "float64"])
+FLOATS = installed(REALS)
 QUANTIZERS: list[Any] = [
     UniformDeadzone(step=0.3),
     UniformDeadzone(max_error=0.2),
@@ -72,7 +72,7 @@ def check(array: np.ndarray, restored: np.ndarray) -> None:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray | None]:
+def cases(draw: st.DrawFn) -> Pair:
     """An array without negative numbers and a reference: one like it, any, or none."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     name, size = draw(st.sampled_from(FLOATS)), draw(st.integers(0, 2000))
@@ -90,13 +90,13 @@ def cases(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 @given(cases(), st.sampled_from(QUANTIZERS))
-def test_one_array(pair: tuple[np.ndarray, np.ndarray | None], quantizer: Any) -> None:
+def test_one_array(pair: Pair, quantizer: Any) -> None:
     array, reference = pair
     check(array, decode(encode(array, quantizer, reference), reference))
 
 
 @given(cases(), st.sampled_from(QUANTIZERS), st.integers(0, 2**32))
-def test_the_arrays_of_a_run(pair: tuple[np.ndarray, np.ndarray | None], quantizer: Any, seed: int) -> None:
+def test_the_arrays_of_a_run(pair: Pair, quantizer: Any, seed: int) -> None:
     """Each by itself: beside them lies one with negative numbers."""
     array, reference = pair
     rng = np.random.default_rng(seed)

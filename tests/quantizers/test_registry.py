@@ -24,7 +24,7 @@ from lccodec.quantizers.registry import (
     resolve_quantizer,
 )
 
-from ..support.strategies import array_and_reference, bits_of
+from ..support.strategies import Pair, array_and_reference, bits_of
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def test_a_named_quantizer_is_that_of_the_weights_of_a_preset(name: str) -> None
 
 
 @given(array_and_reference())
-def test_by_name_as_by_the_quantizer(pair: tuple[np.ndarray, np.ndarray | None]) -> None:
+def test_by_name_as_by_the_quantizer(pair: Pair) -> None:
     array, reference = pair
     for name in ("lossless", "lc-2"):
         assert encode(array, name, reference) == encode(array, NAMED[name], reference)

@@ -19,9 +19,9 @@ from lccodec.quantizers.field import wide
 
 from ..support.frames import encode_components
 from ..support.profiles import examples
-from ..support.strategies import array_and_reference, bits_of, dtype_of, installed, random_array
+from ..support.strategies import REALS, Pair, array_and_reference, bits_of, dtype_of, installed, random_array
 
-TYPES = installed(["float16", "bfloat16", "float32", "float64"])
+TYPES = installed(REALS)
 
 
 def numbers(array: np.ndarray) -> np.ndarray:
@@ -68,9 +68,7 @@ def assert_holds(quantizer: Smooth, array: np.ndarray, reference: np.ndarray | N
 
 
 @given(array_and_reference(TYPES), st.integers(-12, 2), st.booleans(), st.booleans())
-def test_any_array(
-    pair: tuple[np.ndarray, np.ndarray | None], power: int, relative: bool, keeps_sum: bool
-) -> None:
+def test_any_array(pair: Pair, power: int, relative: bool, keeps_sum: bool) -> None:
     array, reference = pair
     bound: dict[str, Any] = {"relative_error" if relative else "max_error": 10.0**power}
     with np.errstate(over="ignore"):

@@ -13,7 +13,7 @@ from lccodec.quantizers import grid
 
 from ..support.frames import encode_components
 from ..support.oracle import lc_reconstruct
-from ..support.strategies import array_and_reference, bits_of, dtype_of, random_array
+from ..support.strategies import REALS, Pair, array_and_reference, bits_of, dtype_of, random_array
 from ..support.tuning import tune
 
 
@@ -21,10 +21,8 @@ def round_trip(array: np.ndarray, quantizer: object, reference: np.ndarray | Non
     return decode(encode(array, quantizer, reference), reference)  # type: ignore[arg-type]
 
 
-@given(array_and_reference(["float16", "bfloat16", "float32", "float64"]), st.integers(1, 8))
-def test_exponent_buckets_are_the_papers_bit_for_bit(
-    pair: tuple[np.ndarray, np.ndarray | None], bits: int
-) -> None:
+@given(array_and_reference(REALS), st.integers(1, 8))
+def test_exponent_buckets_are_the_papers_bit_for_bit(pair: Pair, bits: int) -> None:
     """But for arrays without negative numbers, which the paper does not know (SPEC 7.7)."""
     array, reference = pair
     narrow = array.dtype.name == "bfloat16"
@@ -66,9 +64,7 @@ def test_the_midpoint_of_the_largest_numbers_does_not_overflow() -> None:
 
 
 @given(array_and_reference(["float16", "bfloat16", "float32", "float64", "complex64"]), st.floats(1e-6, 10))
-def test_the_error_bound_holds_for_every_element(
-    pair: tuple[np.ndarray, np.ndarray | None], bound: float
-) -> None:
+def test_the_error_bound_holds_for_every_element(pair: Pair, bound: float) -> None:
     array, reference = pair
     restored = round_trip(array, UniformDeadzone(max_error=bound), reference)
     parts = [array, restored]
@@ -81,7 +77,7 @@ def test_the_error_bound_holds_for_every_element(
     np.testing.assert_array_equal(bits_of(parts[1][~finite]), bits_of(parts[0][~finite]))
 
 
-@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("name", REALS)
 @pytest.mark.parametrize("bound", [1e-5, 1e-3, 0.1])
 def test_the_error_bound_holds_on_a_walk(name: str, bound: float) -> None:
     rng = np.random.default_rng(0)
@@ -129,7 +125,7 @@ def test_relative_step_follows_the_scale_of_the_differences() -> None:
 @pytest.mark.parametrize(
     "quantizer", [ExponentBuckets(2), UniformDeadzone(step=0.1), UniformDeadzone(max_error=0.01)]
 )
-@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("name", REALS)
 def test_what_is_not_finite_is_exact(quantizer: object, name: str) -> None:
     kind, _ = components(np.zeros(0, dtype_of(name)))
     infinity = ((1 << (8 * kind.size - 1 - kind.mantissa)) - 1) << kind.mantissa
@@ -218,9 +214,7 @@ def test_quantizers_are_values() -> None:
 
 
 @given(array_and_reference(["float16", "bfloat16", "float32"]), st.sampled_from([0.1, 4.0]))
-def test_absolute_values_keep_their_sign_and_grow_by_a_bounded_factor(
-    pair: tuple[np.ndarray, np.ndarray | None], step: float
-) -> None:
+def test_absolute_values_keep_their_sign_and_grow_by_a_bounded_factor(pair: Pair, step: float) -> None:
     array, reference = pair
     quantizer = UniformDeadzone(relative_step=step, absolute=True)
     frame = encode(array, quantizer, reference)
@@ -233,7 +227,7 @@ def test_absolute_values_keep_their_sign_and_grow_by_a_bounded_factor(
     np.testing.assert_array_equal(bits_of(restored[~finite]), bits_of(array[~finite]))
 
 
-@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("name", REALS)
 def test_the_bins_next_to_the_largest_number_have_finite_representatives(name: str) -> None:
     """The middle of a bin without elements can lie past the largest number."""
     kind, _ = components(np.zeros(0, dtype_of(name)))
@@ -281,7 +275,7 @@ def share_coded(array: np.ndarray, reference: np.ndarray, quantizer: object) -> 
 
 
 @pytest.mark.usefixtures("_any_step")
-@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("name", REALS)
 @pytest.mark.parametrize("moves", MOVES)
 @pytest.mark.parametrize("share", [0.01, 0.06, 0.5])
 def test_the_share_that_is_coded(name: str, moves: str, share: float) -> None:
@@ -317,7 +311,7 @@ def test_the_share_of_small_arrays(size: int) -> None:
     assert (np.count_nonzero(restored, axis=1) == max(int(0.06 * size), 1)).all()
 
 
-@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("name", REALS)
 @pytest.mark.parametrize("size", [0.01, 0.5, 1.0, 0.7])
 def test_steps_of_one_size_do_not_wait_for_ever(name: str, size: float) -> None:
     """As those of an optimizer that goes by signs alone: none is larger than the others."""
@@ -347,8 +341,8 @@ def test_no_share_of_what_rests() -> None:
     assert UniformDeadzone(relative_step=2).bin_width(np.zeros(9)) == 0
 
 
-@given(array_and_reference(["float16", "bfloat16", "float32", "float64"]), st.floats(0.001, 0.9))
-def test_any_share_of_any_array(pair: tuple[np.ndarray, np.ndarray | None], share: float) -> None:
+@given(array_and_reference(REALS), st.floats(0.001, 0.9))
+def test_any_share_of_any_array(pair: Pair, share: float) -> None:
     array, reference = pair
     restored = round_trip(array, UniformDeadzone(share=share), reference)
     with np.errstate(invalid="ignore"):

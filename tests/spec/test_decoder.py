@@ -32,7 +32,7 @@ from lccodec.frame.header import FrameHeader, parse_header
 from lccodec.quantizers.clusters import Clusters
 
 from ..support.profiles import examples
-from ..support.strategies import ALL_DTYPES, STATES, array_and_reference, installed, random_array
+from ..support.strategies import ALL_DTYPES, STATES, Pair, array_and_reference, installed, random_array
 
 ROOT = Path(__file__).parents[2]
 VECTORS = ROOT / "spec" / "vectors"
@@ -223,13 +223,7 @@ def test_larger_frames_of_the_encoder(decoder: ModuleType, name: str) -> None:
     active = np.random.default_rng(2).random((60, 50)) < np.repeat([0.03, 0.6], 30)[:, None]
     array = np.where(active, random_array(name, (60, 50), 3, special=0.01), reference)
     bound = lccodec.UniformDeadzone(max_error=0.3)
-    schemes = (
-        lccodec.Lossless(),
-        lccodec.ExponentBuckets(3),
-        bound,
-        lccodec.LogSteps(1.0),
-        Clusters(),
-    )
+    schemes = (lccodec.Lossless(), lccodec.ExponentBuckets(3), bound, lccodec.LogSteps(1.0), Clusters())
     for quantizer in schemes if array.dtype.kind not in "biu" else schemes[:1]:
         for before in (None, reference):
             frame = lccodec.encode(array, quantizer, before, effort="high")
@@ -241,9 +235,7 @@ def test_larger_frames_of_the_encoder(decoder: ModuleType, name: str) -> None:
 
 @examples(3)  # they are small
 @given(array_and_reference(), QUANTIZERS, st.sampled_from(["normal", "high"]))
-def test_frames_of_the_encoder(
-    decoder: ModuleType, arrays: tuple[np.ndarray, np.ndarray | None], quantizer: Any, effort: Any
-) -> None:
+def test_frames_of_the_encoder(decoder: ModuleType, arrays: Pair, quantizer: Any, effort: Any) -> None:
     array, reference = arrays
     frame = lccodec.encode(array, quantizer, reference, effort=effort)
     base = None if reference is None else little(components(reference)[1])

@@ -45,14 +45,7 @@ CHECKPOINTS = [entry for entry in ENTRIES if entry["kind"] == "checkpoint"]
 BUNDLES = [entry for entry in ENTRIES if entry["kind"] == "bundle"]
 PARITY = [entry for entry in ENTRIES if entry["kind"] == "parity"]
 FORMS = {
-    "constant",
-    "raw",
-    "huffman",
-    "sparse",
-    "sparse with low bits",
-    "packed 1",
-    "packed 2",
-    "packed 4",
+    *("constant", "raw", "huffman", "sparse", "sparse with low bits", "packed 1", "packed 2", "packed 4"),
     "classed",
 }
 KINDS = {kind.name: kind for kind in ELEMENT_TYPES}

@@ -14,8 +14,13 @@ except ImportError:  # the core needs none, and is tested without it too
     ml_dtypes = None
 
 FLOATS = ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"]
+#: The types that quantizers are for.
+REALS = FLOATS[:4]
 INTEGERS = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 ALL_DTYPES = INTEGERS + FLOATS
+
+#: An array, and its reference if it has one.
+Pair = tuple[np.ndarray, np.ndarray | None]
 
 
 def installed(names: list[str]) -> list[str]:
@@ -60,20 +65,14 @@ def arrays(draw: st.DrawFn, names: list[str] = ALL_DTYPES, special: float | None
 
 
 @st.composite
-def array_and_reference(
-    draw: st.DrawFn, names: list[str] = ALL_DTYPES, special: float | None = None
-) -> tuple[np.ndarray, np.ndarray | None]:
+def array_and_reference(draw: st.DrawFn, names: list[str] = ALL_DTYPES, special: float | None = None) -> Pair:
     array = draw(arrays(names, special))
     how = draw(st.sampled_from(["none", "near", "any", "same"]))
     if how == "none":
         return array, None
     if how == "same":
         return array, array.copy()
-    other = random_array(
-        array.dtype.name,
-        array.shape,
-        draw(st.integers(0, 2**32)),
-    )
+    other = random_array(array.dtype.name, array.shape, draw(st.integers(0, 2**32)))
     if how == "any" or array.dtype.kind in "biu":
         return array, other
     scale = draw(st.sampled_from([1e-3, 1e-1]))
