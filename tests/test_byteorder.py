@@ -26,9 +26,9 @@ from lccodec.frame import content
 from lccodec.inspect.summary import summarize
 from lccodec.quantizers.clusters import Clusters
 
+from .support.folders import modules
 from .support.strategies import ALL_DTYPES, Pair, array_and_reference, bits_of, random_array
 
-PACKAGE = Path(__file__).parents[1] / "lccodec"
 #: Expressions that the rules below would forbid, and why each does not depend on the host's order.
 ALLOWED = {
     "adapters/weights/layout": {"np.memmap": "uint8"},
@@ -38,9 +38,9 @@ ALLOWED = {
         "patch.values[part].astype(dtype, copy=False).view('u1').data": "the same",
     },
     "adapters/weights/versions": {
-        "data.data": "uint8",
-        "np.bitwise_xor(old, new).data": "uint8",
-        "part.tobytes()": "little-endian numbers, or uint8",
+        **dict.fromkeys(("data.data", "out.data", "out[part].data", "room.data"), "uint8"),
+        "places.view('u1')": "little-endian, as the type says",
+        "np.array([places.size], '<u4').view('u1')": "the same",
     },
     "adapters/weights/publish": {
         "data.data": "uint8",
@@ -72,8 +72,8 @@ ALLOWED = {
         "own.view(np.uint8).data": "the same",
     },
     "chain/save/plan": {
-        "left.tobytes()": "compared with the bytes of another array of the host's order",
-        "right.tobytes()": "the same",
+        "c.bits.tobytes()": "compared with the bytes of another array of the host's order",
+        "c.reference.tobytes()": "the same",
     },
     "exchange/layouts": {
         "other.tobytes()": "compared with the bytes of another array of the host's order",
@@ -87,7 +87,7 @@ ALLOWED = {
     "adapters/torch/target": {"now.data": "a tensor's", "tensor.data": "the same"},
     "adapters/dcp/reader": {"array.tobytes()": "a pickle: uint8"},
     "adapters/npz": {"array.view(np.uint8)": "read as the header of the member says"},
-    "adapters/torch/pickled": {"np.frombuffer(data, kind.dtype)": "in the order that the file says"},
+    "adapters/torch/archive": {"np.frombuffer(data, kind.dtype)": "in the order that the file says"},
     "chain/save/state_copy": {
         "np.concatenate(arrays, axis=None).view(np.uint8)": "of bool",
         "np.fromiter": "numbers, of no bytes",
@@ -99,10 +99,13 @@ ALLOWED = {
     "chain/mend/parity_folder": {"band.data": "uint8"},
     "chain/mend/ranks": {"stripe.data": "uint8"},
     "chain/mend/damage": {"block.data": "uint8", "data[column].data": "uint8"},
-    "quantizers/grid": {"(narrow << 1 ^ narrow >> 7).view(np.uint8)": "of int8"},
+    "frame/codebook": {"fits.view(np.uint8)": "of bool"},
+    "loops/bins": {"index.view(np.uint8)": "of int8"},
+    "loops/zones": {"np.logical_not(inside, out=inside).view(np.uint8)": "of bool"},
+    "quantizers/lattice": {"masked.reshape(-1).view(np.uint8)": "of bool"},
     "entropy/numbers": {"numbers.view(np.uint8)": "of int8", "numbers.view(np.uint8).data": "of int8"},
     "entropy/stream_writer": {"symbols.data": "uint8", "groups.data": "uint8"},
-    "entropy/lanes": {"stored_view(store).data": "uint8"},
+    "entropy/lanes": {"stored_view(store).data": "uint8", "stored.data": "uint8"},
     "cursor": {
         "struct.unpack(form, self.take(struct.calcsize(form), what))": "'<' is put before the form",
         "struct.calcsize(form)": "the same",
@@ -123,13 +126,6 @@ ALLOWED = {
 #: What NumPy reads or writes in the host's order unless it is told otherwise.
 HOST_ORDER = {"tofile", "fromfile", "fromstring", "fromiter", "memmap"}
 BYTES = {"np.uint8", "'u1'", "'B'"}
-
-
-def modules() -> dict[str, ast.Module]:
-    return {
-        str(path.relative_to(PACKAGE).with_suffix("")): ast.parse(path.read_text())
-        for path in sorted(PACKAGE.rglob("*.py"))
-    }
 
 
 def is_little(node: ast.expr) -> bool:
@@ -289,8 +285,7 @@ def test_bfloat16_bits_are_in_the_host_order() -> None:
 
 def states(swap: Any) -> list[dict[str, Any]]:
     """States of a run, with large arrays and small ones, of every type; every array by `swap`."""
-    rng = np.random.default_rng(5)
-    found = []
+    rng, found = np.random.default_rng(5), []
     weight, second = rng.standard_normal((80, 70)).astype("f4"), np.full((80, 70), 1e-4, "f4")
     exact = {name: random_array(name, (3, 4), 7) for name in ALL_DTYPES}
     for _ in range(3):
