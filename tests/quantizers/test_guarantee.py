@@ -33,21 +33,12 @@ from ..support.strategies import REALS, Pair, dtype_of, installed, random_array
 
 FLOATS = installed(REALS)
 QUANTIZERS: list[Any] = [
-    UniformDeadzone(step=0.3),
-    UniformDeadzone(max_error=0.2),
-    UniformDeadzone(max_error=1e-3),
-    UniformDeadzone(relative_step=2.0),
-    UniformDeadzone(share=0.1),
-    KeyframeSteps(first=1.0),
+    *(UniformDeadzone(step=0.3), UniformDeadzone(max_error=0.2), UniformDeadzone(max_error=1e-3)),
+    *(UniformDeadzone(relative_step=2.0), UniformDeadzone(share=0.1), KeyframeSteps(first=1.0)),
     UniformDeadzone(relative_step=5.0, absolute=True),
-    ExponentBuckets(1),
-    ExponentBuckets(2),
-    ExponentBuckets(3, "mean"),
-    Clusters(4, 0.3, 0.01),
-    Clusters(2, 0.0, 0.0),
-    LogSteps(1.0),
-    Triggered(ExponentBuckets(2), 0.5),
-    Lossless(),
+    *(ExponentBuckets(1), ExponentBuckets(2), ExponentBuckets(3, "mean")),
+    *(Clusters(4, 0.3, 0.01), Clusters(2, 0.0, 0.0)),
+    *(LogSteps(1.0), Triggered(ExponentBuckets(2), 0.5), Lossless()),
 ]
 
 
@@ -191,6 +182,11 @@ def test_words_are_not_better_than_what_holds(step: float) -> None:
 def test_words() -> None:
     assert str(EXACT) == str(Lossless().guarantee) == "exact"
     assert str(Guarantee()) == str(UniformDeadzone(share=0.3).guarantee) == ""
+    assert str(ExponentBuckets().guarantee) == ""
+    assert str(UniformDeadzone(max_error=0.25).guarantee) == "error at most 0.25"
+    assert str(LogSteps(1.0).guarantee) == "at most 1.61 times too large or too small"
+    assert str(Smooth(max_error=0.5).guarantee) == "error at most 0.5"
+    assert str(Smooth(0.5, 1e-3).guarantee) == "error at most 0.5 and 0.001 of the range"
     smooth = Smooth(0.5, minimum=0.0, maximum=2.0, conserve="sum")
     assert str(smooth.guarantee) == "error at most 0.5, at least 0.0, at most 2.0, and the sum is kept"
     signed = UniformDeadzone(relative_step=1.0, absolute=True)

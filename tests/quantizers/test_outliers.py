@@ -34,13 +34,10 @@ def with_outliers(array: np.ndarray, value: float, count: int = 1, at: int = 262
 @pytest.mark.parametrize(
     "quantizer",
     [
-        UniformDeadzone(max_error=2e-4),
-        UniformDeadzone(step=1e-3),
-        UniformDeadzone(relative_step=0.3),
-        UniformDeadzone(relative_step=2.0),
+        *(UniformDeadzone(max_error=2e-4), UniformDeadzone(step=1e-3)),
+        *(UniformDeadzone(relative_step=0.3), UniformDeadzone(relative_step=2.0)),
         UniformDeadzone(relative_step=1.0, absolute=True),
-        ExponentBuckets(3),
-        Clusters(8),
+        *(ExponentBuckets(3), Clusters(8)),
     ],
 )
 def test_one_outlier(quantizer: Any, value: float, at: int) -> None:

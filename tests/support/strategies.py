@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from lccodec.element_types import components, work
+
 try:
     import ml_dtypes
 except ImportError:  # the core needs none, and is tested without it too
@@ -32,9 +34,23 @@ def dtype_of(name: str) -> np.dtype[Any]:
     return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
 
 
+def ends_of(name: str) -> tuple[float, float]:
+    """The largest finite number of a type, and the smallest that is above 0."""
+    kind, _ = components(np.zeros(0, dtype_of(name)))
+    largest = (1 << (8 * kind.size - 1)) - (1 << kind.mantissa) - 1
+    most, tiny = work(np.array([largest, 1], kind.bits), kind).tolist()
+    return most, tiny
+
+
 def bits_of(array: np.ndarray) -> np.ndarray:
     """The bytes of an array, to compare patterns (NaN payloads and signs of zero included)."""
     return np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
+
+
+def wave(*shape: int, dtype: str = "float64") -> np.ndarray:
+    """A smooth field."""
+    axes = np.meshgrid(*(np.linspace(0, 3, n) for n in shape), indexing="ij", sparse=True)
+    return np.asarray(sum(np.sin((k + 1) * axis) for k, axis in enumerate(axes))).astype(dtype_of(dtype))
 
 
 def random_array(name: str, shape: tuple[int, ...], seed: int, special: float = 0.1) -> np.ndarray:
