@@ -27,9 +27,8 @@ def test_round_trip(pair: Pair) -> None:
     base = None if reference is None else components(reference)[1]
     pieces, total = write_block(bits, base, kind)
     assert total == array_sum(bits)
-    stored = b"".join(pieces)
     out = np.empty_like(bits)
-    cursor = Cursor(memoryview(stored), "block")
+    cursor = Cursor(memoryview(b"".join(pieces)), "block")
     read_block(cursor, base, kind, out)
     assert cursor.remaining == 0
     np.testing.assert_array_equal(out, bits)
@@ -52,9 +51,8 @@ def changed(kind: ElementType, size: int, places: Array, seed: int, largest: int
 def check_all_ways(after: Array, before: Array, kind: ElementType, first: int = 0) -> None:
     """Whether and how changes are searched makes no difference: not to bytes, sums and values."""
     codes = zigzag(after, before, kind.is_float)
-    expected = b"".join(
-        b"".join(write_stream((codes >> (8 * place)).astype(np.uint8))) for place in range(kind.size)
-    )
+    planes_of = ((codes >> (8 * place)).astype(np.uint8) for place in range(kind.size))
+    expected = b"".join(b"".join(write_stream(plane)) for plane in planes_of)
     for out in (None, np.zeros_like(before), before.copy()):
         base = before if out is None or not out.any() else out
         pieces, total = write_block(after, base, kind, first, out)
