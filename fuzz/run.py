@@ -49,13 +49,7 @@ class Overtime(BaseException):
 class Session:
     """Runs inputs, counts them and keeps the one that breaks the invariant. A context manager.
 
-    Parameters
-    ----------
-    check
-        The target.
-    work
-        Directory of what is found. ``current`` in it is the input that runs, should the process be
-        killed.
+    ``current`` in the directory `work` is the input that runs, should the process be killed.
     """
 
     def __init__(self, check: Check, work: Path) -> None:

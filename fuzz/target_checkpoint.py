@@ -66,13 +66,8 @@ TOKENS = tuple(
         *('"lccodec":[1,0]', '"lccodec":[1,1]', '"lccodec":[1,2]', '"tree":', '"metadata":{"a":"b"},'),
         *('"metadata":{},', '"a":0,', '\\"', "\\ud800", "\\u0000", "é"),
         *("[" * 70, "]" * 70, '{"a":' * 70, "}" * 70, "9" * 4097, ",", '"', "\ufeff", " "),
-        *(
-            '"parent":null',
-            '"parent":[1,"' + "A" * 43 + '"]',
-            '"copies":[[0,10]],',
-            '"copies":[[0,255]],',
-            '"later":[3,"' + "A" * 43 + '",128],',
-        ),
+        *('"parent":null', '"parent":[1,"' + "A" * 43 + '"]', '"later":[3,"' + "A" * 43 + '",128],'),
+        *('"copies":[[0,10]],', '"copies":[[0,255]],'),
     )
 )
 
@@ -119,11 +114,7 @@ def made(mode: int, rest: bytes) -> bytes:
     """Return the file of an input."""
     if mode % 4 == 3:
         return _repaired(rest, _roots() if mode & _IN_DIRECTORY else {})
-    return (_as_it_is, _with_root, _assembled)[mode % 4](rest)
-
-
-def _as_it_is(file: bytes) -> bytes:
-    return file
+    return (bytes, _with_root, _assembled)[mode % 4](rest)
 
 
 def _with_root(file: bytes) -> bytes:
