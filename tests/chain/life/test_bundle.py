@@ -22,14 +22,9 @@ from lccodec.errors import ArgumentError, ChainError, DataError, LccodecError, L
 
 from ...support.checkpoints import listing
 from ...support.crashes import Replay, power_losses
-from ...support.directories import entries
+from ...support.mirrors import chain_files
 from ...support.systems import Faulty
 from ...support.walks import assert_same, chain_of, lossy_chain, walk
-
-
-def same_files(left: Path, right: Path) -> bool:
-    return {p.name: p.read_bytes() for p in entries(left)} == {p.name: p.read_bytes() for p in entries(right)}
-
 
 # --- there and back -------------------------------------------------------------------------------
 
@@ -42,7 +37,7 @@ def test_a_chain_comes_back_byte_for_byte(tmp_path: Path, newest: Any) -> None:
     assert size == path.stat().st_size
     assert lccodec.validate(path, deep=True) == []
     assert lccodec.unbundle(path, tmp_path / "back") == chain.steps
-    assert same_files(chain.directory, tmp_path / "back")
+    assert chain_files(chain.directory) == chain_files(tmp_path / "back")
     (chain.directory / "notes.txt").write_text("not of the chain")
     lccodec.bundle(str(chain.directory), str(tmp_path / "again.lcc"))
     assert (tmp_path / "again.lcc").read_bytes() == path.read_bytes()
@@ -96,12 +91,8 @@ def test_a_chain_that_is_not_whole_makes_no_bundle(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="LCC-H5-01"):
         lccodec.bundle(chain.directory, path)
     lccodec.bundle(chain.directory, tmp_path / "part.lcc", [3])
-    for steps, message in (
-        ([9], "has no step 9"),
-        ([], "at least one step"),
-        (3, "iterable"),
-        ("ab", "integer"),
-    ):
+    refused = ([9], "has no step 9"), ([], "at least one step"), (3, "iterable"), ("ab", "integer")
+    for steps, message in refused:
         with pytest.raises(LccodecError, match=message):
             lccodec.bundle(chain.directory, path, steps)  # type: ignore[arg-type]
     assert path.read_bytes() == b"an older one"
@@ -190,7 +181,7 @@ def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
     for name in ("000000000020.lcc.h5", "000000000040.lcc.h5", "exact.lcc.h5"):
         (tmp_path / "back" / name).unlink()
     lccodec.unbundle(tmp_path / "run.lcc", tmp_path / "back")
-    assert same_files(chain.directory, tmp_path / "back")
+    assert chain_files(chain.directory) == chain_files(tmp_path / "back")
     assert kept.stat().st_ino == before
 
 
@@ -223,7 +214,7 @@ def test_a_bundle_is_whole_or_as_before_after_a_power_loss(tmp_path: Path, older
 def test_what_was_taken_apart_is_a_chain_after_a_power_loss(tmp_path: Path) -> None:
     chain = lossy_chain(tmp_path / "run", steps=3, newest="exact")
     lccodec.bundle(chain.directory, tmp_path / "run.lcc")
-    sound = {path.name: path.read_bytes() for path in entries(chain.directory)}
+    sound = chain_files(chain.directory)
     (tmp_path / "back").mkdir()
     with Replay(tmp_path / "back") as replay, BundleStore(tmp_path / "run.lcc") as store:
         take_apart(store, DirectoryStore(tmp_path / "back"))
@@ -275,4 +266,4 @@ def test_a_chain_that_was_written_anew(tmp_path: Path) -> None:
         assert file.info().exact
         assert_same(file.state(), chain.restore())
     assert lccodec.unbundle(path, tmp_path / "back") == [40, 50]
-    assert same_files(chain.directory, tmp_path / "back")
+    assert chain_files(chain.directory) == chain_files(tmp_path / "back")

@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lccodec import ArgumentError, Chain, ChainError, LccodecError, LccodecWarning, StorageError, validate
+from lccodec import ArgumentError, Chain, ChainError, LccodecWarning, StorageError, validate
 from lccodec.chain.life.compact import compact
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import EXACT_NAME, PAYLOAD_OFFSET
 
 from ...support.chains import HistoryChain
 from ...support.crashes import hold
-from ...support.directories import entries
+from ...support.damage import flip
+from ...support.mirrors import chain_files
 from ...support.systems import Faulty
-from ...support.walks import assert_same, walk
+from ...support.walks import assert_restores, assert_same, is_so, save_all, walk
 
 STATES = walk(9, shape=(40, 30))
 
@@ -32,10 +33,6 @@ def run_of(directory: Path, policy: str = "lc-3", every: int = 2, **options: Any
 
 def history(chain: Chain) -> list[Any]:
     return [chain.restore(step, exact=False) for step in chain.steps]
-
-
-def content(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in entries(directory)}
 
 
 @pytest.mark.slow
@@ -71,9 +68,9 @@ def test_keyframes_become_deltas(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_into_a_new_directory(tmp_path: Path) -> None:
     chain = run_of(tmp_path / "run", newest="exact")
-    before, expected = content(chain.directory), history(chain)
+    before, expected = chain_files(chain.directory), history(chain)
     found = chain.compact(keyframe_every=1, directory=tmp_path / "new" / "run")
-    assert content(chain.directory) == before
+    assert chain_files(chain.directory) == before
     other = HistoryChain(tmp_path / "new" / "run")
     assert_same(history(other), expected)
     assert (other.directory / EXACT_NAME).samefile(chain.directory / EXACT_NAME)
@@ -102,9 +99,8 @@ def test_with_a_policy_it_says_what_is_lost(tmp_path: Path) -> None:
         was, now = (c.restore(step)["layer"]["weight"].astype("f8") for c in (chain, other))
         lost, had = lost + np.square(now - was).sum(), had + np.square(was).sum()
         assert other.info(step).metadata == chain.info(step).metadata
-        assert [(a.name, a.role) for a in other.info(step).arrays] == [
-            (a.name, a.role) for a in chain.info(step).arrays
-        ]
+        now, was = ([(a.name, a.role) for a in c.info(step).arrays] for c in (other, chain))
+        assert now == was
     assert found.errors["weight"] == pytest.approx(np.sqrt(lost / had), rel=0.5)  # with the biases
     assert 0 < found.errors["weight"] < 0.1
     assert found.errors["other"] == 0
@@ -140,15 +136,12 @@ def test_what_is_refused(tmp_path: Path) -> None:
 def test_what_is_broken_stays(tmp_path: Path) -> None:
     chain = run_of(tmp_path, "lossless")
     path = tmp_path / "000000000003.lcc.h5"
-    data = bytearray(path.read_bytes())
-    data[PAYLOAD_OFFSET + 65] ^= 1
-    path.write_bytes(data)
+    flip(path, PAYLOAD_OFFSET + 65)
     with pytest.warns(LccodecWarning, match="step [36] stays as it is: .*000000000003") as caught:
         found = chain.compact(keyframe_every=8)
     assert len(caught) == 2  # and 6, which would be a delta to what needs 3
     assert 3 not in [each.step for each in found.rewritten]
-    for step in (0, 1, 2, 6, 7, 8):
-        assert_same(chain.restore(step), STATES[step])
+    assert_restores(chain, STATES, (0, 1, 2, 6, 7, 8))
 
 
 @pytest.mark.slow
@@ -157,16 +150,13 @@ def test_what_is_broken_stays(tmp_path: Path) -> None:
 def test_no_crash_changes_a_state(tmp_path: Path, every: int, ignore: str) -> None:
     states = walk(5, shape=(6, 5))
     chain = Chain(tmp_path / "run", "lossless", keyframe_every=2, newest="exact")
-    for step, state in enumerate(states):
-        chain.save(step, state)
+    save_all(chain, states)
+
+    wanted = [*states, states[-1]]
 
     def check(_: bool, place: Path) -> bool:
-        try:
-            assert_same(history(Chain(place)), states)
-            assert_same(Chain(place).restore(), states[-1])
-        except (AssertionError, LccodecError):
-            return False
-        return Chain(place).info().exact
+        whole = is_so(lambda: assert_same([*history(Chain(place)), Chain(place).restore()], wanted))
+        return whole and Chain(place).info().exact
 
     work = lambda system: compact(DirectoryStore(chain.directory, system), every)  # noqa: E731
     hold(chain.directory, work, check, ignore, above=4)
@@ -174,10 +164,10 @@ def test_no_crash_changes_a_state(tmp_path: Path, every: int, ignore: str) -> No
 
 def test_a_full_disk(tmp_path: Path) -> None:
     chain = run_of(tmp_path)
-    before = content(tmp_path)
+    before = chain_files(tmp_path)
     for call in ("write", "fsync", "replace"):
         system = Faulty(errno.ENOSPC, lambda name, _, call=call: name == call)
         with pytest.raises(StorageError, match="No space"):
             compact(DirectoryStore(tmp_path, system), 0)
-        assert content(tmp_path) == before
+        assert chain_files(tmp_path) == before
     assert chain.compact(keyframe_every=0).rewritten

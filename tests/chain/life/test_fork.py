@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lccodec import ArgumentError, Chain, ChainError, LccodecError, StorageError, validate
+from lccodec import ArgumentError, Chain, ChainError, StorageError, validate
 from lccodec.chain.life.fork import fork
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import EXACT_NAME
@@ -16,8 +16,9 @@ from lccodec.policy.presets import POLICIES
 
 from ...support.crashes import hold
 from ...support.directories import entries
+from ...support.mirrors import chain_files
 from ...support.systems import Faulty
-from ...support.walks import assert_same, walk
+from ...support.walks import assert_restores, assert_same, is_so, save_all, walk
 
 STATES = walk(8, shape=(6, 5))
 
@@ -25,17 +26,12 @@ STATES = walk(8, shape=(6, 5))
 @pytest.fixture(name="chain")
 def _chain(tmp_path: Path) -> Chain:
     chain = Chain(tmp_path / "all" / "run", "lossless", keyframe_every=3, newest="exact")
-    for step in range(7):
-        chain.save(step, STATES[step])
+    save_all(chain, STATES, range(7))
     return chain
 
 
-def content(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in entries(directory)}
-
-
 def test_a_fork_goes_on_by_itself(chain: Chain, tmp_path: Path) -> None:
-    before = content(chain.directory)
+    before = chain_files(chain.directory)
     assert chain.fork(tmp_path / "new" / "fork", 6) == [4, 5, 6]
     other = Chain(tmp_path / "new" / "fork")
     assert (other.steps, other.policy.name, other.newest) == ([4, 5, 6], "lossless", "exact")
@@ -43,7 +39,7 @@ def test_a_fork_goes_on_by_itself(chain: Chain, tmp_path: Path) -> None:
     other.save(7, STATES[0])
     assert_same(other.restore(), STATES[0])
     assert validate(other.directory, deep=True) == []
-    assert content(chain.directory) == before
+    assert chain_files(chain.directory) == before
     chain.save(7, STATES[7])
     assert_same(other.restore(), STATES[0])
     assert (other.directory / "000000000004.lcc.h5").samefile(chain.directory / "000000000004.lcc.h5")
@@ -68,10 +64,10 @@ def test_onto_something(chain: Chain, tmp_path: Path) -> None:
     chain.fork(tmp_path / "fork", 2)
     assert chain.fork(tmp_path / "fork", 2) == [0, 1, 2]  # the same once more
     for target, message in ((tmp_path / "fork", "holds a chain"), (chain.directory, "the chain itself")):
-        before = content(target)
+        before = chain_files(target)
         with pytest.raises(ArgumentError, match=message):
             chain.fork(target, 5)
-        assert content(target) == before
+        assert chain_files(target) == before
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "a.txt").write_text("mine")
     with pytest.raises(ArgumentError, match=r"holds 'a\.txt'"):
@@ -83,8 +79,7 @@ def test_onto_something(chain: Chain, tmp_path: Path) -> None:
 def test_onto_itself(tmp_path: Path) -> None:
     """The steps behind an interpolated one must stay, though the fork does not need them."""
     with Chain(tmp_path / "run", POLICIES["balanced"], newest="history") as made:
-        for step in range(3):
-            made.save(step, STATES[step])
+        save_all(made, STATES, range(3))
         made.compact(directory=tmp_path / "chain", hindsight=2)
     with Chain(tmp_path / "chain") as chain:
         assert chain.fork(tmp_path / "fork", 1) == [0, 1]
@@ -120,19 +115,17 @@ def test_no_crash_leaves_more_than_a_part(chain: Chain, links: bool, monkeypatch
     def check(done: bool, place: Path) -> bool:
         if not (place / "fork").exists():
             return not done
-        try:
-            found = Chain(place / "fork")
-            for step in found.steps:
-                assert_same(found.restore(step, exact=False), STATES[step])
+        found = Chain(place / "fork")
+
+        def finish() -> None:
+            assert_restores(found, STATES, exact=False)
             if not done:
                 fork(DirectoryStore(place / "run"), DirectoryStore(place / "fork"), 6)
-            return (
-                content(place / "run").keys() == content(root / "run").keys()
-                and found.steps == [4, 5, 6]
-                and len(content(place / "fork")) == 4
-                and found.info().exact
-            )
-        except (LccodecError, AssertionError):
-            return False
+            assert chain_files(place / "run").keys() == chain_files(root / "run").keys()
+            assert found.steps == [4, 5, 6]
+            assert len(chain_files(place / "fork")) == 4
+            assert found.info().exact
+
+        return is_so(finish)
 
     hold(root, work, check, above=5)

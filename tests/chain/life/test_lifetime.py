@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lccodec import Chain
 
-from ...support.walks import assert_same, chain_of
+from ...support.walks import assert_restores, assert_same, chain_of
 
 
 def test_a_run_that_goes_astray(tmp_path: Path) -> None:
@@ -22,8 +22,7 @@ def test_a_run_that_goes_astray(tmp_path: Path) -> None:
     assert chain.pins == [3]
     assert chain.unpin(3)
     assert chain.delete_rolled_back() == []
-    for step in range(6):
-        assert_same(chain.restore(step), states[step])
+    assert_restores(chain, states, range(6))
     assert_same(Chain(tmp_path / "fork").restore(), states[5])
     chain.save(6, states[0])
     assert chain.info(6).parent is None

@@ -18,7 +18,7 @@ from lccodec.container.disk.system import SYSTEM
 from lccodec.container.writer import CheckpointWriter
 
 from ...support.commands import run
-from ...support.walks import chain_of
+from ...support.walks import chain_of, save_all
 
 
 def test_pins(tmp_path: Path) -> None:
@@ -143,8 +143,7 @@ def test_parity_and_a_mirror_have_the_step_that_was_pinned_exactly(tmp_path: Pat
     states = [{"model": {"w": weights}} for weights in walk.astype("f4")]
     options: dict[str, Any] = {"roles": {"model/*": "weight"}, "parity": 1, "mirror": tmp_path / "mirror"}
     with Chain(tmp_path / "run", "balanced", **options) as chain:
-        for step in range(3):
-            chain.save(step, states[step])
+        save_all(chain, states, range(3))
         chain.wait()
         chain.pin(2, exact=True)
         chain.save(3, states[3])

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from lccodec import ArgumentError, Chain, ChainError, DataError, LccodecError, validate
+from lccodec import ArgumentError, Chain, ChainError, DataError, validate
 from lccodec.chain.life.rollback import delete_rolled_back, undo_rollback, verified_exact_step
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import EXACT_NAME, ROLLED_BACK_NAME
 from lccodec.policy.record import NewestMode
 
 from ...support.crashes import hold
-from ...support.walks import assert_same, walk
+from ...support.walks import assert_restores, assert_same, is_so, save_all, walk
 
 STATES = walk(8, shape=(6, 5))
 
@@ -23,8 +23,7 @@ STATES = walk(8, shape=(6, 5))
 def _chain(tmp_path: Path) -> Chain:
     """Seven steps with the exact file of the last, rolled back to step 4."""
     chain = Chain(tmp_path / "run", "lossless", keyframe_every=2, newest="exact")
-    for step in range(7):
-        chain.save(step, STATES[step])
+    save_all(chain, STATES, range(7))
     chain.pin(6)
     chain.rollback(4)
     return chain
@@ -52,8 +51,7 @@ def test_it_comes_back(chain: Chain) -> None:
     assert chain.pins == [6]
     assert chain.rolled_back == []
     assert not (chain.directory / ROLLED_BACK_NAME).exists()
-    for step in chain.steps:
-        assert_same(chain.restore(step), STATES[step])
+    assert_restores(chain, STATES)
     assert chain.info(6).exact
     assert validate(chain.directory, deep=True) == []
     chain.save(7, STATES[7])
@@ -82,8 +80,7 @@ def test_not_into_a_chain_that_has_gone_on(chain: Chain) -> None:
 @pytest.mark.parametrize("newest", ["exact", "history"])
 def test_a_newer_step_that_only_the_exact_file_has_is_not_lost(tmp_path: Path, newest: NewestMode) -> None:
     with Chain(tmp_path, "balanced", newest=newest) as chain:
-        for step in range(4):
-            chain.save(step, STATES[step])
+        save_all(chain, STATES, range(4))
         chain.rollback(1)
     with Chain(tmp_path, newest="exact") as chain:
         chain.save(2, STATES[7])
@@ -157,13 +154,7 @@ def test_the_step_of_an_exact_file(tmp_path: Path) -> None:
 
 
 def restores(directory: Path) -> bool:
-    chain = Chain(directory)
-    try:
-        for step in chain.steps:
-            assert_same(chain.restore(step, exact=False), STATES[step])
-    except (AssertionError, LccodecError):
-        return False
-    return True
+    return is_so(lambda: assert_restores(Chain(directory), STATES, exact=False))
 
 
 def whole_asides(place: Path) -> list[Path]:

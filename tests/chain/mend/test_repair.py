@@ -6,8 +6,6 @@ import errno
 import itertools
 import random
 import shutil
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -16,15 +14,15 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec import Chain, LccodecWarning, StorageError
+from lccodec import Chain, LccodecWarning
 from lccodec.chain.mend.repair import Repair, repair
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import PAYLOAD_OFFSET
-from lccodec.container.disk.source import Source
 from lccodec.container.disk.system import System
 
 from ...support.crashes import hold
 from ...support.damage import (
+    REPAIRING,
     Files,
     Truth,
     damaged,
@@ -33,9 +31,11 @@ from ...support.damage import (
     lasting,
     protected_run,
     put,
+    refuse_to_open,
     refuse_to_read,
 )
 from ...support.profiles import LONG
+from ...support.programs import run_program
 from ...support.segments import STATES, run_of
 from ...support.systems import attempts
 from ...support.walks import assert_same
@@ -78,9 +78,8 @@ def assert_honest(place: Path, files: Files, broken: Files) -> bool:
             assert now[name] == broken.get(name)
             assert name in found.lost
     if not found.lost and not found.remade and all(name in now for name in files):
-        assert {name: data for name, data in now.items() if not name.startswith(".parity")} == {
-            name: data for name, data in files.items() if not name.startswith(".parity")
-        }
+        own, was = ({n: d for n, d in some.items() if not n.startswith(".parity")} for some in (now, files))
+        assert own == was
         return True
     return False
 
@@ -164,20 +163,8 @@ def test_parity_of_another_chain_is_not_trusted(tmp_path: Path) -> None:
     found = repair(DirectoryStore(tmp_path / "other"))
     assert found.mended == ()
     assert list(found.lost) == ["000000000003.lcc.h5"]
-    assert {n: d for n, d in before.items() if "3.lcc.h5" not in n}.items() <= files_in(
-        tmp_path / "other"
-    ).items()
-
-
-def refuse_to_open(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
-    opened = DirectoryStore.source
-
-    def open_or_fail(store: DirectoryStore, name: str) -> Source:
-        if name == path.name:
-            raise StorageError(errno.EIO, "cannot open", name)
-        return opened(store, name)
-
-    monkeypatch.setattr(DirectoryStore, "source", open_or_fail)
+    others = {n: d for n, d in before.items() if "3.lcc.h5" not in n}
+    assert others.items() <= files_in(tmp_path / "other").items()
 
 
 @pytest.mark.parametrize("what", ["open", "read"])
@@ -193,7 +180,7 @@ def test_a_checkpoint_whose_head_the_disk_refuses_to_read_stays(
         if what == "read":
             refuse_to_read(patch, path, before.st_size - 1)
         else:
-            refuse_to_open(patch, path)
+            refuse_to_open(patch, path.name)
         told = repair(DirectoryStore(tmp_path), dry_run=True)
         found = repair(DirectoryStore(tmp_path))
     assert found == told
@@ -269,15 +256,8 @@ def test_nobody_repairs_while_another_saves(tmp_path: Path) -> None:
     with Chain(tmp_path) as chain:
         chain.save(3, STATES[3])
         assert chain.repair().protected == 3  # by its own claim
-        program = f"""
-from pathlib import Path
-from lccodec.chain.mend.repair import repair
-from lccodec.chain.store.directory import DirectoryStore
-repair(DirectoryStore(Path({str(tmp_path)!r})))
-"""
         chain.save(4, STATES[4])  # and takes it again
-        run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-        assert "is saving to this chain" in run.stderr
+        assert "is saving to this chain" in run_program(REPAIRING, tmp_path, code=1).stderr
 
 
 # --- crashes and faults ---------------------------------------------------------------------------
@@ -321,9 +301,8 @@ def test_faults_at_every_operation(tmp_path: Path, code: int, sticky: bool) -> N
     files, broken_files = three_damaged(tmp_path / "run")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LccodecWarning)
-        tried = attempts(
-            tmp_path / "run", lambda place, system: repair(DirectoryStore(place, system)), code, sticky=sticky
-        )
+        act = lambda place, system: repair(DirectoryStore(place, system))  # noqa: E731
+        tried = attempts(tmp_path / "run", act, code, sticky=sticky)
         assert files_in(next(tried)[0]) == files
         told = 0
         for place, error in tried:

@@ -23,7 +23,7 @@ from lccodec.chain.store.names import checkpoints_among
 from ...support.mirrors import Watched, chain_files, wait_for
 from ...support.segments import STATES, all_restore, run_of
 from ...support.tuning import tune
-from ...support.walks import assert_same
+from ...support.walks import assert_same, save_all
 
 
 @pytest.fixture
@@ -74,9 +74,7 @@ def test_the_thread_that_saves_has_nothing_to_do_with_the_mirror(
     assert chain.mirrors[0].files == 6
     assert "6 files" in repr(chain)
     assert chain.steps == [0, 1, 2, 3, 4]
-    assert {thread for _, thread in mirror.calls} - {threading.get_ident()} == {
-        thread for _, thread in mirror.calls
-    }
+    assert threading.get_ident() not in {thread for _, thread in mirror.calls}
     go_on.set()
     chain.close()
     assert chain_files(tmp_path / "m") == chain_files(tmp_path / "run")
@@ -101,11 +99,9 @@ def test_a_mirror_that_cannot_be_reached_for_a_hundred_saves(
     (tmp_path / "kept").rename(away)
     mirror.arrived.clear()
     chain.close()
-    arrived = list(checkpoints_among(mirror.arrived))
-    assert arrived == list(range(1, 101))
-    assert [name for name in mirror.arrived if name[0] == "0"] == list(
-        checkpoints_among(mirror.arrived).values()
-    )
+    arrived = checkpoints_among(mirror.arrived)
+    assert list(arrived) == list(range(1, 101))
+    assert [name for name in mirror.arrived if name[0] == "0"] == list(arrived.values())
     assert chain_files(away / "m") == chain_files(tmp_path / "run")
 
 
@@ -210,8 +206,7 @@ def test_what_is_written_anew_arrives_where_the_mirror_keeps_what_needed_it(tmp_
 def test_hindsight(tmp_path: Path) -> None:
     """Files that are replaced, and need a later step."""
     with Chain(tmp_path / "run", "balanced", newest="exact", hindsight=3, mirror=tmp_path / "m") as chain:
-        for step, state in enumerate(STATES):
-            chain.save(step, state)
+        save_all(chain, STATES)
     assert chain_files(tmp_path / "m") == chain_files(tmp_path / "run")
     assert validate(tmp_path / "m", deep=True) == []
 

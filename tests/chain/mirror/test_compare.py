@@ -15,6 +15,7 @@ from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.names import checkpoint_name
 
 from ...support.segments import STATES, run_of
+from ...support.walks import save_all
 
 
 def lacking(run: Path, mirror: Path, **options: Any) -> list[str]:
@@ -28,8 +29,7 @@ def names(*steps: int) -> list[str]:
 
 def hindsight_run(directory: Path) -> None:
     with Chain(directory, "balanced", newest="exact", hindsight=4) as chain:
-        for step, state in enumerate(STATES):
-            chain.save(step, state)
+        save_all(chain, STATES)
 
 
 def test_the_exact_file_comes_first_and_then_rising_steps(tmp_path: Path) -> None:
@@ -73,11 +73,9 @@ def test_what_a_mirror_has_removed_stays_away_unless_it_is_needed(tmp_path: Path
 def test_a_settled_step_stays_as_it_was_where_a_delta_needs_it(tmp_path: Path) -> None:
     """It has other values now, and a step that was pruned here was taken against the old ones."""
     chain = Chain(tmp_path / "run", "balanced", newest="exact", hindsight=4)
-    for step in range(4):
-        chain.save(step, STATES[step])
+    save_all(chain, STATES, range(4))
     shutil.copytree(tmp_path / "run", tmp_path / "m")
-    for step in range(4, 10):
-        chain.save(step, STATES[step])
+    save_all(chain, STATES, range(4, 10))
     chain.close()
     assert names(1) == [name for name in lacking(tmp_path / "run", tmp_path / "m") if name in names(1)]
     (tmp_path / "run" / checkpoint_name(2)).unlink()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -24,7 +22,8 @@ from lccodec.chain.mend.ranks import files_of, groups_of_ranks, protect_ranks, r
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
 
-from ....support.damage import damaged, files_in, flip, lasting, put
+from ....support.damage import REPAIRING, damaged, files_in, flip, lasting, put
+from ....support.programs import run_program
 from ....support.ranks import save_of_ranks
 
 COUNTS = [3000, 0, 9000, 7, 500]
@@ -253,13 +252,6 @@ def test_renewing_warns_and_goes_on(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_nobody_repairs_while_a_rank_saves(tmp_path: Path) -> None:
     protected(tmp_path)
-    program = f"""
-from pathlib import Path
-from lccodec.chain.mend.repair import repair
-from lccodec.chain.store.directory import DirectoryStore
-repair(DirectoryStore(Path({str(tmp_path)!r})))
-"""
     with Chain(tmp_path / "rank-2") as chain:
         chain.save(3, {"w": 1})
-        run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert "is saving to this chain" in run.stderr
+        assert "is saving to this chain" in run_program(REPAIRING, tmp_path, code=1).stderr

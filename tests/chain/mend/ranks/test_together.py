@@ -156,10 +156,7 @@ def test_a_file_that_changes_meanwhile_is_not_protected_and_no_error(tmp_path: P
 
 def test_who_holds_a_chain_too_long_is_told(tmp_path: Path) -> None:
     save_of_ranks(tmp_path, [900, 3000], range(1), newest="history")
-    with (
-        DirectoryStore(tmp_path / "rank-1").locked(),
-        tuned(rank_lock_seconds=0.1),
-    ):
+    with DirectoryStore(tmp_path / "rank-1").locked(), tuned(rank_lock_seconds=0.1):
         told, _ = protect_in_threads(tmp_path, 2, 1)
     assert all("another process holds" in text for each in told for text in each.values())
     assert len(told[0]) == 2
