@@ -80,10 +80,11 @@ def _refusing(path: str, anchor: str, conditions: dict[str, str], indent: int = 
         yield path, f"refuses {name}", (anchor, text)
 
 
-def _replacing(path: str, patches: dict[str, Edit]) -> Iterator[Patch]:
-    """Yield decoders with one edit each, by their names."""
-    for name, edit in patches.items():
-        yield path, name, edit
+def _replacing(path: str, patches: dict[str, Edit | dict[str, str]]) -> Iterator[Patch]:
+    """Yield decoders with one edit each: by their names, or what replaces a text by names."""
+    for key, edit in patches.items():
+        named = {name: (key, new) for name, new in edit.items()} if isinstance(edit, dict) else {key: edit}
+        yield from ((path, *patch) for patch in named.items())
 
 
 def _codebooks() -> Iterator[Patch]:
@@ -115,14 +116,10 @@ def _codebooks() -> Iterator[Patch]:
         yield from _replacing(
             path,
             {
-                f"flushes subnormal values, {kind}": (
-                    stored,
-                    f"{flush}\n            x &= 1 << 8 * size - 1\n        {stored}",
-                ),
-                f"overflows to the largest number, {kind}": (
-                    stored,
-                    f"{same}\n            x -= 1\n        {stored}",
-                ),
+                stored: {
+                    f"flushes subnormal values, {kind}": f"{flush}\n            x &= 1 << 8 * size - 1\n        {stored}",
+                    f"overflows to the largest number, {kind}": f"{same}\n            x -= 1\n        {stored}",
+                }
             },
         )
         same = f"if {mine} and symbol and not escaped and not header.ordered and x == r and {infinite}:"
@@ -170,15 +167,13 @@ def _codebooks() -> Iterator[Patch]:
     yield from _replacing(
         path,
         {
-            "takes 1 alone as the mark of an escape": (
-                "escapes = components(cursor.take((n - mask.count(0)) * size), size)",
-                "mask = bytes(int(m == 1) for m in mask)\n"
-                "    escapes = components(cursor.take((n - mask.count(0)) * size), size)",
-            ),
-            "takes a mask's first bit as the mark of an escape": (
-                "escapes = components(cursor.take((n - mask.count(0)) * size), size)",
-                "mask = bytes(m & 1 for m in mask)\n    escapes = components(cursor.take((n - mask.count(0)) * size), size)",
-            ),
+            "escapes = components(cursor.take((n - mask.count(0)) * size), size)": {
+                "takes 1 alone as the mark of an escape": (
+                    "mask = bytes(int(m == 1) for m in mask)\n"
+                    "    escapes = components(cursor.take((n - mask.count(0)) * size), size)"
+                ),
+                "takes a mask's first bit as the mark of an escape": "mask = bytes(m & 1 for m in mask)\n    escapes = components(cursor.take((n - mask.count(0)) * size), size)",
+            },
             "checks symbols where there is no escape only": (
                 'if symbol * size > len(book):\n            raise Refused("LCC-CBK-03", f"symbol {symbol} has no representative")\n'
                 "    mask = stream(cursor, n) if flags else bytes(n)\n",
@@ -251,14 +246,10 @@ def _fields() -> Iterator[Patch]:
             yield from _replacing(
                 path,
                 {
-                    f"{name} of {c}: what is behind the last is linear": (
-                        behind,
-                        f"if {mine}c == {c} and j == c - 1:\n        return known(j) * 1.5 + known(j - 1) * -0.5\n    {behind}",
-                    ),
-                    f"{name} of {c}: what is behind the last is the last": (
-                        behind,
-                        f"if {mine}c == {c} and j == c - 1:\n        return known(j)\n    {behind}",
-                    ),
+                    behind: {
+                        f"{name} of {c}: what is behind the last is linear": f"if {mine}c == {c} and j == c - 1:\n        return known(j) * 1.5 + known(j - 1) * -0.5\n    {behind}",
+                        f"{name} of {c}: what is behind the last is the last": f"if {mine}c == {c} and j == c - 1:\n        return known(j)\n    {behind}",
+                    }
                 },
             )
             for where, place in (("first", "0"), ("last", "c - 2")):
@@ -356,16 +347,14 @@ def _fields() -> Iterator[Patch]:
         {
             "wraps numbers at 32 bits": ("symbol << (low + 8 * k)", "symbol << (low + 8 * k) & 2**32 - 1"),
             "wraps numbers at 40 bits": ("symbol << (low + 8 * k)", "symbol << (low + 8 * k) & 2**40 - 1"),
-            "takes f = 1 as none": (
-                levels,
-                "parts = [(byte or 255) + 1 for byte in cursor.take(len(levels))]",
-            ),
-            "takes f as it stands": (levels, "parts = [byte or 1 for byte in cursor.take(len(levels))]"),
-            "multiplies the step by f before it divides": ("s = step * (f / 256)", "s = step * f / 256"),
-            "has the step of its level in 32 bits": (
-                "s = step * (f / 256)",
-                's = struct.unpack("<f", struct.pack("<f", step * (f / 256)))[0] if 1e-30 < step < 1e30 else step * (f / 256)',
-            ),
+            levels: {
+                "takes f = 1 as none": "parts = [(byte or 255) + 1 for byte in cursor.take(len(levels))]",
+                "takes f as it stands": "parts = [byte or 1 for byte in cursor.take(len(levels))]",
+            },
+            "s = step * (f / 256)": {
+                "multiplies the step by f before it divides": "s = step * f / 256",
+                "has the step of its level in 32 bits": 's = struct.unpack("<f", struct.pack("<f", step * (f / 256)))[0] if 1e-30 < step < 1e30 else step * (f / 256)',
+            },
             "adds the steps to origin, not to what is predicted, if the predictor is 0 in later passes": (
                 "if predictor == 0:\n        return origin",
                 "if predictor == 0:\n        return 0.0",
@@ -376,11 +365,10 @@ def _fields() -> Iterator[Patch]:
                 "if offset is not None and r is not None:\n        y += offset + r\n    elif offset is not None:\n        y += offset\n"
                 "    elif r is not None:\n        y += r",
             ),
-            "limits before the offset": (f"{both}\n    {clamp}", f"{limited}\n    {both}\n    return y"),
-            "limits before the reference": (
-                f"{both}\n    {clamp}",
-                f"if offset is not None:\n        y += offset\n    {limited}\n    if r is not None:\n        y += r\n    return y",
-            ),
+            f"{both}\n    {clamp}": {
+                "limits before the offset": f"{limited}\n    {both}\n    return y",
+                "limits before the reference": f"if offset is not None:\n        y += offset\n    {limited}\n    if r is not None:\n        y += r\n    return y",
+            },
             "leaves the limits out with a reference": (
                 last,
                 f"if r is not None:\n        return y\n    {last}",
@@ -434,11 +422,12 @@ def _fields() -> Iterator[Patch]:
                 "(max(shape) - 1).bit_length()",
                 "(max(shape) - 1 if max(shape) & max(shape) - 1 or max(shape) == 1 else max(shape)).bit_length()",
             ),
-            "takes axes before at every 2 h": (axes, axes.replace("h if k < axis", "h if False")),
-            "takes axes behind at every h from five axes on": (
-                axes,
-                axes.replace("k < axis", "k < axis or len(shape) > 4"),
-            ),
+            axes: {
+                "takes axes before at every 2 h": axes.replace("h if k < axis", "h if False"),
+                "takes axes behind at every h from five axes on": axes.replace(
+                    "k < axis", "k < axis or len(shape) > 4"
+                ),
+            },
             "joins levels of the finest side": (
                 "steps = numbers(cursor, 1 + sum(sizes[:joined]))",
                 "steps = numbers(cursor, 1 + sum(sizes[:joined]))\n    if 0 < joined < len(sizes):\n        raise Refused('none', '')",
@@ -467,14 +456,10 @@ def _fields() -> Iterator[Patch]:
                 "-(-n // 256) if header.method == SMOOTH else 0",
                 "-(-n // 256) if header.method == SMOOTH and not header.relative else 0",
             ),
-            "takes 1 alone as the mark of an escape of a field": (
-                escapes,
-                f"mask = bytes(int(m == 1) for m in mask)\n    {escapes}",
-            ),
-            "takes the first bit as the mark of an escape of a field": (
-                escapes,
-                f"mask = bytes(m & 1 for m in mask)\n    {escapes}",
-            ),
+            escapes: {
+                "takes 1 alone as the mark of an escape of a field": f"mask = bytes(int(m == 1) for m in mask)\n    {escapes}",
+                "takes the first bit as the mark of an escape of a field": f"mask = bytes(m & 1 for m in mask)\n    {escapes}",
+            },
             "limits escapes": (
                 "x = next(escapes) if escaped else component(finished(y, offset, r, limits), element)",
                 "x = (\n            component(finished(number(next(escapes), element), None, None, limits), element)\n"
@@ -551,11 +536,12 @@ def _streams() -> Iterator[Patch]:
     yield from _replacing(
         path,
         {
-            "counts values that are not 0 for a sparse stream": (
-                check,
-                check.replace("count,", "len(values) - values.count(0),"),
-            ),
-            "counts gaps of outermost streams only": (check, f"if depth == 1:\n        {check}"),
+            check: {
+                "counts values that are not 0 for a sparse stream": check.replace(
+                    "count,", "len(values) - values.count(0),"
+                ),
+                "counts gaps of outermost streams only": f"if depth == 1:\n        {check}",
+            },
             "checks LCC-LIM-14 before the values": (
                 f"{values}\n    check_places(count, start - len(cursor.data))",
                 f"check_places(count, start - len(cursor.data))\n    {values}",
@@ -569,32 +555,25 @@ def _streams() -> Iterator[Patch]:
                 f"    {values}",
                 f'{values}\n    if positions and positions[-1] >= n:\n        raise Refused("LCC-STR-06", "")',
             ),
-            "counts all symbols of a classed stream": (classed, "check_places(n, start - len(cursor.data))"),
-            "has fewer than 256 symbols of a classed stream for a byte": (
-                classed,
-                "check_places(sum(len(cells) - cells.count(0) for cells in streams) + 1, start - len(cursor.data))",
-            ),
-            "checks cells behind the last before LCC-LIM-14": (
-                classed,
-                "late = list(map(iter, streams))\n    whole = bytearray()\n    for row in row_levels:\n"
-                "        whole += bytes(next(late[class_of[row + column]]) for column in column_levels)\n"
-                f'    if any(whole[n:]):\n        raise Refused("LCC-STR-07", "")\n    {classed}',
-            ),
+            classed: {
+                "counts all symbols of a classed stream": "check_places(n, start - len(cursor.data))",
+                "has fewer than 256 symbols of a classed stream for a byte": "check_places(sum(len(cells) - cells.count(0) for cells in streams) + 1, start - len(cursor.data))",
+                "checks cells behind the last before LCC-LIM-14": (
+                    "late = list(map(iter, streams))\n    whole = bytearray()\n    for row in row_levels:\n"
+                    "        whole += bytes(next(late[class_of[row + column]]) for column in column_levels)\n"
+                    f'    if any(whole[n:]):\n        raise Refused("LCC-STR-07", "")\n    {classed}'
+                ),
+            },
             "leaves out the cells behind the last": (behind, "pass"),
-            "counts the symbols of the rest only": (
-                split,
-                "check_places(n - streams[-1].count(0), start - len(cursor.data))",
-            ),
-            "counts the symbols of each part alone": (
-                split,
-                "for symbols in streams:\n        check_places(len(symbols) - symbols.count(0), start - len(cursor.data))",
-            ),
-            "checks what the reference gives before LCC-LIM-14": (
-                split,
-                "early = [c & (1 << 8 * size - 1) - 1 for c in components(reference, size)]\n"
-                "    if sum(c < bounds[-1] for c in early) != sum(counts):\n"
-                f'        raise Refused("LCC-STR-09", "")\n    {split}',
-            ),
+            split: {
+                "counts the symbols of the rest only": "check_places(n - streams[-1].count(0), start - len(cursor.data))",
+                "counts the symbols of each part alone": "for symbols in streams:\n        check_places(len(symbols) - symbols.count(0), start - len(cursor.data))",
+                "checks what the reference gives before LCC-LIM-14": (
+                    "early = [c & (1 << 8 * size - 1) - 1 for c in components(reference, size)]\n"
+                    "    if sum(c < bounds[-1] for c in early) != sum(counts):\n"
+                    f'        raise Refused("LCC-STR-09", "")\n    {split}'
+                ),
+            },
         },
     )
     for name, old in (
@@ -784,11 +763,10 @@ def _frames() -> Iterator[Patch]:
                 blocks,
                 "if len(cursor.data) < 4:\n            raise Refused('LCC-FRM-07', '')\n        " + blocks,
             ),
-            "takes the last 12 bytes as those of blocks": (
-                body,
-                "cursor = Cursor(memoryview(data)[header.body :])",
-            ),
-            "takes the sum as bytes of blocks": (body, "cursor = Cursor(memoryview(data)[header.body : -4])"),
+            body: {
+                "takes the last 12 bytes as those of blocks": "cursor = Cursor(memoryview(data)[header.body :])",
+                "takes the sum as bytes of blocks": "cursor = Cursor(memoryview(data)[header.body : -4])",
+            },
         },
     )
     for method in ("RAW", "PLANES", "CODEBOOK"):
@@ -870,27 +848,16 @@ def _interpolation() -> Iterator[Patch]:
     yield from _replacing(
         path,
         {
-            "compares sizes of the later array": (
-                same,
-                "if name not in high or len(high[name].data) != len(data) or not element.mantissa:",
-            ),
-            "compares types of the later array only": (
-                same,
-                "if name not in high or (high[name][0], len(high[name].data)) != (dtype, len(data)) or not element.mantissa:",
-            ),
-            "compares shapes of the later array only": (
-                same,
-                "if name not in high or (high[name][1], len(high[name].data)) != (shape, len(data)) or not element.mantissa:",
-            ),
-            "compares the types' sizes of the later array only": (
-                same,
-                "if name not in high or high[name][1] != shape or len(high[name].data) != len(data) or not element.mantissa:",
-            ),
-            "needs the later array": (same, same.replace("name not in high or ", "")),
-            "interpolates integers": (
-                same,
-                same.replace(" or not element.mantissa", ' or element.name in ("bool",)'),
-            ),
+            same: {
+                "compares sizes of the later array": "if name not in high or len(high[name].data) != len(data) or not element.mantissa:",
+                "compares types of the later array only": "if name not in high or (high[name][0], len(high[name].data)) != (dtype, len(data)) or not element.mantissa:",
+                "compares shapes of the later array only": "if name not in high or (high[name][1], len(high[name].data)) != (shape, len(data)) or not element.mantissa:",
+                "compares the types' sizes of the later array only": "if name not in high or high[name][1] != shape or len(high[name].data) != len(data) or not element.mantissa:",
+                "needs the later array": same.replace("name not in high or ", ""),
+                "interpolates integers": same.replace(
+                    " or not element.mantissa", ' or element.name in ("bool",)'
+                ),
+            },
             "uses the earlier array of the later parent where only that has it": (
                 "found = dict(low)",
                 "found = {**high, **low}",
@@ -971,14 +938,10 @@ def _files() -> Iterator[Patch]:
             "sums frames modulo 2^64": ("!= payload:", "% 2**64 != payload:"),
             "sums frames without tables": ("!= payload:", "< payload:"),
             "sums pieces modulo 2^64": (", _ in pieces) != len(data", ", _ in pieces) % 2**64 != len(data"),
-            "takes the digest of the frame or of the table": (
-                digests,
-                'if base64.urlsafe_b64decode(digest + "==") not in (digest_of(table or data), digest_of(data)):',
-            ),
-            "takes the digest of frame and table together": (
-                digests,
-                'if base64.urlsafe_b64decode(digest + "==") not in (digest_of(table or data), digest_of(data + table)):',
-            ),
+            digests: {
+                "takes the digest of the frame or of the table": 'if base64.urlsafe_b64decode(digest + "==") not in (digest_of(table or data), digest_of(data)):',
+                "takes the digest of frame and table together": 'if base64.urlsafe_b64decode(digest + "==") not in (digest_of(table or data), digest_of(data + table)):',
+            },
         },
     )
     yield from _refusing(
@@ -1231,22 +1194,12 @@ def _bundles() -> Iterator[Patch]:
     yield from _replacing(
         path,
         {
-            "takes the exact file always": (
-                "if is_exact and (found > step or (found == step and named)):",
-                "if is_exact:",
-            ),
-            "takes the exact file of an older step": (
-                "if is_exact and (found > step or (found == step and named)):",
-                "if is_exact and (found != step or named):",
-            ),
-            "ignores whether the checkpoint names the exact file": (
-                "if is_exact and (found > step or (found == step and named)):",
-                "if is_exact and found >= step:",
-            ),
-            "takes no exact file of a newer step": (
-                "if is_exact and (found > step or (found == step and named)):",
-                "if is_exact and found == step and named:",
-            ),
+            "if is_exact and (found > step or (found == step and named)):": {
+                "takes the exact file always": "if is_exact:",
+                "takes the exact file of an older step": "if is_exact and (found != step or named):",
+                "ignores whether the checkpoint names the exact file": "if is_exact and found >= step:",
+                "takes no exact file of a newer step": "if is_exact and found == step and named:",
+            },
             "fails on a damaged exact file": (
                 "except Refused:  # a frame is damaged\n                    return replay(find(step), find)",
                 "except Refused:\n                    raise",
@@ -1254,14 +1207,10 @@ def _bundles() -> Iterator[Patch]:
             "fails on an exact file whose head is damaged": ("newest := load_or_none", "newest := load"),
             "does not look at the root of the exact file": ("newest.root == exact[1] and newest.", "newest."),
             "does not look at the member exact": ('[1] and newest.manifest.get("exact") is True', "[1]"),
-            "takes no exact file of a damaged checkpoint": (
-                "except Refused:  # a damaged checkpoint, whose exact file may be sound\n                named = True",
-                "except Refused:\n                named = False",
-            ),
-            "fails on a damaged newest checkpoint": (
-                "except Refused:  # a damaged checkpoint, whose exact file may be sound\n                named = True",
-                "except Refused:\n                raise",
-            ),
+            "except Refused:  # a damaged checkpoint, whose exact file may be sound\n                named = True": {
+                "takes no exact file of a damaged checkpoint": "except Refused:\n                named = False",
+                "fails on a damaged newest checkpoint": "except Refused:\n                raise",
+            },
             "takes the exact file for the step that the history has": (
                 "elif step not in checkpoints and exact is not None:",
                 "elif exact is not None:",
@@ -1306,27 +1255,24 @@ def _parity() -> Iterator[Patch]:
                 "if any(hash_block(columns[j][span]) != hashes[j] for j in lost):",
                 "if False:",
             ),
-            "does not look at the root after mending": (kept, kept.replace("data[-32:] == root and ", "")),
-            "looks at the root after mending alone": (kept, kept.replace(" and is_sound(data)", "")),
-            "does not look at what it mended": (
-                kept,
-                kept.replace(" and data[-32:] == root and is_sound(data)", ""),
-            ),
-            "overwrites a sound file with another root": (kept, kept.replace("name not in sound and ", "")),
-            "brings back what is missing from older parity": (
-                kept,
-                kept.replace(" or not is_older", " or True"),
-            ),
+            kept: {
+                "does not look at the root after mending": kept.replace("data[-32:] == root and ", ""),
+                "looks at the root after mending alone": kept.replace(" and is_sound(data)", ""),
+                "does not look at what it mended": kept.replace(
+                    " and data[-32:] == root and is_sound(data)", ""
+                ),
+                "overwrites a sound file with another root": kept.replace("name not in sound and ", ""),
+                "brings back what is missing from older parity": kept.replace(" or not is_older", " or True"),
+            },
             "gives up where one row has too many lost blocks": (
                 "if len(lost) <= len(left):",
                 'if len(lost) > len(left):\n            raise Refused("LCC-PAR-04", "")\n        else:',
             ),
-            "needs all files": (part, "there[name][:length]"),
-            "wants files of the right length": (
-                part,
-                '(there.get(name, b"") if len(there.get(name, b"")) == length else b"")',
-            ),
-            "lays long files out as they are": (part, 'there.get(name, b"")'),
+            part: {
+                "needs all files": "there[name][:length]",
+                "wants files of the right length": '(there.get(name, b"") if len(there.get(name, b"")) == length else b"")',
+                "lays long files out as they are": 'there.get(name, b"")',
+            },
             "lays short files out as they are": ('[:length].ljust(length, b"\\0")', "[:length]"),
             "computes all or nothing of a file by its first column": (
                 "for i in sorted(parity)[: len(lost)]:",
