@@ -56,18 +56,12 @@ def test_a_class_is_to_be_made_one_of() -> None:
     ("array", "match"),
     [
         (np.ma.masked_array([1.0], [True]), "the array must be a plain array; got a masked array"),
-        ([1.0, 2.0], "the array must be a NumPy array; got list"),
-        ([[1.0], [2.0, 3.0]], "the array must be a NumPy array; got list"),
-        ((1.0,), "the array must be a NumPy array; got tuple"),
-        (None, "the array must be a NumPy array; got NoneType"),
-        ("abc", "the array must be a NumPy array; got str"),
-        (b"abc", "the array must be a NumPy array; got bytes"),
-        ({"w": 1}, "the array must be a NumPy array; got dict"),
-        (np.array([None]), "cannot be stored"),
-        (np.array(["a"]), "cannot be stored"),
-        (np.array([1], "datetime64[s]"), "cannot be stored"),
-        (np.zeros(2, np.longdouble), "cannot be stored"),
-        (object(), "cannot be stored"),
+        *(
+            (array, f"the array must be a NumPy array; got {type(array).__name__}")
+            for array in ([1.0, 2.0], [[1.0], [2.0, 3.0]], (1.0,), None, "abc", b"abc", {"w": 1})
+        ),
+        *((np.array(values), "cannot be stored") for values in ([None], ["a"], np.zeros(2, np.longdouble))),
+        *((array, "cannot be stored") for array in (np.array([1], "datetime64[s]"), object())),
     ],
 )
 def test_what_is_no_array(array: Any, match: str) -> None:

@@ -178,19 +178,11 @@ def test_no_module_but_one_takes_bytes_of_numbers() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "bits.tobytes()",
-        "codes.view(np.uint8)",
-        "codes.view('u1')",
-        "np.frombuffer(data, kind.bits)",
-        "np.frombuffer(data, dtype=np.uint16)",
-        "np.frombuffer(data)",
-        "np.ndarray(8, np.uint64, padded, strides=(2,))",
-        "struct.pack('H', 1)",
-        "struct.Struct(f'{count}Q')",
-        "int.from_bytes(data, sys.byteorder)",
-        "int.from_bytes(data)",
-        "store.data",
-        "store.tofile(file)",
+        *("bits.tobytes()", "codes.view(np.uint8)", "codes.view('u1')", "np.frombuffer(data, kind.bits)"),
+        *("np.frombuffer(data, dtype=np.uint16)", "np.frombuffer(data)"),
+        *("np.ndarray(8, np.uint64, padded, strides=(2,))", "struct.pack('H', 1)"),
+        *("struct.Struct(f'{count}Q')", "int.from_bytes(data, sys.byteorder)", "int.from_bytes(data)"),
+        *("store.data", "store.tofile(file)"),
     ],
 )
 def test_the_rule_finds_what_it_is_for(source: str) -> None:

@@ -267,19 +267,14 @@ class Expression:
 @pytest.mark.parametrize(
     ("name", "path", "module", "wanted"),
     [
-        ("KEYFRAME_EVERY", "lccodec.chain.save.settings.KEYFRAME_EVERY", "lccodec.chain.chain", "32"),
-        ("KEYFRAME_EVERY", "lccodec.chain.save.settings.KEYFRAME_EVERY", "lccodec.not_installed", "32"),
-        (
-            "dict(STEPS)['second_moment']",
-            "lccodec.policy.balanced.STEPS",
-            "lccodec.policy.balanced",
-            "LogSteps()",
-        ),
-        ("UNKNOWN", "lccodec.container.figures.UNKNOWN", "lccodec.chain.read.info", "Figures()"),
+        ("KEYFRAME_EVERY", "chain.save.settings.KEYFRAME_EVERY", "chain.chain", "32"),
+        ("KEYFRAME_EVERY", "chain.save.settings.KEYFRAME_EVERY", "not_installed", "32"),
+        ("dict(STEPS)['second_moment']", "policy.balanced.STEPS", "policy.balanced", "LogSteps()"),
+        ("UNKNOWN", "container.figures.UNKNOWN", "chain.read.info", "Figures()"),
     ],
 )
 def test_defaults_are_shown_as_values(name: str, path: str, module: str, wanted: str) -> None:
-    assert defaults.shown(Expression(name, path), module) == wanted
+    assert defaults.shown(Expression(name, f"lccodec.{path}"), f"lccodec.{module}") == wanted
 
 
 def test_other_defaults_are_shown_as_they_are() -> None:

@@ -40,14 +40,12 @@ def test_the_second_command_installs_no_framework_and_no_browser() -> None:
 @pytest.mark.parametrize(
     ("file", "packages"),
     [
-        ("tests/chain/test_chain.py", set()),
-        ("tests/exchange/test_rules.py", set()),
-        ("tests/cli/verbs/test_planning.py", set()),
+        *((f"tests/{name}.py", set()) for name in ("chain/test_chain", "exchange/test_rules")),
+        *((name, set()) for name in ("tests/cli/verbs/test_planning.py", "lccodec/exchange/rules.py")),
         ("tests/adapters/torch/test_states.py", {"torch"}),
         ("tests/adapters/orbax/test_parts.py", {"jax", "optax", "orbax-checkpoint"}),
         ("lccodec/adapters/dcp/record.py", {"torch"}),
         ("lccodec/exchange/__init__.py", {"torch", "jax", "flax"}),
-        ("lccodec/exchange/rules.py", set()),
         ("docs/saving.md", set()),
     ],
 )

@@ -99,14 +99,8 @@ def test_classes_of_a_sample_of_a_large_matrix() -> None:
 @pytest.mark.parametrize(
     ("shape", "components", "columns"),
     [
-        ((), 1, 0),
-        ((7,), 1, 0),
-        ((3, 5), 1, 5),
-        ((3, 5), 2, 10),
-        ((16, 6, 5, 5), 1, 25),
-        ((12, 768, 3072), 1, 3072),
-        ((0, 4), 1, 0),
-        ((1, 9), 1, 9),
+        *(((), 1, 0), ((7,), 1, 0), ((3, 5), 1, 5), ((3, 5), 2, 10), ((16, 6, 5, 5), 1, 25)),
+        *(((12, 768, 3072), 1, 3072), ((0, 4), 1, 0), ((1, 9), 1, 9)),
     ],
 )
 def test_row_length_parts_an_array_where_it_is_squarest(

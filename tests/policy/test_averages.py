@@ -42,13 +42,8 @@ ADAM = {
 @pytest.mark.parametrize(
     ("model", "place"),
     [
-        *(
-            ("model/", "ema/"),
-            ("model/", "ema_model/"),
-            ("params/", "ema_params/"),
-            ("params/", "params_ema/"),
-        ),
-        *(("model/", "ema/state_dict/"), ("model/", "swa_model/module."), ("model/", "averaged/")),
+        *(("model/", f"{place}/") for place in ("ema", "ema_model", "ema/state_dict", "averaged")),
+        *(("params/", "ema_params/"), ("params/", "params_ema/"), ("model/", "swa_model/module.")),
         *(("model/module.", "ema/"), ("model/_orig_mod.", "ema/module."), ("model/net.", "ema/net.")),
         *(("model.", "model_ema."), ("state_dict/model.", "state_dict/ema_model.module.")),
     ],

@@ -115,18 +115,11 @@ def test_a_field_is_smooth_along_any_axis(dtype: type) -> None:
 @pytest.mark.parametrize(
     "array",
     [
-        RNG.standard_normal((100, 100)),
-        RNG.standard_normal((50, 20, 3, 3)) ** 3,
-        RNG.random((5000, 3)),
+        *(RNG.standard_normal((100, 100)), RNG.standard_normal((50, 20, 3, 3)) ** 3, RNG.random((5000, 3))),
         np.where(RNG.random(5000) < 0.01, 1.5, 0.0),
         np.arange(5000.0),  # whole numbers: names
-        np.full(5000, 0.5),
-        np.full(5000, np.nan),
-        np.zeros((0, 5)),
-        np.array(0.5),
-        np.array([0.5, 0.75]),
-        np.linspace(0, 1, 5000) * 1j,
-        np.arange(5000),
+        *(np.full(5000, 0.5), np.full(5000, np.nan), np.zeros((0, 5)), np.array(0.5), np.array([0.5, 0.75])),
+        *(np.linspace(0, 1, 5000) * 1j, np.arange(5000)),
     ],
 )
 def test_what_is_not_smooth(array: np.ndarray) -> None:

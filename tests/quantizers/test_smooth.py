@@ -236,15 +236,9 @@ def test_time_or_space() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        {},
-        {"max_error": 0},
-        {"max_error": -1.0},
-        {"max_error": math.nan},
-        {"relative_error": math.inf},
-        {"max_error": True},
-        {"max_error": 1.0, "minimum": math.inf},
-        {"max_error": 1.0, "minimum": 2, "maximum": 1},
-        {"max_error": 1.0, "conserve": "mean"},
+        *({}, {"max_error": 0}, {"max_error": -1.0}, {"max_error": math.nan}),
+        *({"relative_error": math.inf}, {"max_error": True}, {"max_error": 1.0, "minimum": math.inf}),
+        *({"max_error": 1.0, "minimum": 2, "maximum": 1}, {"max_error": 1.0, "conserve": "mean"}),
     ],
 )
 def test_arguments(arguments: dict[str, Any]) -> None:

@@ -84,24 +84,14 @@ def test_newer() -> None:
     "parts",
     [
         {},
-        {"steps": []},
-        {"latest": 0},
-        {"latest": -1},
-        {"latest": 1.5},
-        {"latest": True},
-        {"every": 0},
-        {"every": "10"},
-        {"best": ()},
-        {"best": (1, "loss")},
-        {"best": (0, "loss", "min")},
-        {"best": (1, "loss", "lowest")},
-        {"best": (1, 3, "min")},
-        {"best": "min"},
-        {"steps": 3},
-        {"steps": [None]},
-        {"steps": "12"},
-        {"newer_than": 3600},
-        {"newer_than": "1d"},
+        *({"latest": latest} for latest in (0, -1, 1.5, True)),
+        *({"every": every} for every in (0, "10")),
+        *(
+            {"best": best}
+            for best in ((), "min", (1, "loss"), (0, "loss", "min"), (1, "loss", "lowest"), (1, 3, "min"))
+        ),
+        *({"steps": steps} for steps in ([], 3, [None], "12")),
+        *({"newer_than": age} for age in (3600, "1d")),
     ],
 )
 def test_rules_that_are_refused(parts: dict[str, Any]) -> None:
