@@ -80,11 +80,11 @@ def _refusing(path: str, anchor: str, conditions: dict[str, str], indent: int = 
         yield path, f"refuses {name}", (anchor, text)
 
 
-def _replacing(path: str, patches: dict[str, dict[str, str]]) -> Iterator[Patch]:
+def _replacing(path: str, patches: dict[str, dict[str, str]], what: str = "") -> Iterator[Patch]:
     """Yield decoders with one edit each, by what stands there: what takes its place, by names."""
     for old, named in patches.items():
         for name, new in named.items():
-            yield path, name, (old, new)
+            yield path, what + name, (old, new)
 
 
 def _codebooks() -> Iterator[Patch]:
@@ -227,45 +227,31 @@ def _fields() -> Iterator[Patch]:
         }
     }
     yield from _replacing(path, patches)
-    for old, new, what in (
-        (
-            "known(j) * 1.5 + known(j - 1) * -0.5 if j",
-            "known(j) + (known(j) - known(j - 1)) * 0.5 if j",
-            "linear",
-        ),
-        (
-            "(known(j) * 1.875 + known(j - 1) * -1.25) + known(j - 2) * 0.375",
-            "known(j) * 1.875 + (known(j - 1) * -1.25 + known(j - 2) * 0.375)",
-            "four points behind",
-        ),
-        (
-            "return (p + known(first + 2 * step) * -0.3125) + known(first + 3 * step) * 0.0625",
-            "return p + (known(first + 2 * step) * -0.3125 + known(first + 3 * step) * 0.0625)",
-            "four points at an edge",
-        ),
-        ("return (known(j) + known(j + 1)) * 0.5", "return known(j) * 0.5 + known(j + 1) * 0.5", "a mean"),
-        (
-            "return inner * 0.5625 + outer * -0.0625",
-            "return (known(j) * 0.5625 + known(j + 1) * 0.5625) + outer * -0.0625",
-            "four points",
-        ),
-        (
-            "return p + (known(j - 2) + known(j + 3)) * 0.01171875",
-            "return inner * 0.5859375 + (outer * -0.09765625 + (known(j - 2) + known(j + 3)) * 0.01171875)",
-            "six points",
-        ),
-        (
-            "return (known(j) + known(j + 1)) * 0.5",
-            "return known(j) + (known(j + 1) - known(j)) * 0.5",
-            "a mean as a step",
-        ),
-        (
-            "known(j) * 1.5 + known(j - 1) * -0.5 if j else known(0)",
-            "known(j) if c < 3 else known(j) * 1.5 + known(j - 1) * -0.5",
-            "behind the second",
-        ),
-    ):
-        yield path, f"another order of operations: {what}", (old, new)
+    patches = {
+        "known(j) * 1.5 + known(j - 1) * -0.5 if j": {
+            "linear": "known(j) + (known(j) - known(j - 1)) * 0.5 if j"
+        },
+        "(known(j) * 1.875 + known(j - 1) * -1.25) + known(j - 2) * 0.375": {
+            "four points behind": "known(j) * 1.875 + (known(j - 1) * -1.25 + known(j - 2) * 0.375)"
+        },
+        "return (p + known(first + 2 * step) * -0.3125) + known(first + 3 * step) * 0.0625": {
+            "four points at an edge": "return p + (known(first + 2 * step) * -0.3125 + known(first + 3 * step) * 0.0625)"
+        },
+        "return (known(j) + known(j + 1)) * 0.5": {
+            "a mean": "return known(j) * 0.5 + known(j + 1) * 0.5",
+            "a mean as a step": "return known(j) + (known(j + 1) - known(j)) * 0.5",
+        },
+        "return inner * 0.5625 + outer * -0.0625": {
+            "four points": "return (known(j) * 0.5625 + known(j + 1) * 0.5625) + outer * -0.0625"
+        },
+        "return p + (known(j - 2) + known(j + 3)) * 0.01171875": {
+            "six points": "return inner * 0.5859375 + (outer * -0.09765625 + (known(j - 2) + known(j + 3)) * 0.01171875)"
+        },
+        "known(j) * 1.5 + known(j - 1) * -0.5 if j else known(0)": {
+            "behind the second": "known(j) if c < 3 else known(j) * 1.5 + known(j - 1) * -0.5"
+        },
+    }
+    yield from _replacing(path, patches, "another order of operations: ")
     for dimensions in range(1, 7):
         for predictor in range(4):
             refused = {
@@ -320,23 +306,19 @@ def _fields() -> Iterator[Patch]:
     yield from _replacing(path, patches)
     refused = {f"a block with the flags {flag}": f"flags == {flag}" for flag in range(8)}
     yield from _refusing(path, flags, refused)
-    for name, old, new in (
-        ("an infinite offset", "if not math.isfinite(offset):", "if math.isnan(offset):"),
-        ("an origin that is a NaN", "and math.isfinite(origin)):", "and not math.isinf(origin)):"),
-        ("a step that is infinite", "0 < step < math.inf", "0 < step <= math.inf"),
-        (
-            "an upper limit that is a NaN",
-            "if not limits[0] <= limits[1]:",
-            "if limits[0] > limits[1] or limits[0] != limits[0]:",
-        ),
-        ("limits that are NaN", "if not limits[0] <= limits[1]:", "if limits[0] > limits[1]:"),
-        (
-            "a predictor of 4 in a later pass",
-            "if any(predictor > 3 for predictor in predictors):",
-            "if predictors[:1] > b'\\3':",
-        ),
-    ):
-        yield path, f"accepts {name}", (old, new)
+    patches = {
+        "if not math.isfinite(offset):": {"an infinite offset": "if math.isnan(offset):"},
+        "and math.isfinite(origin)):": {"an origin that is a NaN": "and not math.isinf(origin)):"},
+        "0 < step < math.inf": {"a step that is infinite": "0 < step <= math.inf"},
+        "if not limits[0] <= limits[1]:": {
+            "an upper limit that is a NaN": "if limits[0] > limits[1] or limits[0] != limits[0]:",
+            "limits that are NaN": "if limits[0] > limits[1]:",
+        },
+        "if any(predictor > 3 for predictor in predictors):": {
+            "a predictor of 4 in a later pass": "if predictors[:1] > b'\\3':"
+        },
+    }
+    yield from _replacing(path, patches, "accepts ")
     axes = "range(0, n, h if k < axis else 2 * h)"
     patches = {
         "not limits[0] <= limits": {"wants a lower limit below the upper one": "not limits[0] < limits"},
