@@ -68,13 +68,8 @@ _OF_BUNDLES = (
 _PROTECTED = tuple(verb for verb in _OF_CHAINS if verb[0] in ("ls", "check", "repair"))
 _SEALED = (*_FOREIGN, ("check", "FILE"))
 _VERBS = {
-    "file": _OF_FILES,
-    "chain": _OF_CHAINS,
-    "bundle": _OF_BUNDLES,
-    "protected": _PROTECTED,
-    "foreign": _FOREIGN,
-    "sealed": _SEALED,
-    "versions": (("versions", "FILE"),),
+    **{"file": _OF_FILES, "chain": _OF_CHAINS, "bundle": _OF_BUNDLES, "protected": _PROTECTED},
+    **{"foreign": _FOREIGN, "sealed": _SEALED, "versions": (("versions", "FILE"),)},
 }
 
 

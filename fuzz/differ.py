@@ -94,9 +94,8 @@ class Frames:
         except lccodec.DataError:
             pass
         else:
-            if header.nbytes > _MAX_DECODED and (
-                header.relative or header.nbytes <= MAX_EXPANSION * len(frame)
-            ):
+            expands = not header.relative and header.nbytes > MAX_EXPANSION * len(frame)
+            if header.nbytes > _MAX_DECODED and not expands:
                 return None
             if header.relative:
                 source = reference or bytes(range(251))
@@ -193,11 +192,8 @@ def compare(what: str, source: Frames | Files, count: int, rng: random.Random, l
             accepting += 1
             _tell(log, f"{what}: {found}, and {other}: {base64.b85encode(data).decode()}")
         if compared % _EVERY == 0 or compared == count:
-            _tell(
-                log,
-                f"{compared:,} {what}: {decoded:,} decoded by both, {accepting} accepted by one, "
-                f"{rules.total():,} refused by other rules",
-            )
+            line = f"{compared:,} {what}: {decoded:,} decoded by both, {accepting} accepted by one, "
+            _tell(log, line + f"{rules.total():,} refused by other rules")
     _tell(log, f"{what}, rules of the package for those of the decoder: {dict(rules.most_common())}")
     return not accepting
 

@@ -6,12 +6,11 @@ directory, its bytes and its kind.
 
 from __future__ import annotations
 
-import itertools
+import io
 import json
 import os
 import struct
 import sys
-import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,13 +19,7 @@ import numpy as np
 from heaviest import KINDS, blocks, classed, constant, fields, finished, heavy_frames, split
 from heavy_foreign import hdf5_files, torch_files, weight_versions
 
-from lccodec.constants import (
-    BUNDLE_MAGIC,
-    MAX_EXPANSION,
-    METHOD_PLANES,
-    METHOD_SMOOTH,
-    ROOT_SIZE,
-)
+from lccodec.constants import BUNDLE_MAGIC, MAX_EXPANSION, METHOD_PLANES, METHOD_SMOOTH, ROOT_SIZE
 from lccodec.container.bundle import BundledFile, BundleIndex, BundleTrailer
 from lccodec.container.checkpoint import hashed, root_of, to_bytes
 from lccodec.container.manifest import INHERITED, Copy, Manifest, Parent
@@ -128,9 +121,8 @@ def _fields(half: int) -> Iterator[bytes]:
 
 def bundle(files: Sequence[bytes]) -> bytes:
     """Return a bundle of checkpoints, whose steps are their places from 1 on."""
-    index = BundleIndex(
-        {step: BundledFile(len(file), file[-ROOT_SIZE:]) for step, file in enumerate(files, 1)}
-    )
+    members = {step: BundledFile(len(file), file[-ROOT_SIZE:]) for step, file in enumerate(files, 1)}
+    index = BundleIndex(members)
     text = index.to_bytes()
     tail = text + BundleTrailer(index.files_length, len(text)).to_bytes()[:-ROOT_SIZE]
     return b"".join([BUNDLE_MAGIC, *files, tail, root_of(BUNDLE_MAGIC, tail)])
@@ -179,7 +171,7 @@ def archives(size: int) -> Iterator[tuple[str, bytes]]:
     head = np.lib.format.magic(1, 0)
     for method in (zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
         for name, length in (("zeros", size * 1000), ("a header", size * 1000)):
-            with tempfile.TemporaryFile() as file:
+            with io.BytesIO() as file:
                 with zipfile.ZipFile(file, "w", method) as archive, archive.open("a.npy", "w") as member:
                     text = f"{{'descr':'|u1','fortran_order':False,'shape':({length},)}}".encode()
                     if name == "zeros":
@@ -189,21 +181,18 @@ def archives(size: int) -> Iterator[tuple[str, bytes]]:
                     for _ in range(length // (1 << 20)):
                         member.write(bytes(1 << 20))
                     member.write(bytes(length % (1 << 20)))
-                file.seek(0)
-                yield f"npz, {name}, method {method}", file.read()
+                yield f"npz, {name}, method {method}", file.getvalue()
     member = np.lib.format.magic(2, 0) + struct.pack("<I", 1 << 30) + b" " * (size // 4)
-    with tempfile.TemporaryFile() as file:
+    with io.BytesIO() as file:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
             for number in range(64):
                 archive.writestr(f"{number}.npy", member)
-        file.seek(0)
-        yield "npz, 64 headers of 1 GiB", file.read()
-    with tempfile.TemporaryFile() as file:
+        yield "npz, 64 headers of 1 GiB", file.getvalue()
+    with io.BytesIO() as file:
         with zipfile.ZipFile(file, "w") as archive:
             for number in range(size // 250):
                 np.lib.format.write_array(archive.open(f"../{number}.npy", "w"), np.zeros(()))
-        file.seek(0)
-        yield "npz, many members with ..", file.read()
+        yield "npz, many members with ..", file.getvalue()
     shape = b"[" + b"9," * (size // 2) + b"9]"
     text = b'{"x":{"dtype":"U8","shape":' + shape + b',"data_offsets":[0,0]}}'
     yield "safetensors, many dimensions", struct.pack("<Q", len(text)) + text
@@ -215,49 +204,41 @@ def archives(size: int) -> Iterator[tuple[str, bytes]]:
     yield "safetensors, one over the other", struct.pack("<Q", len(text)) + text + bytes(size // 2)
 
 
+def _written(path: Path, parts: dict[str, bytes]) -> int:
+    """Write files into a directory, by their paths; return their bytes."""
+    for place, data in parts.items():
+        (path / place).parent.mkdir(parents=True, exist_ok=True)
+        (path / place).write_bytes(data)
+    return sum(map(len, parts.values()))
+
+
 def inputs(size: int, folder: Path) -> Iterator[tuple[str, Path, int, str]]:
     """Yield the name of each input, where it lies, its bytes, and its kind."""
-    for number, (name, data) in enumerate(checkpoints(size)):
-        path = folder / f"{number}.lcc.h5"
-        path.write_bytes(data)
-        yield name, path, len(data), "file"
     made = list(chains(size))
+    others = [*hdf5_files(size), *torch_files(size)]
+    single = [(f"{n}.lcc.h5", name, data, "file") for n, (name, data) in enumerate(checkpoints(size))]
+    single += [(f"{n}.lcc", name, data, "bundle") for n, (name, data) in enumerate(bundles(size, made))]
+    for n, (name, data) in enumerate(archives(size)):
+        single.append((f"{n}.{name.split(',')[0]}", name, data, "foreign"))
+    for n, (name, data) in enumerate(others):
+        single.append((f"other-{n}.{'h5' if name.startswith('HDF5') else 'pt'}", name, data, "foreign"))
+    for file, name, data, kind in single:
+        yield name, folder / file, _written(folder, {file: data}), kind
     for name, files in made:
         path = folder / name.replace(" ", "-")
-        path.mkdir()
-        for step, data in enumerate(files, 1):
-            (path / f"{step:012}.lcc.h5").write_bytes(data)
-        yield f"chain of {len(files)}, {name}", path, sum(map(len, files)), "chain"
-    for number, (name, data) in enumerate(bundles(size, made)):
-        path = folder / f"{number}.lcc"
-        path.write_bytes(data)
-        yield name, path, len(data), "bundle"
+        parts = {f"{step:012}.lcc.h5": data for step, data in enumerate(files, 1)}
+        yield f"chain of {len(files)}, {name}", path, _written(path, parts), "chain"
     for name, parts in parity_chains(size):
         path = folder / f"parity-{name.replace(' ', '-')}"
-        (path / ".parity").mkdir(parents=True)
-        for place, data in parts.items():
-            (path / place).write_bytes(data)
-        yield f"parity, {name}", path, sum(map(len, parts.values())), "protected"
+        yield f"parity, {name}", path, _written(path, parts), "protected"
     for number, (name, data) in enumerate(seals(size)):
         path = folder / f"sealed-{number}" / "input.npz"
-        path.parent.mkdir()
+        nbytes = _written(path.parent, {"input.npz.sha256": data})
         np.savez(path, w=np.zeros(3))
-        path.with_name("input.npz.sha256").write_bytes(data)
-        yield f"seal, {name}", path, len(data), "sealed"
-    for number, (name, data) in enumerate(archives(size)):
-        path = folder / f"{number}.{name.split(',')[0]}"
-        path.write_bytes(data)
-        yield name, path, len(data), "foreign"
-    for number, (name, data) in enumerate(itertools.chain(hdf5_files(size), torch_files(size))):
-        path = folder / f"other-{number}.{'h5' if name.startswith('HDF5') else 'pt'}"
-        path.write_bytes(data)
-        yield name, path, len(data), "foreign"
+        yield f"seal, {name}", path, nbytes, "sealed"
     for number, (name, parts) in enumerate(weight_versions(size)):
         path = folder / f"weights-{number}"
-        for place, data in parts.items():
-            (path / place).parent.mkdir(parents=True, exist_ok=True)
-            (path / place).write_bytes(data)
-        yield name, path, sum(map(len, parts.values())), "versions"
+        yield name, path, _written(path, parts), "versions"
     for name in ("0.lcc.h5", "0.npz", "0.safetensors", "0.h5", "0.pt"):
         path = folder / f"fifo-{name}"
         os.mkfifo(path)

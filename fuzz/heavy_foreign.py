@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import re
 import struct
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -47,24 +49,16 @@ def hdf5_files(size: int) -> Iterator[tuple[str, bytes]]:
         file["b"] = np.zeros(size - 4096, np.uint8)
         return file
 
-    yield (
-        "HDF5, nothing is stored",
-        _hdf5(lambda f: as_large(f).create_dataset("a", (3900 * (size - 4096),), "u1")),
-    )
-    yield "HDF5, deflated twice", _hdf5(lambda file: deflated_twice(as_large(file)))
-    yield (
-        "HDF5, chunks of one element",
-        _hdf5(lambda file: as_large(file).create_dataset("a", (_CHUNKS,), "u1", chunks=(1,))),
-    )
-    yield (
-        "HDF5, many datasets",
-        _hdf5(lambda file: [file.create_dataset(f"{n}", data=np.uint8(0)) for n in range(size // 130)]),
-    )
-    yield "HDF5, one dataset of many names", _hdf5(links)
-    yield (
-        "HDF5, many attributes",
-        _hdf5(lambda file: [file.attrs.create(f"{n}", np.uint8(0)) for n in range(size // 80)]),
-    )
+    writers: dict[str, Callable[[h5py.File], object]] = {
+        "nothing is stored": lambda f: as_large(f).create_dataset("a", (3900 * (size - 4096),), "u1"),
+        "deflated twice": lambda f: deflated_twice(as_large(f)),
+        "chunks of one element": lambda f: as_large(f).create_dataset("a", (_CHUNKS,), "u1", chunks=(1,)),
+        "many datasets": lambda f: [f.create_dataset(f"{n}", data=np.uint8(0)) for n in range(size // 130)],
+        "one dataset of many names": links,
+        "many attributes": lambda f: [f.attrs.create(f"{n}", np.uint8(0)) for n in range(size // 80)],
+    }
+    for what, write in writers.items():
+        yield f"HDF5, {what}", _hdf5(write)
     yield "HDF5, strings in one place", _strings(size)
     yield "HDF5, scales of many axes", _scales(size)
 
@@ -99,27 +93,21 @@ def _scales(size: int) -> bytes:
 
 def _aimed_at_first(data: bytes, length: int, other: int) -> bytes:
     """Return a file whose sequences of `other` elements are all the first one, of `length`."""
-    head = struct.pack("<I", length)
-    at = next(
-        place
-        for place in _places(data, head)
-        if 0 < int.from_bytes(data[place + 4 : place + 12], "little") < len(data)
-        and 0 < int.from_bytes(data[place + 12 : place + 16], "little") < 1 << 16
-        and data[int.from_bytes(data[place + 4 : place + 12], "little") :].startswith(b"GCOL")
-    )
-    first, found = data[at : at + 16], bytearray(data)
-    for place in _places(data, struct.pack("<I", other)):
-        address = int.from_bytes(data[place + 4 : place + 12], "little")
-        if 0 < address < len(data) and data[address : address + 4] == b"GCOL":
-            found[place : place + 16] = first
+
+    def number(start: int, end: int) -> int:
+        return int.from_bytes(data[start:end], "little")
+
+    def places(count: int) -> Iterator[int]:
+        for match in re.finditer(b"(?=%b)" % re.escape(struct.pack("<I", count)), data):
+            place = match.start()
+            if (address := number(place + 4, place + 12)) and data.startswith(b"GCOL", address):
+                yield place
+
+    at = next(place for place in places(length) if 0 < number(place + 12, place + 16) < 1 << 16)
+    found = bytearray(data)
+    for place in places(other):
+        found[place : place + 16] = data[at : at + 16]
     return bytes(found)
-
-
-def _places(data: bytes, part: bytes) -> Iterator[int]:
-    at = data.find(part)
-    while at >= 0:
-        yield at
-        at = data.find(part, at + 1)
 
 
 def _archive(pickled: bytes, storage: bytes) -> bytes:
@@ -177,23 +165,18 @@ def weight_versions(size: int) -> Iterator[tuple[str, dict[str, bytes]]]:
         metadata |= {"compression_format": "zstd", "checksum_format": "adler32"}
         return json.dumps({"metadata": metadata, "weight_map": weights}).encode()
 
-    def tensors(parts: dict[str, tuple[str, int, bytes]], digests: dict[str, str]) -> bytes:
-        header: dict[str, object] = {"__metadata__": digests}
-        end = 0
-        for name, (dtype, count, data) in parts.items():
-            header[name] = {"dtype": dtype, "shape": [count], "data_offsets": [end, end + len(data)]}
-            end += len(data)
-        text = json.dumps(header).encode()
-        return struct.pack("<Q", len(text)) + text + b"".join(data for *_, data in parts.values())
+    def tensors(data: bytes, **digests: str) -> bytes:
+        tensor = {"dtype": "U8", "shape": [len(data)], "data_offsets": [0, len(data)]}
+        text = json.dumps({"__metadata__": digests, "w": tensor}).encode()
+        return struct.pack("<Q", len(text)) + text + data
 
     name = "weight_v%06d/model.safetensors%s"
     empty = {name % (n, ".index.json"): index(n, {}) for n in range(1, size // 200)}
     yield "weights, no base", empty
-    model = {"w": ("U8", size // 2, bytes(size // 2))}
-    base = {name % (1, ""): tensors(model, {})}
+    base = {name % (1, ""): tensors(bytes(size // 2))}
     packed = zstandard.ZstdCompressor(level=19).compress(bytes(size // 2))
-    delta = tensors({"w": ("U8", len(packed), packed)}, {"w": "00000000"})
-    sound = tensors({"w": ("U8", len(packed), packed)}, {"w": f"{_adler(size // 2):08x}"})
+    delta = tensors(packed, w="00000000")
+    sound = tensors(packed, w=f"{zlib.adler32(bytes(size // 2)):08x}")
     steps = range(2, 2 + size // 2 // 450)
     for title, broken in (("the last", steps[-1]), ("the middle one", steps[len(steps) // 2])):
         files = dict(base)
@@ -203,14 +186,8 @@ def weight_versions(size: int) -> Iterator[tuple[str, dict[str, bytes]]]:
         yield f"weights, {title} of many is damaged", files
     bomb = zstandard.ZstdCompressor(level=19).compress(bytes(size * 5000))
     for encoding in ("xor", "overwrite"):
-        part = tensors({"w": ("U8", len(bomb), bomb)}, {"w": "00000000"})
         files = {name % (2, ".index.json"): index(2, {"w": "d.safetensors"}, encoding)}
-        yield f"weights, {encoding}, a bomb", base | files | {"weight_v000002/d.safetensors": part}
+        files["weight_v000002/d.safetensors"] = tensors(bomb, w="00000000")
+        yield f"weights, {encoding}, a bomb", base | files
     files = {name % (2, ".index.json"): b"[" * (size // 2)}
     yield "weights, a deep index", base | files
-
-
-def _adler(count: int) -> int:
-    import zlib
-
-    return zlib.adler32(bytes(count))

@@ -9,18 +9,9 @@ _NUMBERS = (0, 1, 2, 3, 4, 7, 8, 15, 16, 31, 127, 128, 254, 255)
 
 
 def mutate(data: bytes, others: Sequence[bytes], tokens: Sequence[bytes], rng: random.Random) -> bytes:
-    """Return `data` after one to eight small changes.
+    """Return `data` after one to eight small changes, which `rng` alone decides on.
 
-    Parameters
-    ----------
-    data
-        The input to change.
-    others
-        Inputs to take parts from.
-    tokens
-        Bytes worth writing.
-    rng
-        Decides; the result depends on nothing else.
+    They take parts from other inputs, and write tokens.
     """
     changed = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 2, 4, 8))):

@@ -27,14 +27,7 @@ _PURE = {
 class Reached:
     """A copy of a decoder in this process, and which of its mutants were reached.
 
-    Parameters
-    ----------
-    package
-        The folder of the decoder.
-    mutants
-        Its mutants.
-    users
-        Modules that use it, and are to be imported again.
+    Modules that use it, by the names `users`, are imported again.
     """
 
     def __init__(self, package: Path, mutants: Sequence[Mutant], *users: str) -> None:

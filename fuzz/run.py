@@ -31,15 +31,7 @@ from typing import Any, NoReturn, Self
 
 HERE = Path(__file__).parent
 TARGETS = (
-    "frame",
-    "manifest",
-    "checkpoint",
-    "chain",
-    "follow",
-    "bundle",
-    "parity",
-    "foreign",
-    "skeleton",
+    *("frame", "manifest", "checkpoint", "chain", "follow", "bundle", "parity", "foreign", "skeleton"),
     "forms",
 )
 INPUT_SECONDS = 10
@@ -57,13 +49,7 @@ class Overtime(BaseException):
 class Session:
     """Runs inputs, counts them and keeps the one that breaks the invariant. A context manager.
 
-    Parameters
-    ----------
-    check
-        The target.
-    work
-        Directory of what is found. ``current`` in it is the input that runs, should the process be
-        killed.
+    ``current`` in the directory `work` is the input that runs, should the process be killed.
     """
 
     def __init__(self, check: Check, work: Path) -> None:

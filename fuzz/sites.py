@@ -20,34 +20,16 @@ _BOUNDS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
 
 @dataclass(frozen=True)
 class Mutant:
-    """One fault in one module.
+    """One fault in one module."""
 
-    Attributes
-    ----------
-    path
-        The module, below the folder of the package.
-    scope
-        The function, class or constant that it is in.
-    function
-        Qualified name of the function; empty outside of all functions.
-    what
-        The fault.
-    start, end
-        The bytes of the source that are replaced.
-    replacement
-        What takes their place.
-    rules
-        Rules of the specification that the function names.
-    """
-
-    path: str
-    scope: str
-    function: str
+    path: str  #: of the module, below the folder of the package
+    scope: str  #: the function, class or constant that it is in
+    function: str  #: its qualified name; empty outside of all functions
     what: str
-    start: int
+    start: int  #: of the bytes of the source that are replaced
     end: int
     replacement: str
-    rules: frozenset[str]
+    rules: frozenset[str]  #: of the specification, that the function names
 
     @property
     def name(self) -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -105,14 +105,6 @@ def _list(path: Path) -> None:
             chain.info(step)
 
 
-def _validate(path: Path) -> None:
-    lccodec.validate(path)
-
-
-def _validate_deep(path: Path) -> None:
-    lccodec.validate(path, deep=True)
-
-
 def _restore(path: Path) -> None:
     chain = lccodec.Chain(path)
     for step in (None, *chain.steps):
@@ -127,10 +119,6 @@ def _open(path: Path) -> None:
             file.get(name)
 
 
-def _average(path: Path) -> None:
-    lccodec.Chain(path).average(last=3)
-
-
 def _follow(path: Path) -> None:
     with lccodec.follow(path, timeout=0) as follower:
         for update in follower:
@@ -142,15 +130,9 @@ def _repair(path: Path) -> None:
     repair(DirectoryStore(path))
 
 
-_VERBS: tuple[Callable[[Path], None], ...] = (
-    _list,
-    _validate,
-    _validate_deep,
-    _restore,
-    _open,
-    _average,
-    _follow,
-    _repair,
+_VERBS: tuple[Callable[[Path], object], ...] = (
+    *(_list, lccodec.validate, partial(lccodec.validate, deep=True), _restore, _open),
+    *(lambda path: lccodec.Chain(path).average(last=3), _follow, _repair),
 )
 
 

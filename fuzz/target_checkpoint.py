@@ -36,13 +36,7 @@ from scratch import new_directory
 
 import lccodec
 from lccodec.chain.read.checkpoint import OpenCheckpoint, open_data
-from lccodec.constants import (
-    FORMAT_MINOR,
-    MAX_EXPANSION,
-    PAYLOAD_OFFSET,
-    ROOT_SIZE,
-    TRAILER_SIZE,
-)
+from lccodec.constants import FORMAT_MINOR, MAX_EXPANSION, PAYLOAD_OFFSET, ROOT_SIZE, TRAILER_SIZE
 from lccodec.container.checkpoint import Trailer, skeleton
 from lccodec.policy.roles import Assignment
 
@@ -65,53 +59,15 @@ _WEIGHT = {"layer~11/0": Assignment("weight", "")}
 TOKENS = tuple(
     token.encode()
     for token in (
-        *(
-            "null",
-            "true",
-            "0",
-            "-1",
-            "1",
-            "2",
-            "65536",
-            "9007199254740992",
-            "1e400",
-            "-0.0",
-            "NaN",
-            "Infinity",
-        ),
-        *(
-            '"l"',
-            '"t"',
-            '["l"]',
-            '["t",0]',
-            '["l",null]',
-            "{}",
-            "[]",
-            '{"f":"nan"}',
-            '{"f":"0.1"}',
-            '{"b":""}',
-        ),
-        *(
-            '"lccodec":[1,0]',
-            '"lccodec":[1,1]',
-            '"lccodec":[1,2]',
-            '"tree":',
-            '"metadata":{"a":"b"},',
-            '"metadata":{},',
-            '"a":0,',
-            '\\"',
-            "\\ud800",
-            "\\u0000",
-            "é",
-        ),
+        *("null", "true", "0", "-1", "1", "2", "65536", "9007199254740992", "1e400", "-0.0", "NaN"),
+        "Infinity",
+        *('"l"', '"t"', '["l"]', '["t",0]', '["l",null]', "{}", "[]", '{"f":"nan"}', '{"f":"0.1"}'),
+        '{"b":""}',
+        *('"lccodec":[1,0]', '"lccodec":[1,1]', '"lccodec":[1,2]', '"tree":', '"metadata":{"a":"b"},'),
+        *('"metadata":{},', '"a":0,', '\\"', "\\ud800", "\\u0000", "é"),
         *("[" * 70, "]" * 70, '{"a":' * 70, "}" * 70, "9" * 4097, ",", '"', "\ufeff", " "),
-        *(
-            '"parent":null',
-            '"parent":[1,"' + "A" * 43 + '"]',
-            '"copies":[[0,10]],',
-            '"copies":[[0,255]],',
-            '"later":[3,"' + "A" * 43 + '",128],',
-        ),
+        *('"parent":null', '"parent":[1,"' + "A" * 43 + '"]', '"later":[3,"' + "A" * 43 + '",128],'),
+        *('"copies":[[0,10]],', '"copies":[[0,255]],'),
     )
 )
 
@@ -158,11 +114,7 @@ def made(mode: int, rest: bytes) -> bytes:
     """Return the file of an input."""
     if mode % 4 == 3:
         return _repaired(rest, _roots() if mode & _IN_DIRECTORY else {})
-    return (_as_it_is, _with_root, _assembled)[mode % 4](rest)
-
-
-def _as_it_is(file: bytes) -> bytes:
-    return file
+    return (bytes, _with_root, _assembled)[mode % 4](rest)
 
 
 def _with_root(file: bytes) -> bytes:

@@ -111,7 +111,6 @@ def seeds() -> Iterator[bytes]:
         if kind.is_float:
             yield from _classed(kind)
         yield from _split(kind)
-        yield from _split(kind)
 
 
 def _runs(kind: ElementType, quantizers: Sequence[Quantizer]) -> Iterator[bytes]:

@@ -86,11 +86,7 @@ def _count(layout: Layout) -> None:
 
 def made(mode: int, rest: bytes) -> bytes:
     """Return the parity file of an input."""
-    return (_as_it_is, _with_digest, _assembled)[mode % 3](rest)
-
-
-def _as_it_is(file: bytes) -> bytes:
-    return file
+    return (bytes, _with_digest, _assembled)[mode % 3](rest)
 
 
 def _with_digest(file: bytes) -> bytes:

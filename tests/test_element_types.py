@@ -20,7 +20,7 @@ from lccodec.element_types import (
     widen,
 )
 
-from .support.strategies import ALL_DTYPES, array_and_reference, bits_of, random_array
+from .support.strategies import ALL_DTYPES, Pair, array_and_reference, bits_of, random_array
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -80,7 +80,7 @@ def test_every_bfloat16_survives_widening() -> None:
 
 
 @given(array_and_reference(["bfloat16", "float16"], special=0.0))
-def test_differences_are_those_of_the_type(pair: tuple[np.ndarray, np.ndarray | None]) -> None:
+def test_differences_are_those_of_the_type(pair: Pair) -> None:
     array, reference = pair
     kind, x = components(array)
     r = None if reference is None else components(reference)[1]

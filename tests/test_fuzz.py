@@ -5,43 +5,25 @@ from __future__ import annotations
 import importlib
 import json
 import random
-import signal
 import subprocess
 import sys
 import tempfile
-import tracemalloc
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
 from lccodec.frame.decode import decode_components
 
+from .support.bounds import bounded
+
 FUZZ = Path(__file__).parents[1] / "fuzz"
-TARGETS = (
-    "frame",
-    "manifest",
-    "checkpoint",
-    "chain",
-    "follow",
-    "bundle",
-    "parity",
-    "foreign",
-    "skeleton",
-    "forms",
-)
 REGRESSIONS = sorted((FUZZ / "regressions").glob("*/*"))
+TARGETS = sorted({path.parent.name for path in REGRESSIONS})  # each has some
 OUTCOMES = json.loads((FUZZ / "regressions" / "outcomes.json").read_bytes())
 MAX_SECONDS = 10  # of CPU: other tests run beside
 MAX_BYTES = 256 << 20  # of inputs of at most 128 KiB
-
-
-class Overtime(BaseException):
-    pass
 
 
 @pytest.fixture(scope="session")
@@ -56,31 +38,13 @@ def _as_the_driver(monkeypatch: pytest.MonkeyPatch, scratch: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
 
 
-@contextmanager
-def bounded_time() -> Iterator[None]:
-    if not hasattr(signal, "SIGPROF"):
-        yield
-        return
-
-    def over(*_: Any) -> None:
-        raise Overtime
-
-    before = signal.signal(signal.SIGPROF, over)
-    signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
-
-
 def target(name: str) -> ModuleType:
     return importlib.import_module(f"target_{name}")
 
 
 def test_there_are_regressions() -> None:
     names = [path.parent.name for path in REGRESSIONS]
-    assert set(names) == set(TARGETS) == set(importlib.import_module("run").TARGETS)
+    assert set(TARGETS) == set(importlib.import_module("run").TARGETS)
     assert min(names.count("frame"), names.count("checkpoint")) > 20
 
 
@@ -88,13 +52,8 @@ def test_there_are_regressions() -> None:
 def test_regression(path: Path) -> None:
     module = target(path.parent.name)
     before = Counter(module.outcomes)
-    tracemalloc.start()
-    try:
-        with bounded_time():
-            module.check(path.read_bytes())
-        assert tracemalloc.get_traced_memory()[1] < MAX_BYTES
-    finally:
-        tracemalloc.stop()
+    with bounded(MAX_SECONDS, MAX_BYTES):
+        module.check(path.read_bytes())
     if path.parent.name in OUTCOMES:
         # An input of an older form would be refused early, and test nothing any more.
         assert list(module.outcomes - before) == [OUTCOMES[path.parent.name][path.name]]
@@ -106,15 +65,10 @@ def test_the_heaviest_frames_are_light() -> None:
     heaviest = importlib.import_module("heaviest")
     frames = list(heaviest.heavy_frames(1 << 12))
     assert max(frame.components.nbytes for frame in frames) > 3 << 20
-    tracemalloc.start()
-    try:
-        with bounded_time():
-            for frame in frames:
-                decoded = decode_components(memoryview(frame.data), None)
-                assert decoded.tobytes() == frame.components.tobytes(), frame.name
-        assert tracemalloc.get_traced_memory()[1] < 64 << 20
-    finally:
-        tracemalloc.stop()
+    with bounded(MAX_SECONDS, 64 << 20):
+        for frame in frames:
+            decoded = decode_components(memoryview(frame.data), None)
+            assert decoded.tobytes() == frame.components.tobytes(), frame.name
 
 
 @pytest.mark.parametrize("name", TARGETS)

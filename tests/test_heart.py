@@ -61,6 +61,10 @@ def folder(pytester: pytest.Pytester) -> pytest.Pytester:
     return pytester
 
 
+def in_temporary() -> set[Path]:
+    return set(Path(tempfile.gettempdir()).iterdir())
+
+
 def passed(folder: pytest.Pytester, *words: str) -> set[str]:
     """The tests that a call of pytest runs; all of them pass."""
     found = folder.runpytest_inprocess("-v", *words)
@@ -106,21 +110,21 @@ def test_goes_on(tmp_path):
 
 
 def test_a_test_that_leaves_something_fails_and_it_is_removed(folder: pytest.Pytester) -> None:
-    before = set(Path(tempfile.gettempdir()).iterdir())
+    before = in_temporary()
     folder.makepyfile(LEAVES)
     found = folder.runpytest_inprocess()
     found.assert_outcomes(passed=2, errors=1)
     found.stdout.fnmatch_lines("left behind in the temporary directory: left-*")
     folder.makepyfile(LEAVES.replace("mkdtemp(", "mkdtemp(dir=Path(__file__).parent, "))
     assert folder.runpytest_inprocess().ret == 0
-    assert set(Path(tempfile.gettempdir()).iterdir()) - before == set()
+    assert in_temporary() - before == set()
 
 
 def test_what_an_example_leaves_is_removed(folder: pytest.Pytester) -> None:
-    before = set(Path(tempfile.gettempdir()).iterdir())
+    before = in_temporary()
     folder.makepyfile(example='"""\n>>> import tempfile\n>>> place = tempfile.mkdtemp()\n"""\n')
     folder.runpytest_inprocess().assert_outcomes(passed=1)
-    assert set(Path(tempfile.gettempdir()).iterdir()) - before == set()
+    assert in_temporary() - before == set()
 
 
 def test_what_outlives_its_test_fails_the_run(folder: pytest.Pytester) -> None:
@@ -132,10 +136,10 @@ def test_what_outlives_its_test_fails_the_run(folder: pytest.Pytester) -> None:
 
 
 def test_files_of_a_test_that_failed_are_kept_and_told(folder: pytest.Pytester) -> None:
-    before = set(Path(tempfile.gettempdir()).iterdir())
+    before = in_temporary()
     folder.makepyfile("def test_one(tmp_path):\n    (tmp_path / 'file').write_text('x')\n    assert not 1\n")
     found = folder.runpytest_inprocess()
     [told] = re.findall("^files of tests that failed: (.*)$", found.stdout.str(), re.MULTILINE)
     assert [path.name for path in Path(told).rglob("file")] == ["file"]
-    assert [Path(told).parent] == list(set(Path(tempfile.gettempdir()).iterdir()) - before)
+    assert [Path(told).parent] == list(in_temporary() - before)
     shutil.rmtree(Path(told).parent)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import ast
 import graphlib
 import re
-import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-from .support.folders import FOLDERS, PACKAGE, ROOMS, TESTS
+from .support.folders import FOLDERS, ROOMS, TESTS, modules
+from .support.programs import run_program
 
 #: What lies in no folder and above all: the public names, and the program.
 PUBLIC = {"__init__", "__main__"}
@@ -51,14 +50,6 @@ OPTIONAL = {
     "rich": {"cli"},
     "tqdm": {"chain/caller"},
 }
-
-
-@cache
-def modules() -> dict[str, ast.Module]:
-    return {
-        str(path.relative_to(PACKAGE).with_suffix("")): ast.parse(path.read_text())
-        for path in sorted(PACKAGE.rglob("*.py"))
-    }
 
 
 def folder(module: str) -> str:
@@ -125,11 +116,8 @@ def test_rooms_import_those_below(name: str) -> None:
     assert set(inner.values()) - {"__init__"} == set(floors)
     for module, room in inner.items():
         if room != "__init__":
-            above = {
-                other
-                for other in imports(module)[0] & inner.keys()
-                if inner[other] != room and floors[inner[other]] >= floors[room]
-            }
+            others = {other for other in imports(module)[0] & inner.keys() if inner[other] != room}
+            above = {other for other in others if floors[inner[other]] >= floors[room]}
             assert not above, f"{module} imports {above}, which lie beside or above it"
 
 
@@ -159,16 +147,9 @@ def test_one_function_of_the_program_prints() -> None:
     for module, tree in modules().items():
         for node in ast.walk(tree):
             words = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-            if words in {"click.echo", "click.secho", "print"} or words.endswith(
-                ("stdout.write", "stderr.write")
-            ):
+            if re.fullmatch(r"click\.s?echo|print|.*(stdout|stderr)\.write", words, re.DOTALL):
                 printing.append(module)
-    assert sorted(printing) == [
-        "__main__",
-        "adapters/chains",
-        "chain/save/background",
-        "cli/program",
-    ]
+    assert sorted(printing) == ["__main__", "adapters/chains", "chain/save/background", "cli/program"]
 
 
 @pytest.mark.parametrize("module", sorted(modules()))
@@ -188,8 +169,7 @@ def test_no_input_or_output_below_the_container(module: str) -> None:
 def test_optional_packages_are_imported_where_they_are_used() -> None:
     """Importing the core pulls in numpy and h5py at most."""
     program = "import sys; from lccodec import *; print(*sorted(m for m in sys.modules if '.' not in m))"
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert not set(run.stdout.split()) & {*OPTIONAL, "jaxlib", "flax", "optax"}
+    assert not set(run_program(program).stdout.split()) & {*OPTIONAL, "jaxlib", "flax", "optax"}
 
 
 #: What a chain does only when it is asked to: saving, saving in the background, and its verbs.
@@ -205,8 +185,7 @@ LATE = {
 def test_a_chain_loads_what_it_needs_to_be_read(tmp_path: Path) -> None:
     """With the rest, its import takes a third more; nothing was saved, so `close` loads nothing."""
     program = "import sys, lccodec\nwith lccodec.Chain(sys.argv[1]) as c: c.steps\nprint(*sys.modules)"
-    command = [sys.executable, "-c", program, str(tmp_path)]
-    loaded = set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    loaded = set(run_program(program, tmp_path).stdout.split())
     assert set(modules()) >= LATE
     assert {module for module in LATE if f"lccodec.{module.replace('/', '.')}" in loaded} == set()
     assert not loaded & {"h5py", "multiprocessing", "socket", "subprocess", "tempfile"}

@@ -1,13 +1,11 @@
 """``python -m lccodec`` is the command, and names the extra that is missing."""
 
-import subprocess
-import sys
-
 import pytest
 
 import lccodec
 
 from .support.commands import command
+from .support.programs import run_program
 
 
 @pytest.mark.slow
@@ -21,6 +19,5 @@ def test_the_module_is_the_command(tmp_path):
 @pytest.mark.parametrize("package", ["click", "rich"])
 def test_without_the_extra_one_line_names_it(package):
     code = f"import sys; sys.modules[{package!r}] = None; from lccodec.__main__ import main; main()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
+    done = run_program(code, code=2)
     assert done.stderr == f"lccodec: error: the command line needs {package}: pip install 'lccodec[cli]'\n"

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 from functools import partial
@@ -25,6 +24,7 @@ from lccodec.parallel import (
 )
 
 from .support.interrupts import interrupted, within
+from .support.programs import run_program
 
 
 @given(st.integers(0, 5000), st.integers(1, 700))
@@ -247,5 +247,5 @@ line.add(last)
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no fork")
 def test_forks_and_the_end_of_a_program() -> None:
-    run = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    run = run_program(PROGRAM)
     assert (run.stdout, run.stderr) == ("child end", "")

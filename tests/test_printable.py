@@ -1,12 +1,11 @@
 """What others have named does not drive a terminal, whoever prints it."""
 
-import subprocess
-import sys
-
 import pytest
 
 from lccodec import errors
 from lccodec.printable import printable
+
+from .support.programs import run_program
 
 HOSTILE = "a\x1b[2J\x1b]0;t\x07\r\x08\x9b\u202e\u2066\ud800\x00b"
 
@@ -63,8 +62,6 @@ open(sys.argv[1], "w").close()
 chain.save_async(1, {"a": np.ones(3)})
 """
     target = tmp_path / "evil\x1b[2J\u202e"
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(target)], capture_output=True, text=True, check=False
-    )
+    done = run_program(script, target, code=1)
     assert "evil\\x1b[2J\\u202e" in done.stderr
     assert printable(done.stderr, lines=True) == done.stderr

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from .support import requirements
+from .support.programs import run_program
 from .support.requirements import ROOT, extras, imports, needed
 
 #: Frameworks that are large, or need more than Python: README's second command works without.
@@ -18,13 +17,9 @@ LARGE = {"torch", "jax", "flax", "optax", "orbax-checkpoint", "lightning", "tran
 
 
 def commands() -> list[str]:
-    return [
-        line
-        for block in re.findall(
-            r"^```sh\n(.*?)^```$", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE
-        )
-        for line in block.splitlines()
-    ]
+    text = (ROOT / "README.md").read_text()
+    blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return [line for block in blocks for line in block.splitlines()]
 
 
 def test_readme_has_two_commands_and_ci_takes_them_from_there() -> None:
@@ -45,14 +40,12 @@ def test_the_second_command_installs_no_framework_and_no_browser() -> None:
 @pytest.mark.parametrize(
     ("file", "packages"),
     [
-        ("tests/chain/test_chain.py", set()),
-        ("tests/exchange/test_rules.py", set()),
-        ("tests/cli/test_save.py", set()),
+        *((f"tests/{name}.py", set()) for name in ("chain/test_chain", "exchange/test_rules")),
+        *((name, set()) for name in ("tests/cli/test_save.py", "lccodec/exchange/rules.py")),
         ("tests/adapters/torch/test_states.py", {"torch"}),
         ("tests/adapters/test_orbax.py", {"flax", "jax", "optax", "orbax-checkpoint"}),
         ("lccodec/adapters/dcp.py", {"torch"}),
         ("lccodec/exchange/__init__.py", {"torch", "jax", "flax"}),
-        ("lccodec/exchange/rules.py", set()),
         ("docs/saving.md", set()),
     ],
 )
@@ -105,9 +98,8 @@ def test_what_is_missing_is_left_out_and_told(
         assert requirements.pytest_ignore_collect(ROOT / path, pytestconfig) is left_out
     monkeypatch.setattr(requirements, "missing", set)
     assert requirements.pytest_report_header() == []
-    assert (
-        requirements.pytest_ignore_collect(ROOT / "tests/adapters/torch/test_states.py", pytestconfig) is None
-    )
+    path = ROOT / "tests/adapters/torch/test_states.py"
+    assert requirements.pytest_ignore_collect(path, pytestconfig) is None
 
 
 @pytest.mark.slow
@@ -115,15 +107,10 @@ def test_what_is_missing_is_left_out_of_every_call(tmp_path: Path) -> None:
     """Also of one that names no test: ``pytest docs``."""
     hidden = "from tests.support import requirements\nrequirements.missing = lambda: {'torch'}\n"
     (tmp_path / "hidden.py").write_text(hidden)
-    command = [sys.executable, "-m", "pytest", "-p", "hidden", "-p", "no:cacheprovider"]
-    done = subprocess.run(
-        [*command, "--numprocesses=0", "--collect-only", "--quiet", "docs"],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    program = "import pytest; pytest.console_main()"
+    words = ["-p", "hidden", "-p", "no:cacheprovider", "--numprocesses=0", "--collect-only", "-q"]
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    done = run_program(program, *words, "docs", cwd=ROOT, env=environment)
     collected = {line.partition("::")[0] for line in done.stdout.splitlines()}
     assert "docs/saving.md" in collected
     assert "docs/frameworks.md" not in collected

@@ -15,6 +15,8 @@ from lccodec.entropy.stream_reader import read_stream
 from lccodec.entropy.stream_writer import write_run
 from lccodec.errors import DataError, FormatError
 
+from ..support.streams import read
+
 
 def matrix(rows: int, columns: int, share: float, spread: float, seed: int, alphabet: int = 8) -> np.ndarray:
     """Symbols of a matrix whose rows and columns differ in activity by powers of two."""
@@ -30,13 +32,6 @@ def write(symbols: np.ndarray, columns: int) -> bytes:
     stored = b"".join(write_run(Sparse(places, symbols[places]), symbols.size, columns))
     assert b"".join(write_run(symbols, symbols.size, columns)) == stored
     return stored
-
-
-def read(stored: bytes, count: int) -> np.ndarray:
-    cursor = Cursor(memoryview(stored), "stream")
-    symbols = dense(read_stream(cursor, count), count)
-    assert cursor.remaining == 0
-    return symbols
 
 
 levels = st.lists(st.integers(0, 15), min_size=1, max_size=12)
@@ -104,14 +99,8 @@ def test_classes_of_a_sample_of_a_large_matrix() -> None:
 @pytest.mark.parametrize(
     ("shape", "components", "columns"),
     [
-        ((), 1, 0),
-        ((7,), 1, 0),
-        ((3, 5), 1, 5),
-        ((3, 5), 2, 10),
-        ((16, 6, 5, 5), 1, 25),
-        ((12, 768, 3072), 1, 3072),
-        ((0, 4), 1, 0),
-        ((1, 9), 1, 9),
+        *(((), 1, 0), ((7,), 1, 0), ((3, 5), 1, 5), ((3, 5), 2, 10), ((16, 6, 5, 5), 1, 25)),
+        *(((12, 768, 3072), 1, 3072), ((0, 4), 1, 0), ((1, 9), 1, 9)),
     ],
 )
 def test_row_length_parts_an_array_where_it_is_squarest(

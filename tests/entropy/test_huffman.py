@@ -16,9 +16,10 @@ from lccodec.loops.counts import histogram
 
 from ..support.oracle import order0_entropy_bits
 
-counts_of = st.lists(st.integers(0, 10_000), min_size=2, max_size=256).filter(
-    lambda c: sum(v > 0 for v in c) > 1
-)
+
+def counts_of(numbers: st.SearchStrategy[int]) -> st.SearchStrategy[list[int]]:
+    """Counts of which at least two are not 0."""
+    return st.lists(numbers, min_size=2, max_size=256).filter(lambda counts: sum(map(bool, counts)) > 1)
 
 
 def padded(counts: list[int]) -> np.ndarray:
@@ -46,7 +47,7 @@ def limited_cost(counts: list[int], limit: int) -> int:
     return best
 
 
-@given(counts_of)
+@given(counts_of(st.integers(0, 10_000)))
 def test_lengths_are_optimal_where_the_limit_does_not_bind(counts: list[int]) -> None:
     weights = padded(counts)
     lengths = PackageMerge(weights).lengths(15)
@@ -79,11 +80,7 @@ def test_canonical_codes_rise_with_length_then_symbol() -> None:
     assert canonical_codes(lengths).tolist() == [0b10, 0b0, 0b110, 0, 0b111]
 
 
-@given(
-    st.lists(st.integers(0, 3) | st.integers(0, 10**9), min_size=2, max_size=256).filter(
-        lambda counts: sum(map(bool, counts)) > 1
-    )
-)
+@given(counts_of(st.integers(0, 3) | st.integers(0, 10**9)))
 def test_both_forms_choose_the_same_lengths(counts: list[int]) -> None:
     weights = padded(counts)
     expected = huffman._choose_lengths(weights)

@@ -12,7 +12,7 @@ from lccodec.element_types import components
 from lccodec.entropy.numbers import read_numbers, signed, unsigned, unzigzag, write_numbers, zigzag
 from lccodec.errors import FormatError, TruncatedError
 
-from ..support.strategies import ALL_DTYPES, array_and_reference, dtype_of, random_array
+from ..support.strategies import ALL_DTYPES, REALS, Pair, array_and_reference, dtype_of, random_array
 
 
 def stored(numbers: np.ndarray) -> bytes:
@@ -78,7 +78,7 @@ def test_refused() -> None:
 
 
 @given(array_and_reference())
-def test_zigzag_is_undone(pair: tuple[np.ndarray, np.ndarray | None]) -> None:
+def test_zigzag_is_undone(pair: Pair) -> None:
     array, reference = pair
     kind, x = components(array)
     r = None if reference is None else components(reference)[1]
@@ -96,7 +96,7 @@ def test_no_reference_is_a_reference_of_zeros(name: str) -> None:
     np.testing.assert_array_equal(zigzag(x, None, kind.is_float), zigzag(x, np.zeros_like(x), kind.is_float))
 
 
-@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("name", REALS)
 def test_neighbours_differ_by_one(name: str) -> None:
     dtype = dtype_of(name)
     kind, _ = components(np.zeros(1, dtype))

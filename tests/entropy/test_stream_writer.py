@@ -6,24 +6,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec.cursor import Cursor
-from lccodec.entropy.runs import Packed, Sparse, as_sparse, dense
+from lccodec.entropy.runs import Packed, Sparse, as_sparse
 from lccodec.entropy.stream_reader import read_stream
 from lccodec.entropy.stream_writer import write_run, write_stream
 
 from ..support.oracle import order0_entropy_bits
+from ..support.streams import read
+
+
+def round_trip(symbols: np.ndarray) -> bytes:
+    """The stream of symbols, once it was read."""
+    stored = b"".join(write_stream(symbols))
+    np.testing.assert_array_equal(read(stored, symbols.size), symbols)
+    return stored
 
 
 def draw_symbols(count: int, alphabet: int, zeros: float, seed: int, skew: float = 1.0) -> np.ndarray:
     weights = skew ** np.arange(alphabet - 1)
     shares = np.concatenate([[zeros], (1 - zeros) * weights / weights.sum()])
     return np.random.default_rng(seed).choice(alphabet, count, p=shares).astype(np.uint8)
-
-
-def read(stored: bytes, count: int) -> np.ndarray:
-    cursor = Cursor(memoryview(stored), "stream")
-    symbols = dense(read_stream(cursor, count), count)
-    assert cursor.remaining == 0
-    return symbols
 
 
 @given(
@@ -34,8 +35,7 @@ def read(stored: bytes, count: int) -> np.ndarray:
     st.integers(0, 2**32),
 )
 def test_round_trip(count: int, alphabet: int, zeros: float, skew: float, seed: int) -> None:
-    symbols = draw_symbols(count, alphabet, zeros, seed, skew)
-    np.testing.assert_array_equal(read(b"".join(write_stream(symbols)), count), symbols)
+    round_trip(draw_symbols(count, alphabet, zeros, seed, skew))
 
 
 @pytest.mark.parametrize("alphabet", [4, 8])
@@ -51,9 +51,7 @@ def test_within_three_percent_of_order_0_entropy(alphabet: int, skew: float, zer
 def test_far_apart_symbols_are_joined_by_symbols_of_value_zero() -> None:
     symbols = np.zeros(1_000_000, np.uint8)
     symbols[[0, 1, 2, 3, 700_000, 999_999]] = 7
-    stored = b"".join(write_stream(symbols))
-    assert len(stored) < 64
-    np.testing.assert_array_equal(read(stored, symbols.size), symbols)
+    assert len(round_trip(symbols)) < 64
 
 
 def rows_of(count: int, columns: int, share: float, seed: int) -> np.ndarray:
@@ -72,8 +70,7 @@ def rows_of(count: int, columns: int, share: float, seed: int) -> np.ndarray:
     st.integers(0, 2**32),
 )
 def test_rows_round_trip(count: int, columns: int, share: float, seed: int) -> None:
-    symbols = rows_of(count, columns, share, seed)
-    np.testing.assert_array_equal(read(b"".join(write_stream(symbols)), symbols.size), symbols)
+    round_trip(rows_of(count, columns, share, seed))
 
 
 @pytest.mark.parametrize(
@@ -82,25 +79,20 @@ def test_rows_round_trip(count: int, columns: int, share: float, seed: int) -> N
 )
 def test_rows_of_a_table_take_little_more_than_their_symbols(columns: int, share: float, most: float) -> None:
     symbols = rows_of((1 << 21) // columns, columns, share, 0)
-    stored = b"".join(write_stream(symbols))
-    assert len(stored) < most * np.count_nonzero(symbols)
-    np.testing.assert_array_equal(read(stored, symbols.size), symbols)
+    assert len(round_trip(symbols)) < most * np.count_nonzero(symbols)
 
 
 def test_rows_that_begin_anywhere_take_little_more_than_their_symbols() -> None:
     """They are no rows of a matrix of a power of two, so the gaps between them are coded."""
     symbols = rows_of(7000, 300, 0.01, 0)
-    stored = b"".join(write_stream(symbols))
-    assert len(stored) < 1.12 * np.count_nonzero(symbols)
-    np.testing.assert_array_equal(read(stored, symbols.size), symbols)
+    assert len(round_trip(symbols)) < 1.12 * np.count_nonzero(symbols)
 
 
 @pytest.mark.parametrize("value", [1, 255])
 def test_rows_of_equal_symbols_are_within_the_limit_of_places(value: int) -> None:
     symbols = np.zeros((1000, 1024), np.uint8)
     symbols[::7] = value
-    stored = b"".join(write_stream(symbols.reshape(-1)))
-    np.testing.assert_array_equal(read(stored, symbols.size), symbols.reshape(-1))
+    round_trip(symbols.reshape(-1))
 
 
 @pytest.mark.parametrize("distance", [10**4, 10**5, 10**6])
@@ -108,9 +100,7 @@ def test_rows_that_are_far_apart_are_within_the_limit_of_places(distance: int) -
     symbols = np.zeros(4 * distance, np.uint8)
     for start in range(0, symbols.size, distance):
         symbols[start + 3 : start + 67] = np.arange(1, 65)
-    stored = b"".join(write_stream(symbols))
-    assert len(stored) < 4 * 64 * 3
-    np.testing.assert_array_equal(read(stored, symbols.size), symbols)
+    assert len(round_trip(symbols)) < 4 * 64 * 3
 
 
 def test_forms() -> None:

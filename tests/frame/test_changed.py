@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import zlib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from lccodec.frame.decode import decode_components
 from lccodec.frame.encode import MAX_BLOCK_COMPONENTS
 from lccodec.frame.header import parse_header
 
+from ..support.frames import sealed
 from ..support.strategies import FLOATS, INTEGERS, installed, random_array
 from ..support.tuning import tune
 
@@ -64,6 +65,13 @@ def test_places_of_several_blocks() -> None:
     assert found.bits.tolist() == [7, 1, 255]
 
 
+def frame_of(reference: np.ndarray, places: Any, step: int) -> bytes:
+    """The exact frame of an array that differs from its reference at some places."""
+    array = reference.copy()
+    array[places] += step
+    return lccodec.encode(array, lccodec.Lossless(), reference=reference)
+
+
 def test_other_frames_do_not_tell() -> None:
     rng = np.random.default_rng(0)
     zeros, noise = np.zeros(5000), rng.standard_normal(5000)
@@ -78,9 +86,7 @@ def test_other_frames_do_not_tell() -> None:
 
 def test_another_reference_is_an_error() -> None:
     reference = np.arange(20_000, dtype=np.uint16)
-    array = reference.copy()
-    array[::100] += 1
-    frame = memoryview(lccodec.encode(array, lccodec.Lossless(), reference=reference))
+    frame = memoryview(frame_of(reference, slice(None, None, 100), 1))
     for place in (0, 7):  # that the frame changes, and that it does not
         other = reference.copy()
         other[place] += 3
@@ -90,15 +96,12 @@ def test_another_reference_is_an_error() -> None:
 
 def test_damage_is_an_error_or_the_same_changes() -> None:
     reference = np.arange(20_000, dtype=np.uint16)
-    array = reference.copy()
-    array[::50] += 300
-    frame = lccodec.encode(array, lccodec.Lossless(), reference=reference)
+    frame = frame_of(reference, slice(None, None, 50), 300)
     for place in range(parse_header(memoryview(frame)).size, len(frame) - 4, 7):
         wrong = bytearray(frame)
         wrong[place] ^= 0x11
-        wrong[-4:] = zlib.crc32(wrong[:-4]).to_bytes(4, "little")
         try:
-            found = finish(changed(memoryview(wrong), reference, array_sum(reference)))
+            found = finish(changed(memoryview(sealed(wrong)), reference, array_sum(reference)))
         except DataError:  # the array sum is wrong, if nothing else
             continue
         assert found is None  # it seems to have a whole plane
@@ -106,16 +109,13 @@ def test_damage_is_an_error_or_the_same_changes() -> None:
 
 def test_bytes_left_over_are_an_error() -> None:
     reference = np.zeros(20_000, np.uint8)
-    array = reference.copy()
-    array[5] = 1
-    frame = lccodec.encode(array, lccodec.Lossless(), reference=reference)
+    frame = frame_of(reference, 5, 1)
     size = parse_header(memoryview(frame)).size
     block = int.from_bytes(frame[size : size + 4], "little")
     longer = frame[:size] + (block + 1).to_bytes(4, "little") + frame[size + 4 : -12] + b"\0" + frame[-12:]
     for wrong in (longer, frame[:-12] + b"\0" + frame[-12:]):
-        stored = wrong[:-4] + zlib.crc32(wrong[:-4]).to_bytes(4, "little")
         with pytest.raises(FormatError, match="LCC-FRM-07"):
-            finish(changed(memoryview(stored), reference, 0))
+            finish(changed(memoryview(sealed(wrong)), reference, 0))
 
 
 def test_a_lack_of_memory_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,11 +38,7 @@ from ..support.tuning import tune, tuned
 BLOCK = PIECE  # the smallest that the encoder can write
 BLOCK_LOG2 = BLOCK.bit_length() - 1
 QUANTIZERS = [
-    Lossless(),
-    ExponentBuckets(2),
-    ExponentBuckets(8),
-    UniformDeadzone(relative_step=1),
-    LogSteps(0.5),
+    *(Lossless(), ExponentBuckets(2), ExponentBuckets(8), UniformDeadzone(relative_step=1), LogSteps(0.5))
 ]
 
 
@@ -181,14 +177,8 @@ def test_parts_that_are_not_blocks_are_refused(monkeypatch: pytest.MonkeyPatch) 
     array = np.arange(300_000, dtype=np.float32)
     frame = memoryview(encode(array, ExponentBuckets(3), array + 1))
     bits = array.view("u4").copy()
-    for start, stop in (
-        (1, BLOCK),
-        (0, 1000),
-        (BLOCK, 299_999),
-        (2 * BLOCK, 3 * BLOCK),
-        (BLOCK, 0),
-        (-BLOCK, BLOCK),
-    ):
+    parts = (1, BLOCK), (0, 1000), (BLOCK, 299_999), (2 * BLOCK, 3 * BLOCK), (BLOCK, 0), (-BLOCK, BLOCK)
+    for start, stop in parts:
         with pytest.raises(ArgumentError, match=r"are not blocks of 2\*\*17"):
             decode_range(frame, slice(start, stop), bits, bits)
     for reference, out in ((bits[:BLOCK], bits[:1000]), (None, bits[:BLOCK]), (bits[:5], bits[:BLOCK])):

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import functools
 import struct
-import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from lccodec import (
     LimitError,
     LogSteps,
     Lossless,
+    Quantizer,
     TruncatedError,
     UniformDeadzone,
     UnsupportedError,
@@ -32,44 +33,46 @@ from lccodec.frame.content import Content, array_sum
 from lccodec.frame.encode import Effort, encode_content
 from lccodec.frame.header import FrameHeader, parse_header
 
+from ..support.bounds import bounded
 from ..support.frames import sealed
-from ..support.strategies import ALL_DTYPES, INTEGERS, array_and_reference, bits_of, dtype_of, random_array
+from ..support.strategies import (
+    ALL_DTYPES,
+    FLOATS,
+    INTEGERS,
+    Pair,
+    array_and_reference,
+    bits_of,
+    dtype_of,
+    random_array,
+)
 
 VECTORS = Path(__file__).parents[2] / "spec" / "vectors"
 LOSSY = [
-    ExponentBuckets(2),
-    ExponentBuckets(8),
-    UniformDeadzone(relative_step=1),
-    UniformDeadzone(max_error=1e-2),
-    LogSteps(0.5),
+    *(ExponentBuckets(2), ExponentBuckets(8), LogSteps(0.5)),
+    *(UniformDeadzone(relative_step=1), UniformDeadzone(max_error=1e-2)),
 ]
 
 
 @given(array_and_reference())
-def test_lossless_is_bit_exact(pair: tuple[np.ndarray, np.ndarray | None]) -> None:
+def test_lossless_is_bit_exact(pair: Pair) -> None:
     array, reference = pair
     restored = decode(encode(array, Lossless(), reference), reference)
-    assert restored.dtype == array.dtype
-    assert restored.shape == array.shape
+    assert (restored.dtype, restored.shape) == (array.dtype, array.shape)
     assert restored.flags.c_contiguous and restored.flags.writeable
     np.testing.assert_array_equal(bits_of(restored), bits_of(array))
 
 
 @given(array_and_reference(INTEGERS), st.sampled_from(LOSSY))
-def test_integers_are_exact_under_every_quantizer(
-    pair: tuple[np.ndarray, np.ndarray | None], quantizer: object
-) -> None:
+def test_integers_are_exact_under_every_quantizer(pair: Pair, quantizer: Any) -> None:
     array, reference = pair
-    restored = decode(encode(array, quantizer, reference), reference)  # type: ignore[arg-type]
+    restored = decode(encode(array, quantizer, reference), reference)
     np.testing.assert_array_equal(restored, array)
 
 
 @given(array_and_reference(), st.sampled_from([*LOSSY, Lossless()]))
-def test_decoding_into_an_array_even_the_reference(
-    pair: tuple[np.ndarray, np.ndarray | None], quantizer: object
-) -> None:
+def test_decoding_into_an_array_even_the_reference(pair: Pair, quantizer: Any) -> None:
     array, reference = pair
-    frame = encode(array, quantizer, reference)  # type: ignore[arg-type]
+    frame = encode(array, quantizer, reference)
     expected = bits_of(decode(frame, reference))
     out = np.empty(array.shape, array.dtype)
     assert decode(frame, reference, out) is out
@@ -80,16 +83,12 @@ def test_decoding_into_an_array_even_the_reference(
         np.testing.assert_array_equal(bits_of(target), expected)
 
 
-@given(
-    array_and_reference(["float16", "bfloat16", "float32", "float64", "complex64"]), st.sampled_from(LOSSY)
-)
-def test_a_second_generation_decodes_to_itself(
-    pair: tuple[np.ndarray, np.ndarray | None], quantizer: object
-) -> None:
+@given(array_and_reference(FLOATS[:-1]), st.sampled_from(LOSSY))
+def test_a_second_generation_decodes_to_itself(pair: Pair, quantizer: Any) -> None:
     """Same bytes for the same array, whatever its layout."""
     array, reference = pair
-    frame = encode(array, quantizer, reference)  # type: ignore[arg-type]
-    assert encode(np.array(array, order="F"), quantizer, reference) == frame  # type: ignore[arg-type]
+    frame = encode(array, quantizer, reference)
+    assert encode(np.array(array, order="F"), quantizer, reference) == frame
 
 
 @pytest.mark.parametrize("name", ALL_DTYPES)
@@ -123,23 +122,21 @@ def test_header_round_trip_and_size() -> None:
 
 def test_a_run_may_have_as_many_components_as_its_limit() -> None:
     kind = parse_header(encode(np.zeros(3, np.uint8), Lossless())).kind
-    for first in ((1 << 22) - 1, 1 << 22):
-        run = FrameHeader(1, kind, True, ((first,), (1,)), 20, run=True)
-        if first < 1 << 22:
-            assert parse_header(run.to_bytes()) == run
-            continue
-        with pytest.raises(LimitError) as caught:
-            parse_header(run.to_bytes())
-        assert caught.value.rule == "LCC-LIM-09"
+    run, larger = (
+        FrameHeader(1, kind, True, ((first,), (1,)), 20, run=True) for first in ((1 << 22) - 1, 1 << 22)
+    )
+    assert parse_header(run.to_bytes()) == run
+    with pytest.raises(LimitError) as caught:
+        parse_header(larger.to_bytes())
+    assert caught.value.rule == "LCC-LIM-09"
 
 
 def test_fixed_cost_of_a_frame() -> None:
     """Bytes of a frame beside its stream: header, extent, codebook of three, block, checksums."""
     before = np.zeros(1_000_000, np.float32)
     after = before.copy()
-    after[::1000] = 1.0
-    after[1::1000] = -1.0
-    after[2::1000] = 2.0
+    for start, value in enumerate((1.0, -1.0, 2.0)):
+        after[start::1000] = value
     frame = encode(after, ExponentBuckets(2), before)
     assert parse_header(frame).method_name == "codebook"
     assert len(encode(before, ExponentBuckets(2), before)) <= 47 - 12 + 2
@@ -182,8 +179,8 @@ def test_another_reference_is_noticed() -> None:
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16", "int64", "bool"])
 @pytest.mark.parametrize("quantizer", [Lossless(), ExponentBuckets(3)])
-def test_every_prefix_and_extension_is_an_error(name: str, quantizer: object) -> None:
-    frame = encode(random_array(name, (90,), 7), quantizer)  # type: ignore[arg-type]
+def test_every_prefix_and_extension_is_an_error(name: str, quantizer: Any) -> None:
+    frame = encode(random_array(name, (90,), 7), quantizer)
     for length in range(len(frame)):
         with pytest.raises((TruncatedError, ChecksumError)):
             decode(frame[:length])
@@ -197,8 +194,8 @@ def test_every_prefix_and_extension_is_an_error(name: str, quantizer: object) ->
 
 
 @pytest.mark.parametrize("quantizer", [Lossless(), ExponentBuckets(3)])
-def test_every_flipped_bit_is_an_error(quantizer: object) -> None:
-    frame = encode(random_array("float32", (60,), 8, special=0.05), quantizer)  # type: ignore[arg-type]
+def test_every_flipped_bit_is_an_error(quantizer: Any) -> None:
+    frame = encode(random_array("float32", (60,), 8, special=0.05), quantizer)
     for bit in range(8 * len(frame)):
         damaged = bytearray(frame)
         damaged[bit // 8] ^= 1 << bit % 8
@@ -206,20 +203,9 @@ def test_every_flipped_bit_is_an_error(quantizer: object) -> None:
             decode(bytes(damaged))
 
 
-def header(**changes: object) -> bytes:
-    fields = {
-        "magic": b"LC",
-        "version": 1,
-        "method": 0,
-        "dtype": 5,
-        "flags": 0,
-        "ndim": 1,
-        "log2": 0,
-        "shape": (1,),
-    }
-    fields |= changes
-    shape = fields.pop("shape")
-    return struct.pack("<2sBBBBBB", *fields.values()) + struct.pack(f"<{len(shape)}Q", *shape)  # type: ignore[arg-type]
+def header(magic=b"LC", version=1, method=0, dtype=5, flags=0, ndim=1, log2=0, shape=(1,)) -> bytes:
+    head = struct.pack("<2s6B", magic, version, method, dtype, flags, ndim, log2)
+    return head + struct.pack(f"<{len(shape)}Q", *shape)
 
 
 @pytest.mark.parametrize(
@@ -245,9 +231,7 @@ def header(**changes: object) -> bytes:
         ({"shape": (1 << 12,)}, TruncatedError, "LCC-FRM-02"),
     ],
 )
-def test_hostile_headers_name_their_rule(
-    changes: dict[str, object], error: type[DataError], rule: str
-) -> None:
+def test_hostile_headers_name_their_rule(changes: dict[str, Any], error: type[DataError], rule: str) -> None:
     frame = sealed(header(**changes) + b"\x07" + bytes(12))
     with pytest.raises(error) as caught:
         decode(frame)
@@ -269,14 +253,14 @@ def test_arguments_are_checked() -> None:
     frame = encode(array, Lossless(), np.zeros_like(array))
     with pytest.raises(ArgumentError, match="coded against a reference"):
         decode(frame)
-    with pytest.raises(ArgumentError, match=r"shape \(2, 3\); got \(3, 2\)"):
-        encode(array, Lossless(), np.zeros((3, 2), np.float32))
-    with pytest.raises(ArgumentError, match=r"shape \(2, 3\); got \(3, 2\)"):
-        decode(frame, np.zeros((3, 2), np.float32))
-    with pytest.raises(ArgumentError, match="float64"):
-        encode(array, Lossless(), np.zeros((2, 3)))
-    with pytest.raises(ArgumentError, match="float64"):
-        decode(frame, np.zeros((2, 3)))
+    for reference, match in (
+        (np.zeros((3, 2), np.float32), r"shape \(2, 3\); got \(3, 2\)"),
+        (np.zeros((2, 3)), "float64"),
+    ):
+        with pytest.raises(ArgumentError, match=match):
+            encode(array, Lossless(), reference)
+        with pytest.raises(ArgumentError, match=match):
+            decode(frame, reference)
     with pytest.raises(ArgumentError, match="cannot be stored"):
         encode(np.array([None]), Lossless())
     for out in (np.empty((3, 2), np.float32), np.empty((2, 3), np.float64), np.empty((3, 2), np.float32).T):
@@ -297,6 +281,15 @@ def test_out_may_have_either_byte_order_and_must_be_writable() -> None:
         with pytest.raises(ArgumentError, match="writable"):
             decode(frame, reference, out)
         assert not out.any()
+
+
+@pytest.mark.parametrize("quantizer", [UniformDeadzone(step=0.5, absolute=True), Lossless()])
+def test_a_frame_without_a_reference_replaces_the_array_that_is_given_as_one(quantizer: Quantizer) -> None:
+    array = np.random.default_rng(0).standard_normal(500)
+    frame = encode(array, quantizer)
+    out = np.full(500, 7.0)
+    decode(frame, reference=out, out=out)
+    np.testing.assert_array_equal(out, decode(frame))
 
 
 @pytest.mark.parametrize("name", ["run-raw", "run-planes", "run-codebook-ordered"])
@@ -356,16 +349,10 @@ def test_memory_of_a_large_array_is_that_of_pieces(
     out = reference.copy()
     quantizer = CODED[name]
     base = out if relative and not quantizer.absolute else None
-    tracemalloc.start()
-    try:
-        started, _ = tracemalloc.get_traced_memory()
+    with bounded(600, 60 << 20):
         content = Content(content.bits, content.kind, content.shapes, base)
         for piece in encode_content(content, quantizer, out, effort=effort):
             del piece
-        peak = tracemalloc.get_traced_memory()[1] - started
-    finally:
-        tracemalloc.stop()
-    assert peak < 60 << 20
 
 
 def test_units_are_not_lost_without_a_word() -> None:

@@ -12,14 +12,7 @@ from lccodec.constants import METHOD_CODEBOOK, METHOD_PLANES, METHOD_RAW, METHOD
 from lccodec.element_table import ELEMENT_TYPES
 from lccodec.errors import FormatError
 from lccodec.frame.header import FrameHeader, parse_header
-from lccodec.frame.pieces import (
-    block_count,
-    block_number,
-    block_starts,
-    blocks_of,
-    head_size,
-    whole_blocks,
-)
+from lccodec.frame.pieces import block_count, block_number, block_starts, blocks_of, head_size, whole_blocks
 from lccodec.frame.smooth import block_shapes
 
 SINGLE = next(kind for kind in ELEMENT_TYPES if kind.name == "float32")

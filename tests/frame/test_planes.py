@@ -16,20 +16,19 @@ from lccodec.frame import planes
 from lccodec.frame.content import SUM_MASK, array_sum
 from lccodec.frame.planes import read_block, write_block
 
-from ..support.strategies import array_and_reference, dtype_of
+from ..support.strategies import REALS, Pair, array_and_reference, dtype_of
 from ..support.tuning import tune
 
 
 @given(array_and_reference())
-def test_round_trip(pair: tuple[np.ndarray, np.ndarray | None]) -> None:
+def test_round_trip(pair: Pair) -> None:
     array, reference = pair
     kind, bits = components(array)
     base = None if reference is None else components(reference)[1]
     pieces, total = write_block(bits, base, kind)
     assert total == array_sum(bits)
-    stored = b"".join(pieces)
     out = np.empty_like(bits)
-    cursor = Cursor(memoryview(stored), "block")
+    cursor = Cursor(memoryview(b"".join(pieces)), "block")
     read_block(cursor, base, kind, out)
     assert cursor.remaining == 0
     np.testing.assert_array_equal(out, bits)
@@ -52,9 +51,8 @@ def changed(kind: ElementType, size: int, places: Array, seed: int, largest: int
 def check_all_ways(after: Array, before: Array, kind: ElementType, first: int = 0) -> None:
     """Whether and how changes are searched makes no difference: not to bytes, sums and values."""
     codes = zigzag(after, before, kind.is_float)
-    expected = b"".join(
-        b"".join(write_stream((codes >> (8 * place)).astype(np.uint8))) for place in range(kind.size)
-    )
+    planes_of = ((codes >> (8 * place)).astype(np.uint8) for place in range(kind.size))
+    expected = b"".join(b"".join(write_stream(plane)) for plane in planes_of)
     for out in (None, np.zeros_like(before), before.copy()):
         base = before if out is None or not out.any() else out
         pieces, total = write_block(after, base, kind, first, out)
@@ -154,7 +152,7 @@ def looks_smaller_alone(array: np.ndarray, reference: np.ndarray) -> bool:
     return Lossless().stands_alone(bits, components(reference)[1], kind)
 
 
-@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("name", REALS)
 @pytest.mark.parametrize("kept", [0.0, 0.2, 0.99, 0.9999])
 def test_the_smaller_coding_is_told_from_a_sample(name: str, kept: float) -> None:
     """Of what forgets its past at different rates, as moments do."""
@@ -169,7 +167,7 @@ def test_the_smaller_coding_is_told_from_a_sample(name: str, kept: float) -> Non
 
 
 @given(array_and_reference())
-def test_any_array_can_be_looked_at(pair: tuple[np.ndarray, np.ndarray | None]) -> None:
+def test_any_array_can_be_looked_at(pair: Pair) -> None:
     array, reference = pair
     if reference is not None and array.size:
         same = np.array_equal(components(array)[1], components(reference)[1])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import struct
-import zlib
 
 import numpy as np
 import pytest
@@ -20,6 +19,8 @@ from lccodec.frame.content import SUM_MASK, Content, array_sum
 from lccodec.frame.decode import decode_range
 from lccodec.frame.encode import FrameCoder, encode_content
 from lccodec.frame.header import parse_header
+
+from ..support.frames import sealed
 
 X = np.linspace(0, 3, 60)
 FIELD = np.sin(X)[:, None, None] + np.cos(2 * X[:50, None]) * X[:40]
@@ -83,11 +84,9 @@ def test_few_bytes_do_not_ask_for_much(relative: bool) -> None:
     assert parse_header(frame).relative == relative
     np.testing.assert_array_equal(decode(frame, zeros if relative else None), zeros)
     assert len(frame) == (1 << 20) // MAX_SMOOTH_COMPONENTS
-    claimed = bytearray(frame)
-    claimed[8:16] = struct.pack("<Q", (1 << 20) + 1)
-    claimed[-4:] = struct.pack("<I", zlib.crc32(claimed[:-4]))
+    claimed = sealed(frame[:8] + struct.pack("<Q", (1 << 20) + 1) + frame[16:])
     with pytest.raises(LimitError, match="LCC-LIM-12"):
-        decode(bytes(claimed), np.zeros((1 << 20) + 1, np.float16))
+        decode(claimed, np.zeros((1 << 20) + 1, np.float16))
 
 
 def test_every_prefix_is_refused() -> None:

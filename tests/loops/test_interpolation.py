@@ -11,13 +11,13 @@ from lccodec.element_table import ELEMENT_TYPES
 from lccodec.loops.interpolation import _interpolate_loop, interpolate
 from lccodec.loops.representatives import is_native
 
-from ..support.strategies import random_array
+from ..support.strategies import REALS, random_array
 
 KINDS = {kind.name: kind for kind in ELEMENT_TYPES}
 
 
 @given(
-    st.sampled_from(["float16", "bfloat16", "float32", "float64"]),
+    st.sampled_from(REALS),
     st.integers(0, 40),
     st.integers(0, 2**32),
     st.integers(1, 255),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +11,8 @@ import pytest
 import lccodec
 from lccodec import loops
 from lccodec.loops import Kernel, kernel
+
+from ..support.programs import run_program
 
 CALL = """
 import numpy as np, sys, time, warnings
@@ -25,10 +25,7 @@ def call():
 
 def program(text: str, **environment: str) -> list[str]:
     """The words that a program of its own prints, which may use both forms."""
-    variables = {**os.environ, "LCCODEC_KERNELS": "", **environment}
-    run = subprocess.run(
-        [sys.executable, "-c", CALL + text], env=variables, capture_output=True, text=True, check=True
-    )
+    run = run_program(CALL + text, env={**os.environ, "LCCODEC_KERNELS": "", **environment})
     assert run.stderr == ""
     return run.stdout.split()
 
@@ -40,13 +37,7 @@ def test_without_the_compiler_a_kernel_is_its_numpy_form(monkeypatch: pytest.Mon
 
 def test_the_variable_has_two_values() -> None:
     text = "try: import lccodec.loops\nexcept ValueError as error: print(error)"
-    run = subprocess.run(
-        [sys.executable, "-c", text],
-        env={**os.environ, "LCCODEC_KERNELS": "fast"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    run = run_program(text, env={**os.environ, "LCCODEC_KERNELS": "fast"})
     assert run.stdout.strip() == "LCCODEC_KERNELS must be numpy or numba; got 'fast'"
 
 

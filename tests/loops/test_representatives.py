@@ -12,10 +12,10 @@ from lccodec.element_table import ELEMENT_TYPES
 from lccodec.element_types import ordered_steps
 from lccodec.loops import representatives as loops
 
-from ..support.strategies import random_array
+from ..support.strategies import REALS, random_array
 
 KINDS = {kind.name: kind for kind in ELEMENT_TYPES}
-TYPES = st.sampled_from(["float16", "bfloat16", "float32", "float64"])
+TYPES = st.sampled_from(REALS)
 SYMBOLS = st.sampled_from([np.uint8, np.uint16])
 
 

@@ -14,6 +14,8 @@ from lccodec.policy.parts import correlations, find_parts
 from lccodec.policy.policy import Candidate, Past
 from lccodec.policy.roles import AVERAGE, Assignment, assign_roles
 
+from ..support.candidates import candidate
+
 Shapes = dict[str, tuple[int, ...]]
 
 LAYERS: Shapes = {"fc.weight": (30, 40), "fc.bias": (30,), "head.weight": (7, 30), "head.bias": (7,)}
@@ -40,13 +42,8 @@ ADAM = {
 @pytest.mark.parametrize(
     ("model", "place"),
     [
-        *(
-            ("model/", "ema/"),
-            ("model/", "ema_model/"),
-            ("params/", "ema_params/"),
-            ("params/", "params_ema/"),
-        ),
-        *(("model/", "ema/state_dict/"), ("model/", "swa_model/module."), ("model/", "averaged/")),
+        *(("model/", f"{place}/") for place in ("ema", "ema_model", "ema/state_dict", "averaged")),
+        *(("params/", "ema_params/"), ("params/", "params_ema/"), ("model/", "swa_model/module.")),
         *(("model/module.", "ema/"), ("model/_orig_mod.", "ema/module."), ("model/net.", "ema/net.")),
         *(("model.", "model_ema."), ("state_dict/model.", "state_dict/ema_model.module.")),
     ],
@@ -148,18 +145,18 @@ def test_an_average_takes_no_moments_from_the_weights() -> None:
     rng = np.random.default_rng(0)
     shape = (40, 30)
 
-    def candidate(name: str, role: Any, why: str, values: Any) -> Candidate:
-        kind, bits = components(values.astype(np.float32))
-        before = components((values * 0.5).astype(np.float32))[1]
-        return Candidate(name, role, why, kind, shape, bits, before, Past(1, before))
+    def moved(name: str, role: Any, why: str, values: Any) -> Candidate:
+        before = (values * 0.5).astype(np.float32)
+        past = Past(1, components(before)[1])
+        return candidate(name, values.astype(np.float32), role, why, before, past=past)
 
     values = rng.standard_normal(shape)
     own = [
-        candidate("params/fc/kernel", "weight", "", values),
-        candidate("opt/mu/fc/kernel", "first_moment", "", values),
-        candidate("opt/nu/fc/kernel", "second_moment", "", values**2),
+        moved("params/fc/kernel", "weight", "", values),
+        moved("opt/mu/fc/kernel", "first_moment", "", values),
+        moved("opt/nu/fc/kernel", "second_moment", "", values**2),
     ]
-    average = candidate("ema/fc/kernel", "weight", AVERAGE, values)
+    average = moved("ema/fc/kernel", "weight", AVERAGE, values)
     policy = Balanced()
     quantizers = {own[1].name: policy.roles["first_moment"]}
     assert correlations([*own, average], quantizers) == correlations(own, quantizers) != {}

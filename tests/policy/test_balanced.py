@@ -7,21 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lccodec import (
-    POLICIES,
-    ArgumentError,
-    Balanced,
-    LogSteps,
-    Lossless,
-    UniformDeadzone,
-)
-from lccodec.element_types import components
+from lccodec import POLICIES, ArgumentError, Balanced, LogSteps, Lossless, UniformDeadzone
 from lccodec.policy.policy import Candidate
 from lccodec.policy.presets import resolve_policy
 from lccodec.policy.record import Record, write_record
 from lccodec.policy.roles import Role, assign_roles, find_moments
 
 from ..support.adam import ARRAYS, State, adam_states
+from ..support.candidates import candidate
 from ..support.chains import HistoryChain, deltas
 
 
@@ -82,16 +75,12 @@ def test_an_update_of_the_presets_stays_bounded(tmp_path: Path, name: str) -> No
 
 def candidates(states: list[State]) -> list[Candidate]:
     """The arrays of a delta from the first state to the second."""
-    flat = [
+    before, now = (
         {f"{part}/{name}": array for part, arrays in state.items() for name, array in arrays.items()}
         for state in states
-    ]
-    roles = roles_of({name: array.shape for name, array in flat[1].items()})
-    return [
-        Candidate(name, roles[name], "", components(array)[0], array.shape, components(array)[1], parent)
-        for name, array in flat[1].items()
-        for parent in [components(flat[0][name])[1]]
-    ]
+    )
+    roles = roles_of({name: array.shape for name, array in now.items()})
+    return [candidate(name, array, roles[name], before=before[name]) for name, array in now.items()]
 
 
 @pytest.mark.parametrize(
@@ -111,15 +100,12 @@ def test_a_target_out_of_reach_takes_the_nearest_and_tells(
     settled = Balanced(**target, joint=joint).settle(arrays)  # type: ignore[arg-type]
     assert settled.shortfall is not None
     assert re.search(match, settled.shortfall)
-    steps = {
-        name: settled.choose(name, "weight", components(np.zeros(0, np.float32))[0], 1 << 16)
-        for name in ("model/large", "model/flat")
-    }
     nearest = {"error": 1e-9} if "error" in target else {"max_bytes": 1}
     extreme = Balanced(**nearest, joint=joint).settle(arrays)  # type: ignore[arg-type]
-    for name, quantizer in steps.items():
-        other = extreme.choose(name, "weight", components(np.zeros(0, np.float32))[0], 1 << 16)
-        assert getattr(quantizer, "then", quantizer) == getattr(other, "then", other)
+    for name in ("model/large", "model/flat"):
+        steps = [p.choose(name, "weight", arrays[0].kind, 1 << 16) for p in (settled, extreme)]
+        one, other = (getattr(step, "then", step) for step in steps)
+        assert one == other
 
 
 def test_a_target_within_reach_has_no_shortfall() -> None:
@@ -215,18 +201,16 @@ def test_weights_and_their_second_moments() -> None:
         "m.w": "state/0/exp_avg_sq",
         "m.b": "state/1/exp_avg_sq",
     }
-    assert (
-        find_moments(roles_of({"w": (2,), "opt/v": (3,)}), {"w": (2,), "opt/v": (3,)}, "second_moment") == {}
-    )
+    other = {"w": (2,), "opt/v": (3,)}
+    assert find_moments(roles_of(other), other, "second_moment") == {}
 
 
 def test_what_takes_no_bytes_counts_for_a_ratio() -> None:
     rng = np.random.default_rng(0)
     before = rng.normal(size=20_000).astype(np.float32)
     after = before + rng.normal(0, 1e-3, 20_000).astype(np.float32)
-    kind, bits = components(after)
-    arrays = [Candidate("w", "weight", "", kind, after.shape, bits, components(before)[1])]
-    told = "w", "weight", kind, after.size
+    arrays = [candidate("w", after, "weight", before=before)]
+    told = "w", "weight", arrays[0].kind, after.size
 
     def step(ratio: float, spared: int) -> object:
         return Balanced(ratio=ratio).settle(arrays, 1.0, spared).choose(*told)

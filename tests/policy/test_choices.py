@@ -72,7 +72,7 @@ def test_a_plan_says_of_every_array_what_becomes_of_it(tmp_path: Path) -> None:
             "opt/strange",
             "table",
             "norm",
-        ),
+        )
     ]
     assert plan[0] == ArrayPlan(
         "fc/weight",

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.element_types import BFLOAT16_BITS, components, narrow
+from lccodec.element_types import BFLOAT16_BITS, narrow
 from lccodec.policy.copies import mark_copies
 from lccodec.policy.policy import Candidate
-from lccodec.policy.roles import UNNAMED
+
+from ..support.candidates import candidate
 
 VALUES = np.random.default_rng(0).normal(size=(20, 30)).astype(np.float32)
-
-
-def candidate(name: str, array: Any, reference: Any = None, **members: Any) -> Candidate:
-    kind, bits = components(array)
-    before = None if reference is None else components(reference)[1]
-    return Candidate(name, "other", UNNAMED, kind, array.shape, bits, before, **members)
 
 
 def sources(*arrays: Candidate) -> dict[str, str]:
@@ -65,7 +58,7 @@ def test_what_else_is_none() -> None:
 
 
 def test_what_a_save_leaves_out_is_no_source() -> None:
-    left = candidate("a", VALUES, VALUES, inherited=True)
+    left = candidate("a", VALUES, before=VALUES, inherited=True)
     assert sources(left, candidate("b", VALUES.copy())) == {}
 
 
@@ -82,7 +75,7 @@ def test_the_source_is_what_changed_least() -> None:
     some[0] += 1
     arrays = {"new": None, "far": far, "near": near, "some": some, "same": VALUES}
     while len(arrays) > 1:
-        found = sources(*(candidate(name, VALUES.copy(), before) for name, before in arrays.items()))
+        found = sources(*(candidate(name, VALUES.copy(), before=before) for name, before in arrays.items()))
         best = list(arrays)[-1]
         assert best not in found
         assert set(found.values()) == set(list(arrays)[::-1][: len(arrays) // 2])

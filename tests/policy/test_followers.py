@@ -12,7 +12,9 @@ import lccodec
 from lccodec.element_types import ELEMENT_TYPES
 from lccodec.policy.followers import mark_followers
 from lccodec.policy.policy import Candidate
-from lccodec.policy.roles import FOLLOWER, UNNAMED, Role
+from lccodec.policy.roles import FOLLOWER, UNNAMED
+
+from ..support.candidates import candidate
 
 SIZE = 2_000
 RNG = np.random.default_rng(0)
@@ -23,9 +25,13 @@ WEIGHT = BEFORE + MOVED
 FLOAT32 = ELEMENT_TYPES[11]
 
 
-def candidate(name: str, role: Role, now: np.ndarray, before: np.ndarray, why: str = UNNAMED) -> Candidate:
-    bits = [array.astype(np.float32).view(np.uint32) for array in (now, before)]
-    return Candidate(name, role, why, FLOAT32, now.shape, *bits)
+def marked(name: str, now: np.ndarray, before: np.ndarray, why: str = UNNAMED) -> Candidate:
+    """An array of no role, once it was compared with a weight."""
+    single = [array.astype(np.float32) for array in (WEIGHT, BEFORE, now, before)]
+    arrays = [candidate("w", single[0], "weight", before=single[1])]
+    arrays.append(candidate(name, single[2], "other", why, single[3]))
+    mark_followers(arrays)
+    return arrays[1]
 
 
 @pytest.mark.parametrize(
@@ -42,16 +48,12 @@ def candidate(name: str, role: Role, now: np.ndarray, before: np.ndarray, why: s
     ],
 )
 def test_what_follows(now: np.ndarray, before: np.ndarray, follows: bool) -> None:
-    arrays = [candidate("w", "weight", WEIGHT, BEFORE), candidate("list/0", "other", now, before)]
-    mark_followers(arrays)
-    assert (arrays[1].role, arrays[1].why) == (("weight", FOLLOWER) if follows else ("other", UNNAMED))
+    found = marked("list/0", now, before)
+    assert (found.role, found.why) == (("weight", FOLLOWER) if follows else ("other", UNNAMED))
 
 
 def test_what_a_user_calls_exact_stays_exact() -> None:
-    arrays = [candidate("w", "weight", WEIGHT, BEFORE)]
-    arrays.append(candidate("target/w", "other", BEFORE + 0.1 * MOVED, BEFORE, "given as 'target/*'"))
-    mark_followers(arrays)
-    assert arrays[1].role == "other"
+    assert marked("target/w", BEFORE + 0.1 * MOVED, BEFORE, "given as 'target/*'").role == "other"
 
 
 @pytest.mark.parametrize(
@@ -59,10 +61,7 @@ def test_what_a_user_calls_exact_stays_exact() -> None:
     [("target_net/w", True), ("ema/shadow/0", True), ("teacher/w", False), ("ema_teacher/w", False)],
 )
 def test_names_of_what_is_exact(name: str, follows: bool) -> None:
-    arrays = [candidate("w", "weight", WEIGHT, BEFORE)]
-    arrays.append(candidate(name, "other", BEFORE + 0.1 * MOVED, BEFORE, "'x' is exact"))
-    mark_followers(arrays)
-    assert (arrays[1].role == "weight") == follows
+    assert (marked(name, BEFORE + 0.1 * MOVED, BEFORE, "'x' is exact").role == "weight") == follows
 
 
 def run(step: int) -> dict[str, Any]:
@@ -84,12 +83,8 @@ def test_a_copy_costs_little_and_rests(tmp_path: Path) -> None:
     told, errors = [], []
     for step in range(24):
         found = chain.plan(run(step))
-        told.append(
-            {
-                a.name.partition("/")[0]: (a.why, a.stored, e.stored_bytes)
-                for a, e in zip(found, found.estimates(), strict=True)
-            }
-        )
+        both = zip(found, found.estimates(), strict=True)
+        told.append({a.name.partition("/")[0]: (a.why, a.stored, e.stored_bytes) for a, e in both})
         chain.save(step, run(step))
         errors.append(chain.restore()["target"]["weight"] - run(step)["target"]["weight"])
     assert {plan["ema"][0] for plan in told[3:]} == {FOLLOWER}

@@ -6,21 +6,21 @@ import numpy as np
 import pytest
 
 from lccodec import Balanced, LogSteps, Lossless, Policy, UniformDeadzone
-from lccodec.element_types import components
 from lccodec.policy.hindsight import between_quantizers, end_quantizers
 from lccodec.policy.policy import Candidate
 from lccodec.policy.presets import POLICIES
 from lccodec.policy.roles import Role
+
+from ..support.candidates import candidate
 
 RNG = np.random.default_rng(0)
 BALANCED = POLICIES["balanced"]
 SIZE = 1000
 
 
-def candidate(role: Role, values: np.ndarray, reference: np.ndarray | None) -> Candidate:
-    kind, bits = components(values.astype(np.float32))
-    before = None if reference is None else components(reference.astype(np.float32))[1]
-    return Candidate("a", role, "", kind, values.shape, bits, before)
+def array_of(role: Role, values: np.ndarray, before: np.ndarray | None) -> Candidate:
+    own, other = (None if x is None else x.astype(np.float32) for x in (values, before))
+    return candidate("a", own, role, "", other)
 
 
 def noise(scale: float) -> np.ndarray:
@@ -28,7 +28,7 @@ def noise(scale: float) -> np.ndarray:
 
 
 def test_ends_have_steps_of_the_typical_movement() -> None:
-    weight = candidate("weight", noise(1), noise(1))
+    weight = array_of("weight", noise(1), noise(1))
     for moved, step in (([1.0], 2.0), ([1, 1.5, 2], 3.0), ([1, 1, 1, 1, 100], 2.0)):
         assert end_quantizers(BALANCED, [weight], {"a": moved}) == {"a": UniformDeadzone(step=step)}
     wider = Balanced(intervals=0.5, width=1.5)
@@ -37,23 +37,23 @@ def test_ends_have_steps_of_the_typical_movement() -> None:
 
 @pytest.mark.parametrize("moved", [{}, {"a": []}, {"a": [0.0]}, {"a": [float("nan")]}, {"a": [float("inf")]}])
 def test_an_end_without_a_movement_is_as_the_policy_says(moved: dict[str, list[float]]) -> None:
-    assert end_quantizers(BALANCED, [candidate("weight", noise(1), noise(1))], moved) == {}
+    assert end_quantizers(BALANCED, [array_of("weight", noise(1), noise(1))], moved) == {}
 
 
 def test_ends_of_other_roles_and_policies_are_as_the_policy_says() -> None:
     moved = {"a": [1.0]}
     for role in ("first_moment", "second_moment", "other"):
-        assert end_quantizers(BALANCED, [candidate(role, noise(1), noise(1))], moved) == {}
-    weight = candidate("weight", noise(1), noise(1))
+        assert end_quantizers(BALANCED, [array_of(role, noise(1), noise(1))], moved) == {}
+    weight = array_of("weight", noise(1), noise(1))
     for policy in (POLICIES["lossless"], POLICIES["lc-3"], Policy("exact", {"weight": Lossless()})):
         assert end_quantizers(policy, [weight], moved) == {}
-    small = candidate("weight", noise(1)[:10], noise(1)[:10])
+    small = array_of("weight", noise(1)[:10], noise(1)[:10])
     assert end_quantizers(BALANCED, [small], moved) == {}
 
 
 def test_what_a_walk_is_off_takes_nothing() -> None:
     x = noise(10)
-    weight = candidate("weight", x, x + noise(1.5))
+    weight = array_of("weight", x, x + noise(1.5))
     assert between_quantizers(BALANCED, [weight], {"a": [1.0, 1.0, 1.0]}) == {"a": None}
     jump = between_quantizers(BALANCED, [weight], {"a": [0.2, 0.2, 0.2, 30.0]})
     assert jump == {"a": UniformDeadzone(step=0.4)}
@@ -64,9 +64,9 @@ def test_what_a_walk_is_off_takes_nothing() -> None:
 
 def test_a_first_moment_takes_nothing_unless_it_is_of_another_size() -> None:
     moment = noise(0.1)
-    assert between_quantizers(BALANCED, [candidate("first_moment", moment, noise(0.1))], {}) == {"a": None}
+    assert between_quantizers(BALANCED, [array_of("first_moment", moment, noise(0.1))], {}) == {"a": None}
     for reset in (np.zeros(SIZE), 0.01 * moment):
-        assert between_quantizers(BALANCED, [candidate("first_moment", reset, moment)], {}) == {}
+        assert between_quantizers(BALANCED, [array_of("first_moment", reset, moment)], {}) == {}
 
 
 def test_second_moments_must_be_near_and_positive() -> None:
@@ -77,18 +77,18 @@ def test_second_moments_must_be_near_and_positive() -> None:
         (np.where(np.arange(SIZE) == 7, 0, v), False),
         (np.where(np.arange(SIZE) == 7, -v, v), False),
     ):
-        found = between_quantizers(BALANCED, [candidate("second_moment", v, reference)], {})
+        found = between_quantizers(BALANCED, [array_of("second_moment", v, reference)], {})
         assert found == {"a": None if fits else LogSteps(2.0)}
-    assert between_quantizers(BALANCED, [candidate("second_moment", v, None)], {}) == {"a": LogSteps(2.0)}
+    assert between_quantizers(BALANCED, [array_of("second_moment", v, None)], {}) == {"a": LogSteps(2.0)}
     zeros = np.where(np.arange(SIZE) < 500, 0, v)  # of rows that were never touched
-    assert between_quantizers(BALANCED, [candidate("second_moment", zeros, zeros)], {}) == {"a": None}
+    assert between_quantizers(BALANCED, [array_of("second_moment", zeros, zeros)], {}) == {"a": None}
 
 
 def test_nothing_that_must_be_exact_is_left_as_its_reference() -> None:
     x = noise(1)
     for policy, role in ((BALANCED, "other"), (POLICIES["lossless"], "weight")):
-        assert between_quantizers(policy, [candidate(role, x, x + 1e-9)], {"a": [1.0]}) == {}
-    assert between_quantizers(BALANCED, [candidate("weight", x, None)], {"a": [1.0]}) == {}
+        assert between_quantizers(policy, [array_of(role, x, x + 1e-9)], {"a": [1.0]}) == {}
+    assert between_quantizers(BALANCED, [array_of("weight", x, None)], {"a": [1.0]}) == {}
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -97,5 +97,5 @@ def test_what_is_not_finite_is_coded(role: Role, bad: float) -> None:
     x = np.abs(noise(1))
     spoiled = np.where(np.arange(SIZE) == 3, bad, x)
     for values, reference in ((spoiled, x), (x, spoiled)):
-        found = between_quantizers(BALANCED, [candidate(role, values, reference)], {"a": [1.0]})
+        found = between_quantizers(BALANCED, [array_of(role, values, reference)], {"a": [1.0]})
         assert found.get("a", ...) is not None

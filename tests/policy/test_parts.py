@@ -27,6 +27,7 @@ from lccodec.policy.policy import Candidate, Past
 from lccodec.policy.roles import Role
 from lccodec.quantizers.grid import DEAD_ZONE
 
+from ..support.candidates import candidate
 from ..support.chains import deltas
 from ..support.tuning import tune
 
@@ -51,8 +52,7 @@ def test_small_arrays_are_one_part() -> None:
     for name, size in (("model/a", 900), ("model/b", 700), ("model/large", 1 << 17), ("model/still", 900)):
         before = rng.standard_normal(size).astype(np.float32)
         after = before if name == "model/still" else before + np.float32(0.01) * rng.standard_normal(size)
-        kind, bits = components(after.astype(np.float32))
-        arrays.append(Candidate(name, "weight", "", kind, (size,), bits, components(before)[1]))
+        arrays.append(candidate(name, after.astype(np.float32), "weight", before=before))
     found = parts.find_parts(Balanced(), arrays, waiting={"model/b"})
     assert [part.names for part in found] == [["model/a", "model/still"], ["model/large"]]
     assert found[0].count == 1800
@@ -148,11 +148,9 @@ MOMENT = "optimizer/state/0/exp_avg"
 CHOSEN = {MOMENT: UniformDeadzone(relative_step=1.6, absolute=True)}
 
 
-def candidate(name: str, role: Role, array: Array, before: Array | None = None) -> Candidate:
-    kind, bits = components(array)
-    known = None if before is None else components(before)[1]
-    past = None if known is None else Past(1, known)
-    return Candidate(name, role, "", kind, array.shape, bits, known, past)
+def with_past(name: str, role: Role, array: Array, before: Array | None = None) -> Candidate:
+    past = None if before is None else Past(1, components(before)[1])
+    return candidate(name, array, role, before=before, past=past)
 
 
 def run_of_adam(interval: int, size: int = 2000, still: float = 0.0) -> list[Candidate]:
@@ -171,9 +169,9 @@ def run_of_adam(interval: int, size: int = 2000, still: float = 0.0) -> list[Can
         w = w - 1e-3 * m / np.sqrt(v) * (moving if iteration >= 60 else 1)
     arrays = [array.astype(np.float32) for array in (w, before, m, v)]
     return [
-        candidate("model/w", "weight", arrays[0], arrays[1]),
-        candidate(MOMENT, "first_moment", arrays[2], arrays[2]),
-        candidate(f"{MOMENT}_sq", "second_moment", arrays[3]),
+        with_past("model/w", "weight", arrays[0], arrays[1]),
+        with_past(MOMENT, "first_moment", arrays[2], arrays[2]),
+        with_past(f"{MOMENT}_sq", "second_moment", arrays[3]),
     ]
 
 
@@ -252,7 +250,7 @@ def test_a_moment_of_one_size_is_never_all_in_the_zone(policy: Balanced) -> None
 def step_of(policy: Balanced, moved: Array, error: Array | float = 0.0) -> float:
     """The step of a weight whose differences are its movement and an error, in movements."""
     before = np.random.default_rng(1).normal(size=moved.size)
-    w = candidate("model/fc.weight", "weight", before + moved, before + error)
+    w = with_past("model/fc.weight", "weight", before + moved, before + error)
     w.past = Past(1, before.view(np.uint64))
     quantizer = policy.settle([w]).choose(w.name, w.role, w.kind, w.bits.size)
     return (quantizer.bin_width(moved - error) or 0.0) / float(np.sqrt(np.square(moved).mean()))

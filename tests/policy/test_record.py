@@ -53,11 +53,10 @@ def test_roles_are_grouped_by_role() -> None:
         ("lc-9", "policy must be .* got 'lc-9'"),
         (None, "policy must be .* got None"),
         ({"policy": "lc-9"}, "policy must be .* got 'lc-9'"),
-        ({"policy": "lc-3", "known": []}, "not a record of roles"),
-        ({"policy": "lc-3", "known": {"weights": [1]}}, "not a record of roles"),
-        ({"policy": "lc-3", "known": {"weight": 1}}, "not a record of roles"),
-        ({"policy": "lc-3", "known": {"weight": [True]}}, "not a record of roles"),
-        ({"policy": "lc-3", "known": {"weight": ["1"]}}, "not a record of roles"),
+        *(
+            ({"policy": "lc-3", "known": known}, "not a record of roles")
+            for known in ([], {"weights": [1]}, {"weight": 1}, {"weight": [True]}, {"weight": ["1"]})
+        ),
         ({"policy": "lc-3", "roles": {"x": "weights"}}, "weights"),
         ({"policy": "lc-3", "roles": [1]}, "roles"),
     ],

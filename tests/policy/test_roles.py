@@ -157,11 +157,7 @@ OPTIMIZED: dict[str, tuple[Shapes, Shapes, Shapes]] = {
         {f"optimizer/state/{i}/exp_avg": shape for i, shape in enumerate(LINEAR.values())},
         {f"optimizer/state/{i}/exp_avg_sq": shape for i, shape in enumerate(LINEAR.values())},
     ),
-    "numbers without a name of the optimizer": (
-        below(""),
-        {},
-        {"state/0/sum": (30,), "state/1/sum": (30, 40)},
-    ),
+    "numbers of no optimizer": (below(""), {}, {"state/0/sum": (30,), "state/1/sum": (30, 40)}),
     "Keras": (
         {"trainable/dense/kernel": (9, 9)},
         {"optimizer/adam/dense_kernel_momentum": (9, 9)},
@@ -177,16 +173,11 @@ OPTIMIZED: dict[str, tuple[Shapes, Shapes, Shapes]] = {
 BESIDE = {
     **below("best_model/"),
     **slashed("initial/"),
-    "criterion/weight": (30,),
+    **shapes_of(["criterion/weight", "norm.running_var"], (30,)),
     "head/kernel": (7, 8),
-    "rnd/m/x": (5, 6),
-    "rnd/v/x": (5, 6),
-    "obs_norm/m": (30, 40),
-    "obs_norm/v": (30, 40),
-    "particles/momentum": (9, 9),
-    "particles/velocity": (9, 9),
-    "norm.running_var": (30,),
-    "ema/fc/weight": (30, 40),
+    **shapes_of(["rnd/m/x", "rnd/v/x"], (5, 6)),
+    **shapes_of(["obs_norm/m", "obs_norm/v", "ema/fc/weight"]),
+    **shapes_of(["particles/momentum", "particles/velocity"], (9, 9)),
 }
 
 
@@ -297,8 +288,7 @@ def test_given_roles_go_first() -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
-    [{"a": "weights"}, {1: "weight"}, {"a": None}, [("a", "weight")], {"a": []}],
+    "given", [{"a": "weights"}, {1: "weight"}, {"a": None}, [("a", "weight")], {"a": []}]
 )
 def test_unknown_roles_are_refused(given: object) -> None:
     with pytest.raises(ArgumentError, match=r"role"):

@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.element_types import BFLOAT16_BITS, components, narrow
+from lccodec.element_types import BFLOAT16_BITS, narrow
 from lccodec.policy.copies import mark_rounded
 from lccodec.policy.optimizer import find_optimizers
 from lccodec.policy.policy import Candidate
 from lccodec.policy.roles import MASTER, ROUNDED, UNNAMED, UNTRAINED, Role
+
+from ..support.candidates import candidate
 
 SINGLE = np.random.default_rng(0).normal(size=(20, 30)).astype(np.float32)
 
@@ -24,11 +26,6 @@ def half(values: np.ndarray) -> np.ndarray:
 
 def brain(values: np.ndarray) -> np.ndarray:
     return narrow(values).view(BFLOAT16_BITS)
-
-
-def candidate(name: str, array: Any, role: Role = "other", why: str = UNNAMED) -> Candidate:
-    kind, bits = components(array)
-    return Candidate(name, role, why, kind, array.shape, bits, None)
 
 
 def sources(*arrays: Candidate) -> dict[str, str]:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lccodec.element_types import components
 from lccodec.policy.policy import Candidate
-from lccodec.policy.roles import PARAMETER, PERHAPS
+from lccodec.policy.roles import PARAMETER, PERHAPS, Role
 from lccodec.policy.trained import mark_trained
 
+from ..support.candidates import candidate
 
-def candidate(name: str, role: str, moves: bool | None = True, shape: tuple[int, ...] = (4,)) -> Candidate:
+
+def array_of(name: str, role: Role, moves: bool | None = True, shape: tuple[int, ...] = (4,)) -> Candidate:
     """An array; it has no reference if it is not known whether it moves."""
-    kind, bits = components(np.ones(shape, np.float32))
-    before = None if moves is None else bits - np.uint32(moves)
+    before = None if moves is None else np.full(shape, 1 - moves, np.float32)
     why = PERHAPS if role == "other" else PARAMETER
-    return Candidate(name, role, why, kind, shape, bits, before)  # type: ignore[arg-type]
+    return candidate(name, np.ones(shape, np.float32), role, why, before)
 
 
 @pytest.mark.parametrize(
@@ -30,9 +30,9 @@ def candidate(name: str, role: str, moves: bool | None = True, shape: tuple[int,
     ],
 )
 def test_as_many_as_the_optimizer_has(moves: list[bool | None], trained: str) -> None:
-    moments = [candidate(f"m{n}", "first_moment") for n in range(3)]
-    arrays = [*moments, candidate("d", "weight"), candidate("e", "other", shape=(5,))]
-    arrays += [candidate(name, "other", each) for name, each in zip("abc", moves, strict=True)]
+    moments = [array_of(f"m{n}", "first_moment") for n in range(3)]
+    arrays = [*moments, array_of("d", "weight"), array_of("e", "other", shape=(5,))]
+    arrays += [array_of(name, "other", each) for name, each in zip("abc", moves, strict=True)]
     mark_trained(arrays)
     assert "".join(a.name for a in arrays[5:] if (a.role, a.why) == ("weight", PARAMETER)) == trained
     assert arrays[4].role == "other"

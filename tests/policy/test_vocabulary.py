@@ -11,26 +11,39 @@ from hypothesis import strategies as st
 from lccodec.policy import vocabulary
 from lccodec.policy.vocabulary import ENTRIES, EXACT, FAMILIES, MODELS, OPTIMIZERS, WEIGHTS, meaning
 
+#: Parts of names for which a word is a weight, and so on, and parts that only look like them.
+PARTS: dict[str, tuple[list[str], list[str]]] = {
+    "weight": (
+        ["weight", "bias", "w", "w_1", "kernel:0", "weight_hh_l1_reverse", "lora_B"],
+        ["weights_mean", "bias_correction", "wx", "kernels:x", "weight_v", "lora"],
+    ),
+    "entry": (
+        ["exp_avg", "Exp_Avg_SQ", "mu", "nu", "momentum_buffer", "m", "grad_avg"],
+        ["exp_avgs", "fc_momentum", "velocity_", "mm", "weight", "hessian"],
+    ),
+    "optimizer": (
+        ["optimizer_G", "g_optim", "opt_state", "optG", "AdamW", "my-sgd", "lion2"],
+        ["option", "adopt_me", "lioness", "sgdx", "model"],
+    ),
+    "exact": (
+        [
+            *("running_mean", "modelEMA", "ema_cluster_size", "lr_scheduler", "VQ", "criterion"),
+            *("teacher_net", "AveragedModel", "avg_params", "target_params", "momentum_encoder"),
+            *("error_feedback", "sampler"),
+        ],
+        ["mask_token", "embedding", "schema", "fishers", "cachet"],
+    ),
+}
 
-@pytest.mark.parametrize("part", ["weight", "bias", "w", "w_1", "kernel:0", "weight_hh_l1_reverse", "lora_B"])
-def test_parts_that_are_weights(part: str) -> None:
-    assert meaning(part).weight
 
-
-@pytest.mark.parametrize("part", ["weights_mean", "bias_correction", "wx", "kernels:x", "weight_v", "lora"])
-def test_parts_that_only_look_like_weights(part: str) -> None:
-    assert not meaning(part).weight
-
-
-@pytest.mark.parametrize("part", ["exp_avg", "Exp_Avg_SQ", "mu", "nu", "momentum_buffer", "m", "grad_avg"])
-def test_parts_that_are_entries_of_optimizers(part: str) -> None:
-    assert meaning(part).entry
-    assert not meaning(part).exact
-
-
-@pytest.mark.parametrize("part", ["exp_avgs", "fc_momentum", "velocity_", "mm", "weight", "hessian"])
-def test_parts_that_are_no_entries(part: str) -> None:
-    assert not meaning(part).entry
+@pytest.mark.parametrize(
+    ("part", "told", "is_so"),
+    [(part, told, not i) for told, both in PARTS.items() for i in range(2) for part in both[i]],
+)
+def test_what_a_part_tells(part: str, told: str, is_so: bool) -> None:
+    found = meaning(part)
+    assert bool(getattr(found, told)) == is_so
+    assert not (told == "entry" and is_so and found.exact)
 
 
 def test_families_differ() -> None:
@@ -50,32 +63,6 @@ def test_a_family_fits_all_of_its_entries_in_its_place() -> None:
 @pytest.mark.parametrize(("part", "beside"), [("b", "w"), ("b_2", "w_2"), ("gamma", "beta"), ("bx", None)])
 def test_partners_that_tell_a_weight(part: str, beside: str | None) -> None:
     assert meaning(part).weight_beside == beside
-
-
-@pytest.mark.parametrize("part", ["optimizer_G", "g_optim", "opt_state", "optG", "AdamW", "my-sgd", "lion2"])
-def test_parts_that_begin_an_optimizer(part: str) -> None:
-    assert meaning(part).optimizer
-
-
-@pytest.mark.parametrize("part", ["option", "adopt_me", "lioness", "sgdx", "model"])
-def test_parts_that_begin_no_optimizer(part: str) -> None:
-    assert not meaning(part).optimizer
-
-
-@pytest.mark.parametrize(
-    "part",
-    [
-        *("running_mean", "modelEMA", "ema_cluster_size", "lr_scheduler", "VQ", "criterion", "teacher_net"),
-        *("AveragedModel", "avg_params", "target_params", "momentum_encoder", "error_feedback", "sampler"),
-    ],
-)
-def test_parts_that_are_exact(part: str) -> None:
-    assert meaning(part).exact
-
-
-@pytest.mark.parametrize("part", ["mask_token", "embedding", "schema", "fishers", "cachet"])
-def test_parts_that_are_not_exact(part: str) -> None:
-    assert not meaning(part).exact
 
 
 def test_capital_letters_do_not_count_in_words() -> None:

@@ -10,9 +10,7 @@ from lccodec.frame.header import parse_header
 from lccodec.policy.presets import resolve_policy
 from lccodec.quantizers.clusters import Clusters
 
-from ..support.strategies import array_and_reference, bits_of
-
-FLOATS = ["float16", "bfloat16", "float32", "float64"]
+from ..support.strategies import REALS, Pair, array_and_reference, bits_of
 
 
 def heavy(size: int, seed: int = 0) -> np.ndarray:
@@ -50,8 +48,8 @@ def test_counts_or_magnitudes() -> None:
     assert errors[1.0][large].mean() > errors[0.0][large].mean()
 
 
-@given(array_and_reference(FLOATS))
-def test_any_array(pair: tuple[np.ndarray, np.ndarray | None]) -> None:
+@given(array_and_reference(REALS))
+def test_any_array(pair: Pair) -> None:
     array, reference = pair
     restored = decode(encode(array, Clusters(4, 0.3, 0.1), reference), reference)
     with np.errstate(invalid="ignore"):

@@ -30,12 +30,8 @@ def test_largest_exponent_first_and_of_equals_the_positive() -> None:
     values = np.array([8, -128, 128, -32], np.float32)
     assert representatives(values, 1)[0].tolist() == [128]
     assert representatives(values, 2)[0].tolist() == [128, -128, -32]
-    assert promotion_order(np.array([3, 7, 7, 5]), np.array([False, True, False, True])).tolist() == [
-        2,
-        1,
-        3,
-        0,
-    ]
+    order = promotion_order(np.array([3, 7, 7, 5]), np.array([False, True, False, True]))
+    assert order.tolist() == [2, 1, 3, 0]
 
 
 def test_fewer_buckets_than_symbols() -> None:
@@ -61,13 +57,14 @@ def test_symbols_of_a_batch_are_those_of_each_array_alone(bits: int, zeros: floa
     values[rng.random(values.size) < zeros] = 0
     kind, stored = components(values)
     batch = Residual(stored, None, kind, sizes=sizes)
-    partition = ExponentBuckets(bits).fit(batch)
-    found, alone = [], []
-    for residual in (batch, *batch.each()):
-        part = partition if residual is batch else ExponentBuckets(bits).fit(residual)
+
+    def coded(residual: Residual) -> np.ndarray:
+        part = ExponentBuckets(bits).fit(residual)
         places, differences = residual.outside(0, part.zone)
         symbols, unfit = part.symbols(differences, residual.owner(places))
         assert unfit is None
-        (found if residual is batch else alone).append(np.zeros(residual.bits.size, np.uint8))
-        (found if residual is batch else alone)[-1][places] = symbols
-    assert found[0].tolist() == np.concatenate(alone).tolist()
+        found = np.zeros(residual.bits.size, np.uint8)
+        found[places] = symbols
+        return found
+
+    assert coded(batch).tolist() == np.concatenate([coded(alone) for alone in batch.each()]).tolist()

@@ -16,9 +16,15 @@ from lccodec.quantizers.field import Extent, find_extent, is_smooth, usable_step
 WINDS = np.linspace(-20, 30, 1000)
 
 
-def extent_of(array: np.ndarray) -> Extent | None:
+def extent_or_none(array: np.ndarray) -> Extent | None:
     kind, bits = components(array)
     return find_extent(bits, kind)
+
+
+def extent_of(array: np.ndarray) -> Extent:
+    found = extent_or_none(array)
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize("fill", [1e20, -9999.0, 9.96921e36])
@@ -27,7 +33,6 @@ def test_fill_values_are_found(fill: float, dtype: type) -> None:
     array = WINDS.astype(dtype)
     array[100:140] = fill
     found = extent_of(array)
-    assert found is not None
     assert found.fills == (float(dtype(fill)),)
     assert (found.low, found.high) == (-20, 30)
 
@@ -36,7 +41,6 @@ def test_one_on_either_side() -> None:
     array = WINDS.copy()
     array[:20], array[50:90] = 1e20, -1e15
     found = extent_of(array)
-    assert found is not None
     assert set(found.fills) == {1e20, -1e15}
     assert found.range == 50 - (WINDS[20] - WINDS[0])
 
@@ -46,7 +50,6 @@ def test_outliers_are_numbers(few: int) -> None:
     array = WINDS.copy()
     array[10 : 10 + few] = 1e20
     found = extent_of(array)
-    assert found is not None
     assert found.fills == ()
     assert found.high == 1e20
 
@@ -61,19 +64,16 @@ def test_what_is_not_finite_has_no_extent() -> None:
     array = WINDS.copy()
     array[::7], array[::11] = np.nan, -np.inf
     found = extent_of(array)
-    assert found is not None
     assert (found.low, found.high) == (WINDS[1], WINDS[999])
-    assert extent_of(np.full(9, np.nan)) is None
-    assert extent_of(np.zeros(0)) is None
+    assert extent_or_none(np.full(9, np.nan)) is None
+    assert extent_or_none(np.zeros(0)) is None
     assert extent_of(np.array([-1.7e308, 1.7e308])) == Extent(-1.7e308, 1.7e308)
     assert math.isinf(Extent(-1.7e308, 1.7e308).range)
 
 
 def step_for(bound: float, array: np.ndarray) -> float | None:
     kind, bits = components(array)
-    extent = find_extent(bits, kind)
-    assert extent is not None
-    return usable_step(bound, bits, kind, extent)
+    return usable_step(bound, bits, kind, extent_of(array))
 
 
 def test_steps_leave_room_for_rounding() -> None:
@@ -115,18 +115,11 @@ def test_a_field_is_smooth_along_any_axis(dtype: type) -> None:
 @pytest.mark.parametrize(
     "array",
     [
-        RNG.standard_normal((100, 100)),
-        RNG.standard_normal((50, 20, 3, 3)) ** 3,
-        RNG.random((5000, 3)),
+        *(RNG.standard_normal((100, 100)), RNG.standard_normal((50, 20, 3, 3)) ** 3, RNG.random((5000, 3))),
         np.where(RNG.random(5000) < 0.01, 1.5, 0.0),
         np.arange(5000.0),  # whole numbers: names
-        np.full(5000, 0.5),
-        np.full(5000, np.nan),
-        np.zeros((0, 5)),
-        np.array(0.5),
-        np.array([0.5, 0.75]),
-        np.linspace(0, 1, 5000) * 1j,
-        np.arange(5000),
+        *(np.full(5000, 0.5), np.full(5000, np.nan), np.zeros((0, 5)), np.array(0.5), np.array([0.5, 0.75])),
+        *(np.linspace(0, 1, 5000) * 1j, np.arange(5000)),
     ],
 )
 def test_what_is_not_smooth(array: np.ndarray) -> None:

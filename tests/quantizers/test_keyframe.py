@@ -17,9 +17,9 @@ from lccodec.quantizers.base import Quantizer
 from lccodec.quantizers.keyframe import KeyframeSteps
 
 from ..support.frames import encode_components
-from ..support.strategies import arrays, bits_of, dtype_of, installed, random_array
+from ..support.strategies import REALS, arrays, bits_of, dtype_of, installed, random_array
 
-FLOATS = installed(["float16", "bfloat16", "float32", "float64"])
+FLOATS = installed(REALS)
 
 
 def settled(quantizer: Quantizer, array: np.ndarray, before: np.ndarray | None) -> Quantizer:

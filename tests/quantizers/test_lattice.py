@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,8 +25,14 @@ from lccodec.quantizers.lattice import (
     levels,
 )
 
+from ..support.strategies import wave
+
 SHAPES = st.lists(st.integers(1, 9), min_size=1, max_size=5).map(tuple) | st.tuples(st.integers(1, 300))
 ORIGIN = 0.375
+
+
+def passes(shape: tuple[int, ...]) -> list[Any]:
+    return [each for level in levels(shape) for each in level]
 
 
 def by_hand(known: list[float], j: int, predictor: int) -> float:
@@ -52,12 +59,11 @@ def by_hand(known: list[float], j: int, predictor: int) -> float:
 def test_every_element_is_predicted_once(shape: tuple[int, ...]) -> None:
     seen = np.zeros(shape, int)
     seen[(0,) * len(shape)] = 1
-    for level in levels(shape):
-        for each in level:
-            assert (seen[each.known] == 1).all()
-            assert (seen[each.targets] == 0).all()
-            assert seen[each.targets].shape == each.shape
-            seen[each.targets] += 1
+    for each in passes(shape):
+        assert (seen[each.known] == 1).all()
+        assert (seen[each.targets] == 0).all()
+        assert seen[each.targets].shape == each.shape
+        seen[each.targets] += 1
     assert (seen == 1).all()
 
 
@@ -69,7 +75,7 @@ def test_predictions_are_those_of_the_text(
     values = np.random.default_rng(seed).standard_normal(shape)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lattice, "PIECE", piece)
-        for each in (each for level in levels(shape) for each in level):
+        for each in passes(shape):
             found = np.full(each.shape, np.nan)
             for index, predicted in Predictor(values, ORIGIN).pieces(each, predictor):
                 assert np.isnan(found[index]).all()
@@ -83,7 +89,7 @@ def test_predictions_are_those_of_the_text(
 @given(SHAPES, st.sampled_from(PREDICTORS), st.integers(1, 5000))
 def test_a_sample_is_a_part_of_the_pass(shape: tuple[int, ...], predictor: int, elements: int) -> None:
     values = np.random.default_rng(0).standard_normal(shape)
-    for each in (each for level in levels(shape) for each in level):
+    for each in passes(shape):
         whole = np.empty(each.shape)
         for place, part in Predictor(values, ORIGIN).pieces(each, predictor):
             whole[place] = part
@@ -106,19 +112,13 @@ def test_polynomials_are_predicted(predictor: int, degree: int) -> None:
 def test_pieces_are_small() -> None:
     """A shape of many short axes, or of one long one, does not make a piece of all elements."""
     for shape in ((2,) * 20, (2, 1 << 19), (1 << 20,), (1 << 19, 2), (3, 5, 7, 9999)):
-        for each in (each for level in levels(shape) for each in level):
+        for each in passes(shape):
             lengths = lattice._piece_lengths(each, lattice.PIECE)
             assert math.prod(lengths) <= 2 * lattice.PIECE
 
 
-BLOCK_SHAPES = st.lists(st.integers(1, 12), min_size=1, max_size=4).map(tuple) | st.tuples(
-    st.integers(1, 3000)
-)
-
-
-def wave(*shape: int) -> np.ndarray:
-    axes = np.meshgrid(*(np.linspace(0, 3, n) for n in shape), indexing="ij", sparse=True)
-    return np.asarray(sum(np.sin((k + 1) * axis) for k, axis in enumerate(axes)))
+BLOCK_SHAPES = st.lists(st.integers(1, 12), min_size=1, max_size=4).map(tuple)
+BLOCK_SHAPES |= st.tuples(st.integers(1, 3000))
 
 
 def bits(numbers: list[np.ndarray]) -> float:

@@ -14,9 +14,8 @@ from lccodec.frame.decode import decode_components
 from lccodec.frame.header import parse_header
 
 from ..support.frames import encode_components, sealed
-from ..support.strategies import array_and_reference, bits_of, dtype_of, random_array
+from ..support.strategies import REALS, Pair, array_and_reference, bits_of, dtype_of, random_array
 
-FLOATS = ["float16", "bfloat16", "float32", "float64"]
 steps = st.sampled_from([0.01, 0.3, 1.0, 3.0, 10.0])
 
 
@@ -36,10 +35,8 @@ def check_bound(array: np.ndarray, restored: np.ndarray, step: float) -> None:
     np.testing.assert_array_equal(bits_of(restored[~normal]), bits_of(array[~normal]))
 
 
-@given(array_and_reference(FLOATS), steps, st.booleans())
-def test_the_ratio_is_bounded_for_every_element(
-    pair: tuple[np.ndarray, np.ndarray | None], step: float, positive: bool
-) -> None:
+@given(array_and_reference(REALS), steps, st.booleans())
+def test_the_ratio_is_bounded_for_every_element(pair: Pair, step: float, positive: bool) -> None:
     array, reference = pair
     with np.errstate(invalid="ignore"):
         if positive:
@@ -93,7 +90,7 @@ def test_a_chain_keeps_the_bound_and_zeros(tmp_path: object, size: int) -> None:
     assert written < 3 * 4 * size / 4
 
 
-@pytest.mark.parametrize("name", FLOATS)
+@pytest.mark.parametrize("name", REALS)
 def test_symbols_are_steps_of_the_patterns(name: str) -> None:
     """Reconstruction worked out with Python's integers (LCC-REC-04)."""
     dtype = dtype_of(name)
@@ -157,7 +154,7 @@ def test_a_drift_leaves_little_bias(run: bool, drift: float) -> None:
     assert abs(np.mean(biases[20:])) < 0.05  # -0.12 with -0.2, without the lead
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("dtype", REALS)
 @pytest.mark.parametrize("step", [0.05, 1.0, 3.0, 10.0])
 def test_numbers_without_a_reference_fall_into_bins_of_the_logarithm(dtype: str, step: float) -> None:
     rng = np.random.default_rng(0)

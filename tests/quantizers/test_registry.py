@@ -24,7 +24,7 @@ from lccodec.quantizers.registry import (
     resolve_quantizer,
 )
 
-from ..support.strategies import array_and_reference, bits_of
+from ..support.strategies import Pair, array_and_reference, bits_of
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def test_a_named_quantizer_is_that_of_the_weights_of_a_preset(name: str) -> None
 
 
 @given(array_and_reference())
-def test_by_name_as_by_the_quantizer(pair: tuple[np.ndarray, np.ndarray | None]) -> None:
+def test_by_name_as_by_the_quantizer(pair: Pair) -> None:
     array, reference = pair
     for name in ("lossless", "lc-2"):
         assert encode(array, name, reference) == encode(array, NAMED[name], reference)
@@ -60,11 +60,12 @@ def test_a_quantizer_stands_for_itself() -> None:
     assert resolve_quantizer(quantizer) is quantizer
 
 
-@pytest.mark.parametrize("name", ["lc-9", "balanced", "small", ""])
+@pytest.mark.parametrize("name", ["lc-4", "lc-9", "balanced", "small", ""])
 def test_a_name_that_no_quantizer_has(name: str) -> None:
-    with pytest.raises(ArgumentError, match=f"'{name}'") as caught:
-        resolve_quantizer(name)
-    assert all(known in str(caught.value) for known in [*QUANTIZERS, *NAMED])
+    for take in (resolve_quantizer, lambda name: encode(np.ones(3), name)):
+        with pytest.raises(ArgumentError, match=f"'{name}'.*, and the names lossless, lc-2, lc-3") as caught:
+            take(name)
+        assert all(known in str(caught.value) for known in [*QUANTIZERS, *NAMED])
 
 
 def test_what_is_registered_has_json_and_text(registered: type[Named]) -> None:

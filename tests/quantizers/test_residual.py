@@ -9,7 +9,7 @@ from lccodec.element_types import components, subtract
 from lccodec.parallel import PIECE
 from lccodec.quantizers.residual import Residual, Zone
 
-from ..support.strategies import array_and_reference
+from ..support.strategies import REALS, Pair, array_and_reference
 from ..support.tuning import tune, tuned
 
 
@@ -17,15 +17,9 @@ def zone(low: float, high: float, work: np.dtype) -> Zone:
     return Zone(np.array([low], work), np.array([high], work))
 
 
-@given(
-    array_and_reference(["float16", "bfloat16", "float32", "float64"]),
-    st.lists(st.floats(0, 4), min_size=2, max_size=4),
-    st.booleans(),
-)
+@given(array_and_reference(REALS), st.lists(st.floats(0, 4), min_size=2, max_size=4), st.booleans())
 @pytest.mark.parametrize("kept", [1 << 22, 0])
-def test_what_is_outside_a_widening_zone(
-    kept: int, pair: tuple[np.ndarray, np.ndarray | None], widths: list[float], lopsided: bool
-) -> None:
+def test_what_is_outside_a_widening_zone(kept: int, pair: Pair, widths: list[float], lopsided: bool) -> None:
     array, reference = pair
     kind, bits = components(array)
     base = None if reference is None else components(reference)[1]

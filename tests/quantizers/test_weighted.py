@@ -91,9 +91,8 @@ def test_balanced_weighs_with_moments(tmp_path: Path, monkeypatch: pytest.Monkey
         directory = tmp_path / str(policy.joint)
         with HistoryChain(directory, policy, keyframe_every=100) as chain:
             sizes.append(sum([chain.save(step, state) for step, state in enumerate(states)][1:]))
-        error = HistoryChain(directory).restore()["model"]["large"] - states[-1]["model"]["large"].astype(
-            float
-        )
+        restored = HistoryChain(directory).restore()["model"]["large"]
+        error = restored - states[-1]["model"]["large"].astype(float)
         damages.append(np.sum(error**2 * np.sqrt(states[-1]["exp_avg_sq"]["large"])))
     assert sizes[1] < 1.01 * sizes[0]
     assert damages[1] < 0.95 * damages[0]

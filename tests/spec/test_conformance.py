@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,9 +11,10 @@ from typing import Any
 
 import pytest
 
-SPEC = Path(__file__).parents[2] / "spec"
+from ..support.vectors import SPEC, VECTORS, beside, entries
+
 PLACE = SPEC / "conformance"
-ENTRIES = json.loads((SPEC / "vectors" / "manifest.json").read_bytes())
+ENTRIES = entries()
 OURS = ["with_decoder", "with_lccodec"]
 
 #: Makes of spec/decoder a Reader of the level in its first argument, which knows no more.
@@ -76,10 +75,8 @@ def answering(text: str) -> list[str]:
 
 @pytest.fixture(name="corpus")
 def _corpus() -> Iterator[ModuleType]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(PLACE))
-        yield importlib.import_module("corpus")
-    sys.modules.pop("corpus", None)
+    with beside("corpus", PLACE) as corpus:
+        yield corpus
 
 
 @pytest.mark.slow
@@ -196,7 +193,7 @@ def test_what_is_wrong_with_a_written_file_is_told() -> None:
     assert lines[0] == "nested: no file was written"
     assert run("--writer", "--", *answering("{'unsupported': 'x'}"), code=1)[0] == "nested: not written: x"
     for name, told in [("array", "the file has another tree"), ("LCC-TRL-01", "the file breaks LCC-")]:
-        path = next((SPEC / "vectors").glob(f"*/{name}*.lcc.h5"))
+        path = next(VECTORS.glob(f"*/{name}*.lcc.h5"))
         program = (
             "import json, shutil, sys\n"
             "for line in sys.stdin:\n"

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import sys
-import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -27,13 +25,11 @@ from lccodec.errors import ChainError, DataError, LccodecError
 from lccodec.frame.decode import decode_components
 from lccodec.frame.header import FrameHeader, parse_header
 
-SPEC = Path(__file__).parents[2] / "spec"
-VECTORS = SPEC / "vectors"
-ENTRIES = [entry for entry in json.loads((VECTORS / "manifest.json").read_bytes()) if "rule" in entry]
-FRAMES = [entry for entry in ENTRIES if entry["kind"] == "frame"]
-CHECKPOINTS = [entry for entry in ENTRIES if entry["kind"] == "checkpoint"]
-BUNDLES = [entry for entry in ENTRIES if entry["kind"] == "bundle"]
-PARITY = [entry for entry in ENTRIES if entry["kind"] == "parity"]
+from ..support.bounds import bounded
+from ..support.vectors import SPEC, VECTORS, Entry, beside, by_kind, each, entries
+
+ENTRIES = [entry for entry in entries() if "rule" in entry]
+FRAMES, CHECKPOINTS, BUNDLES, PARITY = by_kind(ENTRIES)
 RULES = json.loads((SPEC / "tables" / "rules.json").read_bytes())
 EMULATED = os.environ.get("HYPOTHESIS_PROFILE") == "emulated"  # .ci/big-endian: slow, and of another Python
 MAX_SECONDS = 200 if EMULATED else 10  # of CPU: other programs run beside
@@ -42,54 +38,25 @@ MAX_BYTES = (256 if EMULATED else 128) << 20
 #: Rules that no vector breaks, by the class of the error.
 NOT_COVERED = {
     ("LCC-STA-06", "FormatError"): "UTF-8 has no lone surrogate, and its escape breaks LCC-MAN-01 first",
-    (
-        "LCC-LIM-06",
-        "LimitError",
-    ): "2^20 + 1 arrays make two megabytes of manifest (spec/conformance/corpus.py)",
+    ("LCC-LIM-06", "LimitError"): "2^20 + 1 arrays make two megabytes (spec/conformance/corpus.py)",
     ("LCC-BKT-01", "ChecksumError"): "a name in a bucket is no file (chain/store/bucket/test_garbled.py)",
     ("LCC-BKT-02", "FormatError"): "a commit is no file (chain/store/bucket/test_keys.py)",
     ("LCC-H5-01", "FormatError"): "a FIFO or a device is no file to keep (container/test_reader.py)",
 }
 
-any_frame = pytest.mark.parametrize("entry", FRAMES, ids=lambda entry: entry["name"])
-any_checkpoint = pytest.mark.parametrize("entry", CHECKPOINTS, ids=lambda entry: entry["name"])
-
-
-class Overtime(BaseException):
-    pass
-
 
 @pytest.fixture(autouse=True)
 def _bounded(request: pytest.FixtureRequest) -> Iterator[None]:
     """Bound the time and the memory of a test of one file; a slow one reads all of them."""
-
-    def over(*_: Any) -> None:
-        raise Overtime
-
-    timed = hasattr(signal, "setitimer")
-    if timed:
-        before = signal.signal(signal.SIGPROF, over)
-        alone = request.node.get_closest_marker("slow") is None
-        signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS if alone else 10 * MAX_SECONDS)
-    tracemalloc.start()
-    yield
-    most = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    if timed:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
-    assert most < MAX_BYTES
+    alone = request.node.get_closest_marker("slow") is None
+    with bounded(MAX_SECONDS if alone else 10 * MAX_SECONDS, MAX_BYTES):
+        yield
 
 
 @pytest.fixture(name="make", scope="module")
 def _make() -> Iterator[ModuleType]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(VECTORS))
-        import make
-
+    with beside("make", VECTORS) as make:
         yield make
-    for name in {path.stem for path in VECTORS.glob("*.py")} & set(sys.modules):
-        del sys.modules[name]
 
 
 def header_of(frame: bytes) -> FrameHeader | None:
@@ -119,14 +86,14 @@ def ways(frame: bytes, reference: bytes | None) -> list[Callable[[], np.ndarray]
     ]
 
 
-def refused(entry: dict[str, Any], error: LccodecError) -> None:
+def refused(entry: Entry, error: LccodecError) -> None:
     assert type(error).__name__ == entry["error"]
     if isinstance(error, DataError):
         assert error.rule == entry["rule"], error
         assert error.__cause__ is None or not isinstance(error.__cause__, MemoryError)
 
 
-def check_file(entry: dict[str, Any], path: Path) -> None:
+def check_file(entry: Entry, path: Path) -> None:
     """Load and validate a file; a reader does not see all that a validator sees."""
     if entry["reported_by"] == "reader":
         with pytest.raises(LccodecError) as caught:
@@ -170,8 +137,8 @@ def test_every_rule_with_errors_is_broken_once() -> None:
 # --- frames ---------------------------------------------------------------------------------------
 
 
-@any_frame
-def test_frame(entry: dict[str, Any]) -> None:
+@each(FRAMES)
+def test_frame(entry: Entry) -> None:
     frame = (VECTORS / entry["file"]).read_bytes()
     reference = entry["reference"] and (VECTORS / entry["reference"]).read_bytes()
     for way in ways(frame, reference):
@@ -180,9 +147,9 @@ def test_frame(entry: dict[str, Any]) -> None:
         refused(entry, caught.value)
 
 
-@any_frame
+@each(FRAMES)
 @pytest.mark.usefixtures("make")
-def test_frame_in_a_checkpoint(entry: dict[str, Any], tmp_path: Path) -> None:
+def test_frame_in_a_checkpoint(entry: Entry, tmp_path: Path) -> None:
     """A file is refused for its frame, and by the validator."""
     files, frame = sys.modules["broken_checkpoints"], (VECTORS / entry["file"]).read_bytes()
     arrays = 1
@@ -220,8 +187,8 @@ def test_frames_are_sound_without_their_fault(make: ModuleType) -> None:
 # --- checkpoint files -----------------------------------------------------------------------------
 
 
-@any_checkpoint
-def test_checkpoint(entry: dict[str, Any]) -> None:
+@each(CHECKPOINTS)
+def test_checkpoint(entry: Entry) -> None:
     path = VECTORS / entry["file"]
     check_file(entry, path)
     if entry["parent"] is None and entry["reported_by"] == "reader" and path.stat().st_size:
@@ -265,8 +232,8 @@ def read_bundle(path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*its exact file is not:lccodec.LccodecWarning")
-@pytest.mark.parametrize("entry", BUNDLES, ids=lambda entry: entry["name"])
-def test_bundle(entry: dict[str, Any]) -> None:
+@each(BUNDLES)
+def test_bundle(entry: Entry) -> None:
     path = VECTORS / entry["file"]
     if entry["reported_by"] == "reader":
         with pytest.raises(LccodecError) as caught:
@@ -280,9 +247,8 @@ def test_bundle(entry: dict[str, Any]) -> None:
     found = {problem.rule for problem in lccodec.validate(path, deep=True)}
     seen = "chain" if entry["error"] == "ChainError" else entry["rule"]
     # Without its magic it is a file of another kind. Deltas of a broken parent are named beside it.
-    assert found - ({"chain"} - {seen}) == {
-        "LCC-TRL-01" if entry["name"] == "LCC-BUN-01-bundle-magic" else seen
-    }
+    told = "LCC-TRL-01" if entry["name"] == "LCC-BUN-01-bundle-magic" else seen
+    assert found - ({"chain"} - {seen}) == {told}
 
 
 def test_bundles_are_sound_without_their_fault(make: ModuleType, tmp_path: Path) -> None:
@@ -303,8 +269,8 @@ def check_parity(path: Path, named: str) -> None:
         parity.check_file(source, path.name, named)
 
 
-@pytest.mark.parametrize("entry", PARITY, ids=lambda entry: entry["name"])
-def test_parity(entry: dict[str, Any]) -> None:
+@each(PARITY)
+def test_parity(entry: Entry) -> None:
     with pytest.raises(DataError) as caught:
         check_parity(VECTORS / entry["file"], entry["named"])
     refused(entry, caught.value)

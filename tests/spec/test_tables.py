@@ -38,15 +38,12 @@ DATA_ERRORS = {
 
 def raised(source: Path) -> set[tuple[str, str]]:
     """The rules of a module with the error classes they are given to."""
-    calls = [
-        node for node in ast.walk(ast.parse(source.read_text())) if isinstance(node, ast.Call) and node.args
-    ]
-    return {
-        (call.args[0].value, call.func.id)
-        for call in calls
-        if isinstance(call.func, ast.Name) and call.func.id in DATA_ERRORS
-        if isinstance(call.args[0], ast.Constant)
-    }
+    found = set()
+    for node in ast.walk(ast.parse(source.read_text())):
+        match node:
+            case ast.Call(func=ast.Name(id=kind), args=[ast.Constant(value=rule), *_]) if kind in DATA_ERRORS:
+                found.add((rule, kind))
+    return found
 
 
 def test_constants() -> None:

@@ -5,15 +5,14 @@ The invalid ones are in ``test_invalid.py``.
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,35 +29,25 @@ from lccodec.element_types import components, from_components
 from lccodec.frame.decode import decode_components
 from lccodec.frame.header import parse_header
 
-VECTORS = Path(__file__).parents[2] / "spec" / "vectors"
-VALID = [entry for entry in json.loads((VECTORS / "manifest.json").read_bytes()) if "rule" not in entry]
+from ..support.vectors import VECTORS, Entry, beside, by_kind, entries
+
+VALID = [entry for entry in entries() if "rule" not in entry]
 #: The folders of frozen vectors, each with the sum of the sums of its files.
 FOLDERS = {
     "frozen": "ffc29e84b5fb50a939ab77c137774e1d65191418100522582b5d49e3a35e309e",
     "frozen-1.1": "9fdc4044eb4fcbdfc9aebade67bb0d8d35de08f3cf44418fb23db5a41f991bac",
 }
-LISTS = {folder: json.loads((VECTORS / folder / "manifest.json").read_bytes()) for folder in FOLDERS}
+LISTS = {folder: entries(folder) for folder in FOLDERS}
 FROZEN = [entry for entries in LISTS.values() for entry in entries]
-ENTRIES = VALID + FROZEN
-FRAMES = [entry for entry in ENTRIES if entry["kind"] == "frame"]
-CHECKPOINTS = [entry for entry in ENTRIES if entry["kind"] == "checkpoint"]
-BUNDLES = [entry for entry in ENTRIES if entry["kind"] == "bundle"]
-PARITY = [entry for entry in ENTRIES if entry["kind"] == "parity"]
+FRAMES, CHECKPOINTS, BUNDLES, PARITY = by_kind(VALID + FROZEN)
 FORMS = {
-    "constant",
-    "raw",
-    "huffman",
-    "sparse",
-    "sparse with low bits",
-    "packed 1",
-    "packed 2",
-    "packed 4",
+    *("constant", "raw", "huffman", "sparse", "sparse with low bits", "packed 1", "packed 2", "packed 4"),
     "classed",
 }
 KINDS = {kind.name: kind for kind in ELEMENT_TYPES}
 
 
-def name_of(entry: dict[str, Any]) -> str:
+def name_of(entry: Entry) -> str:
     return str(Path(entry["file"]).parent / entry["name"])
 
 
@@ -66,21 +55,17 @@ any_frame = pytest.mark.parametrize("entry", FRAMES, ids=name_of)
 any_checkpoint = pytest.mark.parametrize("entry", CHECKPOINTS, ids=name_of)
 
 
-@pytest.fixture(name="make")
-def _make(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    monkeypatch.syspath_prepend(str(VECTORS))
-    import make
-
-    yield make
-    for name in {path.stem for path in VECTORS.glob("*.py")} & set(sys.modules):
-        del sys.modules[name]
+@pytest.fixture(name="make", scope="module")
+def _make() -> Iterator[ModuleType]:
+    with beside("make", VECTORS) as make:
+        yield make
 
 
-def read(entry: dict[str, Any], what: str = "file") -> bytes:
+def read(entry: Entry, what: str = "file") -> bytes:
     return (VECTORS / entry[what]).read_bytes()
 
 
-def stored(entry: dict[str, Any], what: str) -> np.ndarray:
+def stored(entry: Entry, what: str) -> np.ndarray:
     kind = KINDS[entry["dtype"]]
     bits = np.frombuffer(read(entry, what), kind.bits.newbyteorder("<")).astype(kind.bits)
     shapes = entry["shapes"]
@@ -92,7 +77,7 @@ def little(array: np.ndarray) -> bytes:
     return bits.astype(bits.dtype.newbyteorder("<")).tobytes()
 
 
-def files_of(entries: list[dict[str, Any]]) -> set[str]:
+def files_of(entries: list[Entry]) -> set[str]:
     """The names of all files of vectors."""
     return {entry[what] for entry in entries for what in ("file", "expected", "reference") if entry.get(what)}
 
@@ -108,7 +93,7 @@ def test_there_are_vectors_and_no_other_files() -> None:
 
 
 @any_frame
-def test_frame(entry: dict[str, Any]) -> None:
+def test_frame(entry: Entry) -> None:
     frame = read(entry)
     header = parse_header(frame)
     assert (header.method_name, header.kind.name) == (entry["method"], entry["dtype"])
@@ -127,7 +112,7 @@ def test_frame(entry: dict[str, Any]) -> None:
 
 
 @any_checkpoint
-def test_checkpoint(entry: dict[str, Any], make: ModuleType) -> None:
+def test_checkpoint(entry: Entry, make: ModuleType) -> None:
     path = VECTORS / entry["file"]
     assert lccodec.validate(path, deep=True) == []
     expected = read(entry, "expected")
@@ -138,7 +123,7 @@ def test_checkpoint(entry: dict[str, Any], make: ModuleType) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*the exact file:lccodec.LccodecWarning")
 @pytest.mark.parametrize("entry", BUNDLES, ids=name_of)
-def test_bundle(entry: dict[str, Any], make: ModuleType, tmp_path: Path) -> None:
+def test_bundle(entry: Entry, make: ModuleType, tmp_path: Path) -> None:
     path = VECTORS / entry["file"]
     # The exact file that a checkpoint does not name is of another save.
     another = {"chain"} if entry["name"] in ("newest-not-named", "newest-another-named") else set()
@@ -157,7 +142,7 @@ def test_bundle(entry: dict[str, Any], make: ModuleType, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("entry", PARITY, ids=name_of)
-def test_parity(entry: dict[str, Any], tmp_path: Path) -> None:
+def test_parity(entry: Entry, tmp_path: Path) -> None:
     path = VECTORS / entry["file"]
     assert sha256(path.read_bytes()).hexdigest() == entry["sha256"]
     with closing(FileSource(path)) as source:
@@ -222,16 +207,11 @@ def test_frozen_vectors_are_never_changed(folder: str) -> None:
 def test_a_file_of_each_structure_is_frozen() -> None:
     headers = {entry["name"]: parse_header(read(entry)) for entry in FROZEN if entry["kind"] == "frame"}
     found = {(header.method_name, header.relative, header.run) for header in headers.values()}
-    methods = {"planes", "codebook"}
+    either = (False, True)
     assert found == {
-        *(("raw", False, run) for run in (False, True)),
-        *(
-            (method, relative, run)
-            for method in methods
-            for relative in (False, True)
-            for run in (False, True)
-        ),
-        *(("smooth", relative, False) for relative in (False, True)),
+        *(("raw", False, run) for run in either),
+        *itertools.product(("planes", "codebook"), either, either),
+        *(("smooth", relative, False) for relative in either),
     } - {("planes", False, True)}
     assert any(header.ordered for header in headers.values())
     forms = {form for entry in FROZEN if entry["kind"] == "frame" for form in entry["forms"]}

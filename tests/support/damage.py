@@ -20,10 +20,21 @@ from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.container import source
+from lccodec.container.source import Source
+from lccodec.errors import LccodecError, StorageError
 
 from .segments import run_of
 
 Files = dict[str, bytes]
+
+#: A program that repairs the chain, or the chains of ranks, in a directory.
+REPAIRING = """
+import sys
+from pathlib import Path
+from lccodec.chain.mend.repair import repair
+from lccodec.chain.store.directory import DirectoryStore
+repair(DirectoryStore(Path(sys.argv[1])))
+"""
 
 
 def protected_run(directory: Path, redundancy: object, steps: int = 6, **options: object) -> Protection:
@@ -104,6 +115,25 @@ def refuse_to_read(monkeypatch: pytest.MonkeyPatch, path: Path, place: int) -> N
         return read(fd, size, offset)
 
     monkeypatch.setattr(source, "read_at", read_or_fail)
+
+
+def refuse_to_open(
+    monkeypatch: pytest.MonkeyPatch,
+    refused: str,
+    error: LccodecError | None = None,
+    place: Path | None = None,
+    times: int = 99,
+) -> None:
+    """Let no file of a name be opened: so many times, in a directory or everywhere."""
+    source, left = DirectoryStore.source, [None] * times
+
+    def opened(store: DirectoryStore, name: str) -> Source:
+        if name == refused and place in (None, store.path) and left:
+            left.pop()
+            raise error or StorageError(errno.EIO, "cannot open", name)
+        return source(store, name)
+
+    monkeypatch.setattr(DirectoryStore, "source", opened)
 
 
 class Truth:

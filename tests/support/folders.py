@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+from functools import cache
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
@@ -49,3 +51,12 @@ ROOMS = {
         {"tuning"},
     ],
 }
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    """The syntax trees of the package, by the paths of its modules without ``.py``."""
+    return {
+        path.relative_to(PACKAGE).with_suffix("").as_posix(): ast.parse(path.read_text())
+        for path in sorted(PACKAGE.rglob("*.py"))
+    }

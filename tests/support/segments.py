@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lccodec import Chain, LccodecError
+from lccodec import Chain
 from lccodec.chain.store.directory import DirectoryStore
 
-from .walks import assert_same, walk
+from .walks import assert_restores, is_so, walk
 
 STATES = walk(10, shape=(6, 5))
 
@@ -22,13 +22,7 @@ def run_of(directory: Path, steps: int = 9, **options: Any) -> Chain:
 
 
 def all_restore(directory: Path) -> bool:
-    chain = Chain(directory)
-    try:
-        for step in chain.steps:
-            assert_same(chain.restore(step), STATES[step])
-    except (AssertionError, LccodecError):
-        return False
-    return True
+    return is_so(lambda: assert_restores(Chain(directory), STATES))
 
 
 class Parentless(DirectoryStore):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lccodec import Chain
+from lccodec import Chain, LccodecError
 
 from .strategies import bits_of
 
@@ -46,11 +47,30 @@ def assert_same(left: Any, right: Any) -> None:
         assert left == right or (left != left and right != right)  # noqa: PLR0124 - NaN
 
 
+def save_all(chain: Chain, states: Sequence[Any], steps: Iterable[int] | None = None) -> list[int]:
+    """Save states, or those of some steps; return the bytes of each."""
+    return [chain.save(step, states[step]) for step in (range(len(states)) if steps is None else steps)]
+
+
+def assert_restores(chain: Chain, states: Any, steps: Iterable[int] | None = None, **options: Any) -> None:
+    """The steps of a chain restore to the states that stand at their numbers."""
+    for step in chain.steps if steps is None else steps:
+        assert_same(chain.restore(step, **options), states[step])
+
+
+def is_so(check: Callable[[], object]) -> bool:
+    """Whether nothing is wrong and nothing is damaged where a check looks."""
+    try:
+        check()
+    except (AssertionError, LccodecError):
+        return False
+    return True
+
+
 def chain_of(tmp_path: Path, steps: int = 4) -> tuple[Chain, list[dict[str, Any]]]:
     states = walk(steps)
     chain = Chain(tmp_path, policy="lossless", keyframe_every=2)
-    for step, state in enumerate(states):
-        chain.save(step, state)
+    save_all(chain, states)
     return chain, states
 
 

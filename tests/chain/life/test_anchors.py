@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import random
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,18 +25,17 @@ from lccodec.policy.presets import POLICIES
 from lccodec.policy.record import Record
 from lccodec.workers.crew import Threads
 
+from ...support.damage import flip
 from ...support.groups import KNOWN, STATES, grouped, partly_grouped
 from ...support.paths import checkpoints
-from ...support.walks import assert_same
-
-ROOT = Path(__file__).parents[3]
+from ...support.vectors import SPEC, beside
+from ...support.walks import assert_restores, assert_same
 
 
 @pytest.fixture(name="decoder", scope="module")
 def _decoder() -> Iterator[Any]:
-    sys.path.insert(0, str(ROOT / "spec"))
-    yield importlib.import_module("decoder")
-    sys.path.remove(str(ROOT / "spec"))
+    with beside("decoder", SPEC) as decoder:
+        yield decoder
 
 
 def plain(state: Any) -> list[bytes]:
@@ -161,9 +158,7 @@ def test_a_survey_decodes_each_once_and_as_a_restore_does(tmp_path: Path, rising
 def test_a_damaged_end_is_named_by_what_needs_it(tmp_path: Path) -> None:
     grouped(tmp_path).close()
     path = checkpoints(tmp_path)[8]
-    data = bytearray(path.read_bytes())
-    data[PAYLOAD_OFFSET + 65] ^= 1
-    path.write_bytes(data)
+    flip(path, PAYLOAD_OFFSET + 65)
     problems = lccodec.validate(tmp_path)
     lost = {p.where for p in problems if p.message == "cannot be restored as it needs step 8"}
     assert lost == {f"{step:012d}.lcc.h5" for step in range(1, 13) if step != 8}
@@ -192,8 +187,7 @@ def test_leaves_of_a_group_can_be_pruned_and_what_is_needed_stays(tmp_path: Path
         found = chain.prune(Keep(steps=[2, 8]), rewrite=True)
         assert chain.steps == [2, 8, 12]
         assert {each.step: each.parent for each in found.rewritten} == {2: None, 8: None}
-        for step in chain.steps:
-            assert_same(chain.restore(step), STATES[step])
+        assert_restores(chain, STATES)
         assert lccodec.validate(tmp_path, deep=True) == []
 
 
@@ -203,8 +197,7 @@ def test_a_kept_parent_that_is_interpolated_is_no_parent_of_a_delta(tmp_path: Pa
         found = chain.prune(Keep(steps=[0, 4, 6]), rewrite=True)
         assert chain.steps == [0, 4, 6, 12]
         assert {each.step: each.parent for each in found.rewritten} == {4: 0, 6: 4, 12: 0}
-        for step in chain.steps:
-            assert_same(chain.restore(step), STATES[step])
+        assert_restores(chain, STATES)
 
 
 @pytest.mark.slow
@@ -215,8 +208,7 @@ def test_a_rollback_into_a_group_keeps_what_it_needs(tmp_path: Path, step: int, 
         before = {each: chain.restore(each) for each in chain.steps}
         chain.rollback(step, delete=delete)
         assert chain.steps == list(range(step + 1))
-        for each in chain.steps:
-            assert_same(chain.restore(each), before[each])
+        assert_restores(chain, before)
         assert lccodec.validate(tmp_path, deep=True) == []
         chain.save(step + 1, STATES[step + 1])
         assert chain.info(step + 1).parent == step
@@ -224,8 +216,7 @@ def test_a_rollback_into_a_group_keeps_what_it_needs(tmp_path: Path, step: int, 
             chain.rollback(step)
             chain.delete_rolled_back(chain.rolled_back[-1].name)
             chain.undo_rollback()
-            for each, state in before.items():
-                assert_same(chain.restore(each), state)
+            assert_restores(chain, before, before)
 
 
 @pytest.mark.parametrize("step", [3, 5])
@@ -235,8 +226,7 @@ def test_a_rollback_to_a_delta_within_a_group(tmp_path: Path, step: int) -> None
         before = {each: chain.restore(each) for each in chain.steps}
         chain.rollback(step)
         assert chain.steps == [each for each in before if each <= step]
-        for each in chain.steps:
-            assert_same(chain.restore(each), before[each])
+        assert_restores(chain, before)
         assert chain.info(2).kind == "delta"
         assert lccodec.validate(tmp_path, deep=True) == []
 
@@ -280,8 +270,7 @@ def test_a_chain_with_groups_is_compacted_and_averaged(tmp_path: Path) -> None:
         before = {step: chain.restore(step) for step in chain.steps}
         chain.compact(keyframe_every=0)
         assert chain.info(8).parent is None
-        for step, state in before.items():
-            assert_same(chain.restore(step), state)
+        assert_restores(chain, before, before)
         mean = chain.average([1, 3, 8])["w"]
         wanted = np.mean([before[step]["w"] for step in (1, 3, 8)], axis=0, dtype=np.float64)
         assert np.allclose(mean, wanted, rtol=1e-6, atol=1e-7)

@@ -15,7 +15,7 @@ from lccodec import ArgumentError, Chain
 from ...support.commands import run, run_json
 from ...support.drifting import ROLES, error, run_of
 from ...support.paths import checkpoints
-from ...support.walks import assert_same
+from ...support.walks import assert_same, save_all
 
 STEPS = [10 * step for step in range(20)]
 
@@ -126,8 +126,7 @@ def test_one_state_and_a_step_of_the_exact_file_alone(tmp_path: Path) -> None:
     with saved(tmp_path / "one", STATES[:1]) as chain:
         assert chain.compact("balanced", hindsight=8, directory=tmp_path / "new").steps == 1
     with Chain(tmp_path / "run", "balanced", newest="exact", roles=ROLES) as chain:
-        for step in range(3):
-            chain.save(step, STATES[step])
+        save_all(chain, STATES, range(3))
         checkpoints(chain.directory)[2].unlink()
         assert chain.steps == [0, 1, 2]
         assert chain.compact(hindsight=8, directory=tmp_path / "two").steps == 3

@@ -34,10 +34,10 @@ from lccodec.container.manifest import Manifest
 from lccodec.container.system import System
 
 from ...support.crashes import hold
-from ...support.damage import Files, files_in, flip
+from ...support.damage import Files, files_in, flip, refuse_to_open
 from ...support.mirrors import chain_files, mirror_of
 from ...support.systems import attempts
-from ...support.walks import NAMES, assert_same, lossy_chain, walk
+from ...support.walks import NAMES, assert_same, is_so, lossy_chain, save_all, walk
 
 STATES = walk(7)
 #: Of each file: the front, the payload, the manifest, the trailer, the end, all.
@@ -63,6 +63,23 @@ def run(tmp_path: Path) -> Path:
 
 
 NEWEST = "000000000040.lcc.h5"
+
+
+def backed_up(run: Path, other: str) -> list[Path]:
+    """Give a chain parity, or a mirror, which is returned."""
+    if other == "parity":
+        protect(DirectoryStore(run), Redundancy(files=1))
+        return []
+    mirror_of(run, run.parent / "m").bring()
+    return [run.parent / "m"]
+
+
+def save_next(chain: Chain, background: bool) -> None:
+    if background:
+        chain.save_async(50, STATES[5]).result()
+        chain.wait()
+    else:
+        chain.save(50, STATES[5])
 
 
 @pytest.mark.parametrize("how", DAMAGE)
@@ -93,11 +110,7 @@ def test_the_next_save_does_so_first(run: Path, how: str, background: bool) -> N
     """Otherwise the step would be lost with the exact file that is replaced."""
     hurt(run / NEWEST, how)
     with Chain(run) as chain, pytest.warns(LccodecWarning, match="step 40 was written anew") as told:
-        if background:
-            chain.save_async(50, STATES[5]).result()
-            chain.wait()
-        else:
-            chain.save(50, STATES[5])
+        save_next(chain, background)
     assert len(told) == 1
     assert validate(run, deep=True) == []
     assert_same(Chain(run).restore(40), STATES[4])
@@ -138,8 +151,7 @@ def test_what_is_whole_stays(run: Path) -> None:
 
 def test_a_step_that_others_need_stays_as_it_was(tmp_path: Path) -> None:
     with Chain(tmp_path, "lc-3", exact_every=2) as chain:
-        for step in range(4):
-            chain.save(step, STATES[step])
+        save_all(chain, STATES, range(4))
     assert open(tmp_path / EXACT_NAME).info().step == 2
     damaged = hurt(tmp_path / NAMES[2], "payload")
     found = Chain(tmp_path).repair()
@@ -180,32 +192,13 @@ REFUSALS = [
 ]
 
 
-def refuse(
-    monkeypatch: pytest.MonkeyPatch,
-    refused: str,
-    error: LccodecError,
-    place: Path | None = None,
-    times: int = 99,
-) -> None:
-    """Let no file of a name be opened: so many times, in a directory or everywhere."""
-    source, left = DirectoryStore.source, [None] * times
-
-    def opened(store: DirectoryStore, name: str) -> Any:
-        if name == refused and place in (None, store.path) and left:
-            left.pop()
-            raise error
-        return source(store, name)
-
-    monkeypatch.setattr(DirectoryStore, "source", opened)
-
-
 @pytest.mark.parametrize("error", REFUSALS, ids=lambda error: f"{type(error).__name__}-{error.args[0]}")
 @pytest.mark.parametrize("name", [NEWEST, "000000000030.lcc.h5"])
 def test_a_checkpoint_that_cannot_be_read_now_stays(
     run: Path, monkeypatch: pytest.MonkeyPatch, name: str, error: LccodecError
 ) -> None:
     files = chain_files(run)
-    refuse(monkeypatch, name, error)
+    refuse_to_open(monkeypatch, name, error)
     told = repair(DirectoryStore(run), dry_run=True)
     found = repair(DirectoryStore(run))
     assert found == told
@@ -227,7 +220,7 @@ def test_an_exact_file_that_cannot_be_read_now_stays(tmp_path: Path, monkeypatch
             chain.save(step, STATES[step // 10])
     (tmp_path / NEWEST).unlink()  # as after a save that was cut short
     files = chain_files(tmp_path)
-    refuse(monkeypatch, EXACT_NAME, StorageError(errno.EIO, "cannot open", EXACT_NAME))
+    refuse_to_open(monkeypatch, EXACT_NAME)
     found = repair(DirectoryStore(tmp_path))
     assert (found.mended, list(found.lost)) == ((), [EXACT_NAME])
     assert chain_files(tmp_path) == files
@@ -238,15 +231,11 @@ def test_an_exact_file_that_cannot_be_read_now_stays(tmp_path: Path, monkeypatch
 def test_an_older_exact_file_does_not_take_the_place_of_one_that_cannot_be_read_now(
     run: Path, monkeypatch: pytest.MonkeyPatch, other: str, times: int
 ) -> None:
-    mirrors = [DirectoryStore(run.parent / "m")] if other == "mirror" else []
-    if mirrors:
-        mirror_of(run, run.parent / "m").bring()
-    else:
-        protect(DirectoryStore(run), Redundancy(files=1))
+    mirrors = list(map(DirectoryStore, backed_up(run, other)))
     Chain(run).save(50, STATES[5])
     (run / checkpoint_name(50)).unlink()  # as after a save that was cut short
     files = chain_files(run)
-    refuse(monkeypatch, EXACT_NAME, StorageError(errno.EIO, "cannot open", EXACT_NAME), run, times)
+    refuse_to_open(monkeypatch, EXACT_NAME, place=run, times=times)
     assert repair(DirectoryStore(run), mirrors=mirrors).mended == ()
     monkeypatch.undo()
     assert chain_files(run) == files
@@ -267,11 +256,7 @@ def of_newer_version(data: bytes, place: str) -> bytes:
 @pytest.mark.parametrize("place", ["manifest", "trailer"])
 @pytest.mark.parametrize("other", ["parity", "mirror"])
 def test_a_checkpoint_that_a_newer_version_wrote_anew_stays(run: Path, other: str, place: str) -> None:
-    mirrors = [DirectoryStore(run.parent / "m")] if other == "mirror" else []
-    if mirrors:
-        mirror_of(run, run.parent / "m").bring()
-    else:
-        protect(DirectoryStore(run), Redundancy(files=1))
+    mirrors = list(map(DirectoryStore, backed_up(run, other)))
     (run / NEWEST).write_bytes(of_newer_version((run / NEWEST).read_bytes(), place))
     files = chain_files(run)
     found = repair(DirectoryStore(run), mirrors=mirrors)
@@ -334,9 +319,8 @@ def test_an_exact_file_of_an_older_version_comes_back_with_its_version(
     files = chain_files(tmp_path)
     assert b'{"lccodec":[1,0]' in files[EXACT_NAME]
     hurt(tmp_path / EXACT_NAME, "cut")
-    assert dict(Chain(tmp_path).repair().remade) == {
-        EXACT_NAME: "bit for bit, from the checkpoint of its step"
-    }
+    remade = dict(Chain(tmp_path).repair().remade)
+    assert remade == {EXACT_NAME: "bit for bit, from the checkpoint of its step"}
     assert chain_files(tmp_path) == files
 
 
@@ -379,19 +363,11 @@ def test_parity_comes_first_and_is_true_afterwards(run: Path) -> None:
 @pytest.mark.parametrize("other", ["parity", "mirror"])
 @pytest.mark.parametrize("lost", [NEWEST, "000000000030.lcc.h5"])
 def test_a_save_leaves_what_comes_back_as_it_was(run: Path, other: str, lost: str, background: bool) -> None:
-    mirror = run.parent / "m" if other == "mirror" else None
-    if mirror is not None:
-        mirror_of(run, mirror).bring()
-    else:
-        protect(DirectoryStore(run), Redundancy(files=1))
+    mirror = backed_up(run, other)
     files = chain_files(run)
     hurt(run / lost, "payload")
     with Chain(run, mirror=mirror) as chain, pytest.warns(LccodecWarning, match="keyframe instead") as told:
-        if background:
-            chain.save_async(50, STATES[5]).result()
-            chain.wait()
-        else:
-            chain.save(50, STATES[5])
+        save_next(chain, background)
         newest = [chain_files(run)[name] for name in (checkpoint_name(50), EXACT_NAME)]
         assert chain.repair().mended == (lost,)
     assert len(told) == 1
@@ -461,17 +437,17 @@ def test_salvage_takes_the_exact_file(run: Path) -> None:
 
 def is_kept(run: Path) -> bool:
     """Whether the newest step is there with all its bits, and goes on."""
+
+    def go_on() -> None:
+        assert_same(Chain(run).restore(40), STATES[4])
+        with Chain(run) as chain:
+            chain.save(60, STATES[6])
+        assert_same(Chain(run).restore(40), STATES[4])
+        assert_same(Chain(run).restore(), STATES[6])
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        try:
-            assert_same(Chain(run).restore(40), STATES[4])
-            with Chain(run) as chain:
-                chain.save(60, STATES[6])
-            assert_same(Chain(run).restore(40), STATES[4])
-            assert_same(Chain(run).restore(), STATES[6])
-        except (AssertionError, LccodecError):
-            return False
-    return True
+        return is_so(go_on)
 
 
 @pytest.mark.slow

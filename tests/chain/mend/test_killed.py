@@ -24,7 +24,7 @@ from ...support.killed_loop import state_of
 from ...support.mirrors import chain_files, mirror_of
 from ...support.profiles import LONG
 from ...support.segments import STATES, all_restore, run_of
-from ...support.walks import assert_same
+from ...support.walks import assert_same, save_all
 
 pytestmark = [
     pytest.mark.slow,  # processes
@@ -49,8 +49,7 @@ def test_protect_is_killed(tmp_path: Path) -> None:
     folder = tmp_path / "case"
     protected_run(folder / "run", 1, 3)
     with run_of(folder / "run", 0) as chain:
-        for step in (3, 4):
-            chain.save(step, STATES[step])
+        save_all(chain, STATES, (3, 4))
     files = chain_files(folder / "run")
     places = killed("protect", folder)
     assert len(places) > 20 // EVERY
@@ -96,8 +95,7 @@ def test_a_mirror_is_killed(tmp_path: Path) -> None:
     with run_of(folder / "run", 4, newest="exact") as chain:
         mirror_of(folder / "run", folder / "m").bring()
         chain.rollback(2)
-        for step in (3, 4):
-            chain.save(step, STATES[step])
+        save_all(chain, STATES, (3, 4))
     wanted = chain_files(folder / "run")
     places = killed("mirror", folder)
     assert len(places) > 20 // EVERY

@@ -19,7 +19,7 @@ from lccodec.constants import PAYLOAD_OFFSET
 from ...support.damage import damaged, files_in, flip, put
 from ...support.mirrors import chain_files
 from ...support.segments import STATES, run_of
-from ...support.walks import assert_same
+from ...support.walks import assert_restores, assert_same, save_all
 
 
 @pytest.fixture
@@ -68,9 +68,8 @@ def test_a_step_that_was_pruned_here(run: Path, tmp_path: Path) -> None:
     with Chain(run, mirror=tmp_path / "m") as chain:
         chain.prune(lccodec.Keep(latest=1))
         assert chain.steps == [3, 4, 5]
-        with pytest.warns(
-            LccodecWarning, match=r"00000000000[01].lcc.h5 is read from the mirror .* is missing"
-        ):
+        said = r"00000000000[01].lcc.h5 is read from the mirror .* is missing"
+        with pytest.warns(LccodecWarning, match=said):
             assert_same(chain.restore(1), STATES[1])
         with pytest.raises(ChainError, match="99"):
             chain.restore(99)
@@ -79,15 +78,13 @@ def test_a_step_that_was_pruned_here(run: Path, tmp_path: Path) -> None:
 def test_without_damage_nothing_is_said_and_nobody_asks_the_mirror(run: Path, tmp_path: Path) -> None:
     chain = Chain(run, mirror=tmp_path / "m")
     shutil.rmtree(tmp_path / "m")
-    for step in chain.steps:
-        assert_same(chain.restore(step), STATES[step])
+    assert_restores(chain, STATES)
 
 
 def test_a_lossy_chain_without_its_exact_file(tmp_path: Path) -> None:
     """The state comes bit for bit from the mirror, not lossy from here."""
     with Chain(tmp_path / "run", "lc-3", mirror=tmp_path / "m") as chain:
-        for step in range(3):
-            chain.save(step, STATES[step])
+        save_all(chain, STATES, range(3))
     (tmp_path / "run/exact.lcc.h5").unlink()
     chain = Chain(tmp_path / "run", mirror=tmp_path / "m")
     with pytest.warns(LccodecWarning, match="exact.lcc.h5 is read from the mirror"):

@@ -1,0 +1,15 @@
+"""Programs of a test, each in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+
+def run_program(text: str, *words: object, code: int = 0, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a program, which ends as it should; return what it printed."""
+    command = [sys.executable, "-c", text, *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
