@@ -233,16 +233,21 @@ def test_an_exact_file_that_cannot_be_read_now_stays(tmp_path: Path, monkeypatch
     assert chain_files(tmp_path) == files
 
 
+def guarded(run: Path, other: str) -> list[DirectoryStore]:
+    """Give a chain parity, or a mirror, which is returned."""
+    if other == "parity":
+        protect(DirectoryStore(run), Redundancy(files=1))
+        return []
+    mirror_of(run, run.parent / "m").bring()
+    return [DirectoryStore(run.parent / "m")]
+
+
 @pytest.mark.parametrize("times", [1, 99])
 @pytest.mark.parametrize("other", ["parity", "mirror"])
 def test_an_older_exact_file_does_not_take_the_place_of_one_that_cannot_be_read_now(
     run: Path, monkeypatch: pytest.MonkeyPatch, other: str, times: int
 ) -> None:
-    mirrors = [DirectoryStore(run.parent / "m")] if other == "mirror" else []
-    if mirrors:
-        mirror_of(run, run.parent / "m").bring()
-    else:
-        protect(DirectoryStore(run), Redundancy(files=1))
+    mirrors = guarded(run, other)
     Chain(run).save(50, STATES[5])
     (run / checkpoint_name(50)).unlink()  # as after a save that was cut short
     files = chain_files(run)
@@ -267,11 +272,7 @@ def of_newer_version(data: bytes, place: str) -> bytes:
 @pytest.mark.parametrize("place", ["manifest", "trailer"])
 @pytest.mark.parametrize("other", ["parity", "mirror"])
 def test_a_checkpoint_that_a_newer_version_wrote_anew_stays(run: Path, other: str, place: str) -> None:
-    mirrors = [DirectoryStore(run.parent / "m")] if other == "mirror" else []
-    if mirrors:
-        mirror_of(run, run.parent / "m").bring()
-    else:
-        protect(DirectoryStore(run), Redundancy(files=1))
+    mirrors = guarded(run, other)
     (run / NEWEST).write_bytes(of_newer_version((run / NEWEST).read_bytes(), place))
     files = chain_files(run)
     found = repair(DirectoryStore(run), mirrors=mirrors)
@@ -379,14 +380,10 @@ def test_parity_comes_first_and_is_true_afterwards(run: Path) -> None:
 @pytest.mark.parametrize("other", ["parity", "mirror"])
 @pytest.mark.parametrize("lost", [NEWEST, "000000000030.lcc.h5"])
 def test_a_save_leaves_what_comes_back_as_it_was(run: Path, other: str, lost: str, background: bool) -> None:
-    mirror = run.parent / "m" if other == "mirror" else None
-    if mirror is not None:
-        mirror_of(run, mirror).bring()
-    else:
-        protect(DirectoryStore(run), Redundancy(files=1))
+    mirrors = [mirror.path for mirror in guarded(run, other)]
     files = chain_files(run)
     hurt(run / lost, "payload")
-    with Chain(run, mirror=mirror) as chain, pytest.warns(LccodecWarning, match="keyframe instead") as told:
+    with Chain(run, mirror=mirrors) as chain, pytest.warns(LccodecWarning, match="keyframe instead") as told:
         if background:
             chain.save_async(50, STATES[5]).result()
             chain.wait()
