@@ -51,8 +51,7 @@ def test_kept_steps_need_only_kept_ones(tmp_path: Path, policy: str, rule: Keep)
     assert found.cost == sum(each.after - each.before for each in found.rewritten)
     again = chain.prune(rule, rewrite=True)
     assert (again.removed, again.rewritten) == ((), ())
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         chain.save(9, states[0])
     assert validate(tmp_path, deep=True) == []
 

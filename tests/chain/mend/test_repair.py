@@ -299,8 +299,7 @@ def test_no_crash_of_a_repair_harms(tmp_path: Path, ignore: str) -> None:
 @pytest.mark.parametrize("sticky", [False, True])
 def test_faults_at_every_operation(tmp_path: Path, code: int, sticky: bool) -> None:
     files, broken_files = three_damaged(tmp_path / "run")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LccodecWarning)
+    with warnings.catch_warnings(action="ignore", category=LccodecWarning):
         act = lambda place, system: repair(DirectoryStore(place, system))  # noqa: E731
         tried = attempts(tmp_path / "run", act, code, sticky=sticky)
         assert files_in(next(tried)[0]) == files

@@ -266,10 +266,8 @@ def test_an_empty_chain_goes_on_from_its_mirror(tmp_path: Path) -> None:
 
 
 def test_an_empty_chain_with_an_empty_mirror_is_a_new_one(tmp_path: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with run_of(tmp_path / "run", 2, mirror=tmp_path / "m") as chain:
-            assert chain.steps == [0, 1]
+    with warnings.catch_warnings(action="error"), run_of(tmp_path / "run", 2, mirror=tmp_path / "m") as chain:
+        assert chain.steps == [0, 1]
 
 
 def test_an_empty_chain_does_not_begin_anew_while_its_mirror_is_away(tmp_path: Path) -> None:
