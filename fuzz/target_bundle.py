@@ -57,8 +57,7 @@ def check(data: bytes) -> None:
     mode, rest = data[:1] or b"\0", data[1:]
     path = _directory() / "input.lcc"
     path.write_bytes((bytes, _with_root, _repaired)[mode[0] % 3](rest))
-    with outcomes.counted(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", lccodec.LccodecWarning)
+    with outcomes.counted(), warnings.catch_warnings(action="ignore", category=lccodec.LccodecWarning):
         lccodec.validate(path)
         with Bundle(path) as bundle:
             steps: list[int | None] = [None, *bundle.steps[:_MAX_STEPS]]

@@ -47,10 +47,9 @@ class _Group:
     def __init__(self) -> None:
         self.path = new_directory() / "run"
         with (
-            warnings.catch_warnings(),
+            warnings.catch_warnings(action="ignore", category=lccodec.LccodecWarning),
             lccodec.Chain(self.path, "lc-3", newest="exact", hindsight=2, parity=1) as chain,
         ):
-            warnings.simplefilter("ignore", lccodec.LccodecWarning)
             for step in range(1, 5):
                 chain.save(step, state_at(step), roles=ROLES)
         self.files = {str(path.relative_to(self.path)): path.read_bytes() for path in self._found()}
@@ -147,8 +146,7 @@ def check(data: bytes) -> None:
     rest, own = data[3:], group.files[name]
     file = written(own, rest) if how % 5 == 4 else _made(name, how % 5, rest)
     group.put(name, file)
-    with outcomes.counted(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", lccodec.LccodecWarning)
+    with outcomes.counted(), warnings.catch_warnings(action="ignore", category=lccodec.LccodecWarning):
         _check_size(group.path / name)
         verb(group.path)
     group.check(name, file, may_change=verb is _repair)

@@ -61,8 +61,7 @@ def check(data: bytes) -> None:
     else:
         state = _changed(state, rest)
     path = _directory() / "input.h5"
-    with outcomes.counted(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", lccodec.LccodecWarning)
+    with outcomes.counted(), warnings.catch_warnings(action="ignore", category=lccodec.LccodecWarning):
         if mode == 2:
             lccodec.save(state, policy=lccodec.fields(max_error=1e-3))
         hdf5.save_file(state, path)

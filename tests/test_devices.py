@@ -192,8 +192,7 @@ def test_dcp_loads_into_tensors_of_a_device(tmp_path, device):
     model, optimizer = torch_run(device)
     torch_train(model, optimizer, range(5))
     saved = {"model": model.state_dict(), "moments": optimizer.state_dict()["state"]}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch's own, of a single process
+    with warnings.catch_warnings(action="ignore"):  # PyTorch's own, of a single process
         dcp.save(saved, storage_writer=LCStorageWriter(tmp_path))
         blank = torch_run(device)
         torch_train(*blank, range(100, 101))

@@ -63,28 +63,10 @@ class Adapter:
 def test_a_plan_says_of_every_array_what_becomes_of_it(tmp_path: Path) -> None:
     chain = HistoryChain(tmp_path / "run", policy="lc-3", roles={"table": "other"}, adapter=Adapter())
     plan = chain.plan(state())
-    assert [array.name for array in plan] == [
-        *(
-            "fc/weight",
-            "fc/steps",
-            "opt/exp_avg/weight",
-            "opt/exp_avg_sq/weight",
-            "opt/strange",
-            "table",
-            "norm",
-        )
-    ]
-    assert plan[0] == ArrayPlan(
-        "fc/weight",
-        "float64",
-        (70, 80),
-        44800,
-        "weight",
-        "nn.Parameter",
-        "ExponentBuckets()",
-        lossy=True,
-        frame=0,
-    )
+    names = "fc/weight fc/steps opt/exp_avg/weight opt/exp_avg_sq/weight opt/strange table norm"
+    assert " ".join(array.name for array in plan) == names
+    first = ("fc/weight", "float64", (70, 80), 44800, "weight", "nn.Parameter", "ExponentBuckets()")
+    assert plan[0] == ArrayPlan(*first, lossy=True, frame=0)
     told = {array.name: (array.role, array.why, array.lossy) for array in plan}
     assert told["fc/steps"] == ("other", "nothing names it", False)
     assert told["opt/exp_avg/weight"][::2] == ("first_moment", True)
@@ -104,10 +86,10 @@ def test_what_was_planned_is_what_is_stored(tmp_path: Path) -> None:
         chain.save(0, state())
         chain.save(1, state(1))
         infos = [chain.info(step) for step in (0, 1)]
-    for array, planned in zip(infos[1].arrays, plan, strict=True):
-        assert (array.name, array.role, array.quantizer, array.lossy) == (
-            *(planned.name, planned.role, planned.quantizer, planned.lossy),
-        )
+    stored, planned = (
+        [(a.name, a.role, a.quantizer, a.lossy) for a in some] for some in (infos[1].arrays, plan)
+    )
+    assert stored == planned
     assert not infos[0].lossy
     assert [array.role for array in infos[0].arrays] == [array.role for array in plan]
     # Who reads the file has no adapter: what it knew is recorded, where names do not tell it.
@@ -165,14 +147,9 @@ def test_a_record_takes_no_room_where_names_tell_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "recorded",
     [
-        {"policy": "lc-9"},
-        "lc-9",
-        None,
-        3,
-        {"policy": "lc-3", "known": {"weight": ["a"]}},
-        {"policy": "lc-3", "known": {"x": [1]}},
-        {"policy": "lc-3", "roles": ["x"]},
-        {"policy": "lc-3", "newest": "best"},
+        *({"policy": "lc-9"}, "lc-9", None, 3),
+        *({"policy": "lc-3", "known": known} for known in ({"weight": ["a"]}, {"x": [1]})),
+        *({"policy": "lc-3", "roles": ["x"]}, {"policy": "lc-3", "newest": "best"}),
     ],
 )
 def test_info_of_a_record_that_is_not_known(

@@ -36,13 +36,9 @@ def roles_of(shapes: Shapes, *more: Any) -> dict[str, Role]:
 @pytest.mark.parametrize(
     "name",
     [
-        *(
-            "model/fc1.weight",
-            "params/Dense_0/kernel",
-            "params/LayerNorm_0/scale",
-            "actor_params/norm/offset",
-        ),
-        *("model/layers.0.attention.in_proj_weight", "model/rnn.weight_hh_l1_reverse", "wte", "W", "w12"),
+        *("model/fc1.weight", "params/Dense_0/kernel", "params/LayerNorm_0/scale", "wte", "W", "w12"),
+        *("actor_params/norm/offset", "model/layers.0.attention.in_proj_weight"),
+        "model/rnn.weight_hh_l1_reverse",
         *("model/q_proj.lora_A", "model/cls_token", "dense/kernel:0", "weights/0"),
         *("model/layers.0.mlp.experts.gate_up_proj", "model.layers.0.self_attn.q_proj.weight"),
         *("params/encoder/mu/kernel", "params/attention/v/kernel", "blocks/0/attn/c_attn/weight"),

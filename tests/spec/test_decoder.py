@@ -310,8 +310,7 @@ def test_the_newest_state(decoder: ModuleType, tmp_path: Path) -> None:
         chain.save(2, states[2])
 
     def newest() -> str:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", lccodec.LccodecWarning)
+        with warnings.catch_warnings(action="ignore", category=lccodec.LccodecWarning):
             found = text_of(lccodec.Chain(tmp_path).restore(dtype="bits"))
         assert text_of(decoder.read_newest(tmp_path)) == found
         return found

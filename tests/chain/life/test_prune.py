@@ -365,8 +365,7 @@ def test_a_writer_goes_on(tmp_path: Path) -> None:
     """Another process's prune leaves what the next delta is taken against."""
     writer = run_of(tmp_path, 8)
     prune(DirectoryStore(tmp_path), Keep(steps=[0]))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         writer.save(8, STATES[8])
     assert writer.info(8).parent == 7
     assert all_restore(tmp_path)

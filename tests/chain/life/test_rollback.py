@@ -171,8 +171,7 @@ def _exact_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def all_restore(directory: Path) -> bool:
     """Whether every step that is there restores to what was saved, and the newest without one."""
     chain = Chain(directory)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exact file may be of a step that is gone
+    with warnings.catch_warnings(action="ignore"):  # the exact file may be of a step that is gone
         whole = is_so(lambda: assert_same(chain.restore(), STATES[chain.steps[-1]]))
     return whole and is_so(lambda: assert_restores(chain, STATES, exact=False))
 

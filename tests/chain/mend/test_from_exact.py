@@ -97,8 +97,7 @@ def test_the_checkpoint_is_written_anew(run: Path, how: str) -> None:
     assert {name for name in before if after[name] != before[name]} == {NEWEST}
     assert_same(Chain(run).restore(40), STATES[4])
     (run / EXACT_NAME).unlink()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # nothing is lossy, so the exact file is not missed
+    with warnings.catch_warnings(action="error"):  # nothing is lossy, so the exact file is not missed
         assert_same(Chain(run).restore(), STATES[4])
     assert Chain(run).info(40).parent is None
 
@@ -445,8 +444,7 @@ def is_kept(run: Path) -> bool:
         assert_same(Chain(run).restore(40), STATES[4])
         assert_same(Chain(run).restore(), STATES[6])
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         return is_so(go_on)
 
 
@@ -467,8 +465,7 @@ def test_a_crash_at_every_operation(run: Path, verb: str, how: str) -> None:
         if verb == "repair":
             assert repair(DirectoryStore(run, system)).lost == {}
             return
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             chain = Chain(run)
             for part in (chain._store, chain._writer._saver._store):
                 part.system = system  # type: ignore[attr-defined]

@@ -105,8 +105,7 @@ def test_fallback_comes_after_the_mirror(run: Path, tmp_path: Path) -> None:
 
 
 def restores(run: Path, mirror: Path, step: int) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LccodecWarning)
+    with warnings.catch_warnings(action="ignore", category=LccodecWarning):
         return Chain(run, mirror=mirror).restore(step)
 
 
