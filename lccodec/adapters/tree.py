@@ -46,6 +46,8 @@ from ..container.tree import leaf_name, unescaped
 from ..element_types import Array, element_type, in_host_order
 from ..errors import ArgumentError, FormatError, warn
 
+_RULE: Final = "lccodec.types"  # the note that says what is stored
+
 #: The end of the kind of a dict whose keys are integers.
 OF_INT: Final = " of int"
 
@@ -424,7 +426,7 @@ class _FromPlain:
                 return _decoded(kind, stored)
             except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
                 message = f"is noted as {kind} but is not one: {error}"
-                raise FormatError(TYPES, leaf_name(keys), message) from error
+                raise FormatError(_RULE, leaf_name(keys), message) from error
         try:
             return self._constructors[kind](stored)
         except (ValueError, TypeError, AttributeError, KeyError, RuntimeError) as error:

@@ -24,9 +24,9 @@ import pytest
 import lccodec
 from lccodec import Keep
 from lccodec.adapters import chains as link_saver
-from lccodec.adapters import torch as adapter
 from lccodec.adapters.chains import ChainOptions, LinkSaver
 from lccodec.adapters.link import open_linked
+from lccodec.adapters.weights import Rounding
 from lccodec.errors import ArgumentError, StorageError, WorkerError
 
 from ..support.far import Far, FarAdapter
@@ -77,6 +77,7 @@ def test_nothing_is_made_before_the_first_save(tmp_path):
 def test_processes_have_chains_of_their_own(tmp_path):
     options = ChainOptions(tmp_path / "run", keyframe_every=5)
     directory = tmp_path / "run" / "process-1"
+    adapter = Rounding()
     for chain in (options.open("process-1", adapter), options.open_in(directory, adapter)):
         assert chain.directory == directory
         assert (chain.policy.name, chain.keyframe_every) == ("lossless", 5)
@@ -208,8 +209,8 @@ def test_without_a_chain_the_file_is_the_state(tmp_path: Path) -> None:
         def to_numpy(self, state: Any, metadata: Any = None, room: Any = None, /) -> Any:  # noqa: ARG002
             return {"wrapped": state}, {**metadata, "by": "me"}
 
-    for wrapping, expected in ((None, {"x": 1}), (Adapter(), {"wrapped": {"x": 1}})):
-        saver = LinkSaver(ChainOptions(), wrapping)  # type: ignore[arg-type]
+    for adapter, expected in ((None, {"x": 1}), (Adapter(), {"wrapped": {"x": 1}})):
+        saver = LinkSaver(ChainOptions(), adapter)  # type: ignore[arg-type]
         saver.save({"x": 1}, tmp_path / "a")
         saver.close()
         assert lccodec.load_file(tmp_path / "a") == expected

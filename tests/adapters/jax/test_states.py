@@ -3,8 +3,6 @@
 Trees of any nodes come back in plain containers, or with the types of a target.
 
 A state gets the structure and types of a target, or an error lists all that does not fit.
-
-Types narrower than a byte that JAX makes no arrays of come back as NumPy arrays.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import ml_dtypes
 import numpy as np
 import optax
 import pytest
@@ -26,7 +23,6 @@ import lccodec
 from lccodec import Chain, ChecksumError
 from lccodec.adapters import jax as adapter
 from lccodec.adapters import jax as states
-from lccodec.adapters import torch as in_torch
 from lccodec.adapters.jax import leaves
 from lccodec.chain.read import replay
 from lccodec.errors import ArgumentError, FormatError, LccodecWarning
@@ -660,17 +656,3 @@ def test_functions_stay_where_a_filter_left_none():
     assert made["activation"] is jnp.tanh
     assert (made["w"].tolist(), made["nothing"]) == ([1, 1], None)
     assert (reports[0].loaded, reports[0].missing) == (["w", "nothing"], [])
-
-
-@pytest.mark.parametrize("name", ["float6_e2m3fn", "float6_e3m2fn", "int1", "uint1"])
-def test_every_value_comes_back(tmp_path, name):
-    width = 6 if name.startswith("float6") else 1
-    codes = np.arange(2**width, dtype=np.uint8).view(getattr(ml_dtypes, name))
-    states = [{"w": np.resize(codes, 200)}, {"w": np.resize(codes[::-1], 200)}]
-    with lccodec.Chain(tmp_path, policy="lc-2", adapter=adapter) as chain:
-        for step, state in enumerate(states):
-            chain.save(step, state)
-        assert_same(chain.restore(0), states[0])
-        assert_same(adapter.load_into(states[0], chain.restore_iter(1)), states[1])
-    with pytest.raises(ArgumentError, match=f"{name}, which PyTorch does not have"):
-        in_torch.load(adapter.save(states[0]))
