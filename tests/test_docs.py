@@ -289,7 +289,7 @@ class Expression:
             "lccodec.policy.balanced",
             "LogSteps()",
         ),
-        ("UNKNOWN", "lccodec.container.figures.UNKNOWN", "lccodec.chain.read.info", "Figures()"),
+        ("UNKNOWN", "lccodec.container.manifest.UNKNOWN", "lccodec.chain.read.info", "Figures()"),
     ],
 )
 def test_defaults_are_shown_as_values(name: str, path: str, module: str, wanted: str) -> None:

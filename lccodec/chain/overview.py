@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ..constants import EXACT_NAME
-from ..container.figures import Figures
+from ..container.manifest import Figures
 from ..container.system import Place
 from ..errors import LccodecError
 from ..policy.roles import EXACT_BY_DEFAULT, Role

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, TypeAlias
 
-from ..container.figures import Figures
+from ..container.manifest import Figures
 from ..container.tree import unescaped
 from ..policy.roles import Role
 from .difference import Replacement
@@ -251,7 +251,7 @@ class Run:
         are none with a finite element.
     quantiles
         For each array, what its saves measured at the steps at which it lost something: the
-        smallest value, those of the shares `lccodec.container.figures.QUANTILES`, and the largest;
+        smallest value, those of the shares `lccodec.container.manifest.QUANTILES`, and the largest;
         of other steps nothing. ``None`` if there is no such step.
     streams
         Bytes of all files by where they go (`STREAMS`).

@@ -2,7 +2,7 @@
 
 from lccodec.chain.overview import figures_words
 from lccodec.cli.render import quality_text
-from lccodec.container.figures import UNKNOWN, Figures
+from lccodec.container.manifest import UNKNOWN, Figures
 
 
 def test_no_checkpoint():

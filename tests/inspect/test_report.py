@@ -4,7 +4,7 @@ import json
 import math
 import sys
 
-from lccodec.container.figures import Figures
+from lccodec.container.manifest import Figures
 from lccodec.inspect.report import FIGURES, STREAMS, Checkpoint, Histogram, Report, Run, document
 
 from ..support.reports import made_up_report

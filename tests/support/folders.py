@@ -33,7 +33,7 @@ ROOMS = {
     "container": [
         {"scalars", "system"},
         {"source", "tree"},
-        {"folder", "figures", "piece_table"},
+        {"folder", "piece_table"},
         {"scratch", "manifest"},
         {"checkpoint", "parity"},
         {"bundle"},

@@ -29,7 +29,7 @@ from ...element_types import BFLOAT16_BITS, Array, element_type
 from ...errors import ArgumentError, FormatError
 from ...policy.policy import Policy
 from ...policy.roles import Role
-from ...workers.memory import Arena, Segment, place_of
+from ...workers.process import Arena, Segment, place_of
 from ..tree.plain import BYTE_TYPES, WITHOUT_ADAPTER, Keys, from_outline, from_plain, read_types, to_plain
 from .roles import roles as known_roles
 from .wrappers import (

@@ -55,8 +55,7 @@ from ...quantizers.base import Quantizer
 from ...quantizers.registry import QUANTIZERS
 from ...quantizers.weighted import Weighted
 from ...workers.crew import Bench, Crew, Done, Processes, Request, Threads
-from ...workers.memory import Arena, PrivateArena
-from ...workers.process import Channel, Worker, connect
+from ...workers.process import Arena, Channel, PrivateArena, Worker, connect
 from ..behind import Behind, Change
 from ..caller import OnProgress, Progress, no_progress, telling_of_save
 from ..read.crew import TASKS as DECODING_TASKS

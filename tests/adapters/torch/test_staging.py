@@ -13,7 +13,7 @@ from lccodec.adapters import torch as adapter
 from lccodec.adapters.torch import states
 from lccodec.adapters.torch.states import copy_out, is_elsewhere
 from lccodec.chain.save import background
-from lccodec.workers.memory import Arena, place_of
+from lccodec.workers.process import Arena, place_of
 
 DTYPES = [
     torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.int64, torch.uint16,

@@ -12,8 +12,8 @@ import lccodec
 from lccodec.chain.read.follow.crew import OfferedChanges, ReadChanges, SharedRooms, Told, batches_for
 from lccodec.errors import ChecksumError
 from lccodec.frame.content import array_sum
-from lccodec.workers import memory
-from lccodec.workers.memory import Arena, place_of
+from lccodec.workers import process as memory
+from lccodec.workers.process import Arena, place_of
 
 BEFORE = np.arange(40_000, dtype=np.uint16)
 PLACES = np.arange(0, BEFORE.size, 100)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lccodec import BFLOAT16_BITS, ArgumentError, Chain, Follower, Patch, Update, follow
-from lccodec.workers.memory import Arena
+from lccodec.workers.process import Arena
 
 from ....support.walks import assert_same
 

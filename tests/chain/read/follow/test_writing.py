@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec.chain.read.follow.crew import Write, shares, write_all
-from lccodec.workers.memory import Arena
+from lccodec.workers.process import Arena
 
 from ....support.tuning import tuned
 
