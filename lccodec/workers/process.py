@@ -123,8 +123,8 @@ class Arena:
     """Shared memory for arrays that are all given up together, and whose place is used again.
 
     Memory that was used before is warm: the system has given it to the process already. So copying
-    into it is faster than into new memory. `segments`: the memory so far. `place`: of the array
-    that was given out last: the number of its segment, and its place there.
+    into it is faster than into new memory. `place` has of the array that was given out last the
+    number of its segment, and its place there.
     """
 
     ALIGNMENT_BYTES: Final = 64  # arrays begin at a multiple of it: a line of the cache
@@ -195,10 +195,9 @@ _MAX_SEGMENTS: Final = 200  # that are passed along with one message; Linux take
 
 
 class Channel:
-    """One end of a connection of two processes.
+    """One end of a connection of two processes, a Unix socket.
 
-    `connection`: a connected Unix socket, which is then the channel's own. `types`: the dataclasses
-    that messages may have. `errors`: the classes of errors that messages may have.
+    `types` are the dataclasses, and `errors` the classes of errors, that messages may have.
     """
 
     def __init__(

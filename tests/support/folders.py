@@ -39,7 +39,7 @@ ROOMS = {
         {"bundle"},
     ],
     "chain": [
-        {"behind", "caller", "fallback", "store"},
+        {"behind", "caller", "store"},
         {"overview"},
         {"read"},
         {"save", "mirror"},
