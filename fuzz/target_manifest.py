@@ -27,8 +27,7 @@ from target_checkpoint import TOKENS as _OF_FILES
 from target_checkpoint import parts
 
 from lccodec.constants import FORMAT_MINOR
-from lccodec.container.figures import read_figures
-from lccodec.container.manifest import INHERITED, parse_manifest
+from lccodec.container.manifest import INHERITED, parse_manifest, read_figures
 from lccodec.container.tree import array_names, unflatten
 
 outcomes = Outcomes()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # a name is loaded when it is first used: a command needs few
     from .chain.read.validate import Problem, validate
     from .chain.save.plan import ArrayPlan, Estimate, Plan
     from .chain.save.single_file import load, load_file, save, save_file
-    from .container.figures import Figures
+    from .container.manifest import Figures
     from .element_types import BFLOAT16_BITS
     from .errors import (
         ArgumentError,
@@ -144,7 +144,7 @@ _MODULES: Final = {
     "chain.read.validate": ("Problem", "validate"),
     "chain.save.plan": ("ArrayPlan", "Estimate", "Plan"),
     "chain.save.single_file": ("load", "load_file", "save", "save_file"),
-    "container.figures": ("Figures",),
+    "container.manifest": ("Figures",),
     "element_types": ("BFLOAT16_BITS",),
     "errors": (
         "ArgumentError",

@@ -61,11 +61,9 @@ ALLOWED = {
         "e.data": "the same",
         "int.from_bytes(entry.data.root, 'big')": "a name for a root, in this process",
     },
-    "workers/memory": {
+    "workers/process": {
         "np.frombuffer(self, dtype, count, offset)": "memory of this host",
         "array.view(np.uint8)": "the same",
-    },
-    "workers/process": {
         "np.frombuffer(data, dtype, count, start)": "from a process of this host",
         "own.view(np.uint8)": "to a process of this host",
         "own.view(np.uint8).data": "the same",

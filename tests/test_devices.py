@@ -21,7 +21,7 @@ from lccodec.adapters import jax as jax_adapter
 from lccodec.adapters import torch as torch_adapter
 from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter
 from lccodec.adapters.torch.states import copy_out
-from lccodec.workers.memory import Arena
+from lccodec.workers.process import Arena
 
 TORCH_DEVICES = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
 JAX_DEVICES = {str(device): device for device in [*jax.devices("cpu"), *jax.devices()]}

@@ -270,7 +270,7 @@ class Expression:
         ("KEYFRAME_EVERY", "chain.save.settings.KEYFRAME_EVERY", "chain.chain", "32"),
         ("KEYFRAME_EVERY", "chain.save.settings.KEYFRAME_EVERY", "not_installed", "32"),
         ("dict(STEPS)['second_moment']", "policy.balanced.STEPS", "policy.balanced", "LogSteps()"),
-        ("UNKNOWN", "container.figures.UNKNOWN", "chain.read.info", "Figures()"),
+        ("UNKNOWN", "container.manifest.UNKNOWN", "chain.read.info", "Figures()"),
     ],
 )
 def test_defaults_are_shown_as_values(name: str, path: str, module: str, wanted: str) -> None:

@@ -178,7 +178,7 @@ LATE = {
     *("chain/mend/repair", "chain/read/crew", "chain/read/survey"),
     *("chain/save/background", "chain/save/encode", "chain/save/hash_reference"),
     *("chain/save/hindsight", "chain/save/saver"),
-    *("workers/crew", "workers/memory", "workers/process"),
+    *("workers/crew", "workers/process"),
 }
 
 

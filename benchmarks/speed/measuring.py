@@ -24,7 +24,7 @@ import numpy as np
 
 import lccodec
 from lccodec.chain.save import reference, saver
-from lccodec.container.figures import StoredFigures
+from lccodec.container.manifest import StoredFigures
 
 from ..measure.results import add_results, tell
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ..container.figures import QUANTILES, numbers_by_role
+from ..container.manifest import QUANTILES, numbers_by_role
 from ..container.system import StrPath, checked_path, storage_errors
 from ..errors import DependencyError
 from ..inspect.report import FIGURES, Run

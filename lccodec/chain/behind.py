@@ -82,8 +82,8 @@ class AllBehind:
 class Rounds:
     """Rounds of one action in a thread: what is asked for during a round is done by one more.
 
-    `act`: does all that there is to do. It must not raise an error. `daemon`: whether the program
-    may end before all is done.
+    `act` does all that there is to do, and must not raise an error. The program may end before a
+    daemon has done it.
     """
 
     def __init__(self, act: Callable[[], object], *, daemon: bool = False) -> None:

@@ -1,5 +1,7 @@
 """A directory of checkpoints: save, restore, inspect. Every checkpoint is one immutable file.
 
+If the step that a restore asks for is damaged, the newest whole one before it may be returned.
+
 Source: SPEC 9.
 """
 
@@ -7,9 +9,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import closing, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from ..arguments import check_choice, integer
 from ..container.scalars import with_metrics
-from ..container.system import StrPath, checked_path, checked_place, storage_errors
-from ..errors import ArgumentError, LccodecError
+from ..container.system import Place, StrPath, checked_path, checked_place, storage_errors
+from ..errors import ArgumentError, ChainError, DataError, LccodecError, StorageError, is_loss, warn
 from ..policy.hindsight import gains
 from ..policy.policy import Policy
 from ..policy.presets import resolve_policy
@@ -37,7 +39,6 @@ from .caller import (
     check_progress,
     telling,
 )
-from .fallback import advice, newest_whole, steps_until
 from .life.pins import pin, pin_exact, unpin
 from .life.prune import Keep, KeepBehind, Pruning, check_keep, prune
 from .life.rollback import RolledBack, delete_rolled_back, list_rolled_back, rollback, undo_rollback
@@ -87,10 +88,62 @@ from .store.lineage import Ancestry
 from .store.opening import writable_store
 from .store.store import Store, WritableStore, step_index
 
-if TYPE_CHECKING:  # of what is loaded by the methods that call it
+if TYPE_CHECKING:
     from .life.compact import Compaction
     from .mend.repair import Repair, Salvage
     from .read.crew import Restorers
+
+
+def steps_until(steps: Iterable[int], step: int | None) -> list[int]:
+    """Return `step` and all before it, or all steps; none if `step` is not one of them."""
+    there = list(steps)
+    if step is None:
+        return there
+    return [each for each in there if each <= step] if step in there else []
+
+
+@contextmanager
+def advice(steps: Callable[[], list[int]], text: str) -> Iterator[None]:
+    """Add a note to the error of a step that is damaged, if there is an older one to restore.
+
+    `steps` returns those of `steps_until`.
+    """
+    try:
+        yield
+    except LccodecError as error:
+        with suppress(LccodecError):
+            if is_loss(error) and len(steps()) > 1:
+                error.add_note(text)
+        raise
+
+
+def newest_whole(place: Place, steps: Iterable[int], read: Callable[[int], Found]) -> Found:
+    """Return what `read` returns for the newest of the steps that it can read.
+
+    `read` raises an error unless all of a step is sound. An `LccodecWarning` names the steps that
+    were skipped, and why. Raises ``ChainError`` if no step can be read; it names each, and why.
+    """
+    skipped: dict[int, str] = {}
+    for step in sorted(steps, reverse=True):
+        try:
+            found = read(step)
+        except (DataError, ChainError, StorageError) as error:
+            skipped[step] = str(error)  # not the error, which would keep what was decoded
+        else:
+            if skipped:
+                todo = f"roll back to step {step} before the next save"
+                warn(f"{place}: restored step {step}; skipped {_reasons(skipped)}; {todo}")
+            return found
+    raise ChainError(f"{place}: no step can be restored: {_reasons(skipped)}")
+
+
+def _reasons(skipped: Mapping[int, str]) -> str:
+    """Return why steps were skipped; those that share a reason, such as a parent, together."""
+    steps: dict[str, list[str]] = {}
+    for step, reason in skipped.items():
+        steps.setdefault(reason, []).append(str(step))
+    parts = [f"step{'s'[: len(names) > 1]} {', '.join(names)}: {reason}" for reason, names in steps.items()]
+    return "; ".join(parts)
 
 
 class Chain(Shown):

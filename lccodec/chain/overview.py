@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ..constants import EXACT_NAME
-from ..container.figures import Figures
+from ..container.manifest import Figures
 from ..container.system import Place
 from ..errors import LccodecError
 from ..policy.roles import EXACT_BY_DEFAULT, Role
@@ -46,11 +46,7 @@ class _Row(NamedTuple):
 
 
 def chain_overview(store: Store, policy: str | None, failure: BaseException | None = None) -> Overview:
-    """Return what is printed of a chain.
-
-    `store`: its files. `policy`: the name of the policy of its saves; by default the recorded one.
-    `failure`: the error of a save in the background.
-    """
+    """Return what is printed of a chain; with the `policy` of its saves if it is not recorded."""
     facts: dict[str, object] = {} if failure is None else {"failed": failure}
     title = f"Chain {_place(store.path)}"
     try:

@@ -29,7 +29,7 @@ from ..chain.overview import (
 )
 from ..chain.read.info import ArrayInfo, CheckpointInfo, CheckpointSummary
 from ..chain.read.links import pointer_text
-from ..container.figures import UNKNOWN
+from ..container.manifest import UNKNOWN
 from ..container.system import Place
 from ..printable import printable
 from ..table import evenly_spaced, facts_text, ratio, shape_text, size_text, times_text

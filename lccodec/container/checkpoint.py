@@ -685,9 +685,8 @@ class CheckpointWriter:
 
     It is a context manager. Leaving it without a commit, or by an exception, leaves no file behind.
     The writer is closed after any error. Nothing is tried again, because the state of a file is
-    unknown after a failed fsync. `overwrite`: whether to replace a file of that name, and keep its
-    permissions. Otherwise such a file is an error, and stays as it is. `root`: root of the
-    committed file; None before. `size`: bytes of the committed file.
+    unknown after a failed fsync. With `overwrite`, a file of that name is replaced, and its
+    permissions stay. Otherwise it is an error. `root` and `size` are those of the committed file.
 
     Examples
     --------

@@ -235,10 +235,9 @@ NO_HARD_LINK: Final = frozenset(
 class WholeFile:
     """Writes one file. It is a context manager; leaving it without `commit` leaves no file.
 
-    `overwrite`: whether to replace a file of that name, and keep its permissions. Otherwise such a
-    file is an error, and stays as it is. `folder`: the open directory that `path` is in, by its
-    name there. The file is made in that very directory, whatever becomes of the path. `path`: the
-    path of the file. `size`: bytes that were appended. `committed`: whether the file has its name.
+    With `overwrite`, a file of that name is replaced, and its permissions stay. Otherwise it is an
+    error, and stays as it is. A `path` in an open `folder` is a name there: the file is made in
+    that very directory, whatever becomes of the path. `size` are the bytes that were appended.
 
     Examples
     --------

@@ -148,7 +148,7 @@ _cleared: set[tuple[int, Path]] = set()  # by this process
 class TemporaryFolder:
     """A new folder of this process; a context manager, which removes it with all that is in it.
 
-    `path`: where it is. Raises ``StorageError`` if it cannot be made.
+    Raises ``StorageError`` if it cannot be made.
 
     Examples
     --------

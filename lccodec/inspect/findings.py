@@ -23,7 +23,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from ..container.figures import UNKNOWN
+from ..container.manifest import UNKNOWN
 from ..container.tree import unescaped
 from ..policy.roles import Role
 from .report import ArrayRow, Checkpoint, Flag, Series, Verdict

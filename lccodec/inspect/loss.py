@@ -30,7 +30,7 @@ from ..chain.read.checkpoint import OpenCheckpoint
 from ..chain.read.replay import DecodedArray
 from ..chain.store.store import Store
 from ..constants import EXACT_NAME
-from ..container.figures import UNKNOWN, Figures
+from ..container.manifest import UNKNOWN, Figures
 from ..element_table import ELEMENT_TYPES, ElementType
 from ..element_types import Array, components
 from ..errors import ArgumentError, LccodecError

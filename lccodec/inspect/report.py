@@ -26,7 +26,7 @@ import numpy as np
 from ..byteorder import stored_bytes
 from ..chain.read.info import ArrayInfo
 from ..chain.read.replay import DecodedArray
-from ..container.figures import Figures
+from ..container.manifest import Figures
 from ..container.tree import unescaped
 from ..element_types import Array
 from ..policy.roles import Role
@@ -182,7 +182,7 @@ class Run:
     `histograms` has one for each array, of the steps at which all of its elements are known;
     ``None`` if there are none with a finite element. `quantiles` has for each array what its saves
     measured at the steps at which it lost something: the smallest value, those of the shares
-    `lccodec.container.figures.QUANTILES`, and the largest; of other steps nothing.
+    `lccodec.container.manifest.QUANTILES`, and the largest; of other steps nothing.
     """
 
     path: str

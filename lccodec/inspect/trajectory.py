@@ -49,7 +49,7 @@ from ..chain.read.links import Link
 from ..chain.read.replay import DecodedArray, replay_each
 from ..chain.store.lineage import Lineage
 from ..chain.store.store import Store
-from ..container.figures import UNKNOWN, Figures
+from ..container.manifest import UNKNOWN, Figures
 from ..element_table import ElementType
 from ..element_types import Array, work
 from ..errors import LccodecError

@@ -1,8 +1,8 @@
 """Worker processes: programs of their own that do calls for another process, over shared memory.
 
-`memory` has the memory that processes share, `process` starts and ends a worker and says what they
-tell each other, and `crew` says what a task is and divides tasks among several workers. Nothing
-here knows what the tasks do: `lccodec.chain.save.background` has the program,
+`process` has the memory that processes share and what they tell each other, and starts and ends a
+worker; `crew` says what a task is and divides tasks among several workers. Nothing here knows what
+the tasks do: `lccodec.chain.save.background` has the program,
 `lccodec.chain.save.encode` and `lccodec.chain.read.crew` have the tasks.
 
 A worker is started by its own command line, not by a fork, and imports nothing of the program that

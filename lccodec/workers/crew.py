@@ -20,8 +20,7 @@ import numpy as np
 from ..element_types import Array
 from ..errors import StorageError, WorkerError
 from ..parallel import ordered, start_thread
-from .memory import Arena, place_of, shared_empty
-from .process import Worker
+from .process import Arena, Worker, place_of, shared_empty
 
 #: What a member has at hand: a task may leave something there for later ones.
 Bench = dict[str, Any]

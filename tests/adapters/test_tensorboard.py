@@ -9,7 +9,7 @@ from tensorboard.util.tensor_util import make_ndarray
 
 import lccodec
 from lccodec.adapters.tensorboard import write_events
-from lccodec.container.figures import QUANTILES
+from lccodec.container.manifest import QUANTILES
 from lccodec.inspect.examination import examine
 
 from ..support.runs import run_states, save_run

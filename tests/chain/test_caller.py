@@ -23,7 +23,7 @@ from lccodec import ROLES, ArgumentError, Chain, Keep, LccodecWarning, LimitErro
 from lccodec.chain.caller import Bounds, Room, check_adapter
 from lccodec.constants import EXACT_NAME
 from lccodec.policy.roles import Assignment
-from lccodec.workers.memory import Arena
+from lccodec.workers.process import Arena
 
 from ..support.far import Far, FarAdapter
 from ..support.tuning import tune, tuned

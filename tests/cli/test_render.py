@@ -21,7 +21,7 @@ from lccodec.chain.overview import figures_words
 from lccodec.cli import render as tables
 from lccodec.cli.program import program
 from lccodec.cli.render import Table, quality_text
-from lccodec.container.figures import UNKNOWN, Figures
+from lccodec.container.manifest import UNKNOWN, Figures
 from lccodec.policy.presets import POLICIES
 
 from ..support.commands import IMPATIENT, command, run, run_json

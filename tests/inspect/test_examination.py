@@ -13,7 +13,7 @@ import lccodec
 from lccodec.chain.life.pins import pin
 from lccodec.chain.read.checkpoint import open_path
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.container.figures import QUANTILES
+from lccodec.container.manifest import QUANTILES
 from lccodec.frame.decode import decode_components
 from lccodec.inspect import examination
 from lccodec.inspect import report as selection

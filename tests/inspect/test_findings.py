@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec.container.figures import Figures
+from lccodec.container.manifest import Figures
 from lccodec.inspect.examination import examine
 from lccodec.inspect.findings import (
     Finding,

@@ -35,13 +35,13 @@ ROOMS = {
     "container": [
         {"scalars", "system"},
         {"source", "tree"},
-        {"folder", "figures", "piece_table"},
+        {"folder", "piece_table"},
         {"scratch", "manifest"},
         {"checkpoint", "parity"},
         {"bundle"},
     ],
     "chain": [
-        {"behind", "caller", "fallback", "store"},
+        {"behind", "caller", "store"},
         {"overview"},
         {"read"},
         {"save"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lccodec.chain.read.replay import DecodedArray
-from lccodec.container.figures import QUANTILES, Figures
+from lccodec.container.manifest import QUANTILES, Figures
 from lccodec.element_types import components
 from lccodec.inspect.difference import Replacement
 from lccodec.inspect.report import (

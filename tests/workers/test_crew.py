@@ -21,9 +21,9 @@ from lccodec.chain.read.crew import CloseFile, DecodeGroup, DecodeRange, Source
 from lccodec.chain.save.background import start_worker
 from lccodec.chain.save.encode import CloseFrame, EncodeBlock, EncodeFrames, FrameInput, OpenFrame
 from lccodec.element_types import components
-from lccodec.workers import memory
+from lccodec.workers import process as memory
 from lccodec.workers.crew import Bench, Crew, Done, Peer, Processes, Threads, Writes
-from lccodec.workers.memory import Arena, place_of
+from lccodec.workers.process import Arena, place_of
 
 from ..support.descriptors import SEGMENTS, open_files
 

@@ -57,7 +57,7 @@ from ...policy.roles import (
     is_exact,
 )
 from ...policy.vocabulary import FAMILIES, MODELS, meaning
-from ...workers.memory import Arena, Segment, place_of
+from ...workers.process import Arena, Segment, place_of
 from ..matching import unwrapped
 from ..tree import (
     BYTE_TYPES,

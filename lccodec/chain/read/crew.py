@@ -23,7 +23,7 @@ from ...element_types import Array
 from ...errors import ChainError, DataError, WorkerError
 from ...parallel import batches
 from ...workers.crew import Bench, Crew, Task
-from ...workers.memory import Arena
+from ...workers.process import Arena
 from .checkpoint import OpenCheckpoint, open_file
 from .links import Head
 from .replay import DecodedArray, Decoding, Ranges, replay

@@ -34,8 +34,7 @@ from ...frame.changed import Changed, changed
 from ...frame.content import array_sum
 from ...parallel import has_lock
 from ...workers.crew import Bench, Crew, Done, Processes, Request, Threads
-from ...workers.memory import Arena, place_of
-from ...workers.process import Worker, connect
+from ...workers.process import Arena, Worker, connect, place_of
 
 Item = TypeVar("Item")
 

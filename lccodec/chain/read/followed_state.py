@@ -36,7 +36,7 @@ from ...frame.decode import check_array_sum
 from ...frame.header import Shape
 from ...loops.differences import differing
 from ...parallel import slices
-from ...workers.memory import place_of
+from ...workers.process import place_of
 from ..store.store import Store
 from .checkpoint import open_step
 from .follow_crew import ReadChanges, Tellers, Told, Write, batches_for

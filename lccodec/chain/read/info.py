@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ...constants import METHOD_CODEBOOK, METHOD_SMOOTH
-from ...container.figures import UNKNOWN, Figures, combined, numbers_by_role
+from ...container.manifest import UNKNOWN, Figures, combined, numbers_by_role
 from ...container.tree import scalar_at
 from ...element_table import ELEMENT_TYPES
 from ...errors import ArgumentError

@@ -27,8 +27,7 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from ...constants import MAX_INTERPOLATED
 from ...container.checkpoint import CheckpointReader
-from ...container.figures import Figures, read_figures
-from ...container.manifest import INHERITED, SOURCE_TYPE, Manifest, Parent
+from ...container.manifest import INHERITED, SOURCE_TYPE, Figures, Manifest, Parent, read_figures
 from ...container.piece_table import FramePart
 from ...container.tree import array_names
 from ...cursor import Stored

@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...container.checkpoint import CheckpointReader
-from ...container.figures import Figures
+from ...container.manifest import Figures
 from ...container.scalars import scalar_value
 from ...container.system import Place
 from ...container.tree import leaves_of

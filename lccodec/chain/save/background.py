@@ -55,8 +55,7 @@ from ...quantizers.base import Quantizer
 from ...quantizers.registry import QUANTIZERS
 from ...quantizers.weighted import Weighted
 from ...workers.crew import Bench, Crew, Done, Processes, Request, Threads
-from ...workers.memory import Arena, PrivateArena
-from ...workers.process import Channel, Worker, connect
+from ...workers.process import Arena, Channel, PrivateArena, Worker, connect
 from ..behind import Behind, Change
 from ..caller import OnProgress, Progress, no_progress, telling_of_save
 from ..read.crew import TASKS as DECODING_TASKS
@@ -129,10 +128,7 @@ class Abandoned(Exception):  # noqa: N818 - nothing went wrong
 
 
 class Leader:
-    """Saves for one chain, and says what a save would do.
-
-    `channel`: to the client. `opening`: the chain.
-    """
+    """Saves for one chain, and says what a save would do."""
 
     def __init__(self, channel: Channel, opening: Opening) -> None:
         self._channel = channel
@@ -377,10 +373,9 @@ class Job:
 class Background:
     """The saves of one chain in the background, one after the other, in the order of the calls.
 
-    `client`: the workers; ``None`` if there can be none. `saver`: saves in this process where
-    workers cannot be started. `max_concurrent_saves`: the most saves that may run or wait at a
-    time. Each has a copy of its state. `behind`: what acts after each save; the thread that waits
-    for the save lets it begin.
+    Without a `client`, or where its workers cannot be started, the `saver` saves in this process.
+    Each save that runs or waits has a copy of its state. The thread that waits for a save lets what
+    acts `behind` it begin.
     """
 
     def __init__(
@@ -716,8 +711,7 @@ def restorers_of(options: WorkerOptions) -> Restorers:
 class Client:
     """The workers of a chain, started when they are needed, for one thread. Any may `kill` them.
 
-    `opening`: what the leader must know of the chain. `claim`: the claim on the chain, which the
-    leader shares. `gives_back`: as for `Saver`.
+    The leader shares the `claim` on the chain.
     """
 
     def __init__(

@@ -261,8 +261,8 @@ def _verify(store: Store, name: str, bounds: Bounds) -> None:
 def renew_newest(store: WritableStore, gives_back: Callable[[str], bool]) -> Store | None:
     """Write the newest checkpoint anew, if it is lost and does not come back by other means.
 
-    `gives_back`: whether the file of that name can be given back as it was; asked only if it is
-    lost. Returns the store as it is listed now; ``None`` if nothing was written.
+    Whether the file of that name can be given back as it was is asked only if it is lost. Returns
+    the store as it is listed now; ``None`` if nothing was written.
     """
     step = store.exact_step()
     if step is None or step != max(store.checkpoints(), default=None):

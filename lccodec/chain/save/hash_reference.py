@@ -659,8 +659,8 @@ class HashedStep:
 class HashReference(Reference):
     """Hashes of the newest step of a chain, and what a save does with them.
 
-    `store`: where the chain is kept. In a directory, hashes and values are kept beside it.
-    `heartbeat`: called again and again while a call takes long.
+    In a directory, hashes and values are kept beside the chain. `heartbeat` is called again and
+    again.
     """
 
     has_values = False

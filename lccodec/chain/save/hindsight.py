@@ -32,8 +32,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from ...constants import FORMAT_MINOR, MAX_WEIGHT
-from ...container.figures import FIGURES, StoredFigures
-from ...container.manifest import INHERITED, Manifest, Parent
+from ...container.manifest import FIGURES, INHERITED, Manifest, Parent, StoredFigures
 from ...container.piece_table import hashed
 from ...container.system import storage_errors
 from ...element_table import ElementType

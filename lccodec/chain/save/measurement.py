@@ -51,7 +51,7 @@ from typing import Any, Final, Self
 import numpy as np
 
 from ...byteorder import stored_bytes
-from ...container.figures import (
+from ...container.manifest import (
     FIGURES,
     NEGATIVE_ZERO,
     OF_LOST,

@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ...container.figures import FIGURES, QUANTILES
-from ...container.manifest import Manifest
+from ...container.manifest import FIGURES, QUANTILES, Manifest
 from ...container.scalars import Json
 from ...container.tree import Flat, array_names, children_of, leaf_name
 from ...element_types import Array, element_type

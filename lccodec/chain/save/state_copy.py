@@ -18,7 +18,7 @@ from ...errors import ArgumentError
 from ...parallel import SideThread
 from ...policy.roles import Assignment, Role
 from ...quantizers.base import Quantizer
-from ...workers.memory import Arena, address_of, place_of
+from ...workers.process import Arena, address_of, place_of
 from .plan import SavedState
 
 _MIN_BYTES_OF_TWO_THREADS: Final = 1 << 24  # that are copied

@@ -59,7 +59,7 @@ from .plan import Estimate, Plan, SavedState, SavePlan, candidates, make_plan
 from .settings import KEYFRAME_EVERY, LOG, Cadence, Settings, WhenBusy, WorkerOptions
 
 if TYPE_CHECKING:
-    from ...workers.memory import Arena
+    from ...workers.process import Arena
     from .background import Background, Job
     from .reference import Latest
     from .saver import Saver

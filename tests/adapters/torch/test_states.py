@@ -27,7 +27,7 @@ from lccodec.adapters.torch import states as module
 from lccodec.adapters.torch.states import copy_out, is_elsewhere
 from lccodec.chain.save import background
 from lccodec.errors import ArgumentError, FormatError
-from lccodec.workers.memory import Arena, place_of
+from lccodec.workers.process import Arena, place_of
 
 from ...support.torch_states import DTYPES, assert_same, network, random_tensor, train, trained
 

@@ -19,9 +19,9 @@ from lccodec.chain.read.crew import CloseFile, Source, replay_shared
 from lccodec.chain.save import background
 from lccodec.chain.save.settings import WorkerOptions
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.workers import memory
+from lccodec.workers import process as memory
 from lccodec.workers.crew import Crew, Threads
-from lccodec.workers.memory import place_of
+from lccodec.workers.process import place_of
 
 from ...support.chains import HistoryChain
 from ...support.descriptors import SEGMENTS, open_files

@@ -26,8 +26,8 @@ from lccodec.chain.read.follow_crew import (
 )
 from lccodec.errors import ChecksumError
 from lccodec.frame.content import array_sum
-from lccodec.workers import memory
-from lccodec.workers.memory import Arena, place_of
+from lccodec.workers import process as memory
+from lccodec.workers.process import Arena, place_of
 
 from ...support.tuning import tuned
 

@@ -18,7 +18,7 @@ import lccodec
 from lccodec import Chain, LccodecWarning
 from lccodec.chain.read import follow_crew as crew
 from lccodec.chain.read.follow_crew import ReadChanges, Tellers
-from lccodec.workers import memory
+from lccodec.workers import process as memory
 from lccodec.workers.crew import Crew, Processes, Task
 
 from ...support.processes import children

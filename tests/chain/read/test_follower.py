@@ -42,7 +42,7 @@ from lccodec.chain.read.followed_state import FollowedState
 from lccodec.chain.store.bucket.source import Reading
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.source import FileSource
-from lccodec.workers.memory import Arena
+from lccodec.workers.process import Arena
 
 from ...support.following import Run, Served, drift, first_state, mixed, rounded, taken
 from ...support.profiles import LONG

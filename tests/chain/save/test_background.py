@@ -26,7 +26,7 @@ from lccodec.constants import EXACT_NAME
 from lccodec.quantizers import registry
 from lccodec.quantizers.base import Quantizer
 from lccodec.quantizers.residual import Residual
-from lccodec.workers import memory
+from lccodec.workers import process as memory
 
 from ...support.directories import entries
 from ...support.processes import children, is_running

@@ -22,7 +22,7 @@ from lccodec import ArgumentError, Chain, ChainError, LccodecError, LccodecWarni
 from lccodec.chain.save.writer import SaveRequest
 from lccodec.constants import WRITER_NAME
 from lccodec.parallel import Line
-from lccodec.workers.memory import Arena
+from lccodec.workers.process import Arena
 
 from ...support.interrupts import Interrupt, interrupt, interrupted, within
 from ...support.profiles import LONG

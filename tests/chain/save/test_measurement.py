@@ -29,7 +29,7 @@ from lccodec.chain.save.measurement import (
 )
 from lccodec.chain.save.plan import candidates
 from lccodec.container.checkpoint import open_checkpoint
-from lccodec.container.figures import QUANTILES, Figures, StoredFigures, combined, read_figures
+from lccodec.container.manifest import QUANTILES, Figures, StoredFigures, combined, read_figures
 from lccodec.container.tree import flatten
 from lccodec.element_table import ELEMENT_TYPES
 from lccodec.element_types import components, work

@@ -17,7 +17,7 @@ from lccodec.chain.save import saver
 from lccodec.chain.save.reference import find_latest, find_parent, read_latest, read_values
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.workers.crew import Processes
-from lccodec.workers.memory import place_of, shared_empty
+from lccodec.workers.process import place_of, shared_empty
 
 from ...support.chains import HistoryChain
 from ...support.damage import flip

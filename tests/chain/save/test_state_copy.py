@@ -10,7 +10,7 @@ from lccodec.chain.save.state_copy import Snapshot, Staging
 from lccodec.container.tree import flatten
 from lccodec.element_types import components
 from lccodec.policy.roles import Assignment
-from lccodec.workers.memory import Arena, PrivateArena
+from lccodec.workers.process import Arena, PrivateArena
 
 from ...support.strategies import ALL_DTYPES, installed, random_array
 

@@ -32,8 +32,7 @@ from lccodec.chain.save.state_copy import Staging
 from lccodec.container.tree import flatten
 from lccodec.policy.roles import Assignment
 from lccodec.workers.crew import Done, Processes, Request, Threads
-from lccodec.workers.memory import Arena
-from lccodec.workers.process import Channel
+from lccodec.workers.process import Arena, Channel
 
 from ...support.damage import files_in, flip
 from ...support.walks import assert_same, walk
