@@ -27,10 +27,10 @@ from ..element_types import Array, octaves, subtract, work
 from ..parallel import slices
 from ..quantizers.base import Quantizer, guarantee_of
 from ..quantizers.grid import DEAD_ZONE
-from ..quantizers.guarantee import Guarantee, has_negative, spoiled, zero
+from ..quantizers.guarantee import has_negative, spoiled, zero
 from ..quantizers.logarithmic import LogSteps
 from ..quantizers.uniform import UniformDeadzone
-from .again import AsReference, between_quantizer, kept_between, promised
+from .again import AsReference, between_quantizer, promised
 from .centered import CenteredMean, CenteredSquare, centered
 from .declared import obeying
 from .policy import Candidate, Policy
@@ -74,17 +74,10 @@ def gains(policy: Policy) -> bool:
     return any(coder.lossy and not guarantee_of(coder).is_strict for coder in coders)
 
 
-def kept(policy: Policy, c: Candidate) -> Guarantee:
-    """Return what holds of an array at every step of a history with hindsight."""
-    return kept_between(promised(policy, c))
-
-
 def between_quantizers(
     policy: Policy,
     arrays: Sequence[Candidate],
     movements: Mapping[str, Sequence[float]],
-    *,
-    saved: bool = True,
 ) -> dict[str, Quantizer | None]:
     """Return the quantizers of arrays between two ends, by name; ``None`` if the reference will do.
 
@@ -93,12 +86,9 @@ def between_quantizers(
     Parameters
     ----------
     policy, movements
-        As for `end_quantizers`.
+        As for `end_quantizers`. The arrays have lost what the policy guarantees.
     arrays
         Against what the ends make of them.
-    saved
-        Whether they have lost what the policy guarantees, as they were saved. If not, the policy
-        codes what has a guarantee.
     """
     policy = centered(obeying(policy, arrays), arrays, alone=False)
     found: dict[str, Quantizer | None] = {}
@@ -108,8 +98,7 @@ def between_quantizers(
             continue
         guarantee = promised(policy, c)
         if coder := between_quantizer(guarantee):
-            if saved:
-                found[c.name] = None if _is_near(c, coder) else coder
+            found[c.name] = None if _is_near(c, coder) else coder
             continue
         if c.reference is None:
             continue

@@ -146,19 +146,26 @@ def compact(
 
 
 def code_anew(
-    store: Store, target: Store, policy: Policy, save: Callable[..., int], tell: OnProgress = no_progress
-) -> Compaction:
-    """Save every state of a chain to another chain, and compare what it has become.
+    store: Store,
+    policy: Policy,
+    save: Callable[..., int],
+    tell: OnProgress = no_progress,
+    *,
+    settles: bool = False,
+) -> dict[str, Guarantee]:
+    """Save every state of a chain to another chain; return what holds of each array at every step.
 
     Parameters
     ----------
-    target, policy
-        Where the other chain is kept, and its policy.
+    policy
+        That of the other chain.
     save
         Its `Chain.save`, without an adapter. Its parameter `again` has quantizers of arrays that
-        have lost something, by name.
+        have lost something, by name; `closes` says that no state follows.
     tell
         Is told how many checkpoints are done, and how many there are.
+    settles
+        Whether the other chain codes states again between two ends.
 
     Raises
     ------
@@ -170,24 +177,32 @@ def code_anew(
     steps = store.steps()
     if not steps:
         raise ChainError(store.nothing())
-    before, after = store.size(steps.values()), 0
-    lost = Losses()
-    held, found = exact_step(store), dict[str, Guarantee]()
+    held, pins, found = exact_step(store), store.pins(), dict[str, Guarantee]()
     for place, step in enumerate(counted(steps, tell)):
         following = _state(store, list(steps)[1], held) if place == 0 and len(steps) > 1 else None
         with open_known(store, step, held) as old:
             known = {array.name: Assignment(array.role, array.why) for array in old.info().arrays}
             state = old.state(dtype="bits")
             arrays = candidates(flatten(state), {}, {}, known)
-            again = coded_again(arrays, policy, old.links[-1].manifest, found)
-            is_exact = step in store.pins() and not any(array.lossy for array in old.info().arrays)
+            again = coded_again(arrays, policy, old.links[-1].manifest, found, settles=settles)
+            is_exact = step in pins and not any(array.lossy for array in old.info().arrays)
             noted = with_promise(old.metadata(), is_exact)
-            after += save(step, state, noted, roles=known, following=following, again=again)
-            with open_step(target, step) as new:
-                names = old.links[-1].index_names
-                for name, was, now in zip(names, old.decoded(), new.decoded(), strict=True):
-                    lost.add(known[name].role, was.bits, now.bits, was.kind)
-    return Compaction(len(steps), before, after, (), lost.errors(), found)
+        closes = place + 1 == len(steps)
+        save(step, state, noted, roles=known, following=following, again=again, closes=closes)
+    return found
+
+
+def compared(store: Store, target: Store, guarantees: Mapping[str, Guarantee]) -> Compaction:
+    """Return what became of a chain whose states were saved to another one."""
+    steps, lost, held = store.steps(), Losses(), exact_step(store)
+    for step in steps:
+        with open_known(store, step, held) as old, open_step(target, step) as new:
+            names = old.links[-1].index_names
+            roles = {array.name: array.role for array in old.info().arrays}
+            for name, was, now in zip(names, old.decoded(), new.decoded(), strict=True):
+                lost.add(roles[name], was.bits, now.bits, was.kind)
+    before, after = store.size(steps.values()), target.size(target.steps().values())
+    return Compaction(len(steps), before, after, (), lost.errors(), guarantees)
 
 
 def with_promise(metadata: Mapping[str, str], is_pinned: bool) -> dict[str, str]:
@@ -217,7 +232,12 @@ def open_known(store: Store, step: int, held: int | None) -> OpenCheckpoint:
 
 
 def coded_again(
-    arrays: Sequence[Candidate], policy: Policy, manifest: Manifest, total: dict[str, Guarantee]
+    arrays: Sequence[Candidate],
+    policy: Policy,
+    manifest: Manifest,
+    total: dict[str, Guarantee],
+    *,
+    settles: bool = False,
 ) -> dict[str, Quantizer]:
     """Return the quantizers of arrays that the policy alone would let lose too much, by name.
 
@@ -229,6 +249,8 @@ def coded_again(
         Codes it anew.
     total
         What holds of each array at all steps before; that of this step is added.
+    settles
+        Whether they are coded again between two ends, too.
     """
     coders, recorded, exact = dict[str, Quantizer](), None, manifest.is_exact
     with suppress(ArgumentError):  # of another version or program: nothing is known
@@ -246,6 +268,8 @@ def coded_again(
                 lost = guarantee_of(recorded.choose_keyframe(c.name, c.role, c.kind, c.elements))
             lost = kept_between(lost) if settled else lost
         coder, result = quantizer_again(c, policy, lost)
+        if settles and not result.is_strict:
+            result = kept_between(promised(policy, c)).after(lost)
         if coder is not None:
             coders[c.name] = coder
         total[c.name] = result.either(total.get(c.name, EXACT))

@@ -157,9 +157,10 @@ class Groups:
             self._look()
             self.settle(math.inf, lambda: None)
 
-    def base(self, latest: Latest | None, policy: Policy) -> DeltaBase:
+    def base(self, latest: Latest | None, policy: Policy, closes: bool = False) -> DeltaBase:
         """Return what the next save is coded against; `latest` is the checkpoint before it.
 
+        With `closes`, it ends its group, however few steps that has: no state follows.
         A policy that may lose nothing between two ends has no groups: an end would take more bytes
         than a delta to the step before.
         """
@@ -174,11 +175,11 @@ class Groups:
         if latest is None:
             return DeltaBase(None, None, is_end=True, is_keyframe=True)
         since = group.low if group and group.count else None
-        if group is None or group.count + 1 < self._size:
+        if group is None or (group.count + 1 < self._size and not (closes and group.count)):
             too_deep = latest.deltas >= self._every
             return DeltaBase(latest, latest, is_end=too_deep, is_keyframe=too_deep, since=since)
-        # Depths count to the last step before the end that follows on this one.
-        if group.low.deltas + self._size > self._every:
+        # Depths count to the last step before the end that follows on this one, if one does.
+        if group.low.deltas + (1 if closes else self._size) > self._every:
             return DeltaBase(latest, latest, is_end=True, is_keyframe=True, since=since)
         return DeltaBase(group.low, latest, is_end=True, is_keyframe=False, since=since)
 
@@ -440,13 +441,13 @@ class HindsightGroup:
                     own = low[name].form
                     if interpolates(own, high[name].form) and interpolates(own, arrays[name].form):
                         bits = arrays[name].bits, low[name].bits, high[name].bits
-                        products = way_products(*bits, arrays[name].kind)
+                        products = _way_products(*bits, arrays[name].kind)
                         step.along += products[0]
                         across += products[1] if step is self.between[0] else 0.0
             yield
         first, last = self.low.manifest.step or 0, self.high.manifest.step or 0
         for step in self.between:
-            step.weight = weight_between(step.along, across, (step.step - first) / (last - first))
+            step.weight = _weight_between(step.along, across, (step.step - first) / (last - first))
 
     def _some_weights(self) -> list[list[str]]:
         """Return names of some weights, by chance but always the same: decoding takes long.
@@ -601,7 +602,7 @@ class HindsightGroup:
         return Candidate(name, known.role, known.why, array.kind, array.shape, array.bits, reference)
 
 
-def weight_between(along: float, across: float, passed: float) -> int:
+def _weight_between(along: float, across: float, passed: float) -> int:
     """Return how much the later end counts in a step, in 256ths: how far weights are on their way.
 
     That is the weight of the least squared error.
@@ -609,7 +610,7 @@ def weight_between(along: float, across: float, passed: float) -> int:
     Parameters
     ----------
     along, across
-        The sums of what `way_products` returns.
+        The sums of what `_way_products` returns.
     passed
         The share of the time that has passed, which decides where no weight moves.
     """
@@ -617,7 +618,7 @@ def weight_between(along: float, across: float, passed: float) -> int:
     return min(max(round(256 * part), 0), MAX_WEIGHT) if math.isfinite(part) else 128
 
 
-def way_products(bits: Array, low: Array, high: Array, kind: ElementType) -> tuple[float, float]:
+def _way_products(bits: Array, low: Array, high: Array, kind: ElementType) -> tuple[float, float]:
     """Return the product of the way to an array and of the whole way, and the square of that.
 
     `low` and `high` are the components at the ends.
