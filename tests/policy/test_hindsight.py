@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from lccodec import Balanced, LogSteps, Lossless, Policy, UniformDeadzone
-from lccodec.element_types import components
+from lccodec.element_types import components, work
 from lccodec.policy.hindsight import between_quantizers, end_quantizers
-from lccodec.policy.policy import Candidate
+from lccodec.policy.policy import Candidate, Past
 from lccodec.policy.presets import POLICIES
 from lccodec.policy.roles import Role
 
@@ -54,19 +54,51 @@ def test_ends_of_other_roles_and_policies_are_as_the_policy_says() -> None:
 def test_what_a_walk_is_off_takes_nothing() -> None:
     x = noise(10)
     weight = candidate("weight", x, x + noise(1.5))
-    assert between_quantizers(BALANCED, [weight], {"a": [1.0, 1.0, 1.0]}) == {"a": None}
-    jump = between_quantizers(BALANCED, [weight], {"a": [0.2, 0.2, 0.2, 30.0]})
+    assert between_quantizers(BALANCED, [weight], {"a": [1.0] * 8}, 4) == {"a": None}
+    jump = between_quantizers(BALANCED, [weight], {"a": [0.2, 0.2, 0.2, 30.0]}, 1)
     assert jump == {"a": UniformDeadzone(step=0.4)}
     # Steps that cannot be scaled: as the policy says.
-    assert between_quantizers(POLICIES["lc-3"], [weight], {"a": [0.2]}) == {}
-    assert between_quantizers(BALANCED, [weight], {}) == {}
+    assert between_quantizers(POLICIES["lc-3"], [weight], {"a": [0.2]}, 1) == {}
+    assert between_quantizers(BALANCED, [weight], {}, 1) == {}
+
+
+def test_what_turns_is_coded_and_what_hardly_moves() -> None:
+    """A circle is farther off than a walk; and before a restart of the rate, little is far."""
+    x = noise(10)
+    turn = candidate("weight", x, x + noise(2.3))
+    for number, coded in ((4, {"a": UniformDeadzone(step=2.0)}), (1, {"a": UniformDeadzone(step=2.0)})):
+        assert between_quantizers(BALANCED, [turn], {"a": [1.0] * 8}, number) == coded
+    slow = candidate("weight", x, x + noise(0.5))
+    rate = [1.0, 1.0, 1.0, 0.4, 0.1, 1.0, 1.0, 1.0]
+    assert between_quantizers(BALANCED, [slow], {"a": rate}, 3) == {"a": None}
+    assert between_quantizers(BALANCED, [slow], {"a": rate}, 5) == {"a": UniformDeadzone(step=0.2)}
+
+
+def test_a_first_moment_that_carries_the_run_on_is_coded() -> None:
+    now, other = noise(0.1), noise(0.1)
+    moment = candidate("first_moment", now, other)
+    like, unlike = (components(each.astype(np.float32))[1] for each in (now + 0.5 * other, other))
+    assert between_quantizers(BALANCED, [moment], {}, 1, {"a": like}) == {}
+    assert between_quantizers(BALANCED, [moment], {}, 1, {"a": unlike}) == {"a": None}
+    near = candidate("first_moment", now, now + 0.3 * other)
+    assert between_quantizers(BALANCED, [near], {}, 1, {"a": like}) == {"a": None}
+
+
+def test_an_end_is_as_fine_as_its_own_interval_asks() -> None:
+    weight = candidate("weight", noise(1), noise(1))
+    weight.past = Past(1, components((work(weight.bits, weight.kind) + 0.25).astype(np.float32))[1])
+    copy = candidate("weight", noise(1), noise(1))
+    copy.name, copy.step = "b", 3.0  # since the end before, its weight has moved by so much
+    found = end_quantizers(BALANCED, [copy, weight], {"a": [1.0, 1.0, 1.0]})
+    steps = [coder.step for coder in found.values() if isinstance(coder, UniformDeadzone)]
+    assert steps == pytest.approx([0.5, 0.25], rel=1e-3)
 
 
 def test_a_first_moment_takes_nothing_unless_it_is_of_another_size() -> None:
     moment = noise(0.1)
-    assert between_quantizers(BALANCED, [candidate("first_moment", moment, noise(0.1))], {}) == {"a": None}
+    assert between_quantizers(BALANCED, [candidate("first_moment", moment, noise(0.1))], {}, 1) == {"a": None}
     for reset in (np.zeros(SIZE), 0.01 * moment):
-        assert between_quantizers(BALANCED, [candidate("first_moment", reset, moment)], {}) == {}
+        assert between_quantizers(BALANCED, [candidate("first_moment", reset, moment)], {}, 1) == {}
 
 
 def test_second_moments_must_be_near_and_positive() -> None:
@@ -77,18 +109,18 @@ def test_second_moments_must_be_near_and_positive() -> None:
         (np.where(np.arange(SIZE) == 7, 0, v), False),
         (np.where(np.arange(SIZE) == 7, -v, v), False),
     ):
-        found = between_quantizers(BALANCED, [candidate("second_moment", v, reference)], {})
+        found = between_quantizers(BALANCED, [candidate("second_moment", v, reference)], {}, 1)
         assert found == {"a": None if fits else LogSteps(2.0)}
-    assert between_quantizers(BALANCED, [candidate("second_moment", v, None)], {}) == {"a": LogSteps(2.0)}
+    assert between_quantizers(BALANCED, [candidate("second_moment", v, None)], {}, 1) == {"a": LogSteps(2.0)}
     zeros = np.where(np.arange(SIZE) < 500, 0, v)  # of rows that were never touched
-    assert between_quantizers(BALANCED, [candidate("second_moment", zeros, zeros)], {}) == {"a": None}
+    assert between_quantizers(BALANCED, [candidate("second_moment", zeros, zeros)], {}, 1) == {"a": None}
 
 
 def test_nothing_that_must_be_exact_is_left_as_its_reference() -> None:
     x = noise(1)
     for policy, role in ((BALANCED, "other"), (POLICIES["lossless"], "weight")):
-        assert between_quantizers(policy, [candidate(role, x, x + 1e-9)], {"a": [1.0]}) == {}
-    assert between_quantizers(BALANCED, [candidate("weight", x, None)], {"a": [1.0]}) == {}
+        assert between_quantizers(policy, [candidate(role, x, x + 1e-9)], {"a": [1.0]}, 1) == {}
+    assert between_quantizers(BALANCED, [candidate("weight", x, None)], {"a": [1.0]}, 1) == {}
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -97,5 +129,5 @@ def test_what_is_not_finite_is_coded(role: Role, bad: float) -> None:
     x = np.abs(noise(1))
     spoiled = np.where(np.arange(SIZE) == 3, bad, x)
     for values, reference in ((spoiled, x), (x, spoiled)):
-        found = between_quantizers(BALANCED, [candidate(role, values, reference)], {"a": [1.0]})
+        found = between_quantizers(BALANCED, [candidate(role, values, reference)], {"a": [1.0]}, 1)
         assert found.get("a", ...) is not None
