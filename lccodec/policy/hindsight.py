@@ -9,6 +9,9 @@ What an error costs is counted in intervals. So it is compared with the movement
 interval, too: before a restart of the rate, weights hardly move, and what is small beside the whole
 group is many of those intervals.
 
+Weights that turn, as those of two players do, are farther from a line than a walk is, and no point
+of the line is as good as theirs. So groups of them stay as they are saved.
+
 A first moment that is much like that of the step before carries the run on for intervals. Another
 one sends it elsewhere, so it is coded. Mostly it has forgotten its past by then, and is not.
 
@@ -25,7 +28,7 @@ Source: the measurements in ``spec/decisions/0017-hindsight.md``.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -55,6 +58,7 @@ _MOST_OWN_MOVEMENTS: Final = 2.5  # of the step's own interval
 
 #: The same, over what a walk of the same movements is off. What turns is off by more.
 _MOST_WALKS: Final = 1.35
+_MOST_TURNED: Final = 1.5  # of the middle half of a whole group
 _LOST: Final = 0.75  # movements: what the step and both ends have lost already
 
 #: What a first moment may be off, in its root mean squares. Another one is off by the root of 2.
@@ -94,6 +98,28 @@ def gains(policy: Policy) -> bool:
     """Return whether anything that a policy loses may be lost between two ends."""
     coders = (*policy.roles.values(), *policy.patterns.values())
     return any(coder.lossy and not guarantee_of(coder).is_strict for coder in coders)
+
+
+def turns(paths: Iterable[Sequence[Array]]) -> bool:
+    """Return whether weights are farther from a line than a walk of the same movements is.
+
+    `paths` has samples of each array at each step of a group: float64, of one shape, not empty.
+    """
+    off = walk = 0.0
+    products = []
+    for path in paths:
+        x = np.stack(path[1:]) - path[0]
+        moved = np.square(np.diff(x, axis=0, prepend=0)).sum(axis=1)
+        walked, whole = np.cumsum(moved)[:-1], moved.sum()
+        middle = slice(len(moved) // 4, len(moved) - len(moved) // 4 - 1)
+        if len(moved) > 2 and 0 < whole < math.inf:
+            inner = x[:-1][middle]
+            products.append((inner @ x[-1], np.square(inner).sum(), x[-1] @ x[-1]))
+            walk += float((walked * (whole - walked) / whole)[middle].sum())
+    if products and walk > 0:
+        along, own, across = (sum(column) for column in zip(*products, strict=True))
+        off = float(own - np.square(along).sum() / across) if across > 0 else float(own)
+    return off > _MOST_TURNED**2 * walk
 
 
 def between_quantizers(
@@ -136,6 +162,7 @@ def between_quantizers(
             fits = not _far(c, c.reference)
         else:
             length, most = _lengths(movements.get(c.name, ()), number)
+            most *= min(policy.width, 1.0)  # a narrow valley that a loss has found
             if c.role == "first_moment":
                 persists = _correlation(c, before.get(c.name)) >= _PERSISTENT
                 most = (_MOST_PERSISTENT_MOMENTS if persists else _MOST_MOMENTS) * _rms(c, None)

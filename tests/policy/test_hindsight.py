@@ -7,7 +7,7 @@ import pytest
 
 from lccodec import Balanced, LogSteps, Lossless, Policy, UniformDeadzone
 from lccodec.element_types import components, work
-from lccodec.policy.hindsight import between_quantizers, end_quantizers
+from lccodec.policy.hindsight import between_quantizers, end_quantizers, turns
 from lccodec.policy.policy import Candidate, Past
 from lccodec.policy.presets import POLICIES
 from lccodec.policy.roles import Role
@@ -72,6 +72,19 @@ def test_what_turns_is_coded_and_what_hardly_moves() -> None:
     rate = [1.0, 1.0, 1.0, 0.4, 0.1, 1.0, 1.0, 1.0]
     assert between_quantizers(BALANCED, [slow], {"a": rate}, 3) == {"a": None}
     assert between_quantizers(BALANCED, [slow], {"a": rate}, 5) == {"a": UniformDeadzone(step=0.2)}
+
+
+def test_a_circle_turns_and_a_walk_does_not() -> None:
+    angles = np.linspace(0, np.pi, 8)
+    one, other = noise(1), noise(1)
+    circle = [np.cos(angle) * one + np.sin(angle) * other for angle in angles]
+    walk = list(np.cumsum([noise(0.1) for _ in range(8)], axis=0))
+    line = [step * one + 0.1 * each for step, each in enumerate(walk)]
+    jump = [each + (5.0 * other if step > 3 else 0.0) for step, each in enumerate(walk)]
+    assert turns([circle])
+    assert turns([circle, walk])
+    assert not any(map(turns, ([walk], [line], [jump], [walk, line], [[one] * 8], [walk[:2]], [])))
+    assert not turns([[np.full(3, np.nan)] * 8])
 
 
 def test_a_first_moment_that_carries_the_run_on_is_coded() -> None:

@@ -26,6 +26,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import accumulate
 from typing import Final, TypeAlias
 
@@ -41,7 +42,7 @@ from ...element_table import ElementType
 from ...element_types import Array, subtract, work
 from ...errors import ArgumentError, LccodecError, reason_of, warn
 from ...parallel import slices
-from ...policy.hindsight import between_quantizers, end_quantizers, gains
+from ...policy.hindsight import between_quantizers, end_quantizers, gains, turns
 from ...policy.policy import Candidate, Policy
 from ...policy.record import EXACT_KEY, Record, read_record
 from ...quantizers.base import Quantizer
@@ -103,6 +104,21 @@ class _Open:
     newest: int
     count: int = 0
     moved: dict[str, list[float]] = field(default_factory=dict)
+    paths: dict[str, list[Array]] = field(default_factory=dict)  # samples of weights, step by step
+
+    def follow(self, latest: Latest, arrays: Sequence[Candidate]) -> None:
+        """Note where the weights are at a step."""
+        even = (latest.originals or Samples()).even
+        for c in arrays:
+            if c.role == "weight" and c.kind.kind == "f" and c.name in even and c.bits.size:
+                self.paths.setdefault(c.name, []).append(work(even[c.name], c.kind).astype(np.float64))
+
+    @cached_property
+    def turns(self) -> bool:
+        """Whether weights turned in the steps after the first end; asked when the next is due."""
+        known = [path for path in self.paths.values() if len(path) == self.count + 1]
+        with np.errstate(all="ignore"):
+            return turns(path for path in known if len({point.shape for point in path}) == 1)
 
     def goes_on(self, latest: Latest) -> bool:
         """Return whether a group ends with the latest checkpoint, which needs its end as it was."""
@@ -182,7 +198,7 @@ class Groups:
         if group is None or (group.count + 1 < self._size and not (closes and group.count)):
             too_deep = latest.deltas >= self._every
             return DeltaBase(latest, latest, is_end=too_deep, is_keyframe=too_deep, since=since)
-        if self._is_resting:
+        if self._is_resting or group.turns:
             too_deep = latest.deltas >= self._every
             return DeltaBase(latest, latest, is_end=True, is_keyframe=too_deep)
         # Depths count to the last step before the end that follows on this one, if one does.
@@ -258,7 +274,9 @@ class Groups:
             if base.since is not None:
                 self._waiting.append(_Waiting(base.since.step, latest.step, (base.since, low)))
             self._open = _Open(low, latest.step)
+            self._open.follow(latest, arrays)
             return
+        group.follow(latest, arrays)
         group.newest, group.count = latest.step, group.count + 1
         for name, movement in _moved(arrays, latest, base.latest).items():
             group.moved.setdefault(name, []).append(movement)

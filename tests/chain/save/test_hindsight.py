@@ -242,6 +242,17 @@ def test_groups_that_take_more_bytes_than_they_save_rest(
     assert planned == 18
 
 
+def test_weights_that_turn_have_no_groups(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    one, other = (rng.standard_normal((30, 20)) for _ in range(2))
+    with opened(tmp_path, 8) as chain:
+        for step in range(17):
+            turned = np.cos(step / 2) * one + np.sin(step / 2) * other
+            chain.save(step, {**LONG_RUN[step], "w": turned.astype(np.float32)})
+    assert kinds(chain) == "k" + 16 * "d"
+    assert [chain.info(step).parent for step in (8, 16)] == [7, 15]
+
+
 @pytest.mark.slow
 def test_a_worker_that_is_given_up_stops_settling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
