@@ -58,7 +58,7 @@ _MOST_OWN_MOVEMENTS: Final = 2.5  # of the step's own interval
 
 #: The same, over what a walk of the same movements is off. What turns is off by more.
 _MOST_WALKS: Final = 1.35
-_MOST_TURNED: Final = 1.5  # of the middle half of a whole group
+_MOST_TURNED: Final = 1.35  # of the middle half of a whole group
 _LOST: Final = 0.75  # movements: what the step and both ends have lost already
 
 #: What a first moment may be off, in its root mean squares. Another one is off by the root of 2.

@@ -13,7 +13,7 @@ Source: SPEC 9 (LCC-CHN-04, LCC-CHN-10).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +23,7 @@ import numpy as np
 from ...constants import EXACT_NAME
 from ...container.disk.system import storage_errors
 from ...container.manifest import Manifest
-from ...container.tree import flatten
+from ...container.tree import flatten, unflatten
 from ...element_table import ElementType
 from ...element_types import Array, work
 from ...errors import ArgumentError, ChainError, DataError, StorageError, warn
@@ -38,7 +38,11 @@ from ...quantizers.guarantee import EXACT, Guarantee
 from ..mend.protect import renew
 from ..progress import OnProgress, counted, no_progress
 from ..read.checkpoint import OpenCheckpoint, open_step
+from ..read.info import CheckpointInfo
+from ..read.links import value_or_raise
 from ..read.newest import open_exact, open_newest
+from ..read.replay import DecodedArray
+from ..read.survey import survey
 from ..save.plan import candidates
 from ..store.claim import Claim
 from ..store.lineage import Ancestry
@@ -178,31 +182,60 @@ def code_anew(
     if not steps:
         raise ChainError(store.nothing())
     held, pins, found = exact_step(store), store.pins(), dict[str, Guarantee]()
-    for place, step in enumerate(counted(steps, tell)):
-        following = _state(store, list(steps)[1], held) if place == 0 and len(steps) > 1 else None
-        with open_known(store, step, held) as old:
-            known = {array.name: Assignment(array.role, array.why) for array in old.info().arrays}
-            state = old.state(dtype="bits")
-            arrays = candidates(flatten(state), {}, {}, known)
-            again = coded_again(arrays, policy, old.links[-1].manifest, found, settles=settles)
-            is_exact = step in pins and not any(array.lossy for array in old.info().arrays)
-            noted = with_promise(old.metadata(), is_exact)
-        closes = place + 1 == len(steps)
-        save(step, state, noted, roles=known, following=following, again=again, closes=closes)
+    following = _state(store, list(steps)[1], held) if len(steps) > 1 else None
+    for done, old in enumerate(_states(store, steps, held), 1):
+        known = {array.name: Assignment(array.role, array.why) for array in old.info.arrays}
+        state = old.state()
+        arrays = candidates(flatten(state), {}, {}, known)
+        again = coded_again(arrays, policy, old.manifest, found, settles=settles)
+        is_exact = old.step in pins and not any(array.lossy for array in old.info.arrays)
+        noted, closes = with_promise(old.manifest.metadata, is_exact), done == len(steps)
+        save(old.step, state, noted, roles=known, following=following, again=again, closes=closes)
+        following = None
+        tell(done, len(steps))
     return found
 
 
 def compared(store: Store, target: Store, guarantees: Mapping[str, Guarantee]) -> Compaction:
     """Return what became of a chain whose states were saved to another one."""
-    steps, lost, held = store.steps(), Losses(), exact_step(store)
-    for step in steps:
-        with open_known(store, step, held) as old, open_step(target, step) as new:
-            names = old.links[-1].index_names
-            roles = {array.name: array.role for array in old.info().arrays}
-            for name, was, now in zip(names, old.decoded(), new.decoded(), strict=True):
-                lost.add(roles[name], was.bits, now.bits, was.kind)
+    steps, lost = store.steps(), Losses()
+    both = _states(store, steps, exact_step(store)), _states(target, target.steps(), None)
+    for old, new in zip(*both, strict=True):
+        roles = {array.name: array.role for array in old.info.arrays}
+        for name, was in old.arrays.items():
+            lost.add(roles[name], was.bits, new.arrays[name].bits, was.kind)
     before, after = store.size(steps.values()), target.size(target.steps().values())
     return Compaction(len(steps), before, after, (), lost.errors(), guarantees)
+
+
+@dataclass(frozen=True, eq=False)
+class _OldState:
+    """A state of a chain, and its arrays by name, until the next one is asked for."""
+
+    step: int
+    info: CheckpointInfo
+    manifest: Manifest
+    arrays: Mapping[str, DecodedArray]
+
+    def state(self) -> Any:
+        """Return it as it is saved, with its element types."""
+        arrays = [array.array("bits") for array in self.arrays.values()]
+        return unflatten(self.manifest.tree, arrays, self.manifest.scalars)
+
+
+def _states(store: Store, steps: Mapping[int, str], held: int | None) -> Iterator[_OldState]:
+    """Yield the states of a chain by rising step, each decoded once."""
+    for visit in survey(store, steps, decode=True, rising=True):
+        if visit.step == held:
+            with open_known(store, visit.step, held) as file:
+                link = file.links[-1]
+                arrays = dict(zip(link.index_names, file.decoded(), strict=True))
+                yield _OldState(visit.step, file.info(), link.manifest, arrays)
+        else:
+            visit.check()
+            link = visit.left.link
+            arrays = {name: value_or_raise(visit.arrays()[name]) for name in link.index_names}
+            yield _OldState(visit.step, visit.info(), link.manifest, arrays)
 
 
 def with_promise(metadata: Mapping[str, str], is_pinned: bool) -> dict[str, str]:
