@@ -10,7 +10,8 @@ interval, too: before a restart of the rate, weights hardly move, and what is sm
 group is many of those intervals.
 
 Weights that turn, as those of two players do, are farther from a line than a walk is, and no point
-of the line is as good as theirs. So groups of them stay as they are saved.
+of the line is as good as theirs. So groups of them stay as they are saved. So do those in which the
+rate is restarted.
 
 A first moment that is much like that of the step before carries the run on for intervals. Another
 one sends it elsewhere, so it is coded. Mostly it has forgotten its past by then, and is not.
@@ -50,7 +51,10 @@ from .policy import Candidate, Policy
 GROUP: Final = 8
 
 #: The steps of weights at the ends, in movements of one interval.
-_END_STEP: Final = 2.0
+_END_STEP: Final = 2.1
+
+#: A last movement of less than this share of the typical one counts at an end in its place.
+_SLOWER: Final = 0.75
 
 #: What weights may be off between two ends, in movements. A walk between two ends is off by less.
 _MOST_MOVEMENTS: Final = 3.0
@@ -59,6 +63,7 @@ _MOST_OWN_MOVEMENTS: Final = 2.5  # of the step's own interval
 #: The same, over what a walk of the same movements is off. What turns is off by more.
 _MOST_WALKS: Final = 1.35
 _MOST_TURNED: Final = 1.35  # of the middle half of a whole group
+_RESTART: Final = 2.0  # of one movement to that before
 _LOST: Final = 0.75  # movements: what the step and both ends have lost already
 
 #: What a first moment may be off, in its root mean squares. Another one is off by the root of 2.
@@ -88,7 +93,7 @@ def end_quantizers(
             # That of a copy is the movement since the end before. In one interval it has to rest.
             steps[c.name] = min(c.step, finest.get(form, c.step))
         elif typical > 0:
-            length = min(typical, moved[-1]) if moved[-1] > 0 else typical
+            length = moved[-1] if 0 < moved[-1] < _SLOWER * typical else typical
             steps[c.name] = _END_STEP * policy.width * length
             finest[form] = min(length, finest.get(form, length))
     return {name: UniformDeadzone(step=step) for name, step in steps.items()}
@@ -100,26 +105,31 @@ def gains(policy: Policy) -> bool:
     return any(coder.lossy and not guarantee_of(coder).is_strict for coder in coders)
 
 
-def turns(paths: Iterable[Sequence[Array]]) -> bool:
-    """Return whether weights are farther from a line than a walk of the same movements is.
+def strays(paths: Iterable[Sequence[Array]]) -> bool:
+    """Return whether no line between two ends does for the weights of a group.
+
+    They turn: they are farther from a line than a walk of the same movements is. Or their rate was
+    restarted: what had calmed down before is not what lies between two ends.
 
     `paths` has samples of each array at each step of a group: float64, of one shape, not empty.
     """
     off = walk = 0.0
-    products = []
+    products, moved = [], np.zeros(0)
     for path in paths:
         x = np.stack(path[1:]) - path[0]
-        moved = np.square(np.diff(x, axis=0, prepend=0)).sum(axis=1)
-        walked, whole = np.cumsum(moved)[:-1], moved.sum()
-        middle = slice(len(moved) // 4, len(moved) - len(moved) // 4 - 1)
-        if len(moved) > 2 and 0 < whole < math.inf:
+        own = np.square(np.diff(x, axis=0, prepend=0)).sum(axis=1)
+        walked, whole = np.cumsum(own)[:-1], own.sum()
+        middle = slice(len(own) // 4, len(own) - len(own) // 4 - 1)
+        if len(own) > 2 and 0 < whole < math.inf:
             inner = x[:-1][middle]
             products.append((inner @ x[-1], np.square(inner).sum(), x[-1] @ x[-1]))
             walk += float((walked * (whole - walked) / whole)[middle].sum())
-    if products and walk > 0:
-        along, own, across = (sum(column) for column in zip(*products, strict=True))
-        off = float(own - np.square(along).sum() / across) if across > 0 else float(own)
-    return off > _MOST_TURNED**2 * walk
+            moved = own + (moved if moved.size else 0)
+    if not products:
+        return False
+    along, squares, across = (sum(column) for column in zip(*products, strict=True))
+    off = float(squares - np.square(along).sum() / across) if across > 0 else float(squares)
+    return off > _MOST_TURNED**2 * walk or bool((moved[1:] > _RESTART**2 * moved[:-1]).any())
 
 
 def between_quantizers(
@@ -201,13 +211,12 @@ def _typical(movements: Sequence[float]) -> float:
 def _lengths(movements: Sequence[float], number: int) -> tuple[float, float]:
     """Return the movement that counts at a step of a group, and how far off weights may be.
 
-    That is the typical movement, or that of the interval before the step if it is smaller. A walk
+    That is the typical movement, or that of an interval beside the step if it is smaller. A walk
     that is known at both ends varies by the part of all squares that was walked before the step,
     times the rest.
     """
     typical = _typical(movements)
-    own = movements[number - 1] if number <= len(movements) else math.nan
-    length = min(typical, own) if own > 0 else typical
+    length = min([typical, *(own for own in movements[number - 1 : number + 1] if own > 0)])
     most = min(_MOST_MOVEMENTS * typical, _MOST_OWN_MOVEMENTS * length)
     walked, whole = (sum(m * m for m in row) for row in (movements[:number], movements))
     if whole > 0:  # not NaN

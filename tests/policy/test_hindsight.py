@@ -7,7 +7,7 @@ import pytest
 
 from lccodec import Balanced, LogSteps, Lossless, Policy, UniformDeadzone
 from lccodec.element_types import components, work
-from lccodec.policy.hindsight import between_quantizers, end_quantizers, turns
+from lccodec.policy.hindsight import between_quantizers, end_quantizers, strays
 from lccodec.policy.policy import Candidate, Past
 from lccodec.policy.presets import POLICIES
 from lccodec.policy.roles import Role
@@ -29,10 +29,10 @@ def noise(scale: float) -> np.ndarray:
 
 def test_ends_have_steps_of_the_typical_movement() -> None:
     weight = candidate("weight", noise(1), noise(1))
-    for moved, step in (([1.0], 2.0), ([1, 1.5, 2], 3.0), ([1, 1, 1, 1, 100], 2.0)):
+    for moved, step in (([1.0], 2.1), ([1, 1.5, 2], 2.1 * 1.5), ([1, 1, 1, 1, 100], 2.1)):
         assert end_quantizers(BALANCED, [weight], {"a": moved}) == {"a": UniformDeadzone(step=step)}
     wider = Balanced(intervals=0.5, width=1.5)
-    assert end_quantizers(wider, [weight], {"a": [1.0]}) == {"a": UniformDeadzone(step=3.0)}
+    assert end_quantizers(wider, [weight], {"a": [1.0]}) == {"a": UniformDeadzone(step=2.1 * 1.5)}
 
 
 @pytest.mark.parametrize("moved", [{}, {"a": []}, {"a": [0.0]}, {"a": [float("nan")]}, {"a": [float("inf")]}])
@@ -56,7 +56,7 @@ def test_what_a_walk_is_off_takes_nothing() -> None:
     weight = candidate("weight", x, x + noise(1.5))
     assert between_quantizers(BALANCED, [weight], {"a": [1.0] * 8}, 4) == {"a": None}
     jump = between_quantizers(BALANCED, [weight], {"a": [0.2, 0.2, 0.2, 30.0]}, 1)
-    assert jump == {"a": UniformDeadzone(step=0.4)}
+    assert jump == {"a": UniformDeadzone(step=2.1 * 0.2)}
     # Steps that cannot be scaled: as the policy says.
     assert between_quantizers(POLICIES["lc-3"], [weight], {"a": [0.2]}, 1) == {}
     assert between_quantizers(BALANCED, [weight], {}, 1) == {}
@@ -66,25 +66,27 @@ def test_what_turns_is_coded_and_what_hardly_moves() -> None:
     """A circle is farther off than a walk; and before a restart of the rate, little is far."""
     x = noise(10)
     turn = candidate("weight", x, x + noise(2.3))
-    for number, coded in ((4, {"a": UniformDeadzone(step=2.0)}), (1, {"a": UniformDeadzone(step=2.0)})):
+    for number, coded in ((4, {"a": UniformDeadzone(step=2.1)}), (1, {"a": UniformDeadzone(step=2.1)})):
         assert between_quantizers(BALANCED, [turn], {"a": [1.0] * 8}, number) == coded
     slow = candidate("weight", x, x + noise(0.5))
     rate = [1.0, 1.0, 1.0, 0.4, 0.1, 1.0, 1.0, 1.0]
     assert between_quantizers(BALANCED, [slow], {"a": rate}, 3) == {"a": None}
-    assert between_quantizers(BALANCED, [slow], {"a": rate}, 5) == {"a": UniformDeadzone(step=0.2)}
+    assert between_quantizers(BALANCED, [slow], {"a": rate}, 5) == {"a": UniformDeadzone(step=2.1 * 0.1)}
 
 
-def test_a_circle_turns_and_a_walk_does_not() -> None:
+def test_a_circle_strays_and_a_restart_and_a_walk_does_not() -> None:
     angles = np.linspace(0, np.pi, 8)
     one, other = noise(1), noise(1)
     circle = [np.cos(angle) * one + np.sin(angle) * other for angle in angles]
     walk = list(np.cumsum([noise(0.1) for _ in range(8)], axis=0))
     line = [step * one + 0.1 * each for step, each in enumerate(walk)]
-    jump = [each + (5.0 * other if step > 3 else 0.0) for step, each in enumerate(walk)]
-    assert turns([circle])
-    assert turns([circle, walk])
-    assert not any(map(turns, ([walk], [line], [jump], [walk, line], [[one] * 8], [walk[:2]], [])))
-    assert not turns([[np.full(3, np.nan)] * 8])
+    calm = [each * (1.0 if step < 5 else 0.5) for step, each in enumerate(np.diff(walk, axis=0))]
+    restart = list(np.cumsum([*calm, noise(0.15), noise(0.15)], axis=0))
+    assert strays([circle])
+    assert strays([circle, walk])
+    assert strays([restart])
+    assert not any(map(strays, ([walk], [line], [walk, line], [[one] * 8], [walk[:2]], [])))
+    assert not strays([[np.full(3, np.nan)] * 8])
 
 
 def test_a_first_moment_that_carries_the_run_on_is_coded() -> None:
@@ -104,7 +106,7 @@ def test_an_end_is_as_fine_as_its_own_interval_asks() -> None:
     copy.name, copy.step = "b", 3.0  # since the end before, its weight has moved by so much
     found = end_quantizers(BALANCED, [copy, weight], {"a": [1.0, 1.0, 1.0]})
     steps = [coder.step for coder in found.values() if isinstance(coder, UniformDeadzone)]
-    assert steps == pytest.approx([0.5, 0.25], rel=1e-3)
+    assert steps == pytest.approx([2.1 * 0.25, 0.25], rel=1e-3)
 
 
 def test_a_first_moment_takes_nothing_unless_it_is_of_another_size() -> None:

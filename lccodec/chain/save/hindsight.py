@@ -42,7 +42,7 @@ from ...element_table import ElementType
 from ...element_types import Array, subtract, work
 from ...errors import ArgumentError, LccodecError, reason_of, warn
 from ...parallel import slices
-from ...policy.hindsight import between_quantizers, end_quantizers, gains, turns
+from ...policy.hindsight import between_quantizers, end_quantizers, gains, strays
 from ...policy.policy import Candidate, Policy
 from ...policy.record import EXACT_KEY, Record, read_record
 from ...quantizers.base import Quantizer
@@ -114,11 +114,11 @@ class _Open:
                 self.paths.setdefault(c.name, []).append(work(even[c.name], c.kind).astype(np.float64))
 
     @cached_property
-    def turns(self) -> bool:
-        """Whether weights turned in the steps after the first end; asked when the next is due."""
+    def strays(self) -> bool:
+        """Whether no line does for its weights, by the steps before the next end."""
         known = [path for path in self.paths.values() if len(path) == self.count + 1]
         with np.errstate(all="ignore"):
-            return turns(path for path in known if len({point.shape for point in path}) == 1)
+            return strays(path for path in known if len({point.shape for point in path}) == 1)
 
     def goes_on(self, latest: Latest) -> bool:
         """Return whether a group ends with the latest checkpoint, which needs its end as it was."""
@@ -198,7 +198,7 @@ class Groups:
         if group is None or (group.count + 1 < self._size and not (closes and group.count)):
             too_deep = latest.deltas >= self._every
             return DeltaBase(latest, latest, is_end=too_deep, is_keyframe=too_deep, since=since)
-        if self._is_resting or group.turns:
+        if self._is_resting or group.strays:
             too_deep = latest.deltas >= self._every
             return DeltaBase(latest, latest, is_end=True, is_keyframe=too_deep)
         # Depths count to the last step before the end that follows on this one, if one does.
