@@ -113,8 +113,7 @@ def strays(paths: Iterable[Sequence[Array]]) -> bool:
 
     `paths` has samples of each array at each step of a group: float64, of one shape, not empty.
     """
-    off = walk = 0.0
-    products, moved = [], np.zeros(0)
+    walk, products, moved = 0.0, [], np.zeros(0)
     for path in paths:
         x = np.stack(path[1:]) - path[0]
         own = np.square(np.diff(x, axis=0, prepend=0)).sum(axis=1)
@@ -129,7 +128,8 @@ def strays(paths: Iterable[Sequence[Array]]) -> bool:
         return False
     along, squares, across = (sum(column) for column in zip(*products, strict=True))
     off = float(squares - np.square(along).sum() / across) if across > 0 else float(squares)
-    return off > _MOST_TURNED**2 * walk or bool((moved[1:] > _RESTART**2 * moved[:-1]).any())
+    before, after = moved[:-1], moved[1:]
+    return off > _MOST_TURNED**2 * walk or bool(((before > 0) & (after > _RESTART**2 * before)).any())
 
 
 def between_quantizers(

@@ -22,7 +22,6 @@ from lccodec.container.manifest import Parent
 from lccodec.container.scalars import Json
 from lccodec.container.tree import flatten
 from lccodec.policy.copies import mark_copies
-from lccodec.policy.policy import Policy
 from lccodec.policy.record import Record, needed_record, write_record
 from lccodec.policy.roles import Assignment
 from lccodec.workers.crew import Threads
@@ -49,7 +48,7 @@ def save_anchored(
     step: int,
     state: Any,
     parents: tuple[int, ...],
-    policy: Policy,
+    record: Record,
     weight: int = 128,
     known: Mapping[str, Assignment] | None = None,
     metadata: Mapping[str, str] | None = None,
@@ -60,10 +59,9 @@ def save_anchored(
     if len(parents) == 2:
         arrays = between(store, first, parents[1], weight)
     arrays = {n: replace(a, bits=a.bits.copy(), start=0) for n, a in arrays.items() if n in flat.names}
-    record = Record(policy, newest="history")
     own = candidates(flat, arrays, record.roles, known or {})
     mark_copies(own)
-    plan, sampling = make_plan(own, policy, first), Sampling(own)
+    plan, sampling = make_plan(own, record.policy, first), Sampling(own)
     written = write_record(needed_record(record, own, known or {}))
     told = dict(metadata or {})
     manifest = plan_manifest(plan, flat, step=step, policy=written, metadata=told, parent=(root, tree))
@@ -72,7 +70,7 @@ def save_anchored(
         manifest = replace(manifest, later=Parent(parents[1], later), weight=weight)
     measurement, entries = Measurement(plan.candidates, sampling, plan.losing()), []
     with store.writer(checkpoint_name(step)) as writer:
-        for chunks, made in encode_plan(plan, arrays, policy.effort, Threads()):
+        for chunks, made in encode_plan(plan, arrays, record.policy.effort, Threads()):
             entries.append(writer.write_frame(chunks))
             arrays.update(made)
         arrays.update(decoded_copies(plan, arrays))

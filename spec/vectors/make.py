@@ -60,6 +60,7 @@ from lccodec.container.tree import flatten
 from lccodec.element_table import ELEMENT_TYPES, ElementType
 from lccodec.element_types import Array, components, from_components, unwork
 from lccodec.policy.presets import POLICIES
+from lccodec.policy.record import Record
 from lccodec.policy.roles import Assignment
 
 # --- values ---------------------------------------------------------------------------------------
@@ -437,7 +438,7 @@ def interpolated_checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
             if step == 164:  # just what lies between, so that no array has a frame
                 for name, array in between(store, low, high, weights[step]).items():
                     saved[step][name] = array.array("bits")
-            save_anchored(store, step, saved[step], (low, high), POLICIES["lossless"], weights[step])
+            save_anchored(store, step, saved[step], (low, high), Record(POLICIES["lossless"]), weights[step])
         for step in (160, 161, 164, 165, 167, 168):
             (directory / f"{step:012d}.lcc.h5").write_bytes(Path(own, f"{step:012d}.lcc.h5").read_bytes())
             info = chain.info(step)

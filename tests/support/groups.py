@@ -13,6 +13,7 @@ import pytest
 from lccodec import Chain
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.policy.presets import POLICIES
+from lccodec.policy.record import Record
 from lccodec.policy.roles import Assignment
 
 KNOWN = {"w": Assignment("weight", "")}
@@ -60,7 +61,8 @@ def _fill(store: DirectoryStore, policy: str, low: int, high: int) -> None:
 
 def _save(store: DirectoryStore, step: int, policy: str, *parents: int) -> None:
     told = {"step": str(step)}
-    anchors.save_anchored(store, step, STATES[step], parents, POLICIES[policy], known=KNOWN, metadata=told)
+    record = Record(POLICIES[policy], newest="history")
+    anchors.save_anchored(store, step, STATES[step], parents, record, known=KNOWN, metadata=told)
 
 
 def grouped(directory: Path, policy: str = "lossless", ends: tuple[int, ...] = (0, 8, 12)) -> Chain:

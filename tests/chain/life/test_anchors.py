@@ -23,6 +23,7 @@ from lccodec.container.tree import flatten
 from lccodec.element_table import ELEMENT_TYPES
 from lccodec.element_types import components, interpolate, unwork, work
 from lccodec.policy.presets import POLICIES
+from lccodec.policy.record import Record
 
 from ...support.groups import KNOWN, STATES, anchors, grouped, partly_grouped
 from ...support.paths import checkpoints
@@ -121,12 +122,12 @@ def test_what_is_known_of_them(tmp_path: Path) -> None:
 
 def test_an_array_that_lies_between_takes_no_bytes(tmp_path: Path) -> None:
     drift = [{"w": np.full((40, 40), 2.0 + step, np.float32)} for step in range(5)]
-    store, chosen = DirectoryStore(tmp_path), POLICIES["balanced"]
+    store, record = DirectoryStore(tmp_path), Record(POLICIES["balanced"], newest="history")
     with Chain(tmp_path, lccodec.Policy("exact"), newest="history") as chain:
         chain.save(0, drift[0])
         chain.save(4, drift[4])
         for step in (1, 2, 3):
-            size = anchors.save_anchored(store, step, drift[step], (0, 4), chosen, 64 * step, KNOWN)
+            size = anchors.save_anchored(store, step, drift[step], (0, 4), record, 64 * step, KNOWN)
             assert size < 1000
             assert_same(chain.restore(step), drift[step])
         assert [array.method for array in chain.info(2).arrays] == ["interpolated"]
