@@ -174,7 +174,7 @@ def test_optional_packages_are_imported_where_they_are_used() -> None:
 
 #: What a chain does only when it is asked to: saving, saving in the background, and its verbs.
 LATE = {
-    *("chain/life/compact", "chain/life/hindsight", "chain/life/transfer"),
+    *("chain/life/compact", "chain/life/transfer"),
     *("chain/mend/repair", "chain/read/crew", "chain/read/survey"),
     *("chain/save/background", "chain/save/encode", "chain/save/hash_reference"),
     *("chain/save/hindsight", "chain/save/saver"),

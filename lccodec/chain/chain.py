@@ -894,8 +894,7 @@ class Chain(Shown):
         hindsight: int,
         tell: OnProgress,
     ) -> Compaction:
-        from .life.compact import code_anew
-        from .life.hindsight import code_with_hindsight
+        from .life.compact import code_anew, compared
 
         called = "compact(hindsight=...)" if hindsight else "compact(policy=...)"
         if target is None or dry_run:
@@ -903,19 +902,19 @@ class Chain(Shown):
         if target.names():
             raise ArgumentError(f"{called} needs a new or empty directory; {target.path} is not empty")
         chosen = self._writer.settings.record.policy if policy is None else resolve_policy(policy)
-        if hindsight:
-            group = check_hindsight(hindsight)
+        size = check_hindsight(hindsight)
+        if size:
             check_lossy(chosen)
-        if hindsight and gains(chosen):
-            return code_with_hindsight(self._store, target, chosen, group, every, tell=tell)
-        with type(self)(target.path, chosen, keyframe_every=every, newest="history") as other:
+        other = type(self)(target.path, chosen, keyframe_every=every, newest="history", hindsight=size)
 
-            def save(*given: Any, again: Mapping[str, Quantizer], **named: Any) -> int:
-                other._writer.settings.again = again
-                size: int = other.save(*given, **named)
-                return size
+        def save(*given: Any, again: Mapping[str, Quantizer], closes: bool, **named: Any) -> int:
+            other._writer.settings.again, other._writer.settings.closes = again, closes
+            size: int = other.save(*given, **named)
+            return size
 
-            return code_anew(self._store, target, chosen, save, tell)
+        with other:
+            found = code_anew(self._store, chosen, save, tell, settles=bool(size) and gains(chosen))
+        return compared(self._store, target, found)
 
     def pin(self, step: int, *, exact: bool = False) -> None:
         """Pin a step: no prune of any process removes it, or the steps that it needs.

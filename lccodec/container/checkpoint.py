@@ -664,6 +664,11 @@ def root_of_file(manifest: Manifest) -> bytes:
     return _assemble(manifest)[1][-ROOT_SIZE:]
 
 
+def size_of_file(manifest: Manifest) -> int:
+    """Return how many bytes the file of a manifest has."""
+    return manifest.payload_length + sum(map(len, _assemble(manifest)))
+
+
 def _assemble(manifest: Manifest) -> tuple[bytes, bytes]:
     """Return the bytes before the payload and behind it. The last of them are the root.
 

@@ -5,6 +5,17 @@ movement for each root of an interval in the gap, at most, and by what its ends 
 So weights and moments between two ends take no bytes, unless something happened there: a restart,
 a jump of the learning rate, a run that diverges.
 
+What an error costs is counted in intervals. So it is compared with the movement of the step's own
+interval, too: before a restart of the rate, weights hardly move, and what is small beside the whole
+group is many of those intervals.
+
+Weights that turn, as those of two players do, are farther from a line than a walk is, and no point
+of the line is as good as theirs. So groups of them stay as they are saved. So do those in which the
+rate is restarted.
+
+A first moment that is much like that of the step before carries the run on for intervals. Another
+one sends it elsewhere, so it is coded. Mostly it has forgotten its past by then, and is not.
+
 The ends carry all of it. Their steps are counted in movements of one interval, so that the error
 stays in a proportion to that of the walk itself.
 
@@ -18,7 +29,8 @@ Source: the measurements in ``spec/decisions/0017-hindsight.md``.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -27,10 +39,10 @@ from ..element_types import Array, octaves, subtract, work
 from ..parallel import slices
 from ..quantizers.base import Quantizer, guarantee_of
 from ..quantizers.grid import DEAD_ZONE
-from ..quantizers.guarantee import Guarantee, has_negative, spoiled, zero
+from ..quantizers.guarantee import has_negative, spoiled, zero
 from ..quantizers.logarithmic import LogSteps
 from ..quantizers.uniform import UniformDeadzone
-from .again import AsReference, between_quantizer, kept_between, promised
+from .again import AsReference, between_quantizer, promised
 from .centered import CenteredMean, CenteredSquare, centered
 from .declared import obeying
 from .policy import Candidate, Policy
@@ -39,13 +51,25 @@ from .policy import Candidate, Policy
 GROUP: Final = 8
 
 #: The steps of weights at the ends, in movements of one interval.
-_END_STEP: Final = 2.0
+_END_STEP: Final = 2.1
+
+#: A last movement of less than this share of the typical one counts at an end in its place.
+_SLOWER: Final = 0.75
 
 #: What weights may be off between two ends, in movements. A walk between two ends is off by less.
 _MOST_MOVEMENTS: Final = 3.0
+_MOST_OWN_MOVEMENTS: Final = 2.5  # of the step's own interval
+
+#: The same, over what a walk of the same movements is off. What turns is off by more.
+_MOST_WALKS: Final = 1.35
+_MOST_TURNED: Final = 1.35  # of the middle half of a whole group
+_RESTART: Final = 2.0  # of one movement to that before
+_LOST: Final = 0.75  # movements: what the step and both ends have lost already
 
 #: What a first moment may be off, in its root mean squares. Another one is off by the root of 2.
 _MOST_MOMENTS: Final = 2.0
+_MOST_PERSISTENT_MOMENTS: Final = 0.5  # where it is like that of the step before
+_PERSISTENT: Final = 0.5  # from this correlation with the step before on
 
 #: What second moments may be off in the mean, in octaves.
 _MOST_OCTAVES: Final = 1.0
@@ -56,16 +80,23 @@ def end_quantizers(
 ) -> dict[str, Quantizer]:
     """Return the quantizers of weights at the end of a group, by name.
 
-    `movements` has, for each array that moved, how far it did in each interval of the group: root
-    mean squares. Only arrays whose policy has steps that can be scaled are among the result.
+    `movements` has, for each array that moved, how far it did in each interval of the group but the
+    last: root mean squares. Only arrays whose policy has steps that can be scaled are among the
+    result.
     """
-    found: dict[str, Quantizer] = {}
-    for c in arrays:
-        quantizer = _scalable(policy, c)
-        moved = [m for m in movements.get(c.name, ()) if math.isfinite(m)]
-        if quantizer is not None and c.role == "weight" and _typical(moved) > 0:
-            found[c.name] = UniformDeadzone(step=_END_STEP * policy.width * _typical(moved))
-    return found
+    steps, finest = dict[str, float](), dict[object, float]()  # the least of weights of one form
+    weights = [c for c in arrays if c.role == "weight" and _scalable(policy, c) is not None]
+    for c in sorted(weights, key=lambda c: c.step is not None):
+        moved = [*movements.get(c.name, ()), _own_movement(c)]
+        typical, form = _typical(moved), (c.kind, c.shape)
+        if c.step is not None:
+            # That of a copy is the movement since the end before. In one interval it has to rest.
+            steps[c.name] = min(c.step, finest.get(form, c.step))
+        elif typical > 0:
+            length = moved[-1] if 0 < moved[-1] < _SLOWER * typical else typical
+            steps[c.name] = _END_STEP * policy.width * length
+            finest[form] = min(length, finest.get(form, length))
+    return {name: UniformDeadzone(step=step) for name, step in steps.items()}
 
 
 def gains(policy: Policy) -> bool:
@@ -74,17 +105,39 @@ def gains(policy: Policy) -> bool:
     return any(coder.lossy and not guarantee_of(coder).is_strict for coder in coders)
 
 
-def kept(policy: Policy, c: Candidate) -> Guarantee:
-    """Return what holds of an array at every step of a history with hindsight."""
-    return kept_between(promised(policy, c))
+def strays(paths: Iterable[Sequence[Array]]) -> bool:
+    """Return whether no line between two ends does for the weights of a group.
+
+    They turn: they are farther from a line than a walk of the same movements is. Or their rate was
+    restarted: what had calmed down before is not what lies between two ends.
+
+    `paths` has samples of each array at each step of a group: float64, of one shape, not empty.
+    """
+    walk, products, moved = 0.0, [], np.zeros(0)
+    for path in paths:
+        x = np.stack(path[1:]) - path[0]
+        own = np.square(np.diff(x, axis=0, prepend=0)).sum(axis=1)
+        walked, whole = np.cumsum(own)[:-1], own.sum()
+        middle = slice(len(own) // 4, len(own) - len(own) // 4 - 1)
+        if len(own) > 2 and 0 < whole < math.inf:
+            inner = x[:-1][middle]
+            products.append((inner @ x[-1], np.square(inner).sum(), x[-1] @ x[-1]))
+            walk += float((walked * (whole - walked) / whole)[middle].sum())
+            moved = own + (moved if moved.size else 0)
+    if not products:
+        return False
+    along, squares, across = (sum(column) for column in zip(*products, strict=True))
+    off = float(squares - np.square(along).sum() / across) if across > 0 else float(squares)
+    before, after = moved[:-1], moved[1:]
+    return off > _MOST_TURNED**2 * walk or bool(((before > 0) & (after > _RESTART**2 * before)).any())
 
 
 def between_quantizers(
     policy: Policy,
     arrays: Sequence[Candidate],
     movements: Mapping[str, Sequence[float]],
-    *,
-    saved: bool = True,
+    number: int,
+    before: Mapping[str, Array] = MappingProxyType({}),
 ) -> dict[str, Quantizer | None]:
     """Return the quantizers of arrays between two ends, by name; ``None`` if the reference will do.
 
@@ -92,13 +145,16 @@ def between_quantizers(
 
     Parameters
     ----------
-    policy, movements
-        As for `end_quantizers`.
+    policy
+        The one they were saved with: they have lost what it guarantees.
     arrays
         Against what the ends make of them.
-    saved
-        Whether they have lost what the policy guarantees, as they were saved. If not, the policy
-        codes what has a guarantee.
+    movements
+        How far each array moved in each interval of the group; NaN where it is not known.
+    number
+        The intervals up to the step.
+    before
+        Components of first moments at the step before, by name.
     """
     policy = centered(obeying(policy, arrays), arrays, alone=False)
     found: dict[str, Quantizer | None] = {}
@@ -108,20 +164,22 @@ def between_quantizers(
             continue
         guarantee = promised(policy, c)
         if coder := between_quantizer(guarantee):
-            if saved:
-                found[c.name] = None if _is_near(c, coder) else coder
+            found[c.name] = None if _is_near(c, coder) else coder
             continue
         if c.reference is None:
             continue
         if c.role == "second_moment":
             fits = not _far(c, c.reference)
         else:
-            typical = _typical(movements.get(c.name, ()))
-            most = _MOST_MOMENTS * _rms(c, None) if c.role == "first_moment" else _MOST_MOVEMENTS * typical
+            length, most = _lengths(movements.get(c.name, ()), number)
+            most *= min(policy.width, 1.0)  # a narrow valley that a loss has found
+            if c.role == "first_moment":
+                persists = _correlation(c, before.get(c.name)) >= _PERSISTENT
+                most = (_MOST_PERSISTENT_MOMENTS if persists else _MOST_MOMENTS) * _rms(c, None)
             off = _rms(c, c.reference)
             fits = off <= most and math.isfinite(off)
-            if not fits and c.role == "weight" and typical > 0 and _scalable(policy, c) is not None:
-                found[c.name] = UniformDeadzone(step=_END_STEP * policy.width * typical)
+            if not fits and c.role == "weight" and length > 0 and _scalable(policy, c) is not None:
+                found[c.name] = UniformDeadzone(step=_END_STEP * policy.width * length)
                 continue
         if fits:
             found[c.name] = AsReference() if _is_spoiled(c, c.reference) else None
@@ -145,8 +203,26 @@ def _is_spoiled(c: Candidate, reference: Array) -> bool:
 
 
 def _typical(movements: Sequence[float]) -> float:
-    """Return the median of movements, which one jump does not change; 0 if there are none."""
-    return sorted(movements)[len(movements) // 2] if movements else 0.0
+    """Return the median of movements, which one jump does not change; 0 if none is known."""
+    known = sorted(m for m in movements if math.isfinite(m))
+    return known[len(known) // 2] if known else 0.0
+
+
+def _lengths(movements: Sequence[float], number: int) -> tuple[float, float]:
+    """Return the movement that counts at a step of a group, and how far off weights may be.
+
+    That is the typical movement, or that of an interval beside the step if it is smaller. A walk
+    that is known at both ends varies by the part of all squares that was walked before the step,
+    times the rest.
+    """
+    typical = _typical(movements)
+    length = min([typical, *(own for own in movements[number - 1 : number + 1] if own > 0)])
+    most = min(_MOST_MOVEMENTS * typical, _MOST_OWN_MOVEMENTS * length)
+    walked, whole = (sum(m * m for m in row) for row in (movements[:number], movements))
+    if whole > 0:  # not NaN
+        walk = walked * (whole - walked) / whole
+        most = min(most, math.sqrt(_MOST_WALKS**2 * walk + (_LOST * length) ** 2))
+    return length, most
 
 
 def _scalable(policy: Policy, c: Candidate) -> Quantizer | None:
@@ -164,6 +240,29 @@ def _rms(c: Candidate, reference: Array | None) -> float:
             d = subtract(c.bits[part], None if reference is None else reference[part], c.kind)
             total += float(np.add.reduce(np.square(d, dtype=np.float64)))
     return math.sqrt(total / c.bits.size) if c.bits.size and total >= 0 else math.nan
+
+
+def _own_movement(c: Candidate) -> float:
+    """Return how far an array moved since the save before; NaN if that is not known."""
+    if c.past is None or not c.kind.is_float:
+        return math.nan
+    with np.errstate(all="ignore"):
+        d = work(c.past.of(c.bits), c.kind).astype(np.float64) - work(c.past.bits, c.kind)
+    d = d[np.isfinite(d)]
+    return math.sqrt(float(np.square(d).mean())) if d.size else math.nan
+
+
+def _correlation(c: Candidate, before: Array | None) -> float:
+    """Return the correlation of an array with what it was, about 0; 0 if that is not known."""
+    if before is None or before.shape != c.bits.shape:
+        return 0.0
+    product = squares = others = 0.0
+    with np.errstate(all="ignore"):
+        for part in slices(c.bits.size):
+            x, y = (work(each[part], c.kind).astype(np.float64) for each in (c.bits, before))
+            product, squares, others = product + float(x @ y), squares + float(x @ x), others + float(y @ y)
+    scale = math.sqrt(squares * others)
+    return product / scale if 0 < scale < math.inf else 0.0
 
 
 def _far(c: Candidate, whole: Array) -> bool:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from anchors import between, save_anchored
 from assembly import assembled_frames
 from broken import (
     Broken,
@@ -52,11 +53,8 @@ from traps import trap_frames
 
 import lccodec
 from lccodec.chain.life.compact import rewrite
-from lccodec.chain.life.hindsight import AnchoredSave, Task, anchor_of
 from lccodec.chain.mend.protect import parse_redundancy, protect
 from lccodec.chain.mend.ranks import protect_ranks
-from lccodec.chain.read.links import value_or_raise
-from lccodec.chain.read.replay import Decoded, interpolated
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.tree import flatten
 from lccodec.element_table import ELEMENT_TYPES, ElementType
@@ -64,7 +62,6 @@ from lccodec.element_types import Array, components, from_components, unwork
 from lccodec.policy.presets import POLICIES
 from lccodec.policy.record import Record
 from lccodec.policy.roles import Assignment
-from lccodec.workers.crew import Threads
 
 # --- values ---------------------------------------------------------------------------------------
 
@@ -438,15 +435,10 @@ def interpolated_checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
         # Unevenly, as in a chain from which steps are missing.
         weights = {165: 200, 161: 0, 164: 255, 167: 85}
         for step, low, high in ((165, 160, 168), (161, 160, 165), (164, 161, 165), (167, 165, 168)):
-            anchors = (anchor_of(store, low), anchor_of(store, high))
             if step == 164:  # just what lies between, so that no array has a frame
-                ends = [Decoded(dict(anchor.arrays), set()) for anchor in anchors]
-                between = interpolated(weights[step] / 256, *ends, list(saved[step])).arrays
-                for name, array in between.items():
-                    saved[step][name] = value_or_raise(array).array("bits")
-            task = Task(step, flatten(saved[step]), {}, {})
-            save = AnchoredSave(task, anchors, Record(POLICIES["lossless"]), weights[step])
-            save.write(store, POLICIES["lossless"], Threads())
+                for name, array in between(store, low, high, weights[step]).items():
+                    saved[step][name] = array.array("bits")
+            save_anchored(store, step, saved[step], (low, high), Record(POLICIES["lossless"]), weights[step])
         for step in (160, 161, 164, 165, 167, 168):
             (directory / f"{step:012d}.lcc.h5").write_bytes(Path(own, f"{step:012d}.lcc.h5").read_bytes())
             info = chain.info(step)

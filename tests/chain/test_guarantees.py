@@ -278,7 +278,7 @@ def test_second_moments_whose_gradients_come_late(tmp_path: Path, hindsight: int
             (array,) = chain.plan({"v": late(step)})
             assert array.guarantee == f"at most {told:g} times too large or too small"
             chain.save(step, {"v": late(step)})
-    assert (chain.info(3).kind == "interpolated") == bool(hindsight)
+    assert ("interpolated" in {chain.info(step).kind for step in chain.steps}) == bool(hindsight)
     for step in chain.steps:
         ratio = chain.restore(step)["v"].astype(float) / late(step)
         assert max(ratio.max(), 1 / ratio.min()) <= told

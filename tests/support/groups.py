@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from lccodec import Chain
-from lccodec.chain.life.hindsight import Anchor, AnchoredSave, Task, anchor_of
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.container.tree import flatten
 from lccodec.policy.presets import POLICIES
 from lccodec.policy.record import Record
 from lccodec.policy.roles import Assignment
-from lccodec.workers.crew import Threads
 
 KNOWN = {"w": Assignment("weight", "")}
 
@@ -45,21 +44,25 @@ def _states(count: int) -> list[dict[str, Any]]:
 STATES = _states(14)
 
 
-def _fill(store: DirectoryStore, policy: str, low: Anchor, high: Anchor) -> None:
+with pytest.MonkeyPatch.context() as _patch:
+    _patch.syspath_prepend(Path(__file__).parents[2] / "spec" / "vectors")
+    anchors = importlib.import_module("anchors")
+
+
+def _fill(store: DirectoryStore, policy: str, low: int, high: int) -> None:
     """Save what lies between two checkpoints: the middle, and then on both sides of it."""
-    step = (low.step + high.step) // 2
-    if step == low.step:
+    step = (low + high) // 2
+    if step == low:
         return
-    middle = _save(store, step, policy, low, high)
-    _fill(store, policy, low, middle)
-    _fill(store, policy, middle, high)
+    _save(store, step, policy, low, high)
+    _fill(store, policy, low, step)
+    _fill(store, policy, step, high)
 
 
-def _save(store: DirectoryStore, step: int, policy: str, *anchors: Anchor) -> Anchor:
-    chosen = POLICIES[policy]
-    task = Task(step, flatten(STATES[step]), {"step": str(step)}, KNOWN)
-    save = AnchoredSave(task, anchors, Record(chosen, newest="history"), weight=128)
-    return save.write(store, chosen, Threads())[0]
+def _save(store: DirectoryStore, step: int, policy: str, *parents: int) -> None:
+    told = {"step": str(step)}
+    record = Record(POLICIES[policy], newest="history")
+    anchors.save_anchored(store, step, STATES[step], parents, record, known=KNOWN, metadata=told)
 
 
 def grouped(directory: Path, policy: str = "lossless", ends: tuple[int, ...] = (0, 8, 12)) -> Chain:
@@ -69,7 +72,7 @@ def grouped(directory: Path, policy: str = "lossless", ends: tuple[int, ...] = (
     for step in ends:
         chain.save(step, STATES[step], roles={"w": "weight"})
     for low, high in pairwise(ends):
-        _fill(store, policy, anchor_of(store, low), anchor_of(store, high))
+        _fill(store, policy, low, high)
     return chain
 
 
@@ -80,6 +83,6 @@ def partly_grouped(directory: Path) -> Chain:
     chain.save(0, STATES[0], roles={"w": "weight"})
     for step in (3, 5):
         chain.save(step, STATES[step], roles={"w": "weight"})
-    _save(store, 8, "balanced", anchor_of(store, 0))
-    _save(store, 2, "balanced", anchor_of(store, 0), anchor_of(store, 8))
+    _save(store, 8, "balanced", 0)
+    _save(store, 2, "balanced", 0, 8)
     return chain

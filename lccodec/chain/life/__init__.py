@@ -4,5 +4,5 @@
 - `transfer`: a new chain from a step; a chain in one file, and back.
 - `pins`: single steps that stay; `prune`: a rule for which steps stay, and the others go.
 - `compact`: the same state in a new file, which others need; a finished run for fewer bytes, or for
-  shallower restores; `hindsight`: the same with what comes later known.
+  shallower restores.
 """

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +31,7 @@ from ...container.checkpoint import open_checkpoint
 from ...container.manifest import Manifest
 from ...container.piece_table import hashed
 from ...container.system import storage_errors
-from ...container.tree import Flat, flatten
+from ...container.tree import Flat, flatten, unflatten
 from ...element_table import ElementType
 from ...element_types import Array, work
 from ...errors import ArgumentError, ChainError, DataError, StorageError, warn
@@ -49,7 +50,10 @@ from ...quantizers.guarantee import EXACT, Guarantee
 from ..caller import OnProgress, counted, no_progress
 from ..mend.protect import renew
 from ..read.checkpoint import OpenCheckpoint, open_exact, open_name, open_newest, open_step
+from ..read.info import CheckpointInfo
+from ..read.links import value_or_raise
 from ..read.replay import DecodedArray
+from ..read.survey import survey
 from ..save.encode import plan_manifest
 from ..save.plan import SavePlan, candidates, make_plan
 from ..store.claim import Claim
@@ -297,44 +301,89 @@ def compact(
 
 
 def code_anew(
-    store: Store, target: Store, policy: Policy, save: Callable[..., int], tell: OnProgress = no_progress
-) -> Compaction:
-    """Save every state of a chain to another chain, and compare what it has become.
+    store: Store,
+    policy: Policy,
+    save: Callable[..., int],
+    tell: OnProgress = no_progress,
+    *,
+    settles: bool = False,
+) -> dict[str, Guarantee]:
+    """Save every state of a chain to another chain; return what holds of each array at every step.
 
-    `target` is where the other chain is kept, `policy` its own, and `save` its `Chain.save`,
-    without an adapter; the parameter `again` of that has quantizers of arrays that have lost
-    something, by name. `tell` is as for `compact`. Raises ``ArgumentError`` if the policy has a
-    finer bound than that which an array has lost.
+    `policy` is that of the other chain, and `save` its `Chain.save`, without an adapter. The
+    parameter `again` of that has quantizers of arrays that have lost something, by name; `closes`
+    says that no state follows. `tell` is told how many checkpoints are done, and how many there
+    are. `settles`: the other chain codes states again between two ends. Raises ``ArgumentError`` if
+    the policy has a finer bound than that which an array has lost.
     """
     steps = store.steps()
     if not steps:
         raise ChainError(store.nothing())
-    before, after = store.size(steps.values()), 0
-    lost = Losses()
-    held, found = exact_step(store), dict[str, Guarantee]()
-    for place, step in enumerate(counted(steps, tell)):
+    held, pins, found = exact_step(store), store.pins(), dict[str, Guarantee]()
+    following = _state(store, list(steps)[1], held) if len(steps) > 1 else None
+    for done, old in enumerate(_states(store, steps, held), 1):
+        known = {array.name: Assignment(array.role, array.why) for array in old.info.arrays}
+        state = old.state()
+        arrays = candidates(flatten(state), {}, {}, known)
+        again = coded_again(arrays, policy, old.manifest, found, settles=settles)
+        is_exact = old.step in pins and not any(array.lossy for array in old.info.arrays)
+        noted, closes = with_promise(old.manifest.metadata, is_exact), done == len(steps)
+        save(old.step, state, noted, roles=known, following=following, again=again, closes=closes)
         following = None
-        if place == 0 and len(steps) > 1:
-            with open_known(store, list(steps)[1], held) as second:
-                following = second.state(dtype="bits")
-        with open_known(store, step, held) as old:
-            known = {array.name: Assignment(array.role, array.why) for array in old.info().arrays}
-            state = old.state(dtype="bits")
-            arrays = candidates(flatten(state), {}, {}, known)
-            again = coded_again(arrays, policy, old.links[-1].manifest, found)
-            is_exact = step in store.pins() and not any(array.lossy for array in old.info().arrays)
-            noted = with_promise(old.metadata(), is_exact)
-            after += save(step, state, noted, roles=known, following=following, again=again)
-            with open_step(target, step) as new:
-                names = old.links[-1].index_names
-                for name, was, now in zip(names, old.decoded(), new.decoded(), strict=True):
-                    lost.add(known[name].role, was.bits, now.bits, was.kind)
-    return Compaction(len(steps), before, after, (), lost.errors(), found)
+        tell(done, len(steps))
+    return found
+
+
+def compared(store: Store, target: Store, guarantees: Mapping[str, Guarantee]) -> Compaction:
+    """Return what became of a chain whose states were saved to another one."""
+    steps, lost = store.steps(), Losses()
+    both = _states(store, steps, exact_step(store)), _states(target, target.steps(), None)
+    for old, new in zip(*both, strict=True):
+        roles = {array.name: array.role for array in old.info.arrays}
+        for name, was in old.arrays.items():
+            lost.add(roles[name], was.bits, new.arrays[name].bits, was.kind)
+    before, after = store.size(steps.values()), target.size(target.steps().values())
+    return Compaction(len(steps), before, after, (), lost.errors(), guarantees)
+
+
+@dataclass(frozen=True, eq=False)
+class _OldState:
+    """A state of a chain, and its arrays by name, until the next one is asked for."""
+
+    step: int
+    info: CheckpointInfo
+    manifest: Manifest
+    arrays: Mapping[str, DecodedArray]
+
+    def state(self) -> Any:
+        """Return it as it is saved, with its element types."""
+        arrays = [array.array("bits") for array in self.arrays.values()]
+        return unflatten(self.manifest.tree, arrays, self.manifest.scalars)
+
+
+def _states(store: Store, steps: Mapping[int, str], held: int | None) -> Iterator[_OldState]:
+    """Yield the states of a chain by rising step, each decoded once."""
+    for visit in survey(store, steps, decode=True, rising=True):
+        if visit.step == held:
+            with open_known(store, visit.step, held) as file:
+                link = file.links[-1]
+                arrays = dict(zip(link.index_names, file.decoded(), strict=True))
+                yield _OldState(visit.step, file.info(), link.manifest, arrays)
+        else:
+            visit.check()
+            link = visit.left.link
+            arrays = {name: value_or_raise(visit.arrays()[name]) for name in link.index_names}
+            yield _OldState(visit.step, visit.info(), link.manifest, arrays)
 
 
 def with_promise(metadata: Mapping[str, str], is_pinned: bool) -> dict[str, str]:
     """Return metadata that say if a step was asked for exactly: at its save, or by a pin since."""
     return {**metadata, **({EXACT_KEY: "true"} if is_pinned else {})}
+
+
+def _state(store: Store, step: int, held: int | None) -> Any:
+    with open_known(store, step, held) as file:
+        return file.state(dtype="bits")
 
 
 def exact_step(store: Store) -> int | None:
@@ -354,12 +403,18 @@ def open_known(store: Store, step: int, held: int | None) -> OpenCheckpoint:
 
 
 def coded_again(
-    arrays: Sequence[Candidate], policy: Policy, manifest: Manifest, total: dict[str, Guarantee]
+    arrays: Sequence[Candidate],
+    policy: Policy,
+    manifest: Manifest,
+    total: dict[str, Guarantee],
+    *,
+    settles: bool = False,
 ) -> dict[str, Quantizer]:
     """Return the quantizers of arrays that the policy alone would let lose too much, by name.
 
     The arrays were read from a file with this manifest, and the policy codes them anew. `total` has
-    what holds of each array at all steps before; that of this step is added.
+    what holds of each array at all steps before; that of this step is added. `settles`: they are
+    coded again between two ends, too.
     """
     coders, recorded, exact = dict[str, Quantizer](), None, manifest.is_exact
     with suppress(ArgumentError):  # of another version or program: nothing is known
@@ -377,6 +432,8 @@ def coded_again(
                 lost = guarantee_of(recorded.choose_keyframe(c.name, c.role, c.kind, c.elements))
             lost = kept_between(lost) if settled else lost
         coder, result = quantizer_again(c, policy, lost)
+        if settles and not result.is_strict:
+            result = kept_between(promised(policy, c)).after(lost)
         if coder is not None:
             coders[c.name] = coder
         total[c.name] = result.either(total.get(c.name, EXACT))

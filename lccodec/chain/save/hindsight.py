@@ -23,15 +23,17 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import accumulate
 from typing import Final, TypeAlias
 
 import numpy as np
 
 from ...constants import FORMAT_MINOR, MAX_WEIGHT
+from ...container.checkpoint import size_of_file
 from ...container.manifest import FIGURES, INHERITED, Manifest, Parent, StoredFigures
 from ...container.piece_table import hashed
 from ...container.system import storage_errors
@@ -39,7 +41,7 @@ from ...element_table import ElementType
 from ...element_types import Array, subtract, work
 from ...errors import ArgumentError, LccodecError, reason_of, warn
 from ...parallel import slices
-from ...policy.hindsight import between_quantizers, end_quantizers, gains
+from ...policy.hindsight import between_quantizers, end_quantizers, gains, strays
 from ...policy.policy import Candidate, Policy
 from ...policy.record import EXACT_KEY, Record, read_record
 from ...quantizers.base import Quantizer
@@ -99,6 +101,21 @@ class _Open:
     newest: int
     count: int = 0
     moved: dict[str, list[float]] = field(default_factory=dict)
+    paths: dict[str, list[Array]] = field(default_factory=dict)  # samples of weights, step by step
+
+    def follow(self, latest: Latest, arrays: Sequence[Candidate]) -> None:
+        """Note where the weights are at a step."""
+        even = (latest.originals or Samples()).even
+        for c in arrays:
+            if c.role == "weight" and c.kind.kind == "f" and c.name in even and c.bits.size:
+                self.paths.setdefault(c.name, []).append(work(even[c.name], c.kind).astype(np.float64))
+
+    @cached_property
+    def strays(self) -> bool:
+        """Whether no line does for its weights, by the steps before the next end."""
+        known = [path for path in self.paths.values() if len(path) == self.count + 1]
+        with np.errstate(all="ignore"):
+            return strays(path for path in known if len({point.shape for point in path}) == 1)
 
     def goes_on(self, latest: Latest) -> bool:
         """Return whether a group ends with the latest checkpoint, which needs its end as it was."""
@@ -132,9 +149,12 @@ class Groups:
         self._store, self._size, self._every = store, size, keyframe_every
         self._open: _Open | None = None
         self._waiting: deque[_Waiting] = deque()
-        self._settling: Iterator[None] | None = None
+        self._settling: Generator[None, None, bool] | None = None
         self._looked = False
         self._gains = True
+        self._made: deque[int] = deque(maxlen=2)  # the later ends of the last groups
+        self._pays: dict[int, bool] = {}  # by later end
+        self._rests, self._pause = 0, 1  # ends that begin no group; how many, next time
 
     def check(self, record: Record) -> None:
         """Raise ``ArgumentError`` if a chain of these settings cannot be saved in groups."""
@@ -154,9 +174,10 @@ class Groups:
             self._look()
             self.settle(math.inf, lambda: None)
 
-    def base(self, latest: Latest | None, policy: Policy) -> DeltaBase:
+    def base(self, latest: Latest | None, policy: Policy, closes: bool = False) -> DeltaBase:
         """Return what the next save is coded against; `latest` is the checkpoint before it.
 
+        With `closes`, it ends its group, however few steps that has: no state follows.
         A policy that may lose nothing between two ends has no groups: an end would take more bytes
         than a delta to the step before.
         """
@@ -171,13 +192,37 @@ class Groups:
         if latest is None:
             return DeltaBase(None, None, is_end=True, is_keyframe=True)
         since = group.low if group and group.count else None
-        if group is None or group.count + 1 < self._size:
+        if group is None or (group.count + 1 < self._size and not (closes and group.count)):
             too_deep = latest.deltas >= self._every
             return DeltaBase(latest, latest, is_end=too_deep, is_keyframe=too_deep, since=since)
-        # Depths count to the last step before the end that follows on this one.
-        if group.low.deltas + self._size > self._every:
+        if self._is_resting or group.strays:
+            too_deep = latest.deltas >= self._every
+            return DeltaBase(latest, latest, is_end=True, is_keyframe=too_deep)
+        # Depths count to the last step before the end that follows on this one, if one does.
+        if group.low.deltas + (1 if closes else self._size) > self._every:
             return DeltaBase(latest, latest, is_end=True, is_keyframe=True, since=since)
         return DeltaBase(group.low, latest, is_end=True, is_keyframe=False, since=since)
+
+    @property
+    def _is_resting(self) -> bool:
+        """Whether a group stays as it is saved, as others took more bytes than they saved.
+
+        It is the group before the last that decides: however long settling takes, it is settled by
+        then, so the same states make the same files.
+        """
+        return self._rests > 0 or (len(self._made) == 2 and not self._pays.get(self._made[0], True))
+
+    def _note_end(self, base: DeltaBase, step: int) -> None:
+        """Count the ends of groups, and those that are none for once."""
+        if base.since is not None:
+            self._made.append(step)
+            if len(self._made) == 2 and self._pays.get(self._made[0], True):
+                self._pause = 1
+        elif self._is_resting:
+            if not self._rests:
+                self._made.clear()
+                self._rests, self._pause = self._pause, 2 * self._pause
+            self._rests -= 1
 
     def fate(self, base: DeltaBase) -> str | None:
         """Return what becomes of the next save in a group, in words; ``None`` without groups."""
@@ -211,7 +256,7 @@ class Groups:
         self, base: DeltaBase, policy: Policy, arrays: Sequence[Candidate]
     ) -> dict[str, Quantizer]:
         """Return the quantizers of a save that are not up to the policy, by name."""
-        if self._open is None or base.is_keyframe or not base.is_end:
+        if self._open is None or base.is_keyframe or base.since is None or not base.is_end:
             return {}
         return end_quantizers(policy, arrays, self._open.moved)
 
@@ -222,10 +267,13 @@ class Groups:
         group = self._open
         if group is None or base.is_end:
             low = _copied(latest)
+            self._note_end(base, latest.step)
             if base.since is not None:
                 self._waiting.append(_Waiting(base.since.step, latest.step, (base.since, low)))
             self._open = _Open(low, latest.step)
+            self._open.follow(latest, arrays)
             return
+        group.follow(latest, arrays)
         group.newest, group.count = latest.step, group.count + 1
         for name, movement in _moved(arrays, latest, base.latest).items():
             group.moved.setdefault(name, []).append(movement)
@@ -248,9 +296,10 @@ class Groups:
                 if self._settling is None:
                     group = self._waiting[0]
                     self._settling = settle(self._store, group.low, group.high, group.ends)
-                if next(self._settling, ...) is ...:
-                    self._settling = None
-                    self._waiting.popleft()
+                next(self._settling)
+            except StopIteration as done:
+                self._settling = None
+                self._pays[self._waiting.popleft().high] = done.value
             except Exception as error:  # whatever it is: the save is done
                 self._settling = None
                 self._waiting.popleft()
@@ -269,8 +318,13 @@ def _moved(arrays: Sequence[Candidate], latest: Latest, before: Latest | None) -
     return movements(arrays, latest.originals or Samples(), known or Samples())
 
 
-def settle(store: WritableStore, low: int, high: int, ends: Sequence[Latest] | None = None) -> Iterator[None]:
-    """Code again what lies between two ends, piece by piece. `ends` are both as decoded, if known.
+def settle(
+    store: WritableStore, low: int, high: int, ends: Sequence[Latest] | None = None
+) -> Generator[None, None, bool]:
+    """Code again what lies between two ends, piece by piece; return whether the group pays.
+
+    It does not if it saves fewer bytes than its end takes over another delta. `ends` are both as
+    decoded, if known.
 
     Nothing happens if the steps between are not a row of deltas that begins at the earlier end, or
     if their arrays are not those of the ends. Pinned steps stay as they are, with what they need.
@@ -286,7 +340,7 @@ def settle(store: WritableStore, low: int, high: int, ends: Sequence[Latest] | N
     with storage_errors("cannot settle a group of", store.path), ExitStack() as files:
         group = _open(store, low, high, ends, files)
         if group is None:
-            return
+            return True
         for _ in group.place():
             yield
         for _ in group.compare():
@@ -295,6 +349,7 @@ def settle(store: WritableStore, low: int, high: int, ends: Sequence[Latest] | N
             yield
         while group.write_last():
             yield
+        return group.pays
 
 
 def unsettled(store: Store, among: int) -> list[tuple[int, int]]:
@@ -353,7 +408,11 @@ def _open(
         for link in between
         if link.manifest.replaces or EXACT_KEY in link.manifest.metadata
     ]
-    settled = [StepBetween(link) for link in between if (link.manifest.step or 0) > max(stay, default=low)]
+    settled = [
+        StepBetween(link, number)
+        for number, link in enumerate(between, 1)
+        if (link.manifest.step or 0) > max(stay, default=low)
+    ]
     roots = [first.reader.root, end.reader.root]
     known = [latest.arrays for latest in ends or () if [t.links[-1].root for t in ends or ()] == roots]
     links = [*line.links[place if known else 0 : place + 1], end, *between]
@@ -363,7 +422,9 @@ def _open(
     policy = read_record(line.links[-1].manifest.policy).policy
     if not settled or not policy.lossy:
         return None
-    return HindsightGroup(store, links, known, first, end, settled, told, policy)
+    moved = [_movements_of(link) for link in (*between, end)]
+    movements = {name: [own.get(name, math.nan) for own in moved] for name in told}
+    return HindsightGroup(store, links, known, first, end, settled, told, policy, movements)
 
 
 #: What part of the weights says how far a step is on its way, and the elements that are enough.
@@ -380,8 +441,8 @@ class StepBetween:
 
     Parameters
     ----------
-    link
-        Its checkpoint.
+    link, number
+        Its checkpoint, and how many intervals of the group lie before that.
     along
         What `Group.place` sums up: the products of its way from the earlier end and the whole way.
     weight
@@ -395,6 +456,7 @@ class StepBetween:
     """
 
     link: Link
+    number: int
     along: float = 0.0
     weight: int = 0
     coded: list[Candidate] = field(default_factory=list)
@@ -405,9 +467,8 @@ class StepBetween:
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """The bytes of its frames as it was saved, and as it is coded anew."""
-        new = 0 if self.manifest is None else self.manifest.payload_length
-        return self.link.manifest.payload_length, new
+        """The bytes of its file as it was saved, and as it is coded anew."""
+        return self.link.reader.file_size, 0 if self.manifest is None else size_of_file(self.manifest)
 
     @property
     def step(self) -> int:
@@ -427,6 +488,8 @@ class HindsightGroup:
     between: list[StepBetween]
     known: Mapping[str, ArrayInfo]  # what is known of the arrays, by name
     policy: Policy
+    movements: Mapping[str, Sequence[float]]  # by name, one of each interval; NaN if it is not known
+    pays: bool = True  # whether it saves more bytes than its end takes over another delta
 
     def place(self) -> Iterator[None]:
         """Find how far the weights are on their way at each step, by least squares."""
@@ -437,13 +500,13 @@ class HindsightGroup:
                     own = low[name].form
                     if interpolates(own, high[name].form) and interpolates(own, arrays[name].form):
                         bits = arrays[name].bits, low[name].bits, high[name].bits
-                        products = way_products(*bits, arrays[name].kind)
+                        products = _way_products(*bits, arrays[name].kind)
                         step.along += products[0]
                         across += products[1] if step is self.between[0] else 0.0
             yield
         first, last = self.low.manifest.step or 0, self.high.manifest.step or 0
         for step in self.between:
-            step.weight = weight_between(step.along, across, (step.step - first) / (last - first))
+            step.weight = _weight_between(step.along, across, (step.step - first) / (last - first))
 
     def _some_weights(self) -> list[list[str]]:
         """Return names of some weights, by chance but always the same: decoding takes long.
@@ -460,23 +523,23 @@ class HindsightGroup:
         return chosen
 
     def _is_weight(self, name: str) -> bool:
-        return self.known[name].role == "weight"
+        return self.known[name].role == "weight" and 0 not in self.movements[name]  # a copy rests
 
     def compare(self) -> Iterator[None]:
         """Find what each array loses, and keep what must be coded."""
-        movements: dict[str, list[float]] = {name: [] for name in self.known}
-        for link in (*(step.link for step in self.between), self.high):
-            for name, figures in link.figures().items():
-                if figures.movement is not None and name in movements:
-                    movements[name].append(figures.movement)
+        firsts = {name for name in self.known if self.known[name].role == "first_moment"}
         for names in self._together():
+            before = dict[str, Array]()
             for step, low, high, arrays in self._decoded(names):
-                before, after = Decoded(dict(low), set()), Decoded(dict(high), set())
-                above = interpolated(step.weight / 256, before, after, names).arrays
+                if not before:
+                    before = {name: low[name].bits for name in firsts.intersection(names)}
+                ends = Decoded(dict(low), set()), Decoded(dict(high), set())
+                above = interpolated(step.weight / 256, *ends, names).arrays
                 copies = {name: step.link.copies[name] for name in names if name in step.link.copies}
                 own = (name for name in names if name not in copies)
                 found = [self._candidate(name, arrays[name], above[name]) for name in own]
-                chosen = between_quantizers(self.policy, found, movements)
+                chosen = between_quantizers(self.policy, found, self.movements, step.number, before)
+                before = {c.name: c.bits.copy() for c in found if c.name in firsts}
                 for c in found:
                     if c.reference is not None and chosen.get(c.name, ...) is None:
                         step.lost[c.name] = _distance(c)
@@ -503,6 +566,8 @@ class HindsightGroup:
             [0, *accumulate(sizes)] for sizes in zip(*(s.sizes for s in self.between), strict=True)
         )
         total = [stays + settled[-1] - gone for stays, gone in zip(saved, settled, strict=True)]
+        delta = saved[-1] // len(self.between)
+        self.pays = not self.high.parents or saved[-1] - min(total) > self.high.reader.file_size - delta
         del self.between[: total.index(min(total))]
 
     def _code(self, step: StepBetween) -> None:
@@ -598,7 +663,13 @@ class HindsightGroup:
         return Candidate(name, known.role, known.why, array.kind, array.shape, array.bits, reference)
 
 
-def weight_between(along: float, across: float, passed: float) -> int:
+def _movements_of(link: Link) -> dict[str, float]:
+    """Return how far each array moved in the interval before a step, as far as it is known."""
+    figures = link.figures().items()
+    return {name: found.movement for name, found in figures if found.movement is not None}
+
+
+def _weight_between(along: float, across: float, passed: float) -> int:
     """Return how much the later end counts in a step, in 256ths: how far weights are on their way.
 
     That is the weight of the least squared error.
@@ -606,7 +677,7 @@ def weight_between(along: float, across: float, passed: float) -> int:
     Parameters
     ----------
     along, across
-        The sums of what `way_products` returns.
+        The sums of what `_way_products` returns.
     passed
         The share of the time that has passed, which decides where no weight moves.
     """
@@ -614,7 +685,7 @@ def weight_between(along: float, across: float, passed: float) -> int:
     return min(max(round(256 * part), 0), MAX_WEIGHT) if math.isfinite(part) else 128
 
 
-def way_products(bits: Array, low: Array, high: Array, kind: ElementType) -> tuple[float, float]:
+def _way_products(bits: Array, low: Array, high: Array, kind: ElementType) -> tuple[float, float]:
     """Return the product of the way to an array and of the whole way, and the square of that.
 
     `low` and `high` are the components at the ends.

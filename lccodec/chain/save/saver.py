@@ -178,7 +178,8 @@ class Saver:
                 raise LostParentError(f"only= adds to step {unfinished}, which is not in the history")
         record = self._settings.record
         save = self._prepare(listed, attempt.state, record, self._renewed)
-        self._groups.check(record)
+        if self._settings.again is None:
+            self._groups.check(record)
         self._settings.examine(save.plan, record)
         manifest = save.manifest(step)
         self._store.make()
@@ -257,7 +258,7 @@ class Saver:
         if not adds:
             latest = find_latest(self._latest, listed, steps, read, mended)
             self._latest = latest or self._latest
-            return self._groups.base(latest, record.policy)
+            return self._groups.base(latest, record.policy, self._settings.closes)
         parent = self._latest = find_parent(self._latest, listed, steps, read, mended)
         base, every = self._groups.base(parent, record.policy), self._every.keyframe
         if base.is_keyframe and parent.deltas < DEFERRED * every:  # it waits for a save of all arrays
@@ -292,7 +293,7 @@ class Saver:
             overrides = self._groups.quantizers(base, record.policy, compared)
             plan = make_plan(
                 *(compared, record.policy, parent, settings.width, settings.first, overrides),
-                *(base.is_renewed, settings.again),
+                *(base.is_renewed, settings.again or {}),
             )
         self._reference.check(plan)
         needed = needed_record(record, compared, state.known)

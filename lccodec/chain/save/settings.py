@@ -167,8 +167,10 @@ class Settings:
         self._saves, self._resumed = 0, False
         #: Quantizers of the first keyframe by name, where it is known what follows.
         self.first: Mapping[str, Quantizer] = {}
-        #: Quantizers of arrays that have lost something already, by name: for states of a history.
-        self.again: Mapping[str, Quantizer] = {}
+        #: Quantizers of arrays that have lost something already, by name; ``None`` but for states
+        #: of a finished run, and whether the next of those is the last.
+        self.again: Mapping[str, Quantizer] | None = None
+        self.closes = False
         #: Factor of the steps of weights, once a loss has judged them.
         self.judged: float | None = None
 

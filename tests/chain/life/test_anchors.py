@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 import lccodec
 from lccodec import Chain, ChainError, Keep, LccodecWarning
-from lccodec.chain.life.hindsight import AnchoredSave, Task, anchor_of
 from lccodec.chain.read.survey import survey
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import PAYLOAD_OFFSET
@@ -23,10 +22,9 @@ from lccodec.element_table import ELEMENT_TYPES
 from lccodec.element_types import components, interpolate, unwork, work
 from lccodec.policy.presets import POLICIES
 from lccodec.policy.record import Record
-from lccodec.workers.crew import Threads
 
 from ...support.damage import flip
-from ...support.groups import KNOWN, STATES, grouped, partly_grouped
+from ...support.groups import KNOWN, STATES, anchors, grouped, partly_grouped
 from ...support.paths import checkpoints
 from ...support.vectors import SPEC, beside
 from ...support.walks import assert_restores, assert_same
@@ -86,7 +84,7 @@ def test_what_is_equal_stays_and_what_is_not_finite_is_the_earlier(kind: Any) ->
 def test_every_reader_returns_what_the_writer_has(tmp_path: Path, decoder: Any, policy: str) -> None:
     with grouped(tmp_path, policy) as chain:
         store = DirectoryStore(tmp_path)
-        anchors = {step: anchor_of(store, step).arrays for step in chain.steps}
+        known = {step: anchors.decoded(store, step)[0] for step in chain.steps}
         for step in chain.steps:
             state = chain.restore(step)
             if policy == "lossless":
@@ -95,7 +93,7 @@ def test_every_reader_returns_what_the_writer_has(tmp_path: Path, decoder: Any, 
             second = plain(decoder.read_checkpoint(store.path / f"{step:012d}.lcc.h5"))
             for name, array, other in zip(flat.names, flat.arrays, second, strict=True):
                 assert array.tobytes() == other
-                assert np.array_equal(anchors[step][name].bits, components(array)[1])
+                assert np.array_equal(known[step][name].bits, components(array)[1])
                 assert np.array_equal(chain.restore(step, keys=[name])[name], array, equal_nan=True)
             assert chain.restore(step)["epoch"] == step
         assert lccodec.validate(tmp_path, deep=True) == []
@@ -121,16 +119,12 @@ def test_what_is_known_of_them(tmp_path: Path) -> None:
 
 def test_an_array_that_lies_between_takes_no_bytes(tmp_path: Path) -> None:
     drift = [{"w": np.full((40, 40), 2.0 + step, np.float32)} for step in range(5)]
-    store, chosen = DirectoryStore(tmp_path), POLICIES["balanced"]
+    store, record = DirectoryStore(tmp_path), Record(POLICIES["balanced"], newest="history")
     with Chain(tmp_path, lccodec.Policy("exact"), newest="history") as chain:
         chain.save(0, drift[0])
         chain.save(4, drift[4])
-        record = Record(chosen, newest="history")
-        anchors = anchor_of(store, 0), anchor_of(store, 4)
         for step in (1, 2, 3):
-            task = Task(step, flatten(drift[step]), {}, KNOWN)
-            save = AnchoredSave(task, anchors, record, weight=64 * step)
-            _, size = save.write(store, chosen, Threads())
+            size = anchors.save_anchored(store, step, drift[step], (0, 4), record, 64 * step, KNOWN)
             assert size < 1000
             assert_same(chain.restore(step), drift[step])
         assert [array.method for array in chain.info(2).arrays] == ["interpolated"]

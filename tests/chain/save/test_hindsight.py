@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import shutil
 from collections import deque
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -222,6 +223,34 @@ def test_no_error_of_settling_is_one_of_the_save(tmp_path: Path, monkeypatch: py
             chain.save(step, LONG_RUN[step])
     assert kinds(chain) == "kdddddddd"
     assert lccodec.validate(tmp_path, deep=True) == []
+
+
+def test_groups_that_take_more_bytes_than_they_save_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def costs_more(*_: object) -> Iterator[None]:
+        return False
+        yield
+
+    monkeypatch.setattr("lccodec.chain.save.hindsight.settle", costs_more)
+    with opened(tmp_path, 2) as chain:
+        for step, state in enumerate(run_of(19, (5, 5))):
+            chain.save(step, state)
+        planned = chain.plan(LONG_RUN[0]).parent
+    ends = [step for step in chain.steps[2::2] if chain.info(step).parent == step - 2]
+    assert ends == [2, 4, 8, 10, 16, 18]  # one rests, then two
+    assert planned == 18
+
+
+def test_weights_that_turn_have_no_groups(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    one, other = (rng.standard_normal((30, 20)) for _ in range(2))
+    with opened(tmp_path, 8) as chain:
+        for step in range(17):
+            turned = np.cos(step / 2) * one + np.sin(step / 2) * other
+            chain.save(step, {**LONG_RUN[step], "w": turned.astype(np.float32)})
+    assert kinds(chain) == "k" + 16 * "d"
+    assert [chain.info(step).parent for step in (8, 16)] == [7, 15]
 
 
 @pytest.mark.slow
