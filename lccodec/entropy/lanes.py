@@ -271,10 +271,9 @@ def _write_lanes_loop(  # noqa: PLR0912, PLR0915 - a call in a loop would take l
                 words[at >> three] = word
                 word >>= used + lengths[symbol] & ~seven
                 at += lengths[symbol]
-            size = np.int64(at + seven >> three) - lane * room
-            stored[end : end + size] = store[lane * room : lane * room + size]
-            sizes[start + lane] = size
-            end += size
+            sizes[start + lane] = np.int64(at + seven >> three) - lane * room
+            stored[end : end + sizes[start + lane]] = store[lane * room :][: sizes[start + lane]]
+            end += sizes[start + lane]
     return sizes
 
 
@@ -347,7 +346,7 @@ def _read_lanes_loop(  # noqa: PLR0915 - four lanes side by side
                     table[index] = symbol << 8 | length
                 code += 1
         code <<= 1
-    mask, low = np.uint64((1 << longest) - 1), np.uint64(63)
+    mask, low_bits = np.uint64((1 << longest) - 1), np.uint64(63)
     one, three, seven, eight = np.uint64(1), np.uint64(3), np.uint64(7), np.uint64(8)
     padded = np.zeros(data.size + 8, np.uint8)
     padded[: data.size] = data
@@ -355,7 +354,7 @@ def _read_lanes_loop(  # noqa: PLR0915 - four lanes side by side
     end = np.uint64(data.size)  # a lane that goes on behind the data has an error: zeros will do
     symbols, position = np.empty(count, np.uint8), starts.astype(np.uint64)
     lanes, whole, row = starts.size, count // starts.size, np.uint64(starts.size)
-    joined = 57 // longest  # codes in a word that begins at a byte
+    joined = 57 // int(longest)  # codes in a word that begins at a byte
     # All lanes have `whole` symbols, and the first ones another one.
     for begin, stop, going in ((0, whole, lanes), (whole, whole + 1, count % lanes)):
         for first in range(0, going, _LANES_AT_A_TIME):
@@ -371,35 +370,35 @@ def _read_lanes_loop(  # noqa: PLR0915 - four lanes side by side
                     word_b = words[min(at_b >> three, end)] >> (at_b & seven)
                     word_c = words[min(at_c >> three, end)] >> (at_c & seven)
                     word_d = words[min(at_d >> three, end)] >> (at_d & seven)
-                    place = np.uint64(step * lanes + lane)
-                    used_a = used_b = used_c = used_d = np.uint64(0)  # in the low bits: at most 57
+                    at = np.uint64(step * lanes + lane)
+                    used_a = used_b = used_c = used_d = np.uint64(0)  # in the low_bits bits: at most 57
                     for _ in range(steps):
                         entry_a, entry_b = np.uint64(table[word_a & mask]), np.uint64(table[word_b & mask])
                         entry_c, entry_d = np.uint64(table[word_c & mask]), np.uint64(table[word_d & mask])
-                        symbols[place] = entry_a >> eight
-                        symbols[place + one] = entry_b >> eight
-                        symbols[place + np.uint64(2)] = entry_c >> eight
-                        symbols[place + three] = entry_d >> eight
-                        word_a >>= entry_a & low
-                        word_b >>= entry_b & low
-                        word_c >>= entry_c & low
-                        word_d >>= entry_d & low
+                        symbols[at] = entry_a >> eight
+                        symbols[at + one] = entry_b >> eight
+                        symbols[at + np.uint64(2)] = entry_c >> eight
+                        symbols[at + three] = entry_d >> eight
+                        word_a >>= entry_a & low_bits
+                        word_b >>= entry_b & low_bits
+                        word_c >>= entry_c & low_bits
+                        word_d >>= entry_d & low_bits
                         used_a += entry_a
                         used_b += entry_b
                         used_c += entry_c
                         used_d += entry_d
-                        place += row
-                    position[a] = at_a + (used_a & low)
-                    position[b] = at_b + (used_b & low)
-                    position[c] = at_c + (used_c & low)
-                    position[d] = at_d + (used_d & low)
+                        at += row
+                    position[a] = at_a + (used_a & low_bits)
+                    position[b] = at_b + (used_b & low_bits)
+                    position[c] = at_c + (used_c & low_bits)
+                    position[d] = at_d + (used_d & low_bits)
                 for lane in range(fours, last):
                     word = words[min(position[lane] >> three, end)] >> (position[lane] & seven)
                     for place in range(step * lanes + lane, (step + steps) * lanes, lanes):
                         entry = np.uint64(table[word & mask])
                         symbols[place] = entry >> eight
-                        word >>= entry & low
-                        position[lane] += entry & low
+                        word >>= entry & low_bits
+                        position[lane] += entry & low_bits
     return symbols, position.view(np.int64)
 
 

@@ -11,7 +11,7 @@ Source: Russell, "Chorba: A novel CRC32 implementation", arXiv 2412.16398 (2024)
 from __future__ import annotations
 
 import zlib
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -32,7 +32,7 @@ _MIN_FOLDED_BYTES: Final = 1 << 17
 _ONES: Final = (1 << 32) - 1
 
 
-def _weighted_sum(words: Array, first: int) -> int:
+def _weighted_sum(words: Array, first: int) -> Any:
     """Return the sum of ``(2 i + 1) * word_i`` modulo 2**64; `first` is the number of the first."""
     # In a matrix of words the weight of a word is the sum of a weight of its row and one of its
     # column. So two passes of additions replace a multiplication of every word, which takes longer.
@@ -48,7 +48,7 @@ def _weighted_sum(words: Array, first: int) -> int:
     return total
 
 
-def _weighted_sum_loop(words: Array, first: int) -> int:
+def _weighted_sum_loop(words: Array, first: int) -> Any:
     total, weight = np.uint64(0), np.uint64(2 * first + 1)
     for place in range(words.size):
         total += words[place] * weight
@@ -65,7 +65,7 @@ def crc32(data: bytes | memoryview, before: int = 0) -> int:
     if len(data) < _MIN_FOLDED_BYTES or not is_compiled(_folded):
         return zlib.crc32(data, before)
     last = _folded(np.frombuffer(data, np.uint64, size // 8), ~before & _ONES)
-    return zlib.crc32(memoryview(data)[size:], zlib.crc32(last, _ONES))
+    return zlib.crc32(memoryview(data)[size:], zlib.crc32(last.data, _ONES))
 
 
 def _folded_numpy(words: Array, register: int) -> Array:
@@ -91,15 +91,15 @@ def _folded_loop(words: Array, register: int) -> Array:
     for start in range(0, end, _FOLDED_WORDS):
         own = words[start : min(start + _FOLDED_WORDS, end)]
         for place in range(own.size):
-            k = np.uint64(place)
+            k = np.uint64(place)  # a signed place would be looked at
             window[k + far] = own[k] ^ window[k + near] ^ window[k + middle] ^ window[k]
-        for k in range(_FAR):
-            window[k] = window[own.size + k]
+        for word in range(_FAR):
+            window[word] = window[own.size + word]
     last = words[end:].copy()
     for distance in (_NEAR, _MIDDLE, _FAR):
         own = window[_FAR - distance : _FAR]
-        for k in range(distance):
-            last[k] ^= own[k]
+        for word in range(distance):
+            last[word] ^= own[word]
     return last
 
 
