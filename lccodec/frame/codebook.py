@@ -23,15 +23,15 @@ import numpy as np
 from ..byteorder import read_numbers, stored_bytes
 from ..cursor import Cursor
 from ..element_table import ElementType
-from ..element_types import Array, add_at, ordered_steps, unwork, work
+from ..element_types import Array, ordered_steps, unwork, work
 from ..entropy.bits import group_symbols
 from ..entropy.runs import Gathered, Packed, Sparse, as_sparse, dense
 from ..entropy.stream_reader import read_stream
 from ..entropy.stream_writer import Piece, write_run
 from ..errors import FormatError
-from ..loops.representatives import reconstruct, serves, settle, settle_all, write_sums
+from ..loops.representatives import add_sums, reconstruct, serves, settle, settle_all, write_sums
 from ..masks import true_places
-from ..parallel import PIECE, slices
+from ..parallel import PIECE
 from ..quantizers.base import Exact, Partition, Quantizer, check_partition, known_symbols
 from ..quantizers.guarantee import has_negative, negative, spoiled
 from ..quantizers.residual import Owner, Residual
@@ -40,8 +40,6 @@ from .header import FrameHeader
 
 #: If at most one symbol in this many is not 0, changing only their places is faster.
 SPARSE_RATIO: Final = 16
-
-_PLACES_AT_A_TIME: Final = 1 << 14  # that are changed, so that they and what is added stay in the cache
 
 
 class Codebook:
@@ -116,17 +114,11 @@ def apply(symbols: Array, owner: Owner, codebook: Codebook, reference: Array | N
         owner = owner if isinstance(owner, int) else owner.take(positions)
         if out is not reference:
             np.copyto(out, reference)
-        _change(codebook.places(symbols.take(positions), owner), positions, codebook, out)
+        few = codebook.places(symbols.take(positions), owner)
+        add_sums(few, positions, codebook.values, out, codebook.kind.code)
     else:
         before = out[:0] if reference is None else reference
         write_sums(codebook.places(symbols, owner), codebook.values, before, out, codebook.kind.code)
-
-
-def _change(chosen: Array, positions: Array, codebook: Codebook, out: Array) -> None:
-    """Add the values at places of the codebook to the components at positions, in place."""
-    for part in slices(positions.size, _PLACES_AT_A_TIME):
-        values = codebook.values.take(chosen[part], mode="clip")
-        add_at(out, positions[part], values, codebook.kind)
 
 
 def write_block(
@@ -216,7 +208,7 @@ def _apply_sparse(
         return
     if out is not reference:
         np.copyto(out, reference)
-    _change(places, run.positions, codebook, out)
+    add_sums(places, run.positions, codebook.values, out, codebook.kind.code)
 
 
 def _apply_packed(run: Packed, codebook: Codebook, reference: Array | None, out: Array, where: str) -> None:

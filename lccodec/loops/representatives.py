@@ -13,7 +13,8 @@ from typing import Final
 import numpy as np
 
 from ..element_table import ELEMENT_TYPES, ElementType
-from ..element_types import Array, add, octaves, unwork, work
+from ..element_types import Array, add, add_at, octaves, unwork, work
+from ..parallel import slices
 from . import kernel
 
 _NO_PLACES: Final = np.zeros(0, np.int64)
@@ -176,6 +177,7 @@ _settle = kernel(
 )
 
 
+_PLACES_AT_A_TIME: Final = 1 << 14  # that are changed, so that they and what is added stay in the cache
 _CHUNK: Final = 1 << 10  # values at a time, which stay in the first-level cache
 _PAIRED_VALUES: Final = 32  # of more, a table of pairs does not stay there
 
@@ -293,4 +295,27 @@ _write_sums = kernel(
     _write_sums_numpy,
     _write_sums_loop,
     *(f"in {s}, in {t}, in {u}, out {u}, i8" for s, t, u in _TYPES),
+)
+
+
+def add_sums(symbols: Array, places: Array, table: Array, out: Array, code: int) -> None:
+    """Add the values of symbols to the components at places (int64, rising), in place."""
+    form = _add_sums if _is_served(symbols, table, ELEMENT_TYPES[code]) else _add_sums_numpy
+    form(symbols, places, table, out, code)
+
+
+def _add_sums_numpy(symbols: Array, places: Array, table: Array, out: Array, code: int) -> None:
+    for part in slices(places.size, _PLACES_AT_A_TIME):
+        add_at(out, places[part], table.take(symbols[part], mode="clip"), ELEMENT_TYPES[code])
+
+
+def _add_sums_loop(symbols: Array, places: Array, table: Array, out: Array, code: int) -> None:
+    result = out.view(table.dtype)
+    for k in range(places.size):
+        i = np.uint64(places[k])
+        result[i] = result[i] + table[symbols[k]]
+
+
+_add_sums = kernel(
+    _add_sums_numpy, _add_sums_loop, *(f"in {s}, in i8, in {t}, out {u}, i8" for s, t, u in _TYPES)
 )

@@ -109,3 +109,16 @@ def test_settled_everywhere(case: Case, bound: float, relative: bool, in_place: 
             form(*arguments, loops._limit(bound, case.kind) if inner else bound, case.kind.code)
         outcomes.append([each.tolist() for each in (symbols, result, fits)])
     assert all(outcome == outcomes[0] for outcome in outcomes)
+
+
+@given(CASES)
+def test_sums_at_places(case: Case) -> None:
+    ordered = case.table.dtype == case.kind.bits
+    loop = [loops._add_sums_loop] if case.is_native and not ordered else []
+    outs = []
+    for form in (loops._add_sums_numpy, loops.add_sums, *loop):
+        out = case.reference.copy()
+        with np.errstate(all="ignore"):
+            form(case.symbols, case.places, case.table, out, case.kind.code)
+        outs.append(out.tolist())
+    assert all(out == outs[0] for out in outs)
