@@ -107,6 +107,7 @@ _STEP_COST_BITS: Final = 500  # bits of lanes that are looked at in that time
 _MAX_JUMP_BITS: Final = 200_000  # bits of lanes that are looked at; arrays of more leave the cache
 _FEW_LANES: Final = 32  # of fewer, jumps over four codes save more time than they take to find
 _LANES_AT_A_TIME: Final = 256  # of a compiled loop, so that their rows and states stay in the cache
+_PAIRED_CODES: Final = 32  # of more, a table of pairs does not stay in the cache
 _BIT_PLACES: Final = np.arange(8, dtype=np.uint32)[:, None]
 #: Bits of a word of `words_of` that are valid behind any position.
 WORD_BITS: Final = 49
@@ -128,11 +129,13 @@ def encode(data: Array, counts: Array, lengths: Array) -> list[bytes | memoryvie
     counts, lengths
         Occurrences and code lengths of the 256 symbols. Every symbol of `data` has a length.
     """
-    lanes = _lane_count(data.size, int(counts @ lengths))
+    bits = int(counts @ lengths)
+    lanes = _lane_count(data.size, bits)
     last = int(np.flatnonzero(lengths)[-1])
     lengths = lengths[: last + 1]
     codes = (REVERSED[canonical_codes(lengths)] >> (MAX_CODE_BITS - lengths)).astype(np.uint64)
-    stored, sizes = write_lanes(data, codes, lengths.astype(np.uint64), lanes)
+    stored = np.empty(bits // 8 + lanes, np.uint8)
+    sizes = write_lanes(data, codes, lengths.astype(np.uint64), lanes, stored)
     base = int(sizes.min())
     spread = int(sizes.max()) - base
     width = spread.bit_length() if spread < 256 else 16
@@ -143,14 +146,15 @@ def encode(data: Array, counts: Array, lengths: Array) -> list[bytes | memoryvie
         stored_bytes(pack(lengths, 4)),
         struct.pack("<HHB", lanes, base, width),
         stored_bytes(directory) if width else b"",
-        stored.data,
+        stored.data[: int(sizes.sum())],
     ]
 
 
-def _write_lanes(data: Array, codes: Array, lengths: Array, lanes: int) -> tuple[Array, Array]:
-    """Return the bytes of the lanes (uint8), end to end, and the size of each (int64).
+def _write_lanes(data: Array, codes: Array, lengths: Array, lanes: int, stored: Array) -> Array:
+    """Write the bytes of the lanes, end to end, into `stored` (uint8); return the sizes (int64).
 
-    `codes` and `lengths` of the symbols are uint64. A code begins in its lowest bit.
+    `codes` and `lengths` of the symbols are uint64. A code begins in its lowest bit. A lane may
+    take a byte more than an eighth of its bits.
     """
     table, together = _joined_codes(codes, lengths, data.size)
     # Rows of lookups are joined in pairs, so a batch has a power of two of them.
@@ -191,64 +195,89 @@ def _write_lanes(data: Array, codes: Array, lengths: Array, lanes: int) -> tuple
     start >>= 3
     memory, ends = stored_view(store).data, start + sizes
     parts = [memory[begin:end] for begin, end in zip(start.tolist(), ends.tolist(), strict=True)]
-    return np.frombuffer(b"".join(parts), np.uint8), sizes
+    joined = b"".join(parts)
+    stored[: len(joined)] = np.frombuffer(joined, np.uint8)
+    return sizes
 
 
-def _write_lanes_loop(data: Array, codes: Array, lengths: Array, lanes: int) -> tuple[Array, Array]:
-    # Four codes of a lane, of at most 60 bits, are joined in a word. Its whole bytes are written,
-    # and what is left of it is at most 7 bits of the next word.
-    seven, row = np.uint64(7), np.uint64(lanes)
-    joined = 4 if lengths.max() <= np.uint64(14) else 3
+def _write_lanes_loop(  # noqa: PLR0912, PLR0915 - a call in a loop would take longer
+    data: Array, codes: Array, lengths: Array, lanes: int, stored: Array
+) -> Array:
+    # Some codes of a lane are joined in a word. Its whole bytes are written, and what is left of it
+    # is at most 7 bits of the next word.
+    row, longest = np.uint64(lanes), np.int64(lengths.max())
+    joined = 4 if longest <= 14 else 2  # of at most 57 bits
+    seven, six, three, low = np.uint64(7), np.uint64(6), np.uint64(3), np.uint64((1 << _LENGTH_BITS) - 1)
+    # Of a small alphabet, two codes are looked up at a time. An entry is ``code << 6 | length``.
+    symbols = np.flatnonzero(lengths)
+    pairs = symbols.size <= _PAIRED_CODES
+    table = np.empty(codes.size << 8 if pairs else codes.size, np.uint64)
+    if pairs:
+        for second in symbols:
+            for first in symbols:
+                code, bits = codes[second] << lengths[first] | codes[first], lengths[second] + lengths[first]
+                table[second << 8 | first] = code << six | bits
+    else:
+        for symbol in range(codes.size):
+            table[symbol] = codes[symbol] << six | lengths[symbol]
     steps = data.size // lanes // joined * joined
-    room = (data.size // lanes + 1) * np.int64(lengths.max()) // 8 + 9
-    store = np.empty(lanes * room, np.uint8)
+    room = (data.size // lanes + 1) * longest // 8 + 9
+    together = min(lanes, _LANES_AT_A_TIME)
+    store = np.empty(together * room, np.uint8)
     words = as_strided(store[:8].view(np.uint64), (store.size - 7,), (1,))
-    sizes = np.empty(lanes, np.int64)
-    position = np.empty(_LANES_AT_A_TIME, np.uint64)
-    left = np.empty(_LANES_AT_A_TIME, np.uint64)
-    for first in range(0, lanes, _LANES_AT_A_TIME):
-        some = min(_LANES_AT_A_TIME, lanes - first)
+    sizes, end = np.empty(lanes, np.int64), 0
+    position, left = np.empty(together, np.uint64), np.empty(together, np.uint64)
+    for start in range(0, lanes, together):
+        some = min(together, lanes - start)
         for lane in range(some):
-            position[lane], left[lane] = 8 * (first + lane) * room, 0
+            position[lane], left[lane] = 8 * lane * room, 0
         for step in range(0, steps, joined):
             for lane in range(some):
-                begin = np.uint64(step * lanes + first + lane)
-                word, bits = codes[data[begin]], lengths[data[begin]]
-                symbol = data[begin + row]
-                word |= codes[symbol] << bits
-                bits += lengths[symbol]
-                symbol = data[begin + np.uint64(2) * row]
-                word |= codes[symbol] << bits
-                bits += lengths[symbol]
-                if joined == 4:
-                    symbol = data[begin + np.uint64(3) * row]
-                    word |= codes[symbol] << bits
-                    bits += lengths[symbol]
+                a = np.uint64(step * lanes + start + lane)
+                b = a + row
+                c = b + row
+                d = c + row
+                if pairs:
+                    word = table[np.uint64(data[b]) << np.uint64(8) | np.uint64(data[a])]
+                    bits = word & low
+                    word >>= six
+                    if joined == 4:
+                        entry = table[np.uint64(data[d]) << np.uint64(8) | np.uint64(data[c])]
+                        word |= entry >> six << bits
+                        bits += entry & low
+                else:
+                    word, entry = table[data[a]], table[data[b]]
+                    bits = word & low
+                    word = word >> six | entry >> six << bits
+                    bits += entry & low
+                    if joined == 4:
+                        entry = table[data[c]]
+                        word |= entry >> six << bits
+                        bits += entry & low
+                        entry = table[data[d]]
+                        word |= entry >> six << bits
+                        bits += entry & low
                 used = position[lane] & seven
                 word = left[lane] | word << used
-                words[position[lane] >> np.uint64(3)] = word
+                words[position[lane] >> three] = word
                 position[lane] += bits
                 left[lane] = word >> (used + bits & ~seven)
         for lane in range(some):
             at, word = position[lane], left[lane]
-            for place in range(steps * lanes + first + lane, data.size, lanes):
+            for place in range(steps * lanes + start + lane, data.size, lanes):
                 symbol = data[place]
                 used = at & seven
                 word |= codes[symbol] << used
-                words[at >> np.uint64(3)] = word
+                words[at >> three] = word
                 word >>= used + lengths[symbol] & ~seven
                 at += lengths[symbol]
-            sizes[first + lane] = np.int64(at + seven >> np.uint64(3)) - (first + lane) * room
-    stored = np.empty(sizes.sum(), np.uint8)
-    at = 0
-    for lane in range(lanes):
-        for place in range(lane * room, lane * room + sizes[lane]):
-            stored[at] = store[place]
-            at += 1
-    return stored, sizes
+            sizes[start + lane] = np.int64(at + seven >> three) - lane * room
+            stored[end : end + sizes[start + lane]] = store[lane * room :][: sizes[start + lane]]
+            end += sizes[start + lane]
+    return sizes
 
 
-write_lanes = kernel(_write_lanes, _write_lanes_loop, "in u1, in u8, in u8, i8")
+write_lanes = kernel(_write_lanes, _write_lanes_loop, "in u1, in u8, in u8, i8, out u1")
 
 
 def _joined_codes(codes: Array, lengths: Array, symbols: int) -> tuple[Array, int]:
@@ -301,7 +330,9 @@ def _read_lanes(data: Array, starts: Array, lengths: Array, count: int) -> tuple
     return _step(data, starts, lengths, count, together)
 
 
-def _read_lanes_loop(data: Array, starts: Array, lengths: Array, count: int) -> tuple[Array, Array]:
+def _read_lanes_loop(  # noqa: PLR0915 - four lanes side by side
+    data: Array, starts: Array, lengths: Array, count: int
+) -> tuple[Array, Array]:
     longest = np.int64(lengths.max())
     table = np.empty(1 << longest, np.uint16)  # symbol << 8 | length, by the next bits of a lane
     code = 0
@@ -315,45 +346,39 @@ def _read_lanes_loop(data: Array, starts: Array, lengths: Array, count: int) -> 
                     table[index] = symbol << 8 | length
                 code += 1
         code <<= 1
-    mask, seven, low_bits = np.uint64((1 << longest) - 1), np.uint64(7), np.uint64(63)
+    mask, low_bits = np.uint64((1 << longest) - 1), np.uint64(63)
+    one, three, seven, eight = np.uint64(1), np.uint64(3), np.uint64(7), np.uint64(8)
     padded = np.zeros(data.size + 8, np.uint8)
     padded[: data.size] = data
     words = as_strided(padded[:8].view(np.uint64), (data.size + 1,), (1,))
     end = np.uint64(data.size)  # a lane that goes on behind the data has an error: zeros will do
-    symbols = np.empty(count, np.uint8)
-    position = starts.copy()
-    lanes, whole = starts.size, count // starts.size
-    joined = 57 // longest  # codes in a word that begins at a byte
+    symbols, position = np.empty(count, np.uint8), starts.astype(np.uint64)
+    lanes, whole, row = starts.size, count // starts.size, np.uint64(starts.size)
+    joined = 57 // int(longest)  # codes in a word that begins at a byte
     # All lanes have `whole` symbols, and the first ones another one.
     for begin, stop, going in ((0, whole, lanes), (whole, whole + 1, count % lanes)):
         for first in range(0, going, _LANES_AT_A_TIME):
             last = min(first + _LANES_AT_A_TIME, going)
+            fours = last - (last - first) % 4
             for step in range(begin, stop, joined):
-                until = lanes * (stop if stop < step + joined else step + joined)
-                # Four lanes at a time do not wait for each other. The last one may come again.
-                for a in range(first, last, 4):
-                    b, c, d = min(a + 1, last - 1), min(a + 2, last - 1), min(a + 3, last - 1)
-                    at_a, at_b = np.uint64(position[a]), np.uint64(position[b])
-                    at_c, at_d = np.uint64(position[c]), np.uint64(position[d])
-                    word_a = words[min(at_a >> np.uint64(3), end)] >> (at_a & seven)
-                    word_b = words[min(at_b >> np.uint64(3), end)] >> (at_b & seven)
-                    word_c = words[min(at_c >> np.uint64(3), end)] >> (at_c & seven)
-                    word_d = words[min(at_d >> np.uint64(3), end)] >> (at_d & seven)
-                    column_a, column_b, column_c, column_d = (
-                        np.uint64(a),
-                        np.uint64(b),
-                        np.uint64(c),
-                        np.uint64(d),
-                    )
-                    used_a = used_b = used_c = used_d = np.uint64(0)  # in the low bits: at most 57
-                    for start in range(step * lanes, until, lanes):
-                        row = np.uint64(start)
+                steps = min(joined, stop - step)
+                for lane in range(first, fours, 4):  # four lanes do not wait for each other
+                    a = np.uint64(lane)
+                    b, c, d = a + one, a + np.uint64(2), a + three
+                    at_a, at_b, at_c, at_d = position[a], position[b], position[c], position[d]
+                    word_a = words[min(at_a >> three, end)] >> (at_a & seven)
+                    word_b = words[min(at_b >> three, end)] >> (at_b & seven)
+                    word_c = words[min(at_c >> three, end)] >> (at_c & seven)
+                    word_d = words[min(at_d >> three, end)] >> (at_d & seven)
+                    at = np.uint64(step * lanes + lane)
+                    used_a = used_b = used_c = used_d = np.uint64(0)  # in the low_bits bits: at most 57
+                    for _ in range(steps):
                         entry_a, entry_b = np.uint64(table[word_a & mask]), np.uint64(table[word_b & mask])
                         entry_c, entry_d = np.uint64(table[word_c & mask]), np.uint64(table[word_d & mask])
-                        symbols[row + column_a] = entry_a >> np.uint64(8)
-                        symbols[row + column_b] = entry_b >> np.uint64(8)
-                        symbols[row + column_c] = entry_c >> np.uint64(8)
-                        symbols[row + column_d] = entry_d >> np.uint64(8)
+                        symbols[at] = entry_a >> eight
+                        symbols[at + one] = entry_b >> eight
+                        symbols[at + np.uint64(2)] = entry_c >> eight
+                        symbols[at + three] = entry_d >> eight
                         word_a >>= entry_a & low_bits
                         word_b >>= entry_b & low_bits
                         word_c >>= entry_c & low_bits
@@ -362,11 +387,19 @@ def _read_lanes_loop(data: Array, starts: Array, lengths: Array, count: int) -> 
                         used_b += entry_b
                         used_c += entry_c
                         used_d += entry_d
+                        at += row
                     position[a] = at_a + (used_a & low_bits)
                     position[b] = at_b + (used_b & low_bits)
                     position[c] = at_c + (used_c & low_bits)
                     position[d] = at_d + (used_d & low_bits)
-    return symbols, position
+                for lane in range(fours, last):
+                    word = words[min(position[lane] >> three, end)] >> (position[lane] & seven)
+                    for place in range(step * lanes + lane, (step + steps) * lanes, lanes):
+                        entry = np.uint64(table[word & mask])
+                        symbols[place] = entry >> eight
+                        word >>= entry & low_bits
+                        position[lane] += entry & low_bits
+    return symbols, position.view(np.int64)
 
 
 read_lanes = kernel(_read_lanes, _read_lanes_loop, "in u1, in i8, in u1, i8")

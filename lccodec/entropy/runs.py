@@ -53,17 +53,27 @@ class Gathered:
     def add(self, start: int, places: Array, symbols: Array) -> None:
         """Add symbols at places behind `start`; all of them are behind those before."""
         self._size += places.size
-        if self._dense is None:
-            self._places.append(places + start)
-            self._symbols.append(symbols)
-            if self._size * DENSE_RATIO > self._count:
-                self._dense = np.zeros(self._count, self._dtype)
-                for each, values in zip(self._places, self._symbols, strict=True):
-                    self._dense[each] = values
-                self._places, self._symbols = [], []
-        else:
+        if self._dense is not None:
             every = places.size and places[-1] + 1 == places.size
             self._dense[start:][slice(places.size) if every else places] = symbols
+            return
+        self._places.append(places + start)
+        self._symbols.append(symbols)
+        if self._size * DENSE_RATIO > self._count:
+            self._spread()
+
+    def add_all(self, start: int, symbols: Array) -> None:
+        """Add symbols from `start` on, also those that are 0."""
+        self._spread()[start : start + symbols.size] = symbols
+
+    def _spread(self) -> Array:
+        """Return all symbols."""
+        if self._dense is None:
+            self._dense = np.zeros(self._count, self._dtype)
+            for each, values in zip(self._places, self._symbols, strict=True):
+                self._dense[each] = values
+            self._places, self._symbols = [], []
+        return self._dense
 
     def run(self) -> Sparse | Array:
         """Return the run."""

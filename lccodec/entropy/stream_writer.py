@@ -33,6 +33,7 @@ from ..constants import (
     STREAM_SPLIT,
 )
 from ..element_types import Array
+from ..loops import kernel
 from ..loops.counts import histogram
 from . import huffman, lanes
 from .bits import group_symbols, pack
@@ -101,7 +102,7 @@ def write_stream(symbols: Array, depth: int = 1) -> list[Piece]:
         return [bytes([STREAM_RAW]), symbols.data]
     inside = depth < MAX_STREAM_DEPTH  # whether another stream may lie inside this one
     if inside and _is_sparse(nonzero, symbols.size):
-        return _write_sparse(as_sparse(symbols, symbols.size), symbols.size, depth)
+        return _write_sparse(symbols, symbols.size, depth)
     width = next(width for width in (1, 2, 4, 8) if largest < 1 << width) if inside else 8
     groups = pack(symbols, width)
     counts = histogram(groups)
@@ -113,7 +114,7 @@ def write_stream(symbols: Array, depth: int = 1) -> list[Piece]:
     options.append(_coded(symbols, counts, b""))
     size, write = min(options, key=lambda option: option[0])
     if inside and _sparse_estimate(symbols, counts) < size:
-        return _write_sparse(as_sparse(symbols, symbols.size), symbols.size, depth)
+        return _write_sparse(symbols, symbols.size, depth)
     return write()
 
 
@@ -233,21 +234,50 @@ def _low_bits(zeros: int, gaps: int) -> int:
     return min(max((zeros // gaps).bit_length() - 2, 0), 8)
 
 
-def _write_sparse(symbols: Sparse, count: int, depth: int) -> list[Piece]:
-    gaps = symbols.positions.astype(np.uint32)
-    np.subtract(gaps[1:], gaps[:-1].copy(), out=gaps[1:])
-    gaps[1:] -= 1
+def _write_sparse(run: Sparse | Array, count: int, depth: int) -> list[Piece]:
+    gaps, values = _gaps_of(run) if isinstance(run, Sparse) else gaps_between(run)
     together = gaps.size // (int(np.count_nonzero(gaps)) or 1)  # symbols next to each other, on average
-    rows = _write_rows(symbols, count) if depth == 1 and together >= _MIN_ROW_SYMBOLS else []
+    rows = []
+    if depth == 1 and together >= _MIN_ROW_SYMBOLS:
+        rows = _write_rows(as_sparse(run, count), count)
     if rows and gaps.size >= _SURE_ROW_SYMBOLS:
         return rows
-    others = _write_gaps(symbols, gaps, together, depth)
+    others = _write_gaps(values, gaps, together, depth)
     return rows if rows and sum(map(len, rows)) < sum(map(len, others)) else others
 
 
-def _write_gaps(symbols: Sparse, gaps: Array, together: int, depth: int) -> list[Piece]:
-    positions, values = symbols.positions, symbols.values
-    low = _low_bits(int(positions[-1]) + 1 - positions.size, positions.size)
+def _gaps_of(symbols: Sparse) -> tuple[Array, Array]:
+    """Return the zeros before each symbol that is not 0 (uint32), and these symbols."""
+    gaps = symbols.positions.astype(np.uint32)
+    np.subtract(gaps[1:], gaps[:-1].copy(), out=gaps[1:])
+    gaps[1:] -= 1
+    return gaps, symbols.values
+
+
+def _gaps_between(symbols: Array) -> tuple[Array, Array]:
+    """Return the same for all symbols of a run, uint8."""
+    return _gaps_of(as_sparse(symbols, symbols.size))
+
+
+def _gaps_between_loop(symbols: Array) -> tuple[Array, Array]:
+    # Without a branch: a processor cannot guess where the next symbol is.
+    total, found = np.count_nonzero(symbols), np.uint64(0)
+    places, values = np.empty(total + 1, np.uint32), np.empty(total + 1, np.uint8)
+    for place in range(symbols.size):
+        symbol = symbols[place]
+        places[found], values[found] = place, symbol
+        found += np.uint64(symbol != 0)
+    gaps = places[:total].copy()
+    for k in range(1, total):
+        gaps[k] -= places[k - 1] + 1
+    return gaps, values[:total]
+
+
+gaps_between = kernel(_gaps_between, _gaps_between_loop, "in u1")
+
+
+def _write_gaps(values: Array, gaps: Array, together: int, depth: int) -> list[Piece]:
+    low = _low_bits(int(gaps.sum(dtype=np.int64)), gaps.size)
     if low and together >= _MIN_RUN_SYMBOLS:
         if depth == 1 and (runs := _write_runs(gaps, values, low)):
             return runs

@@ -13,7 +13,7 @@ Source: SPEC 6.3, 7.6 and 7.7.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -23,15 +23,15 @@ import numpy as np
 from ..byteorder import read_numbers, stored_bytes
 from ..cursor import Cursor
 from ..element_table import ElementType
-from ..element_types import Array, add_at, ordered_steps, unwork, work
+from ..element_types import Array, ordered_steps, unwork, work
 from ..entropy.bits import group_symbols
 from ..entropy.runs import Gathered, Packed, Sparse, as_sparse, dense
 from ..entropy.stream_reader import read_stream
 from ..entropy.stream_writer import Piece, write_run
 from ..errors import FormatError
-from ..loops.representatives import reconstruct, settle, write_sums
+from ..loops.representatives import add_sums, reconstruct, serves, settle, settle_all, write_sums
 from ..masks import true_places
-from ..parallel import PIECE, slices
+from ..parallel import PIECE
 from ..quantizers.base import Exact, Partition, Quantizer, check_partition, known_symbols
 from ..quantizers.guarantee import has_negative, negative, spoiled
 from ..quantizers.residual import Owner, Residual
@@ -40,8 +40,6 @@ from .header import FrameHeader
 
 #: If at most one symbol in this many is not 0, changing only their places is faster.
 SPARSE_RATIO: Final = 16
-
-_PLACES_AT_A_TIME: Final = 1 << 14  # that are changed, so that they and what is added stay in the cache
 
 
 class Codebook:
@@ -116,17 +114,11 @@ def apply(symbols: Array, owner: Owner, codebook: Codebook, reference: Array | N
         owner = owner if isinstance(owner, int) else owner.take(positions)
         if out is not reference:
             np.copyto(out, reference)
-        _change(codebook.places(symbols.take(positions), owner), positions, codebook, out)
+        few = codebook.places(symbols.take(positions), owner)
+        add_sums(few, positions, codebook.values, out, codebook.kind.code)
     else:
         before = out[:0] if reference is None else reference
         write_sums(codebook.places(symbols, owner), codebook.values, before, out, codebook.kind.code)
-
-
-def _change(chosen: Array, positions: Array, codebook: Codebook, out: Array) -> None:
-    """Add the values at places of the codebook to the components at positions, in place."""
-    for part in slices(positions.size, _PLACES_AT_A_TIME):
-        values = codebook.values.take(chosen[part], mode="clip")
-        add_at(out, positions[part], values, codebook.kind)
 
 
 def write_block(
@@ -216,7 +208,7 @@ def _apply_sparse(
         return
     if out is not reference:
         np.copyto(out, reference)
-    _change(places, run.positions, codebook, out)
+    add_sums(places, run.positions, codebook.values, out, codebook.kind.code)
 
 
 def _apply_packed(run: Packed, codebook: Codebook, reference: Array | None, out: Array, where: str) -> None:
@@ -240,6 +232,7 @@ def _apply_packed(run: Packed, codebook: Codebook, reference: Array | None, out:
 
 _MAX_ARRAYS_PER_BATCH: Final = 1024  # of a run; each array needs tables of its own
 _NO_PLACES: Final = np.zeros(0, np.int64)
+_WHOLE_SHARE: Final = 1 / 4  # of symbols that are not 0, from which on passes over all take less time
 
 
 @dataclass(frozen=True, eq=False)
@@ -319,6 +312,7 @@ class SymbolCoder:
     ) -> None:
         self._fitted = fitted
         self._run = header.run
+        self._share = 0.0  # of the symbols of the last piece, those that are not 0
         self._in_place = in_place
         self._columns = columns
         counts = np.concatenate([batch.partition.counts for batch in fitted])
@@ -347,12 +341,16 @@ class SymbolCoder:
         for batch, start in self._pieces(part):
             first = batch.first + start  # in the frame
             place, symbol, result, escaped = self._quantize_piece(batch, start)
+            self._share = (place.size if place is not None else np.count_nonzero(symbol)) / result.size
             if escaped.size:
                 escapes.append(escaped + (first - part.start))
                 exact.append(result.take(escaped))
             if not self._run:
                 checksum += array_sum(result, first * kind.size // 8)
-            symbols.add(first - part.start, place, symbol)
+            if place is None:
+                symbols.add_all(first - part.start, symbol)
+            else:
+                symbols.add(first - part.start, place, symbol)
         if self._run and self._out is not None:  # words of the sum may span two batches
             checksum = array_sum(self._out)
         pieces: list[Piece] = write_block(
@@ -367,30 +365,40 @@ class SymbolCoder:
             for start in range(max(part.start - batch.first, 0), stop, PIECE):
                 yield batch, start
 
-    def _quantize_piece(self, batch: Fitted, start: int) -> tuple[Array, Array, Array, Array]:
+    def _quantize_piece(self, batch: Fitted, start: int) -> tuple[Array | None, Array, Array, Array]:
         """Quantize one piece.
 
         Returns
         -------
         tuple of ndarray
-            Places and symbols of the components outside the dead zone; the decoded piece; and the
-            places of the components that are stored exactly. These have symbol 0. Their exact
-            values are in the decoded piece, so that each component is read once.
+            Places and symbols of the components outside the dead zone, or ``None`` and all symbols;
+            the decoded piece; and the places of the components that are stored exactly. These have
+            symbol 0. Their exact values are in the decoded piece, so that each component is read
+            once.
         """
         residual, kind = batch.residual, self._book.kind
         part = slice(start, start + PIECE)
         original, base = residual.bits[part], part_of(residual.reference, part)
         within = slice(batch.first + start, batch.first + start + original.size)  # in the frame
         result = np.empty_like(original) if self._out is None else self._out[within]
-        place, d = residual.outside(start, batch.partition.zone)
+        place: Array | None = None
+        if found := self._all_symbols(batch, start):
+            symbol, fits = found
+            escaped = settle_all(
+                *(symbol, fits, self._book.values, original, original[:0] if base is None else base, result),
+                bound=_bound(batch),
+                code=kind.code,
+            )
+        else:
+            place, d = residual.outside(start, batch.partition.zone)
+            symbol, fits = self._symbols(batch, place, d)
+            if place.size < original.size:
+                if base is None:
+                    result[:] = 0
+                elif not self._in_place:
+                    result[:] = base
+            escaped = self._settle(batch, symbol, fits, place, original, base, result)
         residual.release(start)
-        symbol, fits = self._symbols(batch, place, d)
-        if place.size < original.size:
-            if base is None:
-                result[:] = 0
-            elif not self._in_place:
-                result[:] = base
-        escaped = self._settle(batch, symbol, fits, place, original, base, result)
         if batch.unsigned is not None:
             own = original.copy()
             marked = spoiled(result, own, kind)
@@ -398,10 +406,18 @@ class SymbolCoder:
                 marked &= batch.unsigned[residual.owner()]
             if marked.any():
                 np.copyto(result, own, where=marked)
-                symbol[marked.take(place)] = 0
+                symbol[marked if place is None else marked.take(place)] = 0
                 marked[escaped] = True
                 escaped = np.flatnonzero(marked)
         return place, symbol, result, escaped
+
+    def _all_symbols(self, batch: Fitted, start: int) -> tuple[Array, Array] | None:
+        """Return all symbols of a piece, and which have one; ``None`` if few are not 0."""
+        if self._share <= _WHOLE_SHARE or not serves(self._book.values, self._book.kind):
+            return None
+        method: Callable[[Array, Array], tuple[Array, Array] | None] | None
+        method = getattr(batch.partition, "all_symbols", None) if batch.residual.arrays == 1 else None
+        return method and method(*batch.residual.operands(start))
 
     def _symbols(self, batch: Fitted, place: Array, d: Array) -> tuple[Array, Array]:
         """Return the symbols of differences, and which have one, bool."""
@@ -437,15 +453,19 @@ class SymbolCoder:
         else:
             chosen = starts[residual.owner(place)] + symbol
         reference = original[:0] if base is None else base
-        bound = batch.partition.max_error
         escaped = settle(
             *(chosen, fits.view(np.uint8), place, table, original, reference, result),
-            bound=math.inf if bound is None else bound,
+            bound=_bound(batch),
             code=kind.code,
         )
         if chosen is not symbol and escaped.size:
             symbol[np.searchsorted(place, escaped)] = 0
         return escaped
+
+
+def _bound(batch: Fitted) -> float:
+    bound = batch.partition.max_error
+    return math.inf if bound is None else bound
 
 
 def _patterns(representatives: Array, header: FrameHeader) -> Array:

@@ -18,6 +18,7 @@ from ..byteorder import stored_view
 from ..element_table import ElementType
 from ..element_types import Array, components, held_beside
 from ..errors import ArgumentError
+from ..loops.sums import weighted_sum
 from ..parallel import PIECE
 from .header import Shape
 
@@ -83,8 +84,6 @@ def part_of(bits: Array | None, part: slice) -> Array | None:
 
 
 SUM_MASK: Final = (1 << 64) - 1
-_ROW_WORDS: Final = 1 << 11  # words in a row of the matrices that are summed
-_WEIGHTS: Final = np.arange(1, 2 * _ROW_WORDS, 2, dtype=np.uint64)
 
 
 def array_sum(bits: Array, first: int = 0) -> int:
@@ -97,20 +96,9 @@ def array_sum(bits: Array, first: int = 0) -> int:
         starts = range(0, bits.size, PIECE)
         return sum(array_sum(bits[i : i + PIECE], first + i * bits.itemsize // 8) for i in starts) & SUM_MASK
     data = stored_view(bits)
-    end = data.size - data.size % (8 * _ROW_WORDS)
-    parts = [data[start : min(start + 8 * PIECE, end)] for start in range(0, end, 8 * PIECE)]
-    if end < data.size:
-        parts.append(np.zeros(-(-(data.size - end) // 8) * 8, np.uint8))
-        parts[-1][: data.size - end] = data[end:]
-    # In a matrix of words the weight of a word is the sum of a weight of its row and one of its
-    # column. So two passes of additions replace a multiplication of every word, which takes longer.
-    total = 0
-    for part in parts:
-        matrix = part.view("<u8").reshape(-1, min(_ROW_WORDS, part.size // 8))
-        rows, columns = np.add.reduce(matrix, axis=1), np.add.reduce(matrix, axis=0)
-        heads = np.arange(first, first + matrix.size, _ROW_WORDS, dtype=np.uint64)
-        total += int(np.add.reduce(columns * _WEIGHTS[: columns.size])) + 2 * int(np.add.reduce(rows * heads))
-        first += matrix.size
+    count = data.size // 8
+    last = int.from_bytes(data[8 * count :].tobytes(), "little")
+    total = int(weighted_sum(data[: 8 * count].view("<u8"), first)) + (2 * (first + count) + 1) * last
     return total & SUM_MASK
 
 

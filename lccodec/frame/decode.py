@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from typing import Final, Literal
 
 import numpy as np
@@ -19,6 +18,7 @@ from ..cursor import Cursor, Stored
 from ..element_table import ELEMENT_TYPES
 from ..element_types import Array, check_dtype, components, from_components
 from ..errors import ArgumentError, ChecksumError, FormatError, LimitError, TruncatedError
+from ..loops.sums import crc32
 from . import planes, smooth
 from .codebook import Codebook, read_block, read_codebook
 from .content import SUM_MASK, array_sum, part_of, reference_components
@@ -212,7 +212,7 @@ def checked_header(data: Stored, check_crc: bool = True) -> FrameHeader:
     header = parse_header(data, behind=TAIL.size)
     crc = 0
     for chunk in Cursor(data, "frame").chunks(len(data) - 4 if check_crc else 0, "frame"):
-        crc = zlib.crc32(chunk, crc)
+        crc = crc32(chunk, crc)
     if check_crc and crc != int.from_bytes(data[len(data) - 4 :], "little"):
         raise ChecksumError("LCC-FRM-08", "frame", "the CRC-32 does not match: bytes are damaged or missing")
     if not header.relative and header.nbytes > MAX_EXPANSION * len(data):

@@ -12,7 +12,6 @@ nothing else is smaller.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias, get_args
@@ -30,6 +29,7 @@ from ..constants import (
 from ..element_table import ElementType
 from ..element_types import Array, components
 from ..entropy.classes import row_length
+from ..loops.sums import crc32
 from ..parallel import slices
 from ..quantizers.base import Quantizer
 from ..quantizers.registry import resolve_quantizer
@@ -183,7 +183,7 @@ class FrameCoder:
         """Yield the frame in chunks, given what `write_block` has returned for each block."""
         crc = 0
         for chunk in self._joined(blocks):
-            crc = zlib.crc32(chunk, crc)
+            crc = crc32(chunk, crc)
             yield chunk
         yield struct.pack("<I", crc)
 
@@ -279,12 +279,12 @@ class RawFrame:
         """Yield the bytes of the frame in chunks that do not change. Each value is read once."""
         head, total = self._header.to_bytes(), 0
         yield head
-        crc, bits, size = zlib.crc32(head), self.read().bits, self.kind.size
+        crc, bits, size = crc32(head), self.read().bits, self.kind.size
         for part in slices(bits.size, _CHUNK_BYTES // size):
             own = bits[part] if self.run else bits[part].copy()
             total += array_sum(own, part.start * size // 8)
             data = stored_view(own).data
-            crc = zlib.crc32(data, crc)
+            crc = crc32(data, crc)
             yield data
         tail = struct.pack("<Q", total & SUM_MASK)
-        yield tail + struct.pack("<I", zlib.crc32(tail, crc))
+        yield tail + struct.pack("<I", crc32(tail, crc))

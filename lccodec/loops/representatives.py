@@ -13,7 +13,8 @@ from typing import Final
 import numpy as np
 
 from ..element_table import ELEMENT_TYPES, ElementType
-from ..element_types import Array, add, octaves, unwork, work
+from ..element_types import Array, add, add_at, octaves, unwork, work
+from ..parallel import slices
 from . import kernel
 
 _NO_PLACES: Final = np.zeros(0, np.int64)
@@ -28,9 +29,13 @@ def is_native(kind: ElementType) -> bool:
     return kind.work.itemsize == kind.size >= 4
 
 
-def _is_served(symbols: Array, table: Array, kind: ElementType) -> bool:
+def serves(table: Array, kind: ElementType) -> bool:
     """Return whether there are compiled loops; few values move in steps of order."""
-    return is_native(kind) and table.dtype == kind.work and symbols.itemsize <= 2
+    return is_native(kind) and table.dtype == kind.work
+
+
+def _is_served(symbols: Array, table: Array, kind: ElementType) -> bool:
+    return serves(table, kind) and symbols.itemsize <= 2
 
 
 def reconstruct(values: Array, reference: Array, kind: ElementType, out: Array) -> None:
@@ -172,6 +177,100 @@ _settle = kernel(
 )
 
 
+_PLACES_AT_A_TIME: Final = 1 << 14  # that are changed, so that they and what is added stay in the cache
+_CHUNK: Final = 1 << 10  # values at a time, which stay in the first-level cache
+_PAIRED_VALUES: Final = 32  # of more, a table of pairs does not stay there
+
+
+def settle_all(
+    symbols: Array,
+    fits: Array,
+    table: Array,
+    original: Array,
+    reference: Array,
+    result: Array,
+    bound: float,
+    code: int,
+) -> Array:
+    """Do what :func:`settle` does, with the symbols of all values, for which `serves` is true."""
+    limit = _limit(bound, ELEMENT_TYPES[code])
+    if _settle_all(symbols, fits, table, original, reference, result, limit, code):
+        return np.flatnonzero(fits == 0)
+    return _NO_PLACES
+
+
+def _settle_all_numpy(
+    symbols: Array,
+    fits: Array,
+    table: Array,
+    original: Array,
+    reference: Array,
+    result: Array,
+    limit: np.floating,
+    code: int,
+) -> int:
+    places = np.arange(result.size)
+    return _settle_numpy(symbols, fits, places, table, original, reference, result, limit, code)
+
+
+def _settle_all_loop(  # noqa: PLR0912 - a call in a loop would take longer
+    symbols: Array,
+    fits: Array,
+    table: Array,
+    original: Array,
+    reference: Array,
+    result: Array,
+    limit: np.floating,
+    code: int,
+) -> int:
+    before, decoded, exact = reference.view(table.dtype), result.view(table.dtype), original.view(table.dtype)
+    values, some, unbound = np.empty(_CHUNK, table.dtype), 0, limit == np.inf
+    # Of a small table, two values of 32 bits are looked up at a time, as one of 64 bits.
+    paired = table.itemsize == 4 and symbols.itemsize == 1 and table.size <= _PAIRED_VALUES
+    pairs = np.empty(table.size << 9 if paired else 0, table.dtype)
+    for second in range(table.size if paired else 0):
+        for first in range(table.size):
+            pairs[(second << 8 | first) * 2] = table[first]
+            pairs[(second << 8 | first) * 2 + 1] = table[second]
+    both, two = pairs.view(np.uint64), values.view(np.uint64)
+    for start in range(0, symbols.size, _CHUNK):
+        chosen, kept = symbols[start : start + _CHUNK], fits[start : start + _CHUNK]
+        own, out = exact[start : start + _CHUNK], decoded[start : start + _CHUNK]
+        done = 0
+        if paired:
+            done = chosen.size & ~1
+            joined = chosen[:done].view(np.uint16)
+            for k in range(joined.size):
+                two[k] = both[joined[k]]
+        for k in range(done, chosen.size):
+            values[k] = table[chosen[k]]
+        if reference.size:
+            base = before[start : start + _CHUNK]
+            for k in range(chosen.size):
+                values[k] = base[k] + values[k]
+        missed = 0
+        for k in range(chosen.size):
+            near = unbound | (abs(values[k] - own[k]) <= limit)
+            fit = kept[k] & (abs(values[k]) < np.inf) & near
+            kept[k] = fit
+            missed += not fit
+        for k in range(chosen.size):
+            out[k] = values[k]
+        if missed:
+            some += missed
+            for k in range(chosen.size):
+                if not kept[k]:
+                    chosen[k], result[start + k] = 0, original[start + k]
+    return some
+
+
+_settle_all = kernel(
+    _settle_all_numpy,
+    _settle_all_loop,
+    *(f"out {s}, out u1, in {t}, in {u}, in {u}, out {u}, {t}, i8" for s, t, u in _TYPES),
+)
+
+
 def write_sums(symbols: Array, table: Array, reference: Array, out: Array, code: int) -> None:
     """Write the values of all symbols into `out`, which may be the reference."""
     form = _write_sums if _is_served(symbols, table, ELEMENT_TYPES[code]) else _write_sums_numpy
@@ -196,4 +295,27 @@ _write_sums = kernel(
     _write_sums_numpy,
     _write_sums_loop,
     *(f"in {s}, in {t}, in {u}, out {u}, i8" for s, t, u in _TYPES),
+)
+
+
+def add_sums(symbols: Array, places: Array, table: Array, out: Array, code: int) -> None:
+    """Add the values of symbols to the components at places (int64, rising), in place."""
+    form = _add_sums if _is_served(symbols, table, ELEMENT_TYPES[code]) else _add_sums_numpy
+    form(symbols, places, table, out, code)
+
+
+def _add_sums_numpy(symbols: Array, places: Array, table: Array, out: Array, code: int) -> None:
+    for part in slices(places.size, _PLACES_AT_A_TIME):
+        add_at(out, places[part], table.take(symbols[part], mode="clip"), ELEMENT_TYPES[code])
+
+
+def _add_sums_loop(symbols: Array, places: Array, table: Array, out: Array, code: int) -> None:
+    result = out.view(table.dtype)
+    for k in range(places.size):
+        i = np.uint64(places[k])
+        result[i] = result[i] + table[symbols[k]]
+
+
+_add_sums = kernel(
+    _add_sums_numpy, _add_sums_loop, *(f"in {s}, in i8, in {t}, out {u}, i8" for s, t, u in _TYPES)
 )

@@ -75,6 +75,11 @@ class Partition(Protocol):
             difference.
         """
 
+    # A partition may also have a method `all_symbols(values, reference)`. It returns the symbols of
+    # all differences of a piece of one array, 0 in the zone, and which have one, uint8; or ``None``
+    # if no compiled loop is there for that. Where many lie outside, this takes less time than a
+    # search for them. Differences are taken as in :mod:`lccodec.loops.zones`.
+
 
 class Quantizer:
     """Chooses a partition for the arrays of a batch. Subclasses are frozen dataclasses.

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..arguments import check_choice, integer
 from ..element_types import Array
-from ..loops.buckets import bucket_symbols, widen
+from ..loops.buckets import UNFIT, all_bucket_symbols, bucket_symbols, extremes, has_loops
 from ..parallel import PIECE
 from .base import Quantizer
 from .residual import Owner, Residual, Zone, finite
@@ -134,6 +134,13 @@ class _Partition:
             self._floors = np.maximum(tops, self._depth - 1) - (self._depth - 1)  # exponents
             if 2 * np.count_nonzero(found) > found.size:
                 self.zone = _Nowhere(-normal, normal)
+        elif has_loops(work) and not mean:
+            for start in batch.pieces():
+                seen = np.count_nonzero(self._most)
+                extremes(*batch.operands(start), self._shift, self._least, self._most)
+                if np.count_nonzero(self._most) > seen:
+                    self._promote(self._most > 0)
+            return
         elif batch.bits.size > _MIN_SAMPLED_COMPONENTS:
             occupied = np.zeros(size, bool)
             occupied[self._numbers(*finite(*next(batch.sample())))] = True
@@ -166,13 +173,9 @@ class _Partition:
         """Add finite differences outside the zone."""
         patterns = differences.view(self._pattern)
         seen = np.count_nonzero(self._most)
-        if self._arrays == 1:
-            widen(patterns, self._shift, self._least, self._most)
-        if self._arrays > 1 or self._mean:
-            buckets = self._numbers(differences, owner).astype(np.intp, copy=False)
-        if self._arrays > 1:
-            np.minimum.at(self._least, buckets, patterns)  # patterns of one sign rise with the size
-            np.maximum.at(self._most, buckets, patterns)
+        buckets = self._numbers(differences, owner).astype(np.intp, copy=False)
+        np.minimum.at(self._least, buckets, patterns)  # patterns of one sign rise with the size
+        np.maximum.at(self._most, buckets, patterns)
         if self._mean:
             self._held += np.bincount(buckets, minlength=self._most.size)
             with np.errstate(over="ignore"):  # then the midpoint is used
@@ -226,3 +229,21 @@ class _Partition:
             return self._symbols.take(self._numbers(differences, owner), mode="clip"), None
         symbols = bucket_symbols(differences.view(self._pattern), self._shift, self._symbols)
         return symbols, None if symbols.all() else symbols == 0
+
+    @cached_property
+    def _table(self) -> Array:
+        """What each bucket of a single array has in `all_bucket_symbols`."""
+        edges = np.concatenate([self.zone.high, self.zone.low])  # those of buckets, and outside
+        first = self._fields(edges) & (self._exponents - 1)
+        inside = np.arange(self._exponents) < first[:, None]
+        table = self._symbols.astype(np.uint16)
+        table[(table == 0) & ~inside.reshape(-1)] = UNFIT
+        return table
+
+    def all_symbols(self, values: Array, reference: Array) -> tuple[Array, Array] | None:
+        """Return the symbols of all differences, and which have one; see `Partition`."""
+        if not has_loops(values.dtype):
+            return None
+        symbols, fits = np.empty((2, values.size), np.uint8)
+        all_bucket_symbols(values, reference, self._shift, self._table, symbols, fits)
+        return symbols, fits

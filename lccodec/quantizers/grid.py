@@ -19,7 +19,7 @@ import numpy as np
 
 from ..element_table import ElementType
 from ..element_types import Array, unwork, work
-from ..loops.bins import zigzags
+from ..loops.bins import all_zigzags, has_loops, zigzags
 from ..loops.counts import tally
 from .residual import Outside, Owner, Residual, Zone, array_sums
 
@@ -257,6 +257,14 @@ class Grid:
         # Differences in a narrowed zone go to the first bin.
         narrowed, wide = self.zone.beyond is not None, int(self.bins.max()) > 127
         return zigzags(differences, self._reciprocals[owner], self._ends[owner], DEAD_ZONE, wide, narrowed)
+
+    def all_symbols(self, values: Array, reference: Array) -> tuple[Array, Array] | None:
+        """Return the symbols of all differences, and which have one; see `Partition`."""
+        zone = self.zone.low[0], self.zone.high[0]
+        if self.zone.beyond is not None or not has_loops(values.dtype):
+            return None
+        bins = self._reciprocals[0], self._ends[0], DEAD_ZONE, int(self.bins.max()) > 127
+        return all_zigzags(values, reference, zone, *bins)
 
 
 def _with_representatives(

@@ -202,7 +202,7 @@ class Residual:
                 d = differences if every else differences.take(places, mode="clip")
             else:
                 # The search in a symmetric zone reads each difference once, so it needs no copy.
-                values, reference = self._operands(start, copy=not zone.symmetric)
+                values, reference = self.operands(start, copy=not zone.symmetric)
                 part = slice(start, start + values.size)
                 places, d = found(*zone.marked(values, reference, part))
             if self._kept + _nbytes(d) > _MAX_KEPT_BYTES:
@@ -249,7 +249,7 @@ class Residual:
         for part in stretches(self.bits.size, _SAMPLE_STRETCHES, _STRETCH_COMPONENTS):
             yield self._differences(part.start, most or _STRETCH_COMPONENTS, copy=True), 0
 
-    def _operands(self, start: int, copy: bool) -> tuple[Array, Array]:
+    def operands(self, start: int, copy: bool = False) -> tuple[Array, Array]:
         """Return two arrays whose differences are those of a piece; see `Zone.marked`."""
         part = slice(start, start + PIECE)
         if self.reference is None or self.ordered or self.kind.name == "bfloat16":

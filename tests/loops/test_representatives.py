@@ -91,3 +91,34 @@ def test_sums(case: Case, relative: bool) -> None:
             form(symbols, case.table, out if relative else out[:0], out, case.kind.code)
         outs.append(out.tolist())
     assert all(out == outs[0] for out in outs)
+
+
+@given(CASES, st.sampled_from([math.inf, 0.1, 10.0]), st.booleans(), st.booleans())
+def test_settled_everywhere(case: Case, bound: float, relative: bool, in_place: bool) -> None:
+    size = case.reference.size
+    if not case.is_native or case.table.dtype == case.kind.bits or not case.symbols.size:
+        return
+    outcomes = []
+    for form in (loops.settle, loops.settle_all, loops._settle_all_numpy, loops._settle_all_loop):
+        symbols, fits, base = np.resize(case.symbols, size), np.resize(case.fits, size), case.reference.copy()
+        result = base if in_place and relative else case.original ^ 1
+        places = [np.arange(size)] if form is loops.settle else []
+        arguments = symbols, fits, *places, case.table, case.original, base if relative else base[:0], result
+        inner = form in (loops._settle_all_numpy, loops._settle_all_loop)
+        with np.errstate(all="ignore"):
+            form(*arguments, loops._limit(bound, case.kind) if inner else bound, case.kind.code)
+        outcomes.append([each.tolist() for each in (symbols, result, fits)])
+    assert all(outcome == outcomes[0] for outcome in outcomes)
+
+
+@given(CASES)
+def test_sums_at_places(case: Case) -> None:
+    ordered = case.table.dtype == case.kind.bits
+    loop = [loops._add_sums_loop] if case.is_native and not ordered else []
+    outs = []
+    for form in (loops._add_sums_numpy, loops.add_sums, *loop):
+        out = case.reference.copy()
+        with np.errstate(all="ignore"):
+            form(case.symbols, case.places, case.table, out, case.kind.code)
+        outs.append(out.tolist())
+    assert all(out == outs[0] for out in outs)
