@@ -26,7 +26,7 @@ from .roles import ROLES, Role
 #: Quantizer of each role for a factor of 1. First moments are coded as values, not as differences,
 #: because they forget their past in about ten steps.
 STEPS: Final[dict[Role, Quantizer]] = {
-    "weight": UniformDeadzone(share=0.45),
+    "weight": UniformDeadzone(share=0.43),
     "first_moment": UniformDeadzone(relative_step=1.7, absolute=True),
     "second_moment": LogSteps(1.0),
 }
@@ -122,7 +122,7 @@ class Balanced(Policy):
     >>> print(Balanced(ratio=50))
     balanced, ratio=50
       below 256 values          Lossless()
-      weight                    UniformDeadzone(share=0.45)
+      weight                    UniformDeadzone(share=0.43)
       first_moment              UniformDeadzone(relative_step=1.7, absolute=True)
       second_moment             LogSteps()
       all else                  Lossless()

@@ -178,7 +178,7 @@ _FRAME_OVERHEAD_RATIO: Final = 1.03  # bytes of a frame over the entropy of its 
 _FRAME_OVERHEAD_BYTES: Final = 64  # header, codebook and sums of a frame, and its entry in the manifest
 _MAX_STEP_RATIO: Final = 4.0  # of an array's step to its step without regard to other arrays
 _NARROWEST: Final = 0.5  # step of second moments, over that of their role
-_MOMENT_MOVEMENTS: Final = 25.0  # in the step of their role: from there on, no harm is known
+_MOMENT_MOVEMENTS: Final = 12.0  # in the step of their role: from there on, no harm is known
 _LEAST_REACH: Final = 0.1  # of a first moment's sum of squares: outside its zone, so that a gain can help
 
 #: Second moments of all elements of a weight: components, element type, and a typical value.

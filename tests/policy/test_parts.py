@@ -261,7 +261,7 @@ def step_of(policy: Balanced, moved: Array, error: Array | float = 0.0) -> float
 def test_steps_of_weights_are_some_movements_wide() -> None:
     rng = np.random.default_rng(0)
     policy, normal = Balanced(movements=(1.2, 3.0)), 0.01 * rng.normal(size=5_000)
-    assert step_of(policy, normal) == pytest.approx(1.2, abs=0.1)
+    assert step_of(policy, normal) == pytest.approx(1.3, abs=0.1)  # by the share
     sparse = normal * np.where(rng.random(5_000) < 0.2, 1.0, 0.01)  # most move by little
     assert step_of(Balanced(movements=(0.01, 3.0)), sparse) < 0.1
     assert step_of(policy, sparse) == pytest.approx(1.2, abs=0.1)
@@ -286,7 +286,7 @@ def test_what_a_loss_has_judged_moves_the_limits() -> None:
     ("octaves", "policy", "step"),
     [
         (0.01, Balanced(), 0.5),
-        (0.03, Balanced(), 0.75),
+        (0.06, Balanced(), 0.72),
         (0.3, Balanced(), 1.0),
         (0.01, Balanced(error=0.5), 0.5),
         (0.01, Balanced(ratio=30), 1.0),
