@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -10,7 +11,19 @@ from torch.nn import functional
 
 from ..networks.models import CHARACTERS
 
-__all__ = ["Adversaries", "Autoencoder", "Gated", "Lion", "Mixer", "Recurrent", "Residual", "Skipgram"]
+__all__ = [
+    "Adversaries",
+    "Autoencoder",
+    "Coupled",
+    "Encoder",
+    "Gated",
+    "Lion",
+    "Mixer",
+    "Recurrent",
+    "Residual",
+    "Sines",
+    "Skipgram",
+]
 
 
 class Recurrent(nn.Module):
@@ -61,22 +74,28 @@ class Autoencoder(nn.Module):
 class Adversaries(nn.Module):
     """A generator of images and its critic (Goodfellow et al., 2014)."""
 
-    def __init__(self, code: int = 16, width: int = 128) -> None:
+    def __init__(
+        self, code: int = 16, made: tuple[int, int] = (128, 128), judged: tuple[int, int] = (128, 128)
+    ) -> None:
         super().__init__()
         self.code = code
-        self.generator = nn.Sequential(
-            nn.Linear(code, width), nn.LeakyReLU(0.2), nn.Linear(width, width), nn.LeakyReLU(0.2),
-            nn.Linear(width, 784),
+        self.generator = self._perceptron(code, *made, 784)
+        self.critic = self._perceptron(784, *judged, 1)
+
+    @staticmethod
+    def _perceptron(inputs: int, first: int, second: int, outputs: int) -> nn.Sequential:
+        return nn.Sequential(
+            nn.Linear(inputs, first), nn.LeakyReLU(0.2), nn.Linear(first, second), nn.LeakyReLU(0.2),
+            nn.Linear(second, outputs),
         )  # fmt: skip
-        self.critic = nn.Sequential(
-            nn.Linear(784, width), nn.LeakyReLU(0.2), nn.Linear(width, width), nn.LeakyReLU(0.2),
-            nn.Linear(width, 1),
-        )  # fmt: skip
+
+    def made(self, count: int) -> torch.Tensor:
+        """Return images that the generator makes."""
+        return self.generator(torch.randn(count, self.code))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Return the sum of both losses; each has gradients for its own net alone."""
-        made = self.generator(torch.randn(len(images), self.code))
-        images = images.flatten(1)
+        made, images = self.made(len(images)), images.flatten(1)
         told = functional.softplus(-self.critic(images)) + functional.softplus(self.critic(made.detach()))
         frozen = {name: p.detach() for name, p in self.critic.named_parameters()}
         fooled = functional.softplus(-torch.func.functional_call(self.critic, frozen, (made,)))
@@ -84,9 +103,70 @@ class Adversaries(nn.Module):
 
     def distance(self, images: torch.Tensor) -> torch.Tensor:
         """Return how far made images are from others: the energy distance."""
-        images, made = images.flatten(1), self.generator(torch.randn(len(images), self.code))
+        images, made = images.flatten(1), self.made(len(images))
         own = torch.cdist(made, made).mean() + torch.cdist(images, images).mean()
         return 2 * torch.cdist(made, images).mean() - own
+
+
+class Sines(nn.Module):
+    """A net of sines over places in the plane (Sitzmann et al., 2020)."""
+
+    FREQUENCY = 20.0
+
+    def __init__(self, width: int = 96) -> None:
+        super().__init__()
+        self.hidden = nn.ModuleList(nn.Linear(inputs, width) for inputs in (2, width, width))
+        self.head = nn.Linear(width, 1)
+        for number, layer in enumerate(self.hidden):
+            most = math.sqrt(6 / layer.in_features) / (self.FREQUENCY if number else 1.0)
+            nn.init.uniform_(layer.weight, -most, most)
+
+    def forward(self, places: torch.Tensor) -> torch.Tensor:
+        """Return the value at every place."""
+        x = places
+        for layer in self.hidden:
+            x = torch.sin(self.FREQUENCY * layer(x))
+        return self.head(x)
+
+
+class Coupled(nn.Module):
+    """A normalizing flow of affine couplings (Dinh et al., 2017) over eight numbers."""
+
+    def __init__(self, couplings: int = 4, width: int = 64) -> None:
+        super().__init__()
+        self.nets = nn.ModuleList(
+            nn.Sequential(
+                nn.Linear(4, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 8),
+            )
+            for _ in range(couplings)
+        )  # fmt: skip
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the mean negative logarithm of the density, but for a constant."""
+        volume = x.new_zeros(len(x))
+        for net in self.nets:
+            kept, moved = x.chunk(2, 1)
+            scale, shift = net(kept).chunk(2, 1)
+            scale = torch.tanh(scale)
+            x = torch.cat([moved * scale.exp() + shift, kept], 1)
+            volume = volume + scale.sum(1)
+        return (x.square().sum(1) / 2 - volume).mean()
+
+
+class Encoder(nn.Module):
+    """A transformer over characters, some of which are hidden: it sees both sides of each."""
+
+    def __init__(self, width: int = 64, layers: int = 2, context: int = 32) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(CHARACTERS + 1, width)  # the last: a hidden one
+        self.places = nn.Parameter(0.02 * torch.randn(context, width))
+        layer = nn.TransformerEncoderLayer(width, 4, 2 * width, 0.0, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        self.head = nn.Linear(width, CHARACTERS)
+
+    def forward(self, text: torch.Tensor) -> torch.Tensor:
+        """Return the logits of the character at every position."""
+        return self.head(self.layers(self.embed(text) + self.places[: text.shape[1]]))
 
 
 class Residual(nn.Module):

@@ -20,10 +20,12 @@ from lccodec import Balanced
 from ..measure.results import add_results, tell
 from ..networks.datasets import data_directory
 from . import table
+from .held_out import HELD_OUT
 from .kinds import KINDS, QUICK, Data
 from .restored import measure, outcomes
 
 POLICIES = ("balanced", "small", "lc-3")
+RUNS = KINDS | HELD_OUT
 BOUNDS = {"balanced": 0.25, "small": 0.5}  # intervals
 
 
@@ -37,7 +39,7 @@ def prepare() -> None:
 
 def measure_kind(name: str, data: Path, cache: Path, policies: dict[str, Any], seeds: int) -> str:
     """Measure one kind; what a process of the pool does."""
-    measure(KINDS[name], Data.load(data), cache, policies, seeds)
+    measure(RUNS[name], Data.load(data), cache, policies, seeds)
     return name
 
 
@@ -54,7 +56,7 @@ def parse_arguments() -> argparse.Namespace:
         default=Path(__file__).parents[1] / "work",
         help="where outcomes are kept (default: benchmarks/work)",
     )
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, metavar="KIND", help=f"of {', '.join(KINDS)}")
+    parser.add_argument("--kinds", nargs="+", choices=RUNS, metavar="KIND", help=f"of {', '.join(RUNS)}")
     parser.add_argument(
         "--policies",
         nargs="+",
@@ -73,7 +75,7 @@ def main() -> int:
     """Measure what is not measured yet, and show everything."""
     arguments = parse_arguments()
     data = data_directory(arguments.data)
-    names = arguments.kinds or list(QUICK if arguments.quick else KINDS)
+    names = arguments.kinds or list(QUICK if arguments.quick else RUNS)
     seeds = min(arguments.seeds, 3) if arguments.quick else arguments.seeds
     policies: dict[str, Any] = {}
     for text in arguments.policies or POLICIES:
@@ -85,7 +87,7 @@ def main() -> int:
         made = [pool.submit(measure_kind, n, data, arguments.cache, policies, seeds) for n in names]
         for future in as_completed(made):
             print(f"done: {future.result()}", file=sys.stderr)
-    found = [o for name in names for o in outcomes(arguments.cache, KINDS[name], policies, seeds)]
+    found = [o for name in names for o in outcomes(arguments.cache, RUNS[name], policies, seeds)]
     rows = table.rows(found)
     text = "\n\n".join(
         [

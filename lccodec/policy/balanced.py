@@ -26,16 +26,20 @@ from .roles import ROLES, Role
 #: Quantizer of each role for a factor of 1. First moments are coded as values, not as differences,
 #: because they forget their past in about ten steps.
 STEPS: Final[dict[Role, Quantizer]] = {
-    "weight": UniformDeadzone(share=0.5),
-    "first_moment": UniformDeadzone(relative_step=1.6, absolute=True),
+    "weight": UniformDeadzone(share=0.43),
+    "first_moment": UniformDeadzone(relative_step=1.7, absolute=True),
     "second_moment": LogSteps(1.0),
 }
 
 #: Quantizer of each role in keyframes: the errors are not larger than those of deltas.
-KEYFRAMES: Final[dict[Role, Quantizer]] = {**STEPS, "weight": KeyframeSteps()}
+KEYFRAMES: Final[dict[Role, Quantizer]] = {
+    **STEPS,
+    "weight": KeyframeSteps(movements=1.5),
+    "second_moment": LogSteps(0.5),
+}
 
 #: The least and the largest step of weights, in movements of an interval.
-MOVEMENTS: Final = (1.2, 3.0)
+MOVEMENTS: Final = (1.35, 3.0)
 
 #: A promise of more than half an interval has larger steps at most, in proportion.
 _LARGE_PROMISE: Final = 2.0
@@ -45,6 +49,8 @@ TARGETS: Final = ("ratio", "max_bytes", "error", "intervals")
 
 #: The factors of steps that are tried. They are rounded to be the same on every machine.
 _STEP_FACTORS: Final = [round(2.0 ** (place / 8), 3) for place in range(-48, 25)]
+
+_FINEST_LOG_STEP: Final = 1e-3  # that there is
 
 _FILE_OVERHEAD_BYTES: Final = 1000  # metadata, trailer, and the manifest without entries of frames
 
@@ -69,8 +75,8 @@ class Balanced(Policy):
         As in `Policy`.
     roles
         As in `Policy`. The factors change only the `relative_step` or `share` of a
-        `UniformDeadzone`. The width of `LogSteps` stays, because a narrower dead zone would store
-        at once all that waited in a wider one. `Triggered` arrays that wait take no bytes, and
+        `UniformDeadzone`. The width of `LogSteps` is halved where second moments move slowly,
+        unless the target is one of bytes. `Triggered` arrays that wait take no bytes, and
         their error is not counted.
     keyframes
         As in `Policy`; lossy unless it is ``"exact"``.
@@ -116,13 +122,13 @@ class Balanced(Policy):
     >>> print(Balanced(ratio=50))
     balanced, ratio=50
       below 256 values          Lossless()
-      weight                    UniformDeadzone(share=0.5)
-      first_moment              UniformDeadzone(relative_step=1.6, absolute=True)
+      weight                    UniformDeadzone(share=0.43)
+      first_moment              UniformDeadzone(relative_step=1.7, absolute=True)
       second_moment             LogSteps()
       all else                  Lossless()
-      keyframes: weight         KeyframeSteps()
-      keyframes: first_moment   UniformDeadzone(relative_step=1.6, absolute=True)
-      keyframes: second_moment  LogSteps()
+      keyframes: weight         KeyframeSteps(movements=1.5)
+      keyframes: first_moment   UniformDeadzone(relative_step=1.7, absolute=True)
+      keyframes: second_moment  LogSteps(step=0.5)
     """
 
     name: str = "balanced"
@@ -242,6 +248,8 @@ class Balanced(Policy):
                 if part.role == "weight":
                     most *= max(_LARGE_PROMISE * (self.intervals or 0.0), 1.0)
                 chosen = min(max(chosen, least * factor * own[part.role]), most)
+            if part.role == "second_moment":
+                chosen = 1.0 if by_size else part.narrowing()
             factors |= dict.fromkeys(part.names, chosen)
         moments = {part.names[0]: part.moment for part in parts if self.joint and part.moment is not None}
         return _Settled(
@@ -277,6 +285,8 @@ class _Settled(Policy):
         if name not in self.factors:
             return quantizer
         scaled = quantizer.awake.scaled(self.factors[name])  # an array that waits has no factor
+        if isinstance(scaled, LogSteps):
+            return replace(scaled, step=max(scaled.step * self.factors[name], _FINEST_LOG_STEP))
         return weighted(scaled, *self.moments[name]) if name in self.moments else scaled
 
 

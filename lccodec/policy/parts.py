@@ -17,6 +17,11 @@ behind by what it would have coasted: about the square of the correlation of the
 the update that the moment stands for. That is half an interval where saves are some iterations
 apart, and next to nothing where an interval is many times as long as the memory of the moment.
 
+A second moment sets the length of all updates to come. A run late in training, which lives at the
+edge of what its rate allows, loses half an interval of ten iterations by updates that are 3 % too
+long. Second moments move slowly then, and errors of one side stay in the zone. So their steps are
+narrower where they move slowly.
+
 Sources: Shoham & Gersho, "Efficient bit allocation for an arbitrary set of quantizers", IEEE Trans.
 ASSP 36 (1988); SPEC 7.7 (the bins); the measurements in
 ``spec/decisions/0015-presets-by-promise.md``.
@@ -112,6 +117,7 @@ _COST_BY_DEFAULT: Final = 0.08
 def moment_scale(correlation: float) -> float:
     """Return the factor of a first moment's step for its correlation with the movement."""
     wanted = _TYPICAL_CORRELATION / max(abs(correlation), 1e-3)
+    wanted *= math.sqrt(wanted)  # wide steps lose less than their squares say
     return round(min(max(wanted, 1 / _MAX_MOMENT_RATIO), _MAX_MOMENT_RATIO), 2)
 
 
@@ -171,6 +177,8 @@ _MIN_FINITE_SHARE: Final = 0.75  # of an array's differences: with fewer, its st
 _FRAME_OVERHEAD_RATIO: Final = 1.03  # bytes of a frame over the entropy of its symbols
 _FRAME_OVERHEAD_BYTES: Final = 64  # header, codebook and sums of a frame, and its entry in the manifest
 _MAX_STEP_RATIO: Final = 4.0  # of an array's step to its step without regard to other arrays
+_NARROWEST: Final = 0.5  # step of second moments, over that of their role
+_MOMENT_MOVEMENTS: Final = 12.0  # in the step of their role: from there on, no harm is known
 _LEAST_REACH: Final = 0.1  # of a first moment's sum of squares: outside its zone, so that a gain can help
 
 #: Second moments of all elements of a weight: components, element type, and a typical value.
@@ -218,6 +226,11 @@ class Part:
         least, most = (self.quantizer.widest_factor(self.d, length * self.moved) for length in movements)
         return (0.0 if least == math.inf else least * self.scale), most
 
+    def narrowing(self) -> float:
+        """Return the factor of the step of second moments: half of it where they move slowly."""
+        wanted = _MOMENT_MOVEMENTS * self.moved / (self.quantizer.bin_width(self.d) or math.inf)
+        return round(min(max(wanted, _NARROWEST), 1.0), 2)
+
     def step(self, factor: float) -> float:
         """Return the step for a factor of all steps."""
         return self.quantizer.scaled(self.scale * factor).bin_width(self.d) or 1.0
@@ -263,7 +276,9 @@ def find_parts(policy: Policy, candidates: list[Candidate], waiting: Collection[
                     weighing[c.name] = moment.bits, moment.kind, typical
         key = (quantizer, c.kind) if pooled else c.name
         unit, d = unit or 1.0, d[:: thin if pooled else 1]
-        pools.setdefault(key, []).append(_Sampled(c, d / unit, curvature, _movement(c) / unit))
+        pools.setdefault(key, []).append(
+            _Sampled(c, d / unit, curvature, _movement(c, quantizer.ordered) / unit)
+        )
     mean = _mean([(own.curvature, own.c.bits.size) for pool in pools.values() for own in pool])
     parts = []
     for pool in pools.values():
@@ -309,11 +324,11 @@ def _widest(quantizer: Quantizer, pool: list[Array]) -> float:
     return round(0.97 * min(widest(d, _LEAST_REACH) for d in pool) / step, 2)
 
 
-def _movement(c: Candidate) -> float:
+def _movement(c: Candidate, ordered: bool) -> float:
     """Return how far those elements of an array moved that did, since the save before; or NaN."""
     if c.past is None or not c.kind.is_float:
         return math.nan
-    d = difference(c.past.of(c.bits), c.past.bits, c.kind, ordered=False).astype(np.float64)
+    d = difference(c.past.of(c.bits), c.past.bits, c.kind, ordered).astype(np.float64)
     moved = d[np.isfinite(d) & (d != 0)]
     return root_mean_square(moved) if moved.size >= _MIN_MOVED else math.nan
 

@@ -19,9 +19,9 @@ from .roles import Role
 _SIGNED_ROLES: Final[tuple[Role, ...]] = ("weight", "first_moment")
 _SECOND_MOMENTS: Final[dict[Role, Quantizer]] = {"second_moment": LogSteps(1.0)}
 _SMALL_MOMENTS: Final[dict[Role, Quantizer]] = {
-    "first_moment": UniformDeadzone(relative_step=1.9, absolute=True)
+    "first_moment": UniformDeadzone(relative_step=2.3, absolute=True)
 }
-_SMALL: Final = STEPS | _SMALL_MOMENTS | {"weight": UniformDeadzone(share=0.35)}
+_SMALL: Final = STEPS | _SMALL_MOMENTS | {"weight": UniformDeadzone(share=0.3)}
 
 #: The name of the policy, in files and in the shell.
 FIELDS: Final = "fields"
@@ -46,7 +46,7 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
                 _SMALL,
                 keyframes=KEYFRAMES | _SMALL_MOMENTS,
                 effort="high",
-                movements=(1.8, 4.0),
+                movements=(2.0, 4.0),
             ),
         )
     }

@@ -267,7 +267,8 @@ def find_moments(
 
     Their paths have the same end (``params/fc/kernel``, ``opt/nu/params/fc/kernel``). Otherwise
     there must be as many weights as moments, with the same shapes in the same order, as in the
-    state of a PyTorch optimizer.
+    state of a PyTorch optimizer; or moments have the numbers of the weights (``state/4/exp_avg``),
+    where some are left out, as those of both biases of a recurrent layer are equal.
     """
     weights = [name for name, own in roles.items() if own == "weight"]
     moments = [name for name, own in roles.items() if own == role]
@@ -288,7 +289,18 @@ def find_moments(
             found[weight] = name
     if not found and [shapes[name] for name in weights] == [shapes[name] for name in moments]:
         return dict(zip(weights, moments, strict=True))
+    numbers = [_number(name) for name in moments]
+    if not found and len({*numbers}) == len(numbers) and all(0 <= n < len(weights) for n in numbers):
+        pairs = {weights[n]: name for n, name in zip(numbers, moments, strict=True)}
+        if all(shapes[weight] == shapes[name] for weight, name in pairs.items()):
+            return pairs
     return found
+
+
+def _number(name: str) -> int:
+    """Return the number above the last part of a path; -1 if there is none."""
+    above = path_of(name)[-2:-1]
+    return int(above[0]) if above and str(above[0]).isdecimal() else -1
 
 
 def called_weight(name: str) -> bool:

@@ -223,7 +223,7 @@ class Residual:
         The zone has one width on both sides of 0.
         """
         if self.arrays == 1:
-            return np.array([squares_inside(*self._operands(start, copy=False), zone.high[0], unit)])
+            return np.array([squares_inside(*self.operands(start), zone.high[0], unit)])
         d, owner = self._differences(start, PIECE, copy=False), self.owner()
         d = np.where(np.abs(d) < zone.high[owner], d, 0)  # NaN is not inside
         with np.errstate(under="ignore"):

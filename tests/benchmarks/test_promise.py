@@ -34,12 +34,12 @@ SMALL = replace(kinds.KINDS["regression"], make=partial(kinds.regression, width=
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", kinds.KINDS)
+@pytest.mark.parametrize("name", program.RUNS)
 def test_a_run_that_is_put_back_is_the_run(
     name: str, data: kinds.Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kinds, "BEFORE", 2)
-    run, other = (kinds.KINDS[name].make(data, seed) for seed in (0, 1))
+    run, other = (program.RUNS[name].make(data, seed) for seed in (0, 1))
     run.advance(3, seed=5)
     state = run.state()
     run.advance(5, seed=6)
@@ -123,7 +123,7 @@ def test_command(
     monkeypatch.setattr(program, "as_completed", list)
     monkeypatch.setattr(kinds.Data, "load", lambda _: data)
     monkeypatch.setattr(restored, "MARKS", (10, 15))
-    monkeypatch.setitem(kinds.KINDS, "regression", SMALL)
+    monkeypatch.setitem(program.RUNS, "regression", SMALL)
     own = f"mine={json.dumps(lccodec.POLICIES['lc-2'].to_json())}"
     command = ["promise.py", "--data", str(tmp_path), "--cache", str(tmp_path), "--seeds", "2"]
     command += ["--kinds", "regression", "--policies", "lc-3", own, "--results", str(tmp_path)]

@@ -188,6 +188,23 @@ def roles_of(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Role]:
     return {name: assignment.role for name, assignment in assign_roles(shapes).items()}
 
 
+def test_moments_are_found_by_their_numbers_where_one_is_left_out() -> None:
+    """Both biases of a recurrent layer have the same moments, which are stored once."""
+    weights: dict[str, tuple[int, ...]] = {"m.w": (2, 3), "m.b": (3,), "m.c": (3,), "m.head": (4,)}
+    moments = {f"state/{i}/exp_avg": shape for i, shape in ((0, (2, 3)), (1, (3,)), (3, (4,)))}
+    roles: dict[str, Role] = dict.fromkeys(weights, "weight")
+    roles |= dict.fromkeys(moments, "first_moment")
+    assert find_moments(roles, weights | moments, "first_moment") == {
+        "m.w": "state/0/exp_avg",
+        "m.b": "state/1/exp_avg",
+        "m.head": "state/3/exp_avg",
+    }
+    assert find_moments(roles, weights | moments | {"m.head": (5,)}, "first_moment") == {}
+    twice = {name.replace("/3/", "/0/more/0/"): shape for name, shape in moments.items()}
+    roles |= dict.fromkeys(twice, "first_moment")
+    assert find_moments(roles, weights | moments | twice, "first_moment") == {}
+
+
 def test_weights_and_their_second_moments() -> None:
     shapes = {"a/fc/w": (2, 3), "a/fc/b": (3,), "opt/0/nu/a/fc/w": (2, 3), "opt/0/nu/a/fc/b": (3,)}
     roles = roles_of(shapes)

@@ -905,9 +905,10 @@ def _rounded(numbers: Array) -> Array:
 
 
 def add_past(arrays: Sequence[Candidate], sampling: Sampling, before: Samples) -> None:
-    """Give weights a sample of what they were at the save before."""
+    """Give weights and second moments a sample of what they were at the save before."""
     for c, distance in zip(arrays, sampling.distances, strict=True):
-        found = before.even.get(c.name) if c.role == "weight" and not c.inherited else None
+        wanted = c.role in ("weight", "second_moment") and not c.inherited
+        found = before.even.get(c.name) if wanted else None
         if found is not None and c.reference is not None and found.size == -(-c.bits.size // distance):
             c.past = Past(distance, found)
 
