@@ -40,9 +40,8 @@ from scratch import new_directory
 from lccodec.adapters.files.formats import recognize
 from lccodec.adapters.files.states import load_file
 from lccodec.adapters.safetensors import save_file as save_safetensors
+from lccodec.adapters.seals import Listing, seal
 from lccodec.adapters.seals import check as check_seal
-from lccodec.chain.store.bucket.keys import Listing
-from lccodec.cli import mend as seal
 
 outcomes = Outcomes()
 

@@ -4,7 +4,6 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:  # a name is loaded when it is first used: a command needs few of them
-    from .adapters.weights.reader import follow
     from .chain.caller import Adapter
     from .chain.chain import Chain
     from .chain.checkpoint_file import CheckpointFile
@@ -17,7 +16,7 @@ if TYPE_CHECKING:  # a name is loaded when it is first used: a command needs few
     from .chain.mend.protect import Protection
     from .chain.mend.repair import Repair, Salvage
     from .chain.read.checkpoint import Arrivals
-    from .chain.read.follower import Follower, Lag, Patch, Update
+    from .chain.read.follower import Follower, Lag, Patch, Update, follow
     from .chain.read.info import ArrayInfo, CheckpointInfo
     from .chain.read.validate import Problem, validate
     from .chain.save.plan import ArrayPlan, Estimate, Plan

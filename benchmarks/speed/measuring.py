@@ -40,7 +40,6 @@ MEASURING: Final = (
     (saver.Measurement, "__init__"),
     (saver.Measurement, "figures"),
     (saver, "inherited_figures"),
-    (saver, "inherited_samples"),
     (StoredFigures, "to_json"),
 )
 

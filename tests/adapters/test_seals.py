@@ -46,9 +46,11 @@ from lccodec.adapters.files import states
 from lccodec.adapters.seals import (
     SEAL_NAME,
     Entry,
+    Listing,
     SealedPart,
     check_unchanged,
     damaged_parts,
+    digest_of,
     entry_of,
     find_seal,
     format_listing,
@@ -57,8 +59,6 @@ from lccodec.adapters.seals import (
     read_sealed,
     sealed_file,
 )
-from lccodec.adapters.weights.versions import digest_of
-from lccodec.chain.store.bucket.keys import Listing
 
 from ..support.damage import files_in, flip, put
 from ..support.tuning import tuned

@@ -343,7 +343,7 @@ class Paint(enum.Enum):
     RED = 1
 
 
-Place = collections.namedtuple("Point", "x y")
+Place = collections.namedtuple("Place", "x y")
 
 #: Values that the weights-only loader of torch makes, too.
 PLAIN: dict[str, Any] = {

@@ -456,7 +456,7 @@ def test_the_error_says_what_to_write_instead(tmp_path):
             each.save(0, {}, {"loss": torch.tensor(0.5)})
 
 
-DTYPES = [
+KINDS = [
     torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.int64, torch.uint16,
     torch.complex64, torch.complex32, torch.bool,
 ]  # fmt: skip
@@ -474,7 +474,7 @@ complex_half = pytest.mark.filterwarnings("ignore:ComplexHalf support is experim
 def everything() -> dict[str, torch.Tensor]:
     """Tensors of all types, views among them."""
     base = torch.arange(48, dtype=torch.float32).reshape(6, 8)
-    found = {str(dtype): (base % 2 if dtype == torch.bool else base).to(dtype) for dtype in DTYPES}
+    found = {str(dtype): (base % 2 if dtype == torch.bool else base).to(dtype) for dtype in KINDS}
     turned = {"turned": base.t(), "some": base[::2, 1::3], "conj": found["torch.complex64"].conj()}
     return {**found, **turned, "tied": base, "again": base, "one": torch.tensor(3.0), "none": base[:0]}
 
@@ -575,7 +575,7 @@ def test_what_a_save_leaves_out_stays_where_it_is(
     host, out = module.host_array, module.copy_out
     monkeypatch.setattr(module, "host_array", lambda tensor: [copied.append(tensor.numel()), host(tensor)][1])
     monkeypatch.setattr(
-        states, "copy_out", lambda ts, r: [copied.extend(t.numel() for t in ts), out(ts, r)][1]
+        module, "copy_out", lambda ts, r: [copied.extend(t.numel() for t in ts), out(ts, r)][1]
     )
     tied = torch.zeros(3000, dtype=torch.float8_e4m3fn)
     state = {"base": tied, "tied": tied, "half": torch.zeros(40).bfloat16(), "lora": {3: torch.zeros(30)}}
