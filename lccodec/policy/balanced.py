@@ -34,7 +34,7 @@ STEPS: Final[dict[Role, Quantizer]] = {
 #: Quantizer of each role in keyframes: the errors are not larger than those of deltas.
 KEYFRAMES: Final[dict[Role, Quantizer]] = {
     **STEPS,
-    "weight": KeyframeSteps(movements=1.5),
+    "weight": KeyframeSteps(),
     "second_moment": LogSteps(0.5),
 }
 
@@ -126,7 +126,7 @@ class Balanced(Policy):
       first_moment              UniformDeadzone(relative_step=1.7, absolute=True)
       second_moment             LogSteps()
       all else                  Lossless()
-      keyframes: weight         KeyframeSteps(movements=1.5)
+      keyframes: weight         KeyframeSteps()
       keyframes: first_moment   UniformDeadzone(relative_step=1.7, absolute=True)
       keyframes: second_moment  LogSteps(step=0.5)
     """
