@@ -70,7 +70,7 @@ READERS = {
         "tree",
     ],
     "parity": ["code", "field"],
-    "chain": ["caller"],
+    "chain": ["bounds"],
     "chain/read": ["links", "replay"],
     "chain/store": ["opening", "store"],
 }

@@ -48,7 +48,7 @@ OPTIONAL = {
     "blake3": {"adapters/weights"},
     "click": {"cli"},
     "rich": {"cli"},
-    "tqdm": {"chain/caller"},
+    "tqdm": {"chain/progress"},
 }
 
 

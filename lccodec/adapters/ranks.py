@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ..chain.caller import UNBOUNDED, Bounds
+from ..chain.bounds import UNBOUNDED, Bounds
 from ..chain.mend.parity_folder import directory_of
 from ..chain.mend.protect import Protection, Redundancy, parse_redundancy, protect, recorded
 from ..chain.mend.ranks import protect_ranks, rank_folders

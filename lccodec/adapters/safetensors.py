@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..byteorder import little_endian, read_numbers, stored_bytes
-from ..chain.caller import TYPES
+from ..chain.adapter import TYPES
 from ..container.scalars import metadata_strings
 from ..container.system import checked_path
 from ..container.tree import leaf_name

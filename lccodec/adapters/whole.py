@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeAlias
 
-from ..chain.caller import UNBOUNDED, Bounds
+from ..chain.bounds import UNBOUNDED, Bounds
 from ..chain.mend.ranks import rank_folders
 from ..chain.read.checkpoint import OpenCheckpoint, checked_names, kept, open_path
 from ..chain.read.info import CheckpointInfo

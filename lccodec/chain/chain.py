@@ -28,17 +28,9 @@ from ..policy.record import EXACT_KEY, NewestMode, check_newest
 from ..policy.roles import Assignment, Role
 from ..quantizers.base import Quantizer
 from ..table import Overview, Shown
+from .adapter import Adapter, as_framework, check_adapter
 from .behind import AllBehind, Change
-from .caller import (
-    Adapter,
-    Bounds,
-    OnProgress,
-    Progress,
-    as_framework,
-    check_adapter,
-    check_progress,
-    telling,
-)
+from .bounds import Bounds
 from .life.pins import pin, pin_exact, unpin
 from .life.prune import Keep, KeepBehind, Pruning, check_keep, prune
 from .life.rollback import RolledBack, delete_rolled_back, list_rolled_back, rollback, undo_rollback
@@ -54,6 +46,7 @@ from .mend.mirror import (
 from .mend.parity_folder import directory_of
 from .mend.protect import ParityBehind, Protection, parse_redundancy, protect, unprotect
 from .overview import chain_overview
+from .progress import OnProgress, Progress, check_progress, telling
 from .read.average import average, select_shares
 from .read.checkpoint import (
     Arrivals,

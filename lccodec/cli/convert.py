@@ -11,7 +11,7 @@ from ..adapters.files.formats import check_suffix, is_checkpoint
 from ..adapters.files.states import Exchange, load_file
 from ..adapters.files.states import convert as convert_state
 from ..adapters.whole import open_whole
-from ..chain.caller import UNBOUNDED, Bounds
+from ..chain.bounds import UNBOUNDED, Bounds
 from ..container.bundle import is_bundle
 from ..exchange import load_rules
 from ..printable import printable

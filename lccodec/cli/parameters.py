@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 import click
 
-from ..chain.caller import Bounds
+from ..chain.bounds import Bounds
 from ..chain.store.opening import is_chain, open_store
 from ..container.system import Address, Place, checked_path, checked_place
 

@@ -14,7 +14,7 @@ from ..adapters.files.shards import SHARD_BYTES
 from ..adapters.files.states import FileOriginals, load_with_roles
 from ..adapters.files.structure import choose
 from ..adapters.whole import OpenState, open_whole
-from ..chain.caller import Bounds
+from ..chain.bounds import Bounds
 from ..chain.chain import Chain, advice, newest_whole, steps_until
 from ..chain.overview import figures_words, plan_table, role_words, roles_text
 from ..chain.read.average import average as average_steps

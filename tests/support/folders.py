@@ -41,7 +41,7 @@ ROOMS = {
         {"bundle"},
     ],
     "chain": [
-        {"behind", "caller", "store"},
+        {"adapter", "behind", "bounds", "progress", "store"},
         {"overview"},
         {"read"},
         {"save"},

@@ -15,7 +15,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...chain.caller import TYPES, Progress
+from ...chain.adapter import TYPES
+from ...chain.progress import Progress
 from ...chain.save.single_file import save_file as save_checkpoint
 from ...chain.store.directory import DirectoryStore
 from ...chain.store.opening import is_chain

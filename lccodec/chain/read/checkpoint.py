@@ -53,7 +53,9 @@ from ...errors import (
 )
 from ...frame.header import Shape
 from ...policy.record import read_record
-from ..caller import UNBOUNDED, Adapter, Bounds, Progress, watched
+from ..adapter import Adapter
+from ..bounds import UNBOUNDED, Bounds
+from ..progress import Progress, watched
 from ..store.directory import DirectoryStore, check_exact, link_problem, older_problem
 from ..store.opening import open_store
 from ..store.store import Store, check_name, checkpoint_name, step_index

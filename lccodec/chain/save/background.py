@@ -57,7 +57,7 @@ from ...quantizers.weighted import Weighted
 from ...workers.crew import Bench, Crew, Done, Processes, Request, Threads
 from ...workers.process import Arena, Channel, PrivateArena, Worker, connect
 from ..behind import Behind, Change
-from ..caller import OnProgress, Progress, no_progress, telling_of_save
+from ..progress import OnProgress, Progress, no_progress, telling_of_save
 from ..read.crew import TASKS as DECODING_TASKS
 from ..read.crew import Restorers
 from ..store.claim import Claim, Use

@@ -38,7 +38,7 @@ from ...parallel import start_thread, thread_count
 from ...policy.copies import mark_copies, mark_equal
 from ...policy.policy import Candidate
 from ...policy.presets import POLICIES
-from ..caller import UNBOUNDED, Bounds
+from ..bounds import UNBOUNDED, Bounds
 from ..read.checkpoint import ExactFile, kept, open_exact, open_name
 from ..store.directory import check_exact, link_problem
 from ..store.lineage import Lineage

@@ -25,7 +25,8 @@ from ...policy.record import Record, needed_record, write_record
 from ...policy.roles import Assignment, Role, check_roles
 from ...quantizers.lossless import Lossless
 from ...workers.crew import Threads
-from ..caller import Bounds, Progress, check_progress, telling
+from ..bounds import Bounds
+from ..progress import Progress, check_progress, telling
 from ..read.checkpoint import OpenCheckpoint, kept, open_data, open_file
 from ..read.links import check_own
 from ..read.replay import DecodedArray

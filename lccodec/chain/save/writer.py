@@ -48,8 +48,9 @@ from ...policy.record import Record
 from ...policy.roles import Assignment, Role
 from ...quantizers.base import Quantizer
 from ...quantizers.lossless import Lossless
+from ..adapter import Adapter, Room, as_framework, from_framework
 from ..behind import Behind, Change
-from ..caller import Adapter, Progress, Room, as_framework, from_framework, telling_of_save
+from ..progress import Progress, telling_of_save
 from ..read.checkpoint import open_step
 from ..read.replay import DecodedArray
 from ..store.claim import Claim, Use
