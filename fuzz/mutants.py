@@ -48,6 +48,7 @@ TABLE = HERE / "README.md"
 #: constants in them: the others write, or read only a part of a file.
 READERS = {
     ".": ["byteorder", "constants", "cursor", "masks"],
+    "loops": ["interpolation", "representatives", "sizes", "sums"],
     "entropy": [
         "bits",
         "classes",

@@ -127,7 +127,7 @@ __all__ = [
 ]
 
 _MODULES: Final = {
-    "chain.caller": ("Adapter",),
+    "chain.adapter": ("Adapter",),
     "chain.chain": ("Chain",),
     "chain.checkpoint_file": ("CheckpointFile", "open"),
     "chain.life.transfer": ("bundle", "unbundle"),

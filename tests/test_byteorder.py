@@ -100,6 +100,11 @@ ALLOWED = {
     },
     "chain/mend/ranks": {"stripe.data": "uint8"},
     "frame/codebook": {"fits.view(np.uint8)": "of bool"},
+    "frame/content": {"data[8 * count:].tobytes()": "uint8"},
+    "loops/sums": {
+        "np.frombuffer(data, np.uint64, size // 8)": "compiled on little-endian hosts alone",
+        "last.data": "the same",
+    },
     "loops/bins": {"index.view(np.uint8)": "of int8"},
     "loops/zones": {"np.logical_not(inside, out=inside).view(np.uint8)": "of bool"},
     "quantizers/lattice": {"masked.reshape(-1).view(np.uint8)": "of bool"},
