@@ -65,7 +65,7 @@ from lccodec.parallel import PIECE
 from ..support.damage import flip
 from ..support.tuning import tune
 
-RANKS = Path(__file__).parents[2] / "support" / "dcp_ranks.py"
+RANKS = Path(__file__).parents[1] / "support" / "dcp_ranks.py"
 
 
 def save(state, path, **options):

@@ -63,7 +63,7 @@ def saved(tmp_path):
         yield steps, tmp_path / "0" / "default" / "process-0.lcc.h5"
 
 
-WORKER = Path(__file__).parents[2] / "support" / "orbax_processes.py"
+WORKER = Path(__file__).parents[1] / "support" / "orbax_processes.py"
 
 
 @pytest.mark.parametrize("target", [abstract, lambda tree: tree], ids=["abstract", "arrays"])

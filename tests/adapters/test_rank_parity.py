@@ -39,7 +39,7 @@ from lccodec.chain.mend.ranks import Written
 from ..support.damage import files_in
 from ..support.tuning import tuned
 
-PROGRAM = Path(__file__).parents[2] / "support" / "parity_ranks.py"
+PROGRAM = Path(__file__).parents[1] / "support" / "parity_ranks.py"
 
 
 Ranks: TypeAlias = dict[tuple[str, int], tuple[Path, str]]

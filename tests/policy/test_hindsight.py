@@ -12,6 +12,8 @@ from lccodec.policy.policy import Candidate, Past
 from lccodec.policy.presets import POLICIES
 from lccodec.policy.roles import Role
 
+from ..support.candidates import candidate
+
 RNG = np.random.default_rng(0)
 BALANCED = POLICIES["balanced"]
 SIZE = 1000
@@ -19,7 +21,7 @@ SIZE = 1000
 
 def array_of(role: Role, values: np.ndarray, before: np.ndarray | None) -> Candidate:
     own, other = (None if x is None else x.astype(np.float32) for x in (values, before))
-    return array_of("a", own, role, "", other)
+    return candidate("a", own, role, "", other)
 
 
 def noise(scale: float) -> np.ndarray:

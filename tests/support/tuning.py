@@ -60,7 +60,7 @@ TUNABLES: Final = {
     "max_jump_bits": "lccodec.entropy.lanes._MAX_JUMP_BITS",
     "step_cost_bits": "lccodec.entropy.lanes._STEP_COST_BITS",
     "blocks_at_a_time": "lccodec.frame.changed._BLOCKS_AT_A_TIME",
-    "codebook_places_at_a_time": "lccodec.frame.codebook._PLACES_AT_A_TIME",
+    "codebook_places_at_a_time": "lccodec.loops.representatives._PLACES_AT_A_TIME",
     "block_log2": "lccodec.frame.encode._BLOCK_LOG2",
     "chunk_bytes": "lccodec.frame.encode._CHUNK_BYTES",
     "large_block_log2": "lccodec.frame.encode._LARGE_BLOCK_LOG2",
