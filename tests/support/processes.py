@@ -8,7 +8,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-WORKER = re.compile(rb"from lccodec\.chain\.(save\.worker|read\.follow\.crew) import main")
+WORKER = re.compile(rb"from lccodec\.chain\.(save\.background|read\.follow_crew) import main")
 
 
 def is_running(process: int) -> bool:
