@@ -296,7 +296,7 @@ def test_steps_of_second_moments_are_narrower_where_they_move_slowly(
     rng = np.random.default_rng(0)
     before = np.exp2(rng.normal(-20, 2, 5_000))
     after = before * np.exp2(rng.normal(0, octaves, 5_000))
-    v = candidate("opt/exp_avg_sq/fc.weight", "second_moment", after, before * 1.2)
+    v = candidate("opt/exp_avg_sq/fc.weight", after, "second_moment", before=before * 1.2)
     v.past = Past(1, before.view(np.uint64))
     quantizer = policy.settle([v]).choose(v.name, v.role, v.kind, v.bits.size)
     assert isinstance(quantizer, LogSteps)

@@ -34,11 +34,15 @@ from lccodec.container.system import System
 
 from ...support.crashes import hold
 from ...support.damage import files_in, flip, refuse_to_read
+from ...support.drifting import ROLES
+from ...support.drifting import run_of as walk_of
 from ...support.mirrors import Watched, chain_files, mirror_of, wait_for
 from ...support.segments import STATES, all_restore, run_of
 from ...support.systems import attempts
 from ...support.tuning import tune
 from ...support.walks import assert_same
+
+WALK = walk_of(len(STATES), (20, 30))
 
 
 def lacking(run: Path, mirror: Path, **options: Any) -> list[str]:
@@ -51,8 +55,8 @@ def names(*steps: int) -> list[str]:
 
 
 def hindsight_run(directory: Path) -> None:
-    with Chain(directory, "balanced", newest="exact", hindsight=4) as chain:
-        for step, state in enumerate(STATES):
+    with Chain(directory, "balanced", newest="exact", hindsight=4, roles=ROLES) as chain:
+        for step, state in enumerate(WALK):
             chain.save(step, state)
 
 
@@ -96,12 +100,12 @@ def test_what_a_mirror_has_removed_stays_away_unless_it_is_needed(tmp_path: Path
 
 def test_a_settled_step_stays_as_it_was_where_a_delta_needs_it(tmp_path: Path) -> None:
     """It has other values now, and a step that was pruned here was taken against the old ones."""
-    chain = Chain(tmp_path / "run", "balanced", newest="exact", hindsight=4)
+    chain = Chain(tmp_path / "run", "balanced", newest="exact", hindsight=4, roles=ROLES)
     for step in range(4):
-        chain.save(step, STATES[step])
+        chain.save(step, WALK[step])
     shutil.copytree(tmp_path / "run", tmp_path / "m")
     for step in range(4, 10):
-        chain.save(step, STATES[step])
+        chain.save(step, WALK[step])
     chain.close()
     assert names(1) == [name for name in lacking(tmp_path / "run", tmp_path / "m") if name in names(1)]
     (tmp_path / "run" / checkpoint_name(2)).unlink()
