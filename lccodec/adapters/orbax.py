@@ -71,7 +71,6 @@ from ..policy.policy import Policy
 from ..policy.roles import Assignment, assign_roles
 from .chains import ChainOptions, LinkSaver, OtherOptions
 from .files.formats import number_files
-from .jax import described, leaves, roles
 from .link import open_linked
 from .matching import check_same
 from .tree import listed, make_up, nested
@@ -82,6 +81,8 @@ try:
     import orbax.checkpoint as ocp
 except ImportError:
     raise DependencyError("needs Orbax: pip install 'lccodec[orbax]'") from None
+
+from .jax import described, leaves, roles
 
 __all__ = ["LCCheckpointHandler", "LCHandler", "LCRestore", "LCSave"]
 
