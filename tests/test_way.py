@@ -14,7 +14,7 @@ from lccodec import Chain
 from .support.folders import FOLDERS, PACKAGE
 
 PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"
-MAX_LINES = 14
+MAX_LINES = 18
 
 
 def picture() -> list[tuple[int, str, str]]:

@@ -396,7 +396,7 @@ class Chain(Shown):
             An error of it is a warning.
         following
             The state that will be saved next, if it is known. The error of a lossy first keyframe
-            then follows how far the values move (:mod:`lccodec.chain.save.writer`).
+            then follows how far the values move (:mod:`lccodec.chain.save.forecast`).
         only
             Names or patterns (:mod:`fnmatch`) of the arrays to save. All others stay as they are in
             the last checkpoint, and take no bytes. `state` may have all entries of that checkpoint,

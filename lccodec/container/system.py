@@ -157,7 +157,7 @@ class System:
 
     @staticmethod
     def lock(fd: int, wait: bool) -> None:
-        """Take the lock of an active writer. Raises OSError if that is not possible."""
+        """Lock a file for this process alone. Raises OSError if that is not possible."""
         if fcntl is None:
             raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
         fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

@@ -92,7 +92,7 @@ class Balanced(Policy):
     intervals
         What resuming from a restored state may cost, in intervals between checkpoints: 1 is the
         cost of resuming from the exact checkpoint before. It sets the steps of first moments. The
-        steps of weights are adjusted by `loss` during the run (:mod:`lccodec.chain.save.writer`);
+        steps of weights are adjusted by `loss` during the run (:mod:`lccodec.chain.save.judge`);
         without it they are those without a target.
     loss
         A function that takes a state, in the form that `Chain.save` takes, and returns its loss,

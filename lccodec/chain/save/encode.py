@@ -194,8 +194,10 @@ def _is_for_all(frame: FrameInput, total: int, members: int) -> bool:
     the others would wait for the member that codes it. An exact frame is not held whole in memory.
     """
     size = frame.out.size
-    if members == 1 or size <= MAX_BLOCK_COMPONENTS:
-        return members == 1
+    if members == 1:
+        return True
+    if size <= MAX_BLOCK_COMPONENTS:
+        return False
     return not frame.quantizer.lossy or size * members > _MAX_SHARE * total
 
 

@@ -701,7 +701,7 @@ class HashReference(Reference):
         return _held(Parent(self._store, step, *found, self._values, self._distrust))
 
     def _verify(self, file: OpenCheckpoint) -> None:
-        """Raise ``DataError`` if a stored byte is damaged. HashFiles hashes do not tell that."""
+        """Raise ``DataError`` if a stored byte is damaged: the kept hashes do not tell that."""
         threads = min(thread_count(0), MAX_THREADS)
         for link in file.links:
             for number in range(len(link.manifest.frames)):

@@ -1,4 +1,7 @@
-"""Hindsight: a history is saved in groups, and what lies within one is coded again from both ends.
+"""Whether a save is a keyframe or a delta, and to what; and groups that are coded with hindsight.
+
+With hindsight, a history is saved in groups, and what lies within one is coded again from both
+ends.
 
 An end is a delta to the end before, so that no step between is needed any more. Its steps are
 chosen for what is to lie between, as in :mod:`lccodec.policy.hindsight`. Between two ends saves go

@@ -1,9 +1,9 @@
 """Saving the states of one chain: plan, code, commit; and the reference that the next delta needs.
 
 A save commits the exact file, if it writes one, and then the checkpoint. If one of them cannot be
-written, the state is kept in the other. A step that only the exact file has is added to the history
-by the next save. So is a step whose checkpoint is lost, before its exact file goes, unless parity
-or a mirror gives the checkpoint back as it was.
+written, as on a full disk (ENOSPC), the state is kept in the other. A step that only the exact file
+has is added to the history by the next save. So is a step whose checkpoint is lost, before its
+exact file goes, unless parity or a mirror gives the checkpoint back as it was.
 
 Source: SPEC 9 (LCC-EXA-05, LCC-EXA-06).
 """

@@ -36,9 +36,8 @@ from lccodec import (
     Triggered,
     UniformDeadzone,
 )
-from lccodec.chain.save import reference
-from lccodec.chain.save import writer as judging
-from lccodec.chain.save.writer import forecast
+from lccodec.chain.save import judge, reference
+from lccodec.chain.save.forecast import forecast
 from lccodec.element_types import Array
 from lccodec.frame.content import MAX_SHARED_COMPONENTS
 from lccodec.policy.record import read_record
@@ -303,7 +302,7 @@ def test_a_resumed_chain_keeps_its_width(tmp_path: Path) -> None:
 def test_the_loss_is_asked_at_a_few_saves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Later on it takes at most a hundredth of the time: a slow one is not called again."""
     now = [0.0]
-    monkeypatch.setattr(judging.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(judge.time, "monotonic", lambda: now[0])
     valley, times = Valley(0.0), []
 
     def loss(state: Any) -> float:
@@ -393,9 +392,9 @@ def test_what_a_policy_takes() -> None:
 
 
 def test_a_jump_of_the_movement_is_judged_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judging, "_FIRST_SAVES", (1, 2))
-    monkeypatch.setattr(judging, "_SHARE_OF_TIME", 0.0)
-    monkeypatch.setattr(judging, "_SHARE_OF_TIME_IN_JUMPS", 1.0)
+    monkeypatch.setattr(judge, "_FIRST_SAVES", (1, 2))
+    monkeypatch.setattr(judge, "_SHARE_OF_TIME", 0.0)
+    monkeypatch.setattr(judge, "_SHARE_OF_TIME_IN_JUMPS", 1.0)
     valley, asked = Valley(0.0), []
     policy = lccodec.Balanced(intervals=0.2, loss=valley.loss)
     with lccodec.Chain(tmp_path, policy, newest="history") as chain:
