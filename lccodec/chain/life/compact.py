@@ -26,8 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from ...constants import EXACT_NAME, PAYLOAD_OFFSET, TRAILER_SIZE
-from ...container.checkpoint import open_checkpoint
+from ...constants import EXACT_NAME
+from ...container.checkpoint import open_checkpoint, size_of_file
 from ...container.manifest import Manifest
 from ...container.piece_table import hashed
 from ...container.system import storage_errors
@@ -93,9 +93,8 @@ def rewrite(
 
     Without a `parent` it becomes a keyframe. With `dry_run` it is only coded, for the number of
     bytes. With `smaller` it is written only if it gets smaller, and ``None`` is returned if it does
-    not. Raises ``ChainError`` if a step or a
-    parent is missing, or if the new file does not decode to the same values. After an error, the
-    old file is as before.
+    not. Raises ``ChainError`` if a step or a parent is missing, or if the new file does not decode
+    to the same values. After an error, the old file is as before.
     """
     name = checkpoint_name(step)
     with open_name(store, name) as file:
@@ -123,12 +122,12 @@ def rewrite(
 
     if dry_run:
         entries = [hashed(frame)[0] for frame in _frames(plan)]
-        after = _size(replace(manifest, frames=tuple(entries)))
+        after = size_of_file(replace(manifest, frames=tuple(entries)))
         return None if smaller and after >= before else Rewriting(step, parent, before, after)
     with store.writer(name, overwrite=True) as writer:
         entries = [writer.write_frame(frame) for frame in _frames(plan)]
         manifest = replace(manifest, frames=tuple(entries))
-        if smaller and _size(manifest) >= before:
+        if smaller and size_of_file(manifest) >= before:
             return None
         writer.commit(manifest, check)
     return Rewriting(step, parent, before, writer.size)
@@ -186,11 +185,6 @@ def _frames(plan: SavePlan) -> Iterator[Iterator[bytes]]:
 
 def _joined(parts: Sequence[Array]) -> Array:
     return np.concatenate(parts) if len(parts) > 1 else parts[0]
-
-
-def _size(manifest: Manifest) -> int:
-    """Return the bytes of the file of a manifest."""
-    return PAYLOAD_OFFSET + manifest.payload_length + len(manifest.to_bytes()) + TRAILER_SIZE
 
 
 def _is_same(
