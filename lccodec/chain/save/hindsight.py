@@ -308,6 +308,9 @@ class Groups:
                 self._waiting.popleft()
                 message = f"a part of the history stays larger than it could be: {reason_of(error)}"
                 warn(f"{self._store.path}: {message}")
+            except BaseException:  # an interrupt ends the generator: it would seem to be done
+                self._settling = None
+                raise
 
 
 def _copied(latest: Latest) -> Latest:
