@@ -1,7 +1,5 @@
 """The public surface, pinned: a name that comes or goes is a decision."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

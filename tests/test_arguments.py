@@ -1,7 +1,5 @@
 """What may be passed at the waist, and that all else is an `ArgumentError` that says so."""
 
-from __future__ import annotations
-
 import fractions
 import json
 from typing import Any

@@ -3,8 +3,6 @@
 `.ci/big-endian` runs the tests of the format on an emulated big-endian host.
 """
 
-from __future__ import annotations
-
 import ast
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The rules for file(1) know checkpoints of every version and bundles, and nothing else."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

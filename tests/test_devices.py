@@ -1,7 +1,5 @@
 """States on every device of PyTorch and JAX on this machine: the CPU, and accelerators if any."""
 
-from __future__ import annotations
-
 import contextlib
 import warnings
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Errors carry the rule and the place, wherever they are sent or raised again."""
 
-from __future__ import annotations
-
 import copy
 import errno
 import pickle

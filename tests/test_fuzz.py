@@ -1,7 +1,5 @@
 """The regressions of the fuzz targets, in bounded time and memory, and the driver itself."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import random

@@ -1,7 +1,5 @@
 """What README's second command runs, and that no temporary file stays."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """Imports point down: held over the syntax trees of the package and of its tests."""
 
-from __future__ import annotations
-
 import ast
 import graphlib
 import re

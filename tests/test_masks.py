@@ -1,7 +1,5 @@
 """Searching in masks: the same places as NumPy finds, at every share and size."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The machine of mutation testing, on a small package; what is said to survive vectors."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import re

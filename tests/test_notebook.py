@@ -4,8 +4,6 @@ What a codec stores, and the last digits of a sum, may differ from machine to ma
 version to version. So numbers may differ by a fifth; words, rows and columns may not.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import re

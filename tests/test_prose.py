@@ -1,7 +1,5 @@
 """Markdown for people: lines that fit a window, and links and paths that lead somewhere."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

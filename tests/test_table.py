@@ -1,7 +1,5 @@
 """What a repr shows: short, cut to a terminal, and in HTML nothing but escaped text."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -3,8 +3,6 @@
 Both trackers take what they are given to their own files. It is read back as they read it.
 """
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Iterator

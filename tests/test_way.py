@@ -1,7 +1,5 @@
 """The picture of a value's way in CONTRIBUTING: a save is traced, and goes that way."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from types import FrameType

@@ -1,7 +1,5 @@
 """The wheel has room below its bound, and the sdist has what its tests read; see `.ci/release`."""
 
-from __future__ import annotations
-
 import io
 import re
 import tomllib

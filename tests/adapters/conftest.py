@@ -1,7 +1,5 @@
 """Settings of a framework, for one test."""
 
-from __future__ import annotations
-
 import pytest
 
 

@@ -3,8 +3,6 @@
 Links are written when their checkpoints are on the disk, and no failure is lost.
 """
 
-from __future__ import annotations
-
 import copy
 import ntpath
 import os

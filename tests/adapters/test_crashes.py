@@ -8,8 +8,6 @@ Of trainers with a lossy chain, a path loads the state that was saved to it bit 
 operation a kill comes after.
 """
 
-from __future__ import annotations
-
 import shutil
 import warnings
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Low-bit optimizer states and weights through `torch.distributed.checkpoint`."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp

@@ -1,7 +1,5 @@
 """HDF5 files: what h5py sees, what comes back, attributes and scales too, and what is refused."""
 
-from __future__ import annotations
-
 import errno
 import subprocess
 import sys

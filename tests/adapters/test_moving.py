@@ -1,7 +1,5 @@
 """A thread trains tensors while adapters save them: files may mix moments, and can be read."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any

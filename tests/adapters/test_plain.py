@@ -1,7 +1,5 @@
 """One file, two frameworks: what PyTorch saved JAX loads, and the other way round, every bit."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Parity of the ranks behind `dcp.save`: made by all, never in the way of a save."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import shutil

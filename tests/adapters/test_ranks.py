@@ -1,7 +1,5 @@
 """Files of ranks are protected, checked and mended by records, without PyTorch."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Sequence

@@ -7,8 +7,6 @@ Whole files and parts of them are hashed in one pass; what changes meanwhile is 
 Sealed trees of files: what is changed, missing and new is told, and nothing else.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -3,8 +3,6 @@
 What a chain stores, every adapter of PyTorch stores: values and types come back.
 """
 
-from __future__ import annotations
-
 import argparse
 import collections
 import datetime

@@ -1,7 +1,5 @@
 """Whatever a path is: `convert`, `restore` and `load_file` give its whole state, or say why not."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

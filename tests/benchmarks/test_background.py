@@ -1,7 +1,5 @@
 """Ways to save do what their rows say, and the bounds find their figures; nothing here is timed."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """The folders of the benchmarks import downwards, and each program starts from anywhere."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Histories in groups are placed around a point, and every place is measured."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import replace

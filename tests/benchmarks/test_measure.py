@@ -1,7 +1,5 @@
 """Rounds are timed, figures are stored and compared, tables are kept as data."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

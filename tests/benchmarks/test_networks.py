@@ -1,7 +1,5 @@
 """A run can be stopped and put back, and its batches depend on seed and iteration."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The benchmark of reports, at a small size."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Runs go on as they would have, gaps are counted in intervals, outcomes are kept."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys

@@ -1,7 +1,5 @@
 """Schemes decode what they say, in a closed loop that follows the run."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

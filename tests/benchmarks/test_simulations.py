@@ -1,7 +1,5 @@
 """The benchmark of fields, at a small size."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The sections measure what they say, and the check finds what is lost; nothing here is timed."""
 
-from __future__ import annotations
-
 import cProfile
 import json
 import math

@@ -1,7 +1,5 @@
 """The benchmark of weight updates, at a small size: real updates; every way gives their bits."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

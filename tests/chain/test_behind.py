@@ -1,7 +1,5 @@
 """What acts after a commit: which changes it is told, in which order it ends, and its rounds."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

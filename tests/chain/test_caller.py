@@ -5,8 +5,6 @@ How far a call is: what is done is counted, in a function or in a bar on a termi
 What a caller allows a checkpoint to ask for is checked before anything is decoded.
 """
 
-from __future__ import annotations
-
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping

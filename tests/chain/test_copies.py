@@ -1,7 +1,5 @@
 """Weights in mixed precision: a copy takes no bytes, and is the rounding of what is decoded."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

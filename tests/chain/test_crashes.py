@@ -6,8 +6,6 @@ are made on the way. What only a rare reordering breaks is left to the nightly p
 all states; otherwise a sample is tried.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass

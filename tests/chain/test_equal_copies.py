@@ -1,7 +1,5 @@
 """Equal arrays that are objects of their own take the bytes of one, and are restored as two."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A restore that falls back: the newest whole step is returned, and what was skipped is named."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ Whatever fails, the error is one of ours, what was kept restores bit for bit, th
 and the verb can be finished.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

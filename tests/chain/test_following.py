@@ -3,8 +3,6 @@
 The state of a step is a function of the step, so every state that is shown can be checked.
 """
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What a quantizer guarantees holds for every value of a history, whatever becomes of that."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 What was reported as saved can be restored, or was rolled back after it was there.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import sys

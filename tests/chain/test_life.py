@@ -6,8 +6,6 @@ After each of it every checkpoint that is there and depends on nothing damaged r
 saved, within its bound; and the next save is kept.
 """
 
-from __future__ import annotations
-
 import errno
 import gc
 import shutil

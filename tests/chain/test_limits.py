@@ -1,7 +1,5 @@
 """A writer refuses what no reader would take, before the first byte."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -4,8 +4,6 @@ What is stored may be a mixture of moments. It decodes without error, and what t
 the next delta is exactly what a reader has.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -5,8 +5,6 @@ directories beside the chain, and every verb is tried. It may raise one of our e
 change, make or remove anything outside, nor wait for a FIFO.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

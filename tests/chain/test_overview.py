@@ -1,7 +1,5 @@
 """What a chain, a checkpoint, a plan and a pruning print: short, cheap, also if damaged."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

@@ -3,8 +3,6 @@
 A step that is gone is said to have been pruned.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

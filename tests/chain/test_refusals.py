@@ -1,7 +1,5 @@
 """Arguments of a chain and of `tune` that are refused before anything is read or written."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Ten thousand checkpoints in a directory: only those that are needed are opened."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A path is the same one all along: after a change of the working directory, and with a ``~``."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Commands of one block are run one after the other, in one directory, as a reader
 with the files of `_workplace`. What is not run is listed here with a reason, and read by click.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Iterable

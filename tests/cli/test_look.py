@@ -5,8 +5,6 @@ The verbs that read files of strangers refuse what asks for more than they are a
 The verb report: its page, its document, its text, events, and what it refuses.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The verbs against damage: what they print, and their exit codes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

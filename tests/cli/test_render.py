@@ -5,8 +5,6 @@ Tables: plain where nothing has to fit, and long ones on a terminal that is wide
 The figures of saves as text: what is not known is a dash, never a 0.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -3,8 +3,6 @@
 The verbs publish and pull: what engines read, from the shell.
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Bundles: the index and the trailer, what is refused, and files that come out as they went in."""
 
-from __future__ import annotations
-
 import json
 import os
 import struct

@@ -5,8 +5,6 @@ One checkpoint file is read: bytes, damage, and paths that are not checkpoints.
 One checkpoint file is written: bytes, commits that fail, are killed or lose power.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import itertools

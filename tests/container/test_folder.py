@@ -5,8 +5,6 @@ A file is written whole or not at all, whatever fails.
 Second names of files: links, and copies where there are none; whole or absent.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -3,8 +3,6 @@
 Manifests are written in one way; what breaks a rule, also of copies, is refused.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import itertools

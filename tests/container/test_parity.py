@@ -1,7 +1,5 @@
 """Parity files: layouts of groups, indices, and files that are cut off or damaged."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Entries of frames, and tables of pieces: a piece is verified without the rest."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable
 from functools import cache

@@ -3,8 +3,6 @@
 JSON and base64 have one way to be written; all others are refused (LCC-MAN-01, LCC-MAN-08).
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -1,7 +1,5 @@
 """Folders for temporary files: what a kill leaves goes, and nothing else does."""
 
-from __future__ import annotations
-
 import errno
 import gc
 import os

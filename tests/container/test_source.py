@@ -1,7 +1,5 @@
 """Files that are read: how many are open, whether they changed, and what an interrupt leaves."""
 
-from __future__ import annotations
-
 import gc
 import sys
 from collections.abc import Callable

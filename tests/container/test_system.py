@@ -3,8 +3,6 @@
 Addresses and paths: what is taken for which.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

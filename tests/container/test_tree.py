@@ -1,7 +1,5 @@
 """Trees of states, there and back, and the leaves that names stand for."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import OrderedDict, namedtuple

@@ -1,7 +1,5 @@
 """Codes of bytes, what they cost, and histograms."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 

@@ -2,8 +2,6 @@
 mostly refused before a code is looked at.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

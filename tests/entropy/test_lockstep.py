@@ -1,7 +1,5 @@
 """Runs and streams read side by side have the symbols, or the error, that each has alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Numbers of any size and of either sign: what is written is read, in few bytes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Symbols in memory mean the same in every form: dense, sparse and packed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Split streams: symbols of components with a small reference stand apart (LCC-STR-08)."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 

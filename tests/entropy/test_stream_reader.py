@@ -1,7 +1,5 @@
 """Streams that are read: hostile ones, and any bytes (LCC-STR)."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """What a frame tells of what it changes of its reference."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A check of the user holds for what is decoded, or nothing is lost."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Blocks of a frame that are decoded apart: the whole, and the errors of the whole."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Blocks of frames: how many there are, which holds a component, and where they begin."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Raw frames that are made chunk by chunk are those that the encoder makes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

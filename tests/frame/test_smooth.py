@@ -1,7 +1,5 @@
 """Smooth frames: blocks of rows, sums of parts, arrays that change, limits of hostile bytes."""
 
-from __future__ import annotations
-
 import math
 import struct
 

@@ -5,8 +5,6 @@ Figures of arrays without any type of ml_dtypes: what the core shows by itself.
 How two states differ: which leaves, and by how much.
 """
 
-from __future__ import annotations
-
 import math
 
 import ml_dtypes

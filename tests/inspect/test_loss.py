@@ -7,8 +7,6 @@ What an import has lost, beside the same figures by hand.
 The figures of a report are the run's: beside the states themselves, whatever a policy loses.
 """
 
-from __future__ import annotations
-
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path

@@ -7,8 +7,6 @@ Numbers beside the arrays become series: what changes, each once.
 What is left out where there is more than a page can hold.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import math

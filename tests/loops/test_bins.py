@@ -1,7 +1,5 @@
 """Which bin a difference lies in: both forms."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st

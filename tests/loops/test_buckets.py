@@ -1,7 +1,5 @@
 """Buckets of equal sign and exponent: both forms."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

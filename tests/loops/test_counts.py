@@ -1,7 +1,5 @@
 """How often byte values occur, and sums by symbol: both forms."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """The two forms of a loop: which one runs, and what happens where one cannot."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

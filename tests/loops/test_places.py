@@ -1,7 +1,5 @@
 """Places of what differs, and of what is small: both forms against plain comparisons."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

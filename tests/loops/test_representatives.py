@@ -1,7 +1,5 @@
 """Representatives added to a reference: both forms."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

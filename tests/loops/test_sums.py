@@ -1,7 +1,5 @@
 """Sums that guard bytes: both forms, and zlib."""
 
-from __future__ import annotations
-
 import zlib
 
 import numpy as np

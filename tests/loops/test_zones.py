@@ -1,7 +1,5 @@
 """Which differences lie outside a zone: both forms."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

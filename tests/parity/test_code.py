@@ -1,7 +1,5 @@
 """Any blocks of a row come back from as many parity blocks: against `galois`, and by examples."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 

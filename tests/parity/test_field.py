@@ -1,7 +1,5 @@
 """Arithmetic of GF(256), against its definition and the package `galois`."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What is said of roles: lines to try where most is exact, and roles that are known to do harm."""
 
-from __future__ import annotations
-
 import logging
 from ast import literal_eval
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Averages of weights: they are weights where names and structure say so, and exact elsewhere."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

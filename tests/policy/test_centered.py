@@ -1,7 +1,5 @@
 """Both means of a centered optimizer: what is left of their difference stays positive."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

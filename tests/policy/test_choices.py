@@ -1,7 +1,5 @@
 """What a chain says of every array: its role and why, what codes it, and whether that is lossy."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What files declare of their arrays is obeyed, and only what a user says by name goes before."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Equal arrays are found by their values, all of them; the one that changed least is the source."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Copies and averages of weights are known by their values, whatever they are called."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

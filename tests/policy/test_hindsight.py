@@ -1,7 +1,5 @@
 """What is coded at the ends of groups and between them: steps in movements, or nothing."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

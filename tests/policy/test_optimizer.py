@@ -1,7 +1,5 @@
 """Which arrays are the parameters of an optimizer; `test_roles` tests whole states."""
 
-from __future__ import annotations
-
 import pytest
 
 from lccodec.policy.optimizer import as_many, find_numbered, find_optimizers, name_parts, numbered, path_of

@@ -1,7 +1,5 @@
 """The parts of a delta: estimates on a sample, what shares a step, and how fine moments must be."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

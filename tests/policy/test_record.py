@@ -1,7 +1,5 @@
 """What a checkpoint records of policy and roles comes back; unknown records are refused."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

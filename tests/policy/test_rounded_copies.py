@@ -1,7 +1,5 @@
 """Copies: arrays that are the rounding of another are found by their values, all of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

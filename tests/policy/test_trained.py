@@ -1,7 +1,5 @@
 """Which of several arrays of a shape an optimizer without names trains: what has moved."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What one part of a name tells; `test_roles` tests what whole names do."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

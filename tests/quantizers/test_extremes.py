@@ -1,7 +1,5 @@
 """The ends of each type's range: nothing overflows with a warning, nothing becomes infinite."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

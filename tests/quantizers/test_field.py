@@ -1,7 +1,5 @@
 """What a field is: its extent, what stands for nothing in it, and whether it is smooth."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

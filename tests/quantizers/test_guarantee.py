@@ -1,7 +1,5 @@
 """Guarantees as numbers, words and checks; signs and zeros stay."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

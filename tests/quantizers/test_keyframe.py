@@ -1,7 +1,5 @@
 """Steps of the values themselves: their width, and what is kept whatever they are."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Levels, passes and predictions of a field, and blocks that come back as they were decoded."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

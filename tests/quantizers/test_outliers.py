@@ -1,7 +1,5 @@
 """A few extreme numbers take only their own bytes, and do not change how others are stored."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Quantizers by name: those of presets, and those that are registered."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`Smooth`: every bound holds for every element of every array, and smooth arrays are small."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from typing import Any, Literal

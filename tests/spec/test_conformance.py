@@ -1,7 +1,5 @@
 """The run of all vectors through a program: ours are right, and what is wrong is told."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The package reads bytes as spec/decoder does, which was written from the text alone."""
 
-from __future__ import annotations
-
 import base64
 import importlib
 import json

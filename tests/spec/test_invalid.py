@@ -1,7 +1,5 @@
 """The invalid vectors of the specification: each is refused, for the one rule it breaks."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The tables of the specification say what the code does."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

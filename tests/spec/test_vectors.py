@@ -3,8 +3,6 @@
 The invalid ones are in ``test_invalid.py``.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import shutil

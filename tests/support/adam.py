@@ -1,7 +1,5 @@
 """States as Adam makes them: weights, and moments of every size."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from lccodec.frame.content import MAX_SHARED_COMPONENTS

@@ -1,7 +1,5 @@
 """Work in a thread beside a test."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

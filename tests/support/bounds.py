@@ -1,7 +1,5 @@
 """Bounds of what reading hostile bytes may take."""
 
-from __future__ import annotations
-
 import signal
 import tracemalloc
 from collections.abc import Iterator

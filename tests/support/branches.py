@@ -1,7 +1,5 @@
 """Chains with branches, written file by file."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A small network that learns, and that is broken on purpose at one step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -4,8 +4,6 @@
 runs in the process of the test. A test gets a bucket, and a prefix of its own.
 """
 
-from __future__ import annotations
-
 import datetime
 import fcntl
 import hashlib

@@ -1,7 +1,5 @@
 """Arrays as policies look at them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Checkpoint files of three frames, in memory and written."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path

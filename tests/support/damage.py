@@ -3,8 +3,6 @@
 What is lost is counted here from the original bytes, by the specification, and not by the code.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

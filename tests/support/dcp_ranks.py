@@ -4,8 +4,6 @@ Three ranks save, two load. They are forks of a process that imports once what t
 exit statuses of each part are printed as a line.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import sys

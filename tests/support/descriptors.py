@@ -3,8 +3,6 @@
 Tests look for those they know by name: pytest, other tests and their threads have files too.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """States of a network that learns handwritten digits with Adam: a real run, in a second."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What is in the directory of a chain."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from lccodec.constants import WRITER_NAME

@@ -1,7 +1,5 @@
 """The commands that pages show: in blocks of code, and in prose and tables."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator, Sequence

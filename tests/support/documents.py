@@ -1,7 +1,5 @@
 """Documents of reports: as they are, damaged, hostile, empty and large."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

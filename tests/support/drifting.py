@@ -1,7 +1,5 @@
 """Runs that drift and walk, with moments, counters, and what must be exact."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Estimates of plans beside what the saves then do."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

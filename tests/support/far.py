@@ -1,7 +1,5 @@
 """A framework whose arrays lie on another device: each copy of one is counted."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

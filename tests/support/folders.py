@@ -1,7 +1,5 @@
 """The folders of the package and of its tests, and their order."""
 
-from __future__ import annotations
-
 import ast
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A run that is saved step by step, and what a follower applies of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Frames of components, as tests ask for them, and frames damaged behind a right checksum."""
 
-from __future__ import annotations
-
 import struct
 import zlib
 from collections.abc import Iterator, Sequence

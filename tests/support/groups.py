@@ -1,7 +1,5 @@
 """Chains in which steps are interpolated: ends, and what lies between them."""
 
-from __future__ import annotations
-
 import importlib
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Chains that keep hashes, and small blocks, so that small arrays have several."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

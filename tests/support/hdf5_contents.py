@@ -1,7 +1,5 @@
 """All that the HDF5 library shows of a file, to compare two of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The bytes that the HDF5 library writes around a payload and a manifest (LCC-H5-05)."""
 
-from __future__ import annotations
-
 import ctypes
 import io
 import re

@@ -7,8 +7,6 @@ that is added changes one at most, and an environment that has further cases dra
 those that both have.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections import defaultdict
 from typing import Final

@@ -4,8 +4,6 @@ A signal comes at random moments, so the few that matter are hit once in thousan
 each line is one attempt: those of lccodec, and of what the standard library does for threads.
 """
 
-from __future__ import annotations
-
 import dis
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Programs that use JAX in processes of their own."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Arrays of every type of JAX, a network of Flax NNX that learns, and trees that are the same."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -4,8 +4,6 @@
 a function of the step. The policy ``hashes`` is a lossless chain that keeps hashes.
 """
 
-from __future__ import annotations
-
 import random
 import sys
 from typing import Any

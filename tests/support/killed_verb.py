@@ -6,8 +6,6 @@ on, and a child does the verb there until that operation. The copies are printed
 child of the last one came to its end.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Weights and optimizer states of torchao, one of each class that can be made on a CPU."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from typing import Any

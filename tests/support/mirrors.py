@@ -1,7 +1,5 @@
 """Mirrors of a chain in directories, and whether they hold what the chain does."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from pathlib import Path

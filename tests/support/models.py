@@ -1,7 +1,5 @@
 """Models in Hugging Face directories, written and read without the code under test."""
 
-from __future__ import annotations
-
 import json
 import struct
 from pathlib import Path

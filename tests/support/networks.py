@@ -1,7 +1,5 @@
 """The same networks in torch and in Flax NNX, the rules between them, and how to train both."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any

@@ -6,8 +6,6 @@ format is an integer multiple of the format's smallest subnormal, so sums and di
 Python integers ("ulps" below), and each operation of the definition is rounded exactly once.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 from collections import Counter

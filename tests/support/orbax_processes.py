@@ -1,7 +1,5 @@
 """One process of several: ``python orbax_processes.py DIRECTORY PORT PROCESS PROCESSES``."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

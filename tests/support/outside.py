@@ -1,7 +1,5 @@
 """What links in a directory may lead to, and whether it was touched."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

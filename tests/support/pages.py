@@ -1,7 +1,5 @@
 """The programs of a page of the documentation."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

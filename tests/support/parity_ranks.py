@@ -5,8 +5,6 @@ after the other. The exit statuses are printed as a line, and `END` as the next 
 nothing to save.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

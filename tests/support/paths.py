@@ -1,7 +1,5 @@
 """Where the files of a chain in a directory are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from lccodec.chain.store.directory import DirectoryStore

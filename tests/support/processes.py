@@ -1,7 +1,5 @@
 """Worker processes, as the system lists them."""
 
-from __future__ import annotations
-
 import gc
 import os
 import re

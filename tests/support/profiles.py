@@ -3,8 +3,6 @@
 ``HYPOTHESIS_PROFILE=nightly`` asks for all that is to be tried.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from hypothesis import settings

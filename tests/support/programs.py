@@ -1,7 +1,5 @@
 """Programs of a test, each in a process of its own."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from typing import Any

@@ -3,8 +3,6 @@
 ``python pull_loop.py RUN MODEL``.
 """
 
-from __future__ import annotations
-
 import sys
 import warnings
 

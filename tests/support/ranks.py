@@ -1,7 +1,5 @@
 """Chains of ranks, and ranks that are threads of one process."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -6,8 +6,6 @@ It restores one at least: it may begin late on a busy machine.
 were gone.
 """
 
-from __future__ import annotations
-
 import random
 import select
 import sys

@@ -1,7 +1,5 @@
 """A report of a small run, with everything that a page can show; its numbers are made up."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from lccodec.chain.read.replay import DecodedArray

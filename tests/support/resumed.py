@@ -8,8 +8,6 @@ An update of a run that goes on from a restored state is at least half as large,
 as large, as that of the uninterrupted run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import pairwise

@@ -4,8 +4,6 @@ Each tensor of the model has its own shape or its own gradient, so that what an 
 parameter shows whose it is.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 from collections.abc import Callable, Iterator

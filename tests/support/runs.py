@@ -1,7 +1,5 @@
 """Small runs with weights and both moments of Adam, to examine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A chain of segments of three checkpoints, and whether all of it restores."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

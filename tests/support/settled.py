@@ -1,7 +1,5 @@
 """Chains in groups of which none is settled."""
 
-from __future__ import annotations
-
 from collections import deque
 from pathlib import Path
 from typing import Any

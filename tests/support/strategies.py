@@ -1,7 +1,5 @@
 """Hypothesis strategies: arrays of every element type with their hard values, and states."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Streams of symbols that are read to their end."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from lccodec.cursor import Cursor

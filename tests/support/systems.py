@@ -1,7 +1,5 @@
 """Operating systems that fail."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

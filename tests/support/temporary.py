@@ -7,8 +7,6 @@ they show how the package is used, not how to clean up. Where a test failed, its
 kept, and the folder is told.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat

@@ -1,7 +1,5 @@
 """Tasks of the training benchmark, so small that they train in no time."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from benchmarks.networks import datasets, models, tasks

@@ -1,7 +1,5 @@
 """Tensors of every type, a network of PyTorch that learns, and when two states are the same."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 A test says what it changes, and not where that stands: a constant that moves moves in this table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final

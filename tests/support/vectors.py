@@ -1,7 +1,5 @@
 """The vectors of the specification by their entries, and the programs beside them."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys

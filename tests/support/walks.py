@@ -1,7 +1,5 @@
 """States of a random walk, chains of them, and when two states are the same."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A server of the web on this machine that has files in memory, and answers as it is told."""
 
-from __future__ import annotations
-
 import gzip
 import socket
 import threading

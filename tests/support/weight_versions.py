@@ -4,8 +4,6 @@ Written apart from the code under test, so that neither can be wrong alone. The 
 :mod:`lccodec.adapters.weights.versions`.
 """
 
-from __future__ import annotations
-
 import json
 import struct
 import zlib

@@ -1,7 +1,5 @@
 """Tasks, and who does them: alone, in threads, or in processes."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

@@ -5,8 +5,6 @@ Messages: what is sent arrives, in shared memory where it lies there.
 Workers as processes: they start by themselves, end by themselves, and end with their client.
 """
 
-from __future__ import annotations
-
 import errno
 import gc
 import os

@@ -3,8 +3,6 @@
 HDF5 files that packages ship come back as they were; under a bound, too, but for values.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

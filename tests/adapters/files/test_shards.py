@@ -5,8 +5,6 @@ Headers of .safetensors files are read without the library; damaged ones are ref
 Index files of sharded states: the shards are one state, and hostile indices are refused.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

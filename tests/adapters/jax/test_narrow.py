@@ -1,7 +1,5 @@
 """Types narrower than a byte that JAX makes no arrays of come back as NumPy arrays."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

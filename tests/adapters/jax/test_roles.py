@@ -3,8 +3,6 @@
 Every optimizer and transformation of optax goes on from any lossy state with sound updates.
 """
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import warnings

@@ -5,8 +5,6 @@ Trees of any nodes come back in plain containers, or with the types of a target.
 A state gets the structure and types of a target, or an error lists all that does not fit.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections import OrderedDict, deque

@@ -3,8 +3,6 @@
 Every optimizer of torch.optim goes on from any lossy state with updates of the right size.
 """
 
-from __future__ import annotations
-
 import copy
 import inspect
 from collections.abc import Iterator

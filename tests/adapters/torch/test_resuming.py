@@ -1,7 +1,5 @@
 """Programs that are resumed in another form: moments, rates and weights go by name."""
 
-from __future__ import annotations
-
 import copy
 import random
 from pathlib import Path

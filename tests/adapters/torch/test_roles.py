@@ -1,7 +1,5 @@
 """What a state of PyTorch tells about its tensors: which are trained, which are moments."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

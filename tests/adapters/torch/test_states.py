@@ -3,8 +3,6 @@
 Tensors of other devices go to shared memory in one copy; this process has no other device.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import subprocess

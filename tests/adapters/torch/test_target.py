@@ -5,8 +5,6 @@ A chain's leaves go into modules layer by layer: the same as the whole state at 
 Updates of a follower go into modules and tensors in place: every type, or not at all.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Low-bit weights and optimizer states of torchao come back in the same class, bits and layout."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from typing import Any

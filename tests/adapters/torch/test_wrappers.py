@@ -1,7 +1,5 @@
 """Wrappers of tensors: what a file says about them makes only what the program allows."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import sys

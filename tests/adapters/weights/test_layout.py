@@ -1,7 +1,5 @@
 """Headers of .safetensors files are read without the library; damaged ones are refused."""
 
-from __future__ import annotations
-
 import json
 import struct
 from pathlib import Path

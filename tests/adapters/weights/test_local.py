@@ -1,7 +1,5 @@
 """A local model follows a chain, and is a valid model of one step at every moment."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

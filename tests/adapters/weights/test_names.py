@@ -1,7 +1,5 @@
 """Names and types of a model that are not those of the chain: ties, wrappers, renames, casts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -5,8 +5,6 @@ directories elsewhere. A verb may raise one of our errors. It may not change, ma
 not its own, nor wait for a FIFO.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """What is published is read by a reader that was written from the code of the engines."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

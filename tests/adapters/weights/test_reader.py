@@ -1,7 +1,5 @@
 """Weight versions of others are followed as a chain is; what is damaged changes nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

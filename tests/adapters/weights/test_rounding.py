@@ -1,7 +1,5 @@
 """A float32 trainer and engines in bfloat16: the chain in between, and what errors say."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -4,8 +4,6 @@ What stands in for it is written apart from the code under test. The source is n
 :mod:`lccodec.adapters.weights.versions`.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """The parts of a weight version, each read back as it was written."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Interpolated checkpoints: what is saved, what readers make of it, and what their lives do."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from pathlib import Path

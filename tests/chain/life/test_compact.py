@@ -3,8 +3,6 @@
 A finished run is rewritten: the same states in fewer bytes, or with fewer deltas.
 """
 
-from __future__ import annotations
-
 import errno
 import shutil
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Histories with hindsight: smaller, as good, and exact where they must be."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 from typing import Any

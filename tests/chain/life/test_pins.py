@@ -3,8 +3,6 @@
 The methods of a chain's life together: they pass on what they are given.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path

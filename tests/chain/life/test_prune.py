@@ -5,8 +5,6 @@ Thinning out: what goes, what stays and why, whatever pins, reads or saves besid
 Thinning out: kept steps rewritten, damaged ones, and whatever crashes meanwhile.
 """
 
-from __future__ import annotations
-
 import errno
 import math
 import subprocess

@@ -3,8 +3,6 @@
 What was rolled back: listed, put back, deleted; and no moment at which it is lost.
 """
 
-from __future__ import annotations
-
 import errno
 import shutil
 import warnings

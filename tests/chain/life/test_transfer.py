@@ -3,8 +3,6 @@
 A chain in one file, and back: the same bytes, the same states, and what is refused.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The exact file and the checkpoint of its step: one that is lost is made from the other."""
 
-from __future__ import annotations
-
 import errno
 import shutil
 import warnings

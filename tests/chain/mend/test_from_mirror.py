@@ -1,7 +1,5 @@
 """Files that are damaged or missing come back from a mirror, bit for bit."""
 
-from __future__ import annotations
-
 import errno
 import random
 import shutil

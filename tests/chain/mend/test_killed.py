@@ -1,7 +1,5 @@
 """Processes that protect, repair and mirror are killed: nothing that was whole gets worse."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import signal

@@ -5,8 +5,6 @@ A mirror is brought up to date: bit for bit, verified there, a chain of its own 
 Mirrors behind the saves: no save waits or fails, all arrives in order, and what lags is seen.
 """
 
-from __future__ import annotations
-
 import random
 import shutil
 import subprocess

@@ -5,8 +5,6 @@ Bands of blocks: all rows once, and zeros where nothing is.
 Which chain a file of a group belongs to, and which it never does.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -7,8 +7,6 @@ What is protected is kept up to date: after saves, prunes, rollbacks and compact
 Parity behind the saves: all of them are protected in the end, and none waits or fails.
 """
 
-from __future__ import annotations
-
 import errno
 import shutil
 import subprocess

@@ -7,8 +7,6 @@ Ranks that make parity together: the bytes of one process, whatever happens to o
 How ranks talk, where there is only one, and what becomes of its errors.
 """
 
-from __future__ import annotations
-
 import errno
 import random
 import shutil

@@ -5,8 +5,6 @@ What is left of a damaged chain goes into a new one, and what is gone is named.
 What a repair would give back is told before, and nothing is written for that.
 """
 
-from __future__ import annotations
-
 import errno
 import itertools
 import random

@@ -1,7 +1,5 @@
 """What is damaged or missing is read from a mirror, which is never trusted without its roots."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import warnings

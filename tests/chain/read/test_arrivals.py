@@ -3,8 +3,6 @@
 What is told before it is read, of files that are far.
 """
 
-from __future__ import annotations
-
 import gc
 import weakref
 from collections.abc import Iterable, Iterator

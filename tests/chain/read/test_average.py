@@ -3,8 +3,6 @@
 Averages equal NumPy's over restored states, walk a chain once, and take little memory.
 """
 
-from __future__ import annotations
-
 import shutil
 import tracemalloc
 from collections.abc import Mapping

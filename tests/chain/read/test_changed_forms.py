@@ -1,7 +1,5 @@
 """Arrays that change type or shape on the way: rows are those of the whole."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 from itertools import permutations, product

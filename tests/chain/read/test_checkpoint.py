@@ -3,8 +3,6 @@
 The exact file: what is in it, bit for bit; other files and states in its place are refused.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Restores divided among processes: the same values, in the same order, and the same errors."""
 
-from __future__ import annotations
-
 import errno
 import gc
 import os

@@ -3,8 +3,6 @@
 New values go to their places, whoever writes them, and each of them once.
 """
 
-from __future__ import annotations
-
 import errno
 from dataclasses import replace
 

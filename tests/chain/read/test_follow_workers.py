@@ -1,7 +1,5 @@
 """Updates prepared by several processes: the same as by one, also when a worker is gone."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

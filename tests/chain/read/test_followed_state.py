@@ -5,8 +5,6 @@ What differs between two arrays of any type leads from one to the other, in any 
 From a state at hand to a checkpoint, and when a root is not enough to know a state.
 """
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any

@@ -7,8 +7,6 @@ A follower that starts from arrays at hand reads nothing of their step, and refu
 Whatever is done to a chain, and whenever followers look: they have what a restore returns.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import threading

@@ -1,7 +1,5 @@
 """What arrays need, and ranges of an array: together they are the array, and damage is found."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Arrays of a frame as views of its components: taken apart, and joined again."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Some rows of an array: they are those of the whole array, and no more blocks are decoded."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from functools import cache

@@ -3,8 +3,6 @@
 A walk through a run decodes what is wanted, and verifies the rest.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import tracemalloc

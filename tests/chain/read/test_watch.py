@@ -1,7 +1,5 @@
 """Followers beside everything that may happen to a chain: the held state is that of one step."""
 
-from __future__ import annotations
-
 import errno
 import shutil
 import warnings

@@ -1,7 +1,5 @@
 """Saves in the background: what is stored, when it is seen, and what becomes of failures."""
 
-from __future__ import annotations
-
 import errno
 import gc
 import os

@@ -1,7 +1,5 @@
 """The newest state: what is saved and restored, whatever happens to the exact file on the way."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import os

@@ -1,7 +1,5 @@
 """The policy of fields: a bound in every checkpoint of a chain, and nothing lossy by accident."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

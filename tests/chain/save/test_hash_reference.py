@@ -6,8 +6,6 @@ The frames against hashes are those against the whole parent, byte for byte. Val
 come from the file beside the chain, or from the checkpoints.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Groups of a history: which saves are ends, and what is coded again between two."""
 
-from __future__ import annotations
-
 import errno
 import shutil
 from collections import deque

@@ -5,8 +5,6 @@ values, the next saves work, and closing the chain leaves no lock. Each test tak
 call as the moments; the nightly profile takes all of them.
 """
 
-from __future__ import annotations
-
 import gc
 import random
 import warnings

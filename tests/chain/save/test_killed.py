@@ -1,7 +1,5 @@
 """A real loop is killed at random moments, and goes on: nothing that was reported is lost."""
 
-from __future__ import annotations
-
 import random
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Lossy keyframes: deltas are taken against them as they are decoded, and moments stay safe."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 Which components are sampled, and which are drawn by their size.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A save of some arrays: which they are, and what it takes from its parent."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a step stores: nothing that did not change, the smaller of two codings, each array once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a chain goes on from: a save that is reported can be restored, whatever happens to files."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -1,7 +1,5 @@
 """Where a save warns, whoever finds out: at the line of the user; and when it is given up."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What saves go by: the policy that is given, recorded, or usual; what is said of it once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import tracemalloc
 from pathlib import Path
 from typing import Any

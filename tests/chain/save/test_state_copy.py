@@ -1,7 +1,5 @@
 """Copies of a state: each array once, what is staged not at all, and what they say of the state."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

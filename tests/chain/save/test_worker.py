@@ -1,7 +1,5 @@
 """What a worker does with each message; here it is a thread, so that the tests see inside."""
 
-from __future__ import annotations
-
 import logging
 import socket
 import threading

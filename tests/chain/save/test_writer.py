@@ -9,8 +9,6 @@ Estimates of a plan: near what the save then does.
 A first keyframe is as fine as the state moves, where it is known what follows.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import threading

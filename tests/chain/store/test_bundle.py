@@ -1,7 +1,5 @@
 """Checkpoints of a bundle are opened in place, and are what they are in a directory."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

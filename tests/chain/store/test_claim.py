@@ -1,7 +1,5 @@
 """One process at a time saves to a chain; readers do not notice."""
 
-from __future__ import annotations
-
 import errno
 import gc
 import os

@@ -3,8 +3,6 @@
 The names of what rollbacks set aside; what lies under them is tested with rollbacks.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path

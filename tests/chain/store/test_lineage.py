@@ -1,7 +1,5 @@
 """What checkpoints need, as their manifests say; each is read once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import hypothesis.strategies as st

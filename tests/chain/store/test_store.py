@@ -7,8 +7,6 @@ From a place to its store.
 Checkpoints are removed, children before their parents.
 """
 
-from __future__ import annotations
-
 import errno
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Stores that the tests of this folder run against: real servers, and fsspec's file system."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Iterator
 from pathlib import Path

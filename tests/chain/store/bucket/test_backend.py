@@ -7,8 +7,6 @@ File systems of fsspec as stores: those that put only what is absent, and those 
 What obstore's errors mean, from the answers of a real server.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import random
 import secrets

@@ -3,8 +3,6 @@
 A lease: one holder at a time, and what becomes of one that is gone.
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

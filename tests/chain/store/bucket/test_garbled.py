@@ -3,8 +3,6 @@
 The other way round, what is kept never answers for what is stored, where somebody checks that.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What names of objects say, without a store."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

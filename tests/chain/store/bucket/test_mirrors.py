@@ -1,7 +1,5 @@
 """Mirrors in buckets: on a real server, and with faults on the way to it."""
 
-from __future__ import annotations
-
 import secrets
 import shutil
 import warnings

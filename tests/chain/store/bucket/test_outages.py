@@ -1,7 +1,5 @@
 """Faults on the way to a real store: nothing half, nothing lost, and no loop that waits."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -3,8 +3,6 @@
 What is kept of what was read: bounded, and never wrong.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

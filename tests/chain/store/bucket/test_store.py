@@ -5,8 +5,6 @@ What rollbacks set aside in a bucket, and what one that was cut short leaves.
 The verbs of the shell, and what else takes a directory, with an address.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Chains on a server of the web, which may be simple, broken or hostile."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Iterator
 from typing import Any
